@@ -1,0 +1,1 @@
+//! Tokenizers, token shards, the order of rows, batches.

@@ -1,0 +1,1 @@
+//! The reference engine: GPT-2 in plain `dfdx` tensors and autograd.

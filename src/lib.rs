@@ -1,0 +1,9 @@
+//! `runner`: a declarative experiment runner that trains GPT-2 models from TOML recipes.
+//!
+//! The binary is a thin shell over this library; `ARCHITECTURE.md` has the map and the invariants.
+
+pub mod data;
+pub mod engine;
+pub mod model;
+pub mod recipe;
+pub mod run;

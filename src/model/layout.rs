@@ -1,0 +1,199 @@
+//! Where each parameter lies in the one flat buffer.
+//!
+//! Tensors with two or more dimensions (decayed by AdamW) come first, the rest after them, so the optimizer works on two
+//! ranges, the gradient norm is one reduction and an all-reduce one buffer. Gradients, both moments and the
+//! low-precision copy share the layout. Names, shapes and element order are Hugging Face's GPT-2 (Conv1D weights are
+//! `[in, out]`), so a checkpoint is a copy of ranges.
+
+use super::Dims;
+use std::ops::Range;
+
+/// Tensors start on multiples of this many elements (64 bytes), so that vector loads are aligned; gaps stay zero.
+const ALIGN: usize = 16;
+
+/// One named tensor of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Hugging Face's name without the `transformer.` prefix, e.g. `h.0.attn.c_attn.weight`.
+    pub name: String,
+    /// Shape as stored; the first dimension of `wte.weight` is the padded vocabulary.
+    pub shape: Vec<usize>,
+    /// Index of the first element in the flat buffer.
+    pub offset: usize,
+    /// Whether AdamW decays it: true for two or more dimensions.
+    pub decayed: bool,
+}
+
+impl Tensor {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Never true: a model has no empty tensor.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements' place in the flat buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// The tensors of one transformer block, as ranges of the flat buffer. C is `n_embd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// First LayerNorm's scale, `[C]`.
+    pub ln_1_weight: Range<usize>,
+    /// First LayerNorm's shift, `[C]`.
+    pub ln_1_bias: Range<usize>,
+    /// Query, key and value projection, `[C, 3C]`.
+    pub c_attn_weight: Range<usize>,
+    /// Its bias, `[3C]`.
+    pub c_attn_bias: Range<usize>,
+    /// Attention's output projection, `[C, C]`.
+    pub attn_proj_weight: Range<usize>,
+    /// Its bias, `[C]`.
+    pub attn_proj_bias: Range<usize>,
+    /// Second LayerNorm's scale, `[C]`.
+    pub ln_2_weight: Range<usize>,
+    /// Second LayerNorm's shift, `[C]`.
+    pub ln_2_bias: Range<usize>,
+    /// The MLP's first matrix, `[C, 4C]`.
+    pub c_fc_weight: Range<usize>,
+    /// Its bias, `[4C]`.
+    pub c_fc_bias: Range<usize>,
+    /// The MLP's second matrix, `[4C, C]`.
+    pub mlp_proj_weight: Range<usize>,
+    /// Its bias, `[C]`.
+    pub mlp_proj_bias: Range<usize>,
+}
+
+/// The whole flat buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamLayout {
+    /// Every tensor, in the order of the buffer.
+    pub tensors: Vec<Tensor>,
+    /// The blocks' tensors by role.
+    pub blocks: Vec<Block>,
+    /// Token embedding, tied with the language-model head, `[padded_vocab, C]`.
+    pub wte: Range<usize>,
+    /// Position embedding, `[block_size, C]`.
+    pub wpe: Range<usize>,
+    /// Final LayerNorm's scale, `[C]`.
+    pub ln_f_weight: Range<usize>,
+    /// Final LayerNorm's shift, `[C]`.
+    pub ln_f_bias: Range<usize>,
+    /// Elements `[0, decayed)` hold the decayed tensors.
+    pub decayed: usize,
+    /// Length of the buffer in elements, alignment gaps included.
+    pub len: usize,
+}
+
+impl ParamLayout {
+    /// Lays out the parameters of a model.
+    pub fn new(dims: &Dims) -> Self {
+        let (c, v, t) = (dims.n_embd, dims.padded_vocab, dims.block_size);
+        let mut b = Builder::default();
+        let wte = b.add("wte.weight", &[v, c]);
+        let wpe = b.add("wpe.weight", &[t, c]);
+        let matrices: Vec<_> = (0..dims.n_layer)
+            .map(|l| {
+                [
+                    b.add(&format!("h.{l}.attn.c_attn.weight"), &[c, 3 * c]),
+                    b.add(&format!("h.{l}.attn.c_proj.weight"), &[c, c]),
+                    b.add(&format!("h.{l}.mlp.c_fc.weight"), &[c, 4 * c]),
+                    b.add(&format!("h.{l}.mlp.c_proj.weight"), &[4 * c, c]),
+                ]
+            })
+            .collect();
+        let decayed = b.end;
+        let blocks = matrices
+            .into_iter()
+            .enumerate()
+            .map(|(l, [c_attn, attn_proj, c_fc, mlp_proj])| Block {
+                ln_1_weight: b.add(&format!("h.{l}.ln_1.weight"), &[c]),
+                ln_1_bias: b.add(&format!("h.{l}.ln_1.bias"), &[c]),
+                c_attn_weight: c_attn,
+                c_attn_bias: b.add(&format!("h.{l}.attn.c_attn.bias"), &[3 * c]),
+                attn_proj_weight: attn_proj,
+                attn_proj_bias: b.add(&format!("h.{l}.attn.c_proj.bias"), &[c]),
+                ln_2_weight: b.add(&format!("h.{l}.ln_2.weight"), &[c]),
+                ln_2_bias: b.add(&format!("h.{l}.ln_2.bias"), &[c]),
+                c_fc_weight: c_fc,
+                c_fc_bias: b.add(&format!("h.{l}.mlp.c_fc.bias"), &[4 * c]),
+                mlp_proj_weight: mlp_proj,
+                mlp_proj_bias: b.add(&format!("h.{l}.mlp.c_proj.bias"), &[c]),
+            })
+            .collect();
+        let ln_f_weight = b.add("ln_f.weight", &[c]);
+        let ln_f_bias = b.add("ln_f.bias", &[c]);
+        Self { blocks, wte, wpe, ln_f_weight, ln_f_bias, decayed, len: b.end, tensors: b.tensors }
+    }
+
+    /// Elements and tensors that AdamW decays (`true`) or not, alignment gaps left out.
+    pub fn count(&self, decayed: bool) -> (usize, usize) {
+        let group = || self.tensors.iter().filter(|t| t.decayed == decayed);
+        (group().map(Tensor::len).sum(), group().count())
+    }
+
+    /// The tensor with this name.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.iter().find(|t| t.name == name)
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    tensors: Vec<Tensor>,
+    end: usize,
+}
+
+impl Builder {
+    fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+        let tensor = Tensor {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            offset: self.end,
+            decayed: shape.len() >= 2,
+        };
+        let range = tensor.range();
+        self.end = range.end.next_multiple_of(ALIGN);
+        self.tensors.push(tensor);
+        range
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpt2_124m_has_the_published_parameter_counts() {
+        let dims = Dims {
+            n_layer: 12,
+            n_head: 12,
+            n_embd: 768,
+            block_size: 1024,
+            vocab_size: 50257,
+            padded_vocab: 50257,
+        };
+        let layout = ParamLayout::new(&dims);
+        assert_eq!(layout.count(true), (124_318_464, 50));
+        assert_eq!(layout.count(false), (121_344, 98));
+    }
+
+    #[test]
+    fn tensors_are_aligned_ordered_and_disjoint() {
+        let dims =
+            Dims { n_layer: 2, n_head: 3, n_embd: 33, block_size: 7, vocab_size: 11, padded_vocab: 13 };
+        let layout = ParamLayout::new(&dims);
+        for pair in layout.tensors.windows(2) {
+            assert!(pair[0].range().end <= pair[1].offset);
+            assert!(pair[0].decayed >= pair[1].decayed);
+        }
+        assert!(layout.tensors.iter().all(|t| t.offset % ALIGN == 0));
+        assert!(layout.tensors.iter().all(|t| t.decayed == (t.offset < layout.decayed)));
+    }
+}
