@@ -5,5 +5,6 @@
 pub mod data;
 pub mod engine;
 pub mod model;
+pub mod plan;
 pub mod recipe;
 pub mod run;

@@ -3,7 +3,10 @@
 //! `fused` is the fast one, `dfdx` the readable reference. Both keep their state in the flat layout of
 //! [`ParamLayout`](crate::model::ParamLayout), so trainer, checkpoints and verification do not know which one runs.
 
+pub mod backend;
+pub mod cpu;
 pub mod dfdx;
+pub mod fused;
 
 use crate::model::ParamLayout;
 use std::borrow::Cow;
@@ -51,6 +54,14 @@ pub struct Update {
     pub t: u64,
     /// The factor by which the accumulated gradients are too large.
     pub loss_scale: f64,
+}
+
+impl Update {
+    /// What gradients of this global norm are multiplied by: `clip_norm / (norm + 1e-6)` above `clip_norm`, else 1
+    /// (`torch.nn.utils.clip_grad_norm_`).
+    pub fn clip_factor(&self, norm: f64) -> f64 {
+        if self.clip_norm > 0.0 && norm > self.clip_norm { self.clip_norm / (norm + 1e-6) } else { 1.0 }
+    }
 }
 
 /// What became of an update.

@@ -1,6 +1,7 @@
 //! GPT-2 as data: its dimensions and the flat layout of its parameters.
 
 pub mod dims;
+pub mod init;
 pub mod layout;
 
 pub use dims::Dims;

@@ -1,0 +1,152 @@
+//! Attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithms 1 and 2): memory linear in T.
+//!
+//! The tiles are matrix products of the same kind as everywhere else; of the T x T scores only one tile exists at a time
+//! and the backward pass computes them again from the kept log-sum-exp of each row.
+
+use super::Head;
+use crate::engine::cpu::matmul::{Matrix, matmul};
+use crate::engine::cpu::round;
+use crate::engine::cpu::simd::{exp, multiversion, sum};
+use crate::plan::memory::{KEY_TILE, QUERY_TILE};
+
+/// Where a tile lies in the matrix of scores.
+#[derive(Clone, Copy)]
+struct Tile {
+    first_query: usize,
+    queries: usize,
+    first_key: usize,
+    keys: usize,
+}
+
+impl Tile {
+    /// How many keys of this tile query row `r` may see.
+    #[inline(always)]
+    fn visible(&self, r: usize) -> usize {
+        (self.first_query + r + 1).saturating_sub(self.first_key).min(self.keys)
+    }
+}
+
+/// The tiles along one axis: first index and length.
+fn tiles(length: usize, size: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    (0..length.div_ceil(size)).map(move |i| (i * size, size.min(length - i * size)))
+}
+
+multiversion! {
+    // Turns scores into exp(score - running maximum), updates maximum and sum of each row, and scales the rows of
+    // `out` to the new maximum.
+    fn online_softmax(tile: Tile, scores: &mut [f32], max: &mut [f32], total: &mut [f32], out: &mut [f32]) {
+        let size = out.len() / tile.queries;
+        let rows = scores.chunks_exact_mut(tile.keys).zip(out.chunks_exact_mut(size));
+        for (r, (row, out)) in rows.enumerate() {
+            let (seen, unseen) = row.split_at_mut(tile.visible(r));
+            unseen.fill(0.0);
+            let highest = seen.iter().copied().fold(max[r], |a, b| if b > a { b } else { a });
+            for x in seen.iter_mut() {
+                *x = exp(*x - highest);
+            }
+            let tile_total = sum(seen.len(), |i| seen[i]);
+            // the first tile of a row always shows it a key, so `highest` is a number from then on
+            let correction = if max[r] == highest { 1.0 } else { exp(max[r] - highest) };
+            total[r] = total[r] * correction + tile_total;
+            max[r] = highest;
+            if correction != 1.0 {
+                for x in out {
+                    *x *= correction;
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn divide_rows(out: &mut [f32], total: &[f32]) {
+        let size = out.len() / total.len();
+        for (row, total) in out.chunks_exact_mut(size).zip(total) {
+            for x in row {
+                *x /= total;
+            }
+        }
+    }
+}
+
+multiversion! {
+    // p = exp(score - lse) in place of the scores; dp becomes dscores = p · (dp - row_dot) · scale.
+    fn scores_backward(tile: Tile, scores: &mut [f32], dp: &mut [f32], lse: &[f32], row_dots: &[f32], scale: f32) {
+        let rows = scores.chunks_exact_mut(tile.keys).zip(dp.chunks_exact_mut(tile.keys));
+        for (r, (row, dp)) in rows.enumerate() {
+            let visible = tile.visible(r);
+            for (x, dp) in row[..visible].iter_mut().zip(&mut dp[..visible]) {
+                *x = exp(*x - lse[r]);
+                *dp = *x * (*dp - row_dots[r]) * scale;
+            }
+            row[visible..].fill(0.0);
+            dp[visible..].fill(0.0);
+        }
+    }
+}
+
+/// Returns the head's output, `[T, size]`, in scratch; `lse` gets the log-sum-exp of each row of scores.
+pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
+    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let (out, scratch) = scratch.split_at_mut(cols * size);
+    let (scores, scratch) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
+    let (max, total) = scratch[..2 * QUERY_TILE].split_at_mut(QUERY_TILE);
+    for (first_query, queries) in tiles(cols, QUERY_TILE) {
+        let out = &mut out[first_query * size..][..queries * size];
+        let (max, total) = (&mut max[..queries], &mut total[..queries]);
+        max.fill(f32::NEG_INFINITY);
+        total.fill(0.0);
+        out.fill(0.0);
+        // keys after the last query of this tile are seen by none of its rows
+        for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
+            let tile = Tile { first_query, queries, first_key, keys };
+            let scores = &mut scores[..queries * keys];
+            let (q, k, v) = (q.rows(first_query, queries), k.rows(first_key, keys), v.rows(first_key, keys));
+            matmul(scores, keys, q, k.transposed(), scale, false, 1);
+            online_softmax(tile, scores, max, total, out);
+            round::slice(precision, scores);
+            matmul(out, size, Matrix::new(scores, queries, keys, keys), v, 1.0, true, 1);
+        }
+        divide_rows(out, total);
+        let rows = lse[first_query..].iter_mut().zip(max.iter().zip(total.iter()));
+        rows.for_each(|(lse, (max, total))| *lse = max + total.ln());
+    }
+    out
+}
+
+/// Writes the gradients of queries, keys and values, `[3, T, size]`.
+pub(super) fn backward(
+    head: &Head,
+    lse: &[f32],
+    dout: Matrix,
+    row_dots: &[f32],
+    gradients: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    gradients.fill(0.0);
+    let (dq, rest) = gradients.split_at_mut(cols * size);
+    let (dk, dv) = rest.split_at_mut(cols * size);
+    let (scores, dscores) = scratch[..2 * QUERY_TILE * KEY_TILE].split_at_mut(QUERY_TILE * KEY_TILE);
+    for (first_query, queries) in tiles(cols, QUERY_TILE) {
+        let (q, dout) = (q.rows(first_query, queries), dout.rows(first_query, queries));
+        let dq = &mut dq[first_query * size..][..queries * size];
+        for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
+            let tile = Tile { first_query, queries, first_key, keys };
+            let (scores, dscores) = (&mut scores[..queries * keys], &mut dscores[..queries * keys]);
+            let (k, v) = (k.rows(first_key, keys), v.rows(first_key, keys));
+            let dk = &mut dk[first_key * size..][..keys * size];
+            let dv = &mut dv[first_key * size..][..keys * size];
+            matmul(scores, keys, q, k.transposed(), scale, false, 1);
+            matmul(dscores, keys, dout, v.transposed(), 1.0, false, 1);
+            scores_backward(tile, scores, dscores, &lse[first_query..], &row_dots[first_query..], scale);
+            round::slice(precision, scores);
+            round::slice(precision, dscores);
+            let p = Matrix::new(scores, queries, keys, keys);
+            let ds = Matrix::new(dscores, queries, keys, keys);
+            matmul(dv, size, p.transposed(), dout, 1.0, true, 1);
+            matmul(dk, size, ds.transposed(), q, 1.0, true, 1);
+            matmul(dq, size, ds, k, 1.0, true, 1);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Attention with each head's probabilities materialized: the textbook form, memory quadratic in T.
+
+use super::Head;
+use crate::engine::cpu::matmul::{Matrix, matmul};
+use crate::engine::cpu::round;
+use crate::engine::cpu::simd::{exp, multiversion, sum};
+use crate::recipe::Precision;
+
+multiversion! {
+    // Softmax over the first `t + 1` entries of row t, zero after them.
+    fn causal_softmax(scores: &mut [f32], cols: usize) {
+        for (t, row) in scores.chunks_exact_mut(cols).enumerate() {
+            let (seen, unseen) = row.split_at_mut(t + 1);
+            unseen.fill(0.0);
+            let max = seen.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+            for x in seen.iter_mut() {
+                *x = exp(*x - max);
+            }
+            let total = sum(seen.len(), |i| seen[i]);
+            for x in seen.iter_mut() {
+                *x /= total;
+            }
+        }
+    }
+}
+
+multiversion! {
+    // Through the softmax: dscores = p · (dp - Σ p·dp) · scale, in place of dp.
+    fn softmax_backward(probabilities: &[f32], dp: &mut [f32], row_dots: &[f32], scale: f32) {
+        let cols = row_dots.len();
+        let rows = probabilities.chunks_exact(cols).zip(dp.chunks_exact_mut(cols));
+        for ((p, dp), dot) in rows.zip(row_dots) {
+            for (p, dp) in p.iter().zip(dp) {
+                // entries after the diagonal have p = 0
+                *dp = *p * (*dp - dot) * scale;
+            }
+        }
+    }
+}
+
+/// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.
+pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
+    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let (out, scores) = scratch.split_at_mut(cols * size);
+    let scores = &mut scores[..cols * cols];
+    matmul(scores, cols, q, k.transposed(), scale, false, 1);
+    causal_softmax(scores, cols);
+    if kept.len() == scores.len() {
+        kept.copy_from_slice(scores);
+    }
+    round::slice(precision, scores);
+    matmul(out, size, Matrix::new(scores, cols, cols, cols), v, 1.0, false, 1);
+    out
+}
+
+/// Writes the gradients of queries, keys and values, `[3, T, size]`.
+pub(super) fn backward(
+    head: &Head,
+    probabilities: &[f32],
+    dout: Matrix,
+    row_dots: &[f32],
+    gradients: &mut [f32],
+    scratch: &mut [f32],
+) {
+    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let (dq, rest) = gradients.split_at_mut(cols * size);
+    let (dk, dv) = rest.split_at_mut(cols * size);
+    let square = &mut scratch[..cols * cols];
+    if precision == Precision::Fp32 {
+        matmul(dv, size, Matrix::new(probabilities, cols, cols, cols).transposed(), dout, 1.0, false, 1);
+    } else {
+        square.copy_from_slice(probabilities);
+        round::slice(precision, square);
+        matmul(dv, size, Matrix::new(square, cols, cols, cols).transposed(), dout, 1.0, false, 1);
+    }
+    matmul(square, cols, dout, v.transposed(), 1.0, false, 1);
+    softmax_backward(probabilities, square, row_dots, scale);
+    round::slice(precision, square);
+    let dscores = Matrix::new(square, cols, cols, cols);
+    matmul(dq, size, dscores, k, 1.0, false, 1);
+    matmul(dk, size, dscores.transposed(), q, 1.0, false, 1);
+}

@@ -1,0 +1,170 @@
+//! LayerNorm forward and backward (Ba et al., 2016; `torch.nn.functional.layer_norm`, eps 1e-5).
+
+use super::elementwise::{add_columns, partial_rows};
+use super::pool::piece;
+use super::round;
+use super::simd::{multiversion, sum};
+use crate::recipe::Precision;
+use rayon::prelude::*;
+
+const EPS: f32 = 1e-5;
+
+multiversion! {
+    fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &mut [f32], out: &mut [f32]) {
+        let c = weight.len();
+        for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact_mut(2)) {
+            let mean = sum(c, |i| x[i]) / c as f32;
+            let variance = sum(c, |i| (x[i] - mean) * (x[i] - mean)) / c as f32;
+            let rstd = 1.0 / (variance + EPS).sqrt();
+            stats.copy_from_slice(&[mean, rstd]);
+            for i in 0..c {
+                out[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn again_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &[f32], out: &mut [f32]) {
+        let c = weight.len();
+        for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact(2)) {
+            let (mean, rstd) = (stats[0], stats[1]);
+            for i in 0..c {
+                out[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn residual_rows(x: &[f32], delta: &[f32], bias: &[f32], total: &mut [f32]) {
+        let c = bias.len();
+        for ((x, delta), total) in x.chunks_exact(c).zip(delta.chunks_exact(c)).zip(total.chunks_exact_mut(c)) {
+            for i in 0..c {
+                total[i] = x[i] + (delta[i] + bias[i]);
+            }
+        }
+    }
+}
+
+multiversion! {
+    // With x̂ = (x - mean)·rstd and g = dout·weight: dx = rstd·(g - mean(g) - x̂·mean(g·x̂)).
+    fn backward_rows(
+        dout: &[f32], x: &[f32], weight: &[f32], stats: &[f32], dx: &mut [f32], keep: f32, partial: &mut [f32],
+    ) {
+        let c = weight.len();
+        let (dweight, dbias) = partial.split_at_mut(c);
+        let dbias = &mut dbias[..c];
+        let rows = dout.chunks_exact(c).zip(x.chunks_exact(c)).zip(dx.chunks_exact_mut(c)).zip(stats.chunks_exact(2));
+        for (((dout, x), dx), stats) in rows {
+            let (mean, rstd) = (stats[0], stats[1]);
+            let mean_g = sum(c, |i| dout[i] * weight[i]) / c as f32;
+            let mean_gx = sum(c, |i| dout[i] * weight[i] * ((x[i] - mean) * rstd)) / c as f32;
+            for i in 0..c {
+                let hat = (x[i] - mean) * rstd;
+                dweight[i] += dout[i] * hat;
+                dbias[i] += dout[i];
+                // `keep` is 1 to accumulate and 0 to overwrite
+                let before = if keep == 0.0 { 0.0 } else { dx[i] };
+                dx[i] = before + (dout[i] * weight[i] - mean_g - hat * mean_gx) * rstd;
+            }
+        }
+    }
+}
+
+pub(super) fn forward(
+    precision: Precision,
+    x: &[f32],
+    (weight, bias): (&[f32], &[f32]),
+    stats: &mut [f32],
+    out: &mut [f32],
+) {
+    let c = weight.len();
+    let piece = piece(c);
+    (x.par_chunks(piece)).zip(out.par_chunks_mut(piece)).zip(stats.par_chunks_mut(piece / c * 2)).for_each(
+        |((x, out), stats)| {
+            forward_rows(x, weight, bias, stats, out);
+            round::slice(precision, out);
+        },
+    );
+}
+
+#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
+pub(super) fn residual_forward(
+    precision: Precision,
+    x: &[f32],
+    delta: &[f32],
+    delta_bias: &[f32],
+    total: &mut [f32],
+    (weight, bias): (&[f32], &[f32]),
+    stats: &mut [f32],
+    out: &mut [f32],
+) {
+    let c = weight.len();
+    let piece = piece(c);
+    (x.par_chunks(piece).zip(delta.par_chunks(piece)))
+        .zip(total.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)))
+        .zip(stats.par_chunks_mut(piece / c * 2))
+        .for_each(|(((x, delta), (total, out)), stats)| {
+            residual_rows(x, delta, delta_bias, total);
+            forward_rows(total, weight, bias, stats, out);
+            round::slice(precision, out);
+        });
+}
+
+pub(super) fn again(
+    precision: Precision,
+    x: &[f32],
+    (weight, bias): (&[f32], &[f32]),
+    stats: &[f32],
+    out: &mut [f32],
+) {
+    let c = weight.len();
+    let piece = piece(c);
+    (x.par_chunks(piece)).zip(out.par_chunks_mut(piece)).zip(stats.par_chunks(piece / c * 2)).for_each(
+        |((x, out), stats)| {
+            again_rows(x, weight, bias, stats, out);
+            round::slice(precision, out);
+        },
+    );
+}
+
+/// What the backward pass reads.
+pub(super) struct Saved<'a> {
+    pub(super) dout: &'a [f32],
+    pub(super) x: &'a [f32],
+    pub(super) weight: &'a [f32],
+    pub(super) stats: &'a [f32],
+}
+
+/// Overwrites or adds to `dx` and adds to `dweight` and `dbias`. `low` receives `dx` rounded where it is not empty.
+#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
+pub(super) fn backward(
+    precision: Precision,
+    saved: &Saved,
+    dx: &mut [f32],
+    accumulate: bool,
+    low: &mut [f32],
+    partials: &mut [f32],
+    dweight: &mut [f32],
+    dbias: &mut [f32],
+) {
+    let Saved { dout, x, weight, stats } = *saved;
+    let c = weight.len();
+    let rows = partial_rows(dout.len() / c);
+    let keep = if accumulate { 1.0 } else { 0.0 };
+    let used = (dout.len() / c).div_ceil(rows);
+    let partials = &mut partials[..used * 2 * c];
+    (dout.par_chunks(rows * c).zip(x.par_chunks(rows * c)))
+        .zip(stats.par_chunks(rows * 2))
+        .zip(dx.par_chunks_mut(rows * c).zip(partials.par_chunks_mut(2 * c)))
+        .for_each(|(((dout, x), stats), (dx, partial))| {
+            partial.fill(0.0);
+            backward_rows(dout, x, weight, stats, dx, keep, partial);
+        });
+    if !low.is_empty() {
+        round::copy(precision, dx, low);
+    }
+    add_columns(partials, 2 * c, 0, dweight);
+    add_columns(partials, 2 * c, c, dbias);
+}

@@ -1,0 +1,143 @@
+//! The CPU's buffers: one anonymous mapping for each allocation of the plan, handed out as slices.
+//!
+//! Kernels read some spans and write others. [`Memory::split`] checks that no written span overlaps another one and then
+//! lends all of them at once; it is the only place where that takes `unsafe`.
+
+use crate::engine::EngineError;
+use crate::plan::memory::{Buffer, MemoryPlan, Span};
+use memmap2::MmapMut;
+
+const BUFFERS: [(Buffer, &str); 6] = [
+    (Buffer::Parameters, "parameters"),
+    (Buffer::Gradients, "gradients"),
+    (Buffer::FirstMoment, "the first moment"),
+    (Buffer::SecondMoment, "the second moment"),
+    (Buffer::Low, "the low-precision copy"),
+    (Buffer::Arena, "activations and scratch"),
+];
+
+/// All allocations of a plan, zero at first; pages are taken from the system when they are first written.
+pub(super) struct Memory {
+    slabs: [Option<Slab>; BUFFERS.len()],
+}
+
+struct Slab {
+    map: MmapMut,
+    len: usize,
+}
+
+impl Slab {
+    fn new(elements: usize, what: &'static str) -> Result<Option<Self>, EngineError> {
+        if elements == 0 {
+            return Ok(None);
+        }
+        let bytes = elements * size_of::<f32>();
+        let map = MmapMut::map_anon(bytes).map_err(|_| EngineError::Allocation { what, bytes })?;
+        // Large pages save address translations; where they are not to be had, nothing is lost.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Some(Self { map, len: elements }))
+    }
+}
+
+impl Memory {
+    pub(super) fn new(plan: &MemoryPlan) -> Result<Self, EngineError> {
+        let mut slabs = [const { None }; BUFFERS.len()];
+        for (slab, (buffer, what)) in slabs.iter_mut().zip(BUFFERS) {
+            *slab = Slab::new(plan.elements(buffer), what)?;
+        }
+        Ok(Self { slabs })
+    }
+
+    /// Elements of a buffer, 0 where the plan has none.
+    pub(super) fn len(&self, buffer: Buffer) -> usize {
+        self.slabs[buffer as usize].as_ref().map_or(0, |slab| slab.len)
+    }
+
+    /// The whole of a buffer.
+    pub(super) fn whole(&self, buffer: Buffer) -> Span {
+        Span { buffer, start: 0, len: self.len(buffer) }
+    }
+
+    pub(super) fn read(&self, span: Span) -> &[f32] {
+        let start = self.checked(span);
+        // SAFETY: `checked` found the span inside its live mapping, which is page-aligned, initialized (anonymous memory
+        // is zero) and borrowed shared for as long as the slice.
+        unsafe { std::slice::from_raw_parts(start, span.len) }
+    }
+
+    /// Lends spans for reading and for writing at once. Panics if a written span overlaps any other: kernels never
+    /// work in place except through a single written span.
+    pub(super) fn split<const R: usize, const W: usize>(
+        &mut self,
+        reads: [Span; R],
+        writes: [Span; W],
+    ) -> ([&[f32]; R], [&mut [f32]; W]) {
+        for (i, write) in writes.iter().enumerate() {
+            let clash = reads.iter().chain(&writes[..i]).find(|other| write.overlaps(other));
+            assert!(clash.is_none(), "{write:?} is written while {clash:?} is in use");
+        }
+        let reads = reads.map(|span| {
+            let start = self.checked(span);
+            // SAFETY: inside a live, initialized mapping; disjoint from every written span (asserted above); the
+            // mapping is borrowed mutably for as long as the slices.
+            unsafe { std::slice::from_raw_parts(start, span.len) }
+        });
+        let writes = writes.map(|span| {
+            let start = self.checked(span);
+            // SAFETY: as above, and disjoint from every other span lent here; `self` is borrowed mutably.
+            unsafe { std::slice::from_raw_parts_mut(start, span.len) }
+        });
+        (reads, writes)
+    }
+
+    /// The address of a span's first element, after a bounds check.
+    fn checked(&self, span: Span) -> *mut f32 {
+        let slab = self.slabs[span.buffer as usize].as_ref();
+        let slab = slab.unwrap_or_else(|| panic!("{:?} is not part of this plan", span.buffer));
+        assert!(span.start + span.len <= slab.len, "{span:?} exceeds its buffer of {}", slab.len);
+        // Only ever written through slices that `split` makes from an exclusive borrow.
+        slab.map.as_ptr().cast::<f32>().cast_mut().wrapping_add(span.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Dims;
+    use crate::plan::memory::{MemoryConfig, Mode};
+    use crate::recipe::{Attention, Precision};
+
+    fn memory() -> Memory {
+        let dims =
+            Dims { n_layer: 1, n_head: 1, n_embd: 16, block_size: 8, vocab_size: 10, padded_vocab: 10 };
+        let (precision, attention, mode) = (Precision::Fp32, Attention::Flash, Mode::Train);
+        let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads: 1, mode };
+        Memory::new(&MemoryPlan::new(config)).expect("small buffers can be allocated")
+    }
+
+    fn span(start: usize, len: usize) -> Span {
+        Span { buffer: Buffer::Parameters, start, len }
+    }
+
+    #[test]
+    fn disjoint_spans_are_lent_together() {
+        let mut memory = memory();
+        let ([a], [b, c]) = memory.split([span(0, 4)], [span(4, 4), span(8, 4)]);
+        b.copy_from_slice(&[1.0; 4]);
+        c.copy_from_slice(a);
+        assert_eq!(memory.read(span(2, 4)), [0.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is written while")]
+    fn overlapping_writes_are_refused() {
+        memory().split([span(0, 5)], [span(4, 4)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not part of this plan")]
+    fn absent_buffers_are_refused() {
+        memory().read(Span { buffer: Buffer::Low, start: 0, len: 1 });
+    }
+}

@@ -1,0 +1,296 @@
+//! The CPU backend: products by the `gemm` crate, everything else in as few passes over memory as possible.
+//!
+//! Precisions that a CPU lacks are emulated: whoever writes an operand of a matrix product rounds it.
+
+mod attention;
+mod elementwise;
+mod embedding;
+#[cfg(test)]
+mod gradcheck;
+mod layernorm;
+mod loss;
+mod matmul;
+mod memory;
+mod optimizer;
+mod pool;
+mod round;
+mod simd;
+
+use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use super::fused::Fused;
+use super::{Applied, Batch, Engine, EngineError, State, Update};
+use crate::model::ParamLayout;
+use crate::plan::memory::{Buffer, MemoryPlan, Span};
+use crate::recipe::{Attention, Precision};
+use matmul::{Matrix, matmul};
+use memory::Memory;
+use std::borrow::Cow;
+
+/// The fused engine on the CPU, with threads of its own.
+pub struct CpuEngine {
+    pool: rayon::ThreadPool,
+    inner: Fused<CpuBackend>,
+}
+
+impl CpuEngine {
+    /// Allocates everything that the plan lists and starts its threads. Parameters are zero.
+    pub fn new(plan: MemoryPlan) -> Result<Self, EngineError> {
+        let pool = pool::new(plan.config.threads)?;
+        let backend = CpuBackend::new(&plan)?;
+        Ok(Self { pool, inner: Fused::new(plan, backend) })
+    }
+}
+
+/// Every call runs on the pool, so that kernels find its threads and nothing is handed over inside a step.
+impl Engine for CpuEngine {
+    fn layout(&self) -> &ParamLayout {
+        self.inner.layout()
+    }
+
+    fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
+        self.inner.read(state)
+    }
+
+    fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
+        self.pool.install(|| self.inner.write(state, values))
+    }
+
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+        self.pool.install(|| self.inner.accumulate(batch, weight))
+    }
+
+    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+        self.pool.install(|| self.inner.finish_step(update))
+    }
+
+    fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
+        self.pool.install(|| self.inner.evaluate(batch))
+    }
+
+    fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
+        self.pool.install(|| self.inner.logits(tokens, last_only))
+    }
+}
+
+/// Buffers and kernels of the CPU.
+pub struct CpuBackend {
+    memory: Memory,
+    precision: Precision,
+    attention: Attention,
+    threads: usize,
+    worker: usize,
+    partials: Span,
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+    cols: usize,
+}
+
+impl CpuBackend {
+    fn new(plan: &MemoryPlan) -> Result<Self, EngineError> {
+        let tokens = plan.config.micro_batch * plan.config.dims.block_size;
+        Ok(Self {
+            memory: Memory::new(plan)?,
+            precision: plan.config.precision,
+            attention: plan.config.attention,
+            threads: plan.config.threads,
+            worker: plan.arena.worker,
+            partials: plan.arena.partials,
+            inputs: Vec::with_capacity(tokens),
+            targets: Vec::with_capacity(tokens),
+            cols: 0,
+        })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn upload(&mut self, batch: &Batch) {
+        self.inputs.clear();
+        self.inputs.extend_from_slice(batch.inputs);
+        self.targets.clear();
+        self.targets.extend_from_slice(batch.targets);
+        self.cols = batch.cols;
+    }
+
+    fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
+        Ok(Cow::Borrowed(self.memory.read(span)))
+    }
+
+    fn write(&mut self, span: Span, values: &[f32]) -> Result<(), EngineError> {
+        let ([], [to]) = self.memory.split([], [span]);
+        to.copy_from_slice(values);
+        Ok(())
+    }
+
+    fn refresh_low(&mut self) {
+        let low = self.memory.whole(Buffer::Low);
+        if low.len > 0 {
+            let matrices = Span { buffer: Buffer::Parameters, ..low };
+            let ([matrices], [low]) = self.memory.split([matrices], [low]);
+            round::copy(self.precision, matrices, low);
+        }
+    }
+
+    fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
+        let c = out.len / self.inputs.len();
+        let ([wte, wpe], [out]) = self.memory.split([wte, wpe], [out]);
+        embedding::forward(&self.inputs, self.cols, wte, wpe, out, c);
+    }
+
+    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
+        let c = dx.len / self.inputs.len();
+        let ([dx], [dwte, dwpe]) = self.memory.split([dx], [dwte, dwpe]);
+        embedding::backward(&self.inputs, self.cols, dx, dwte, dwpe, c);
+    }
+
+    fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
+        let ([x, weight, bias], [stats, out]) =
+            self.memory.split([x, norm.weight, norm.bias], [norm.stats, out]);
+        layernorm::forward(self.precision, x, (weight, bias), stats, out);
+    }
+
+    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
+        let reads = [x, delta, bias, norm.weight, norm.bias];
+        let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
+            self.memory.split(reads, [sum, norm.stats, out]);
+        layernorm::residual_forward(self.precision, x, delta, delta_bias, sum, (weight, bias), stats, out);
+    }
+
+    fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
+        let ([x, weight, bias, stats], [out]) =
+            self.memory.split([x, norm.weight, norm.bias, norm.stats], [out]);
+        layernorm::again(self.precision, x, (weight, bias), stats, out);
+    }
+
+    fn layernorm_backward(
+        &mut self,
+        dout: Span,
+        x: Span,
+        norm: Norm,
+        dx: Span,
+        accumulate: bool,
+        dx_low: Option<Span>,
+        dweight: Span,
+        dbias: Span,
+    ) {
+        let low = dx_low.unwrap_or(dx.head(0));
+        let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
+            self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
+        let saved = layernorm::Saved { dout, x, weight, stats };
+        layernorm::backward(self.precision, &saved, dx, accumulate, low, partials, dweight, dbias);
+    }
+
+    fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
+        let Linear { weight, bias, inputs, outputs } = linear;
+        let rows = x.len / inputs;
+        let after = if let Epilogue::BiasGelu(span) = epilogue { span } else { out.head(0) };
+        let ([x, weight, bias], [out, after]) = self.memory.split([x, weight, bias], [out, after]);
+        let (x, weight) =
+            (Matrix::new(x, rows, inputs, inputs), Matrix::new(weight, inputs, outputs, outputs));
+        matmul(out, outputs, x, weight, 1.0, false, self.threads);
+        match epilogue {
+            Epilogue::None => {}
+            Epilogue::Bias => elementwise::add_bias(self.precision, out, bias),
+            Epilogue::BiasGelu(_) => elementwise::bias_gelu(self.precision, out, bias, after),
+        }
+    }
+
+    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
+        let Linear { inputs, outputs, .. } = linear;
+        let rows = x.len / inputs;
+        let ([x, dout], [dweight, dbias, partials]) =
+            self.memory.split([x, dout], [dweight, dbias, self.partials]);
+        let x = Matrix::new(x, rows, inputs, inputs).transposed();
+        matmul(dweight, outputs, x, Matrix::new(dout, rows, outputs, outputs), 1.0, true, self.threads);
+        elementwise::column_sums(dout, dbias, partials);
+    }
+
+    fn linear_backward_input(
+        &mut self,
+        dout: Span,
+        linear: Linear,
+        dx: Span,
+        factor: Option<Span>,
+        round: bool,
+    ) {
+        let Linear { weight, inputs, outputs, .. } = linear;
+        let rows = dout.len / outputs;
+        let has_factor = factor.is_some();
+        let ([dout, weight, factor], [dx]) = self.memory.split([dout, weight, factor.unwrap_or(dout)], [dx]);
+        let weight = Matrix::new(weight, inputs, outputs, outputs).transposed();
+        matmul(dx, inputs, Matrix::new(dout, rows, outputs, outputs), weight, 1.0, false, self.threads);
+        let precision = if round { self.precision } else { Precision::Fp32 };
+        elementwise::scale_round(precision, dx, has_factor.then_some(factor));
+    }
+
+    fn gelu_again(&mut self, fc: Span, out: Span) {
+        let ([], [fc, out]) = self.memory.split([], [fc, out]);
+        elementwise::gelu_again(self.precision, fc, out);
+    }
+
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, workers: Span, shape: AttentionShape) {
+        let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, workers]);
+        attention::forward(self.attention, self.precision, qkv, softmax, out, workers, self.worker, shape);
+    }
+
+    fn attention_backward(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        dout: Span,
+        dqkv: Span,
+        workers: Span,
+        shape: AttentionShape,
+    ) {
+        let ([qkv, softmax, out, dout], [dqkv, workers]) =
+            self.memory.split([qkv, softmax, out, dout], [dqkv, workers]);
+        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
+        attention::backward(kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape);
+    }
+
+    fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
+        let (rows, vocab) = (x.len / width, wte.len / width);
+        let ([x, wte], [logits]) = self.memory.split([x, wte], [logits]);
+        let wte = Matrix::new(wte, vocab, width, width).transposed();
+        matmul(logits, vocab, Matrix::new(x, rows, width, width), wte, 1.0, false, self.threads);
+    }
+
+    fn cross_entropy(
+        &mut self,
+        logits: Span,
+        losses: Span,
+        first: usize,
+        vocab_size: usize,
+        weight: Option<f32>,
+    ) {
+        let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
+        let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
+        loss::cross_entropy(self.precision, logits, width, targets, losses, vocab_size, weight);
+    }
+
+    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
+        let (rows, vocab) = (x.len / width, wte.len / width);
+        let ([dlogits, x, wte], [dx, dwte]) = self.memory.split([dlogits, x, wte], [dx, dwte]);
+        let dlogits = Matrix::new(dlogits, rows, vocab, vocab);
+        let (x, wte) = (Matrix::new(x, rows, width, width), Matrix::new(wte, vocab, width, width));
+        matmul(dx, width, dlogits, wte, 1.0, false, self.threads);
+        matmul(dwte, width, dlogits.transposed(), x, 1.0, true, self.threads);
+    }
+
+    fn sum_of_squares(&mut self, buffer: Buffer) -> Result<f64, EngineError> {
+        Ok(optimizer::sum_of_squares(self.memory.read(self.memory.whole(buffer))))
+    }
+
+    fn adamw(&mut self, update: &Update, scale: f64, decayed: usize) {
+        let flat = [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment, Buffer::SecondMoment];
+        let [p, g, m, v] = flat.map(|buffer| self.memory.whole(buffer));
+        let low = if self.memory.len(Buffer::Low) > 0 { self.memory.whole(Buffer::Low) } else { p.head(0) };
+        let ([], [p, g, m, v, low]) = self.memory.split([], [p, g, m, v, low]);
+        optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+    }
+
+    fn clear_gradients(&mut self) {
+        let ([], [gradients]) = self.memory.split([], [self.memory.whole(Buffer::Gradients)]);
+        gradients.fill(0.0);
+    }
+}

@@ -1,0 +1,283 @@
+//! The fused engine: GPT-2's forward and backward pass as a fixed sequence of kernels over planned memory.
+//!
+//! Written once over [`Backend`], so CPU and CUDA differ in kernels only. Kept from forward to backward are the inputs of
+//! each block's matrix products that cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the
+//! backward pass, which costs less than the memory traffic of keeping them.
+
+use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use super::{Applied, Batch, Engine, EngineError, State, Update};
+use crate::model::{Block, ParamLayout};
+use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
+use crate::recipe::Precision;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A GPT-2 on a [`Backend`].
+pub struct Fused<B> {
+    plan: MemoryPlan,
+    backend: B,
+    /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
+    matrices: Buffer,
+}
+
+/// The shape of the batch at hand, at most the planned one.
+#[derive(Clone, Copy)]
+struct Shape {
+    rows: usize,
+    cols: usize,
+    /// Tokens, rows · cols.
+    n: usize,
+    /// Width of the residual stream.
+    c: usize,
+}
+
+impl<B: Backend> Fused<B> {
+    /// An engine over a backend that has allocated this plan.
+    pub fn new(plan: MemoryPlan, backend: B) -> Self {
+        let matrices =
+            if plan.config.precision == Precision::Fp32 { Buffer::Parameters } else { Buffer::Low };
+        Self { plan, backend, matrices }
+    }
+
+    /// The backend underneath.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Shape {
+        let Batch { rows, cols, inputs, targets } = *batch;
+        let config = &self.plan.config;
+        assert!(rows <= config.micro_batch && cols <= config.dims.block_size, "batch exceeds the plan");
+        assert!(inputs.len() == rows * cols && targets.len() == rows * cols, "batch is not rows x cols");
+        self.backend.upload(batch);
+        Shape { rows, cols, n: rows * cols, c: config.dims.n_embd }
+    }
+
+    fn parameter(&self, range: &Range<usize>) -> Span {
+        Span::of(Buffer::Parameters, range)
+    }
+
+    fn linear(&self, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
+        Linear {
+            weight: Span::of(self.matrices, weight),
+            bias: self.parameter(bias),
+            inputs: weight.len() / bias.len(),
+            outputs: bias.len(),
+        }
+    }
+
+    fn norm(&self, weight: &Range<usize>, bias: &Range<usize>, stats: Span, n: usize) -> Norm {
+        Norm { weight: self.parameter(weight), bias: self.parameter(bias), stats: stats.head(2 * n) }
+    }
+
+    fn attention_shape(&self, s: Shape) -> AttentionShape {
+        let dims = &self.plan.config.dims;
+        AttentionShape { rows: s.rows, cols: s.cols, n_head: dims.n_head, head_size: dims.head_size() }
+    }
+
+    /// The part of a planned softmax span that a batch of this shape uses.
+    fn softmax(&self, span: Span, s: Shape) -> Span {
+        let dims = &self.plan.config.dims;
+        let planned = self.plan.config.micro_batch * dims.n_head * dims.block_size;
+        let per_row = if span.len > planned { s.cols } else { 1 };
+        span.head(s.n * dims.n_head * per_row)
+    }
+
+    /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
+    fn forward(&mut self, s: Shape) {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let rows = |span: Span, width: usize| span.head(s.n * width);
+        let (ln, delta, wide) = (rows(arena.ln, s.c), rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
+        let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
+        self.backend.embed(self.parameter(&layout.wte), self.parameter(&layout.wpe), x);
+        let first = self.norm_into(&layout, &arena, 0, s);
+        self.backend.layernorm(x, first, ln);
+        for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
+            let (qkv, att, x_mid, fc) =
+                (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let c_attn = self.linear(&block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear(&block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear(&block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear(&block.mlp_proj_weight, &block.mlp_proj_bias);
+            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+            let next = self.norm_into(&layout, &arena, l + 1, s);
+            let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
+            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+
+            self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
+            self.backend.attention(qkv, softmax, att, arena.workers, shape);
+            self.backend.linear(att, attn_proj, delta, Epilogue::None);
+            self.backend.residual_layernorm(x, delta, attn_proj.bias, x_mid, ln_2, ln);
+            self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
+            self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
+            self.backend.residual_layernorm(x_mid, delta, mlp_proj.bias, x_next, next, ln);
+            x = x_next;
+        }
+    }
+
+    /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
+    fn norm_into(&self, layout: &ParamLayout, arena: &Arena, l: usize, s: Shape) -> Norm {
+        match (layout.blocks.get(l), arena.layers.get(l)) {
+            (Some(b), Some(a)) => self.norm(&b.ln_1_weight, &b.ln_1_bias, a.ln_1, s.n),
+            _ => self.norm(&layout.ln_f_weight, &layout.ln_f_bias, arena.ln_f, s.n),
+        }
+    }
+
+    /// Language-model head and loss, a chunk of rows at a time so that all logits never exist together. With `weight`,
+    /// also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
+    fn head(&mut self, s: Shape, weight: Option<f64>) -> Result<f64, EngineError> {
+        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
+        let wte = Span::of(self.matrices, &self.plan.layout.wte);
+        let dwte = Span::of(Buffer::Gradients, &self.plan.layout.wte);
+        // the mean over the batch's tokens
+        let weight = weight.map(|w| (w / s.n as f64) as f32);
+        for first in (0..s.n).step_by(arena.chunk) {
+            let rows = arena.chunk.min(s.n - first);
+            let ln = arena.ln.part(first * s.c, rows * s.c);
+            let logits = arena.logits.head(rows * dims.padded_vocab);
+            let losses = arena.losses.part(first, rows);
+            self.backend.head(ln, wte, logits, s.c);
+            self.backend.cross_entropy(logits, losses, first, dims.vocab_size, weight);
+            if weight.is_some() {
+                let dx = arena.delta.part(first * s.c, rows * s.c);
+                self.backend.head_backward(logits, ln, wte, dx, dwte, s.c);
+            }
+        }
+        let losses = self.backend.download(arena.losses.head(s.n))?;
+        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / s.n as f64)
+    }
+
+    /// From the gradient of the final LayerNorm's output to that of every parameter.
+    fn backward(&mut self, s: Shape) {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let rows = |span: Span, width: usize| span.head(s.n * width);
+        let grad = |range: &Range<usize>| Span::of(Buffer::Gradients, range);
+        let dx = rows(arena.dx.expect("a training plan has the residual gradient"), s.c);
+        let dx_low = arena.dx_low.map(|span| rows(span, s.c));
+        let operand = dx_low.unwrap_or(dx);
+        let (ln, dln) = (rows(arena.ln, s.c), rows(arena.delta, s.c));
+        let wide = rows(arena.wide, 4 * s.c);
+        let (dqkv, datt) = (wide.part(0, 3 * s.n * s.c), wide.part(3 * s.n * s.c, s.n * s.c));
+
+        let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
+        let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
+        self.backend.layernorm_backward(dln, rows(arena.x_out, s.c), ln_f, dx, false, dx_low, dw, db);
+        for (block, a) in layout.blocks.iter().zip(&arena.layers).rev() {
+            let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
+            let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
+            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+            let c_attn = self.linear(&block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear(&block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear(&block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear(&block.mlp_proj_weight, &block.mlp_proj_bias);
+            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+            let Block { c_attn_weight, c_attn_bias, attn_proj_weight, attn_proj_bias, .. } = block;
+            let Block { c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias, .. } = block;
+            let b = &mut self.backend;
+
+            // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
+            b.gelu_again(fc, wide);
+            b.linear_backward_weight(wide, operand, mlp_proj, grad(mlp_proj_weight), grad(mlp_proj_bias));
+            b.linear_backward_input(operand, mlp_proj, wide, Some(fc), true);
+            b.layernorm_again(x_mid, ln_2, ln);
+            b.linear_backward_weight(ln, wide, c_fc, grad(c_fc_weight), grad(c_fc_bias));
+            b.linear_backward_input(wide, c_fc, dln, None, false);
+            let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
+            b.layernorm_backward(dln, x_mid, ln_2, dx, true, dx_low, dw, db);
+
+            // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
+            b.linear_backward_weight(att, operand, attn_proj, grad(attn_proj_weight), grad(attn_proj_bias));
+            b.linear_backward_input(operand, attn_proj, datt, None, true);
+            b.attention_backward(qkv, softmax, att, datt, dqkv, arena.workers, shape);
+            b.layernorm_again(x, ln_1, ln);
+            b.linear_backward_weight(ln, dqkv, c_attn, grad(c_attn_weight), grad(c_attn_bias));
+            b.linear_backward_input(dqkv, c_attn, dln, None, false);
+            let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
+            b.layernorm_backward(dln, x, ln_1, dx, true, dx_low, dw, db);
+        }
+        self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
+    }
+
+    fn buffer(state: State) -> Buffer {
+        match state {
+            State::Parameters => Buffer::Parameters,
+            State::Gradients => Buffer::Gradients,
+            State::FirstMoment => Buffer::FirstMoment,
+            State::SecondMoment => Buffer::SecondMoment,
+        }
+    }
+
+    fn whole(&self, state: State) -> Result<Span, EngineError> {
+        let buffer = Self::buffer(state);
+        match self.plan.elements(buffer) {
+            0 => Err(EngineError::Unsupported(format!("an engine for inference has no {state:?}"))),
+            len => Ok(Span { buffer, start: 0, len }),
+        }
+    }
+}
+
+impl<B: Backend> Engine for Fused<B> {
+    fn layout(&self) -> &ParamLayout {
+        &self.plan.layout
+    }
+
+    fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
+        let span = self.whole(state)?;
+        self.backend.download(span)
+    }
+
+    fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
+        let span = self.whole(state)?;
+        self.backend.write(span, values)?;
+        if state == State::Parameters {
+            self.backend.refresh_low();
+        }
+        Ok(())
+    }
+
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
+        let shape = self.begin(&batch);
+        self.forward(shape);
+        let loss = self.head(shape, Some(weight))?;
+        self.backward(shape);
+        Ok(loss)
+    }
+
+    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+        let norm = self.backend.sum_of_squares(Buffer::Gradients)?.sqrt() / update.loss_scale;
+        let applied = norm.is_finite();
+        if applied {
+            let clip = update.clip_factor(norm);
+            self.backend.adamw(update, clip / update.loss_scale, self.plan.layout.decayed);
+        } else {
+            self.backend.clear_gradients();
+        }
+        Ok(Applied { grad_norm: norm, applied })
+    }
+
+    fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
+        let shape = self.begin(&batch);
+        self.forward(shape);
+        self.head(shape, None)
+    }
+
+    fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
+        let shape = self.begin(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() });
+        self.forward(shape);
+        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
+        let wte = Span::of(self.matrices, &self.plan.layout.wte);
+        let mut out = Vec::new();
+        let start = if last_only { shape.n.saturating_sub(1) } else { 0 };
+        for first in (start..shape.n).step_by(arena.chunk) {
+            let rows = arena.chunk.min(shape.n - first);
+            let logits = arena.logits.head(rows * dims.padded_vocab);
+            self.backend.head(arena.ln.part(first * shape.c, rows * shape.c), wte, logits, shape.c);
+            for row in self.backend.download(logits)?.chunks_exact(dims.padded_vocab) {
+                out.extend_from_slice(&row[..dims.vocab_size]);
+            }
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,3 @@
+//! From a recipe and the hardware to every derived number.
+
+pub mod memory;
