@@ -8,3 +8,4 @@ pub mod model;
 pub mod plan;
 pub mod recipe;
 pub mod run;
+pub mod train;
