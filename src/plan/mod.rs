@@ -1,3 +1,209 @@
-//! From a recipe and the hardware to every derived number.
+//! From a recipe and the hardware to every derived number, before anything is allocated.
 
+pub mod hardware;
 pub mod memory;
+
+use crate::model::Dims;
+use crate::recipe::{MicroBatch, Precision, Recipe};
+use hardware::Hardware;
+use memory::{MemoryConfig, MemoryPlan, Mode};
+use serde::Serialize;
+
+/// How much data there is, in the terms of the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DataSize {
+    /// Tokens of training data.
+    pub train_tokens: u64,
+    /// Training rows of T tokens, R.
+    pub train_rows: u64,
+    /// Validation rows of T tokens.
+    pub val_rows: u64,
+}
+
+/// Number of elements and of tensors of one group of parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// Elements.
+    pub elements: usize,
+    /// Tensors.
+    pub tensors: usize,
+}
+
+/// Everything that follows from a recipe on a machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The device, e.g. `cpu`.
+    pub device: String,
+    /// CPU threads.
+    pub threads: usize,
+    /// Whether the precision is emulated by rounding.
+    pub emulated: bool,
+    /// Embedding rows after padding.
+    pub padded_vocab: usize,
+    /// Parameters under weight decay, padding left out.
+    pub decayed: Group,
+    /// Parameters without weight decay.
+    pub not_decayed: Group,
+    /// All parameters, padding left out.
+    pub parameters: usize,
+    /// Tokens per optimizer step.
+    pub tokens_per_step: usize,
+    /// Sequences per optimizer step.
+    pub rows_per_step: usize,
+    /// Sequences per forward pass.
+    pub micro_batch: usize,
+    /// Forward passes per optimizer step.
+    pub micro_steps: usize,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Tokens of the whole run.
+    pub tokens: u64,
+    /// Times that the run goes through the training rows.
+    pub epochs: f64,
+    /// Rows of one evaluation.
+    pub eval_rows: usize,
+    /// The data.
+    pub data: DataSize,
+    /// Floating-point operations of training on one token, see [`flops_per_token`].
+    pub flops_per_token: u64,
+    /// The same for the whole run.
+    pub flops: f64,
+    /// Bytes by kind.
+    pub bytes: Vec<(&'static str, usize)>,
+    /// Bytes in all.
+    pub total_bytes: usize,
+    /// How the buffers are laid out.
+    #[serde(skip)]
+    pub memory: MemoryConfig,
+}
+
+/// Why a recipe cannot be carried out on this machine. Names the key that is to blame.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct PlanError {
+    /// The key of the recipe.
+    pub key: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+impl PlanError {
+    fn new(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { key, message: message.into(), help: help.into() }
+    }
+}
+
+/// 6N + 6·L·C·T for N parameters: two operations per parameter forward and four backward (Kaplan et al., 2020, §2.1),
+/// and attention's 12·L·C·T halved, for causal attention needs only the pairs that see each other.
+pub fn flops_per_token(dims: &Dims, parameters: usize) -> u64 {
+    (6 * parameters + 6 * dims.n_layer * dims.n_embd * dims.block_size) as u64
+}
+
+impl Plan {
+    /// Derives the plan. `micro_batch` overrides the recipe's `"auto"`: a resumed run keeps what it began with.
+    pub fn new(
+        recipe: &Recipe,
+        hardware: &Hardware,
+        data: DataSize,
+        micro_batch: Option<usize>,
+    ) -> Result<Self, PlanError> {
+        let dims = Dims::new(&recipe.model);
+        let tokens_per_step = recipe.batch.total_tokens;
+        let rows_per_step = tokens_per_step / dims.block_size;
+        if rows_per_step * dims.block_size != tokens_per_step || rows_per_step == 0 {
+            let lower = (tokens_per_step / dims.block_size).max(1) * dims.block_size;
+            return Err(PlanError::new(
+                "batch.total_tokens",
+                format!("{tokens_per_step} tokens are not a multiple of block_size = {}", dims.block_size),
+                format!("use {lower} or {}", lower + dims.block_size),
+            ));
+        }
+        let threads = if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads };
+        let config = |micro_batch| MemoryConfig {
+            dims,
+            micro_batch,
+            precision: recipe.compute.precision,
+            attention: recipe.compute.attention,
+            threads,
+            mode: Mode::Train,
+        };
+        let bytes = |micro_batch| MemoryPlan::new(config(micro_batch)).total_bytes();
+        let micro_batch = match (recipe.batch.micro_batch, micro_batch) {
+            (MicroBatch::Rows(rows), _) => rows,
+            (MicroBatch::Auto, Some(kept)) => kept,
+            (MicroBatch::Auto, None) => {
+                largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.memory_for_auto()).unwrap_or(1)
+            }
+        };
+        if !rows_per_step.is_multiple_of(micro_batch) {
+            return Err(PlanError::new(
+                "batch.micro_batch",
+                format!("{rows_per_step} rows per step do not divide into micro-batches of {micro_batch}"),
+                format!("use a divisor of {rows_per_step}"),
+            ));
+        }
+        let total_bytes = bytes(micro_batch);
+        if total_bytes > hardware.free_memory {
+            let fits = largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.free_memory);
+            let help = match fits {
+                Some(rows) => format!("the largest micro_batch that fits is {rows}"),
+                None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
+            };
+            let message = format!(
+                "a micro_batch of {micro_batch} needs {} of memory, but only {} are free",
+                gib(total_bytes),
+                gib(hardware.free_memory)
+            );
+            return Err(PlanError::new("batch.micro_batch", message, help));
+        }
+        let memory = MemoryPlan::new(config(micro_batch));
+        let unpadded = crate::model::ParamLayout::new(&Dims { padded_vocab: dims.vocab_size, ..dims });
+        let group = |decayed| {
+            let (elements, tensors) = unpadded.count(decayed);
+            Group { elements, tensors }
+        };
+        let (decayed, not_decayed) = (group(true), group(false));
+        let parameters = decayed.elements + not_decayed.elements;
+        let flops_per_token = flops_per_token(&dims, parameters);
+        let steps = recipe.schedule.max_steps;
+        let tokens = steps * tokens_per_step as u64;
+        let wanted = recipe.eval.batches as u64 * rows_per_step as u64;
+        Ok(Self {
+            device: "cpu".to_owned(),
+            threads,
+            emulated: recipe.compute.precision != Precision::Fp32,
+            padded_vocab: dims.padded_vocab,
+            decayed,
+            not_decayed,
+            parameters,
+            tokens_per_step,
+            rows_per_step,
+            micro_batch,
+            micro_steps: rows_per_step / micro_batch,
+            steps,
+            tokens,
+            epochs: (steps * rows_per_step as u64) as f64 / data.train_rows as f64,
+            eval_rows: wanted.min(data.val_rows) as usize,
+            data,
+            flops_per_token,
+            flops: flops_per_token as f64 * tokens as f64,
+            bytes: memory.bytes(),
+            total_bytes,
+            memory: memory.config,
+        })
+    }
+}
+
+/// The largest power of two that divides the rows of a step and fits.
+fn largest_micro_batch(rows_per_step: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let powers = (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power);
+    powers.into_iter().find(|&rows| fits(rows))
+}
+
+/// Bytes in the unit that suits them, for people.
+pub fn gib(bytes: usize) -> String {
+    let mib = bytes as f64 / (1 << 20) as f64;
+    if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.1} MiB") }
+}
