@@ -76,6 +76,12 @@ pub enum EngineError {
         /// How much was asked for.
         bytes: usize,
     },
+    /// A batch, a prompt or a buffer that does not fit the model.
+    #[error("{0}")]
+    Input(String),
+    /// The device or its library failed.
+    #[error("the device failed: {0}")]
+    Device(String),
 }
 
 /// A GPT-2 with its gradients and optimizer state, on some device.
