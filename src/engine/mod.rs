@@ -1,9 +1,10 @@
 //! The engines: what computes losses, gradients and updates.
 //!
 //! `fused` is the fast one, `dfdx` the readable reference. Both keep their state in the flat layout of
-//! [`ParamLayout`](crate::model::ParamLayout), so trainer, checkpoints and verification do not know which one runs.
+//! [`ParamLayout`], so trainer, checkpoints and verification do not know which one runs.
 
 pub mod dfdx;
+pub mod verify;
 
 use crate::model::ParamLayout;
 use std::borrow::Cow;

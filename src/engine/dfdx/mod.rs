@@ -123,6 +123,16 @@ impl<D: Device<f32>> DfdxEngine<D> {
     }
 }
 
+#[cfg(feature = "dfdx-cuda")]
+impl CudaEngine {
+    /// An engine of all-zero parameters on the CUDA device with this ordinal.
+    pub fn cuda(ordinal: usize, dims: Dims) -> Result<Self, EngineError> {
+        // dfdx seeds its random numbers with the second argument; nothing here draws any.
+        let device = dfdx::tensor::Cuda::try_build(ordinal, 0).map_err(failed)?;
+        Self::on(device, dims)
+    }
+}
+
 impl<D: Device<f32>> Engine for DfdxEngine<D> {
     fn layout(&self) -> &ParamLayout {
         &self.layout
@@ -212,7 +222,8 @@ fn check_dims(dims: &Dims) -> Result<(), EngineError> {
         || padded_vocab < vocab_size
     {
         return Err(EngineError::Unsupported(format!(
-            "{dims:?} is no GPT-2: dimensions are positive and n_head divides n_embd"
+            "{dims:?} is no GPT-2: dimensions must be positive, n_head must divide n_embd, and padded_vocab cannot be less than \
+             vocab_size"
         )));
     }
     Ok(())
@@ -234,3 +245,6 @@ fn mean(losses: &[f32]) -> f64 {
 fn failed(error: impl Display) -> EngineError {
     EngineError::Device(format!("dfdx: {error}"))
 }
+
+#[cfg(test)]
+mod tests;
