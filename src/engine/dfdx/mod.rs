@@ -1,6 +1,6 @@
 //! The reference engine: GPT-2 in plain `dfdx` tensors and autograd.
 //!
-//! It exists to be read and believed: [`model`] defines the network, [`optimizer`] the update, and this file only
+//! It exists to be read and believed: `model` defines the network, `optimizer` the update, and this file only
 //! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
 //! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
 
