@@ -5,8 +5,9 @@
 For each configuration, next to this file:
 
   NAME.json         dimensions, hyperparameters, versions, and for every optimizer step its loss, lr and grad_norm
-  NAME.safetensors  params.* (initial), grads.* (of the first batch), final.* (after the last step), all in Hugging Face's
-                    names and Conv1D layout, params.* as F16 without loss; tokens [sequences, T + 1]; logits [rows, T, V] of the first batch
+  NAME.safetensors  params.* (initial; stored as F16, which is exact for them), grads.* (of the first batch), final.*
+                    (after the last step), all in Hugging Face's names and Conv1D layout; tokens [sequences, T + 1];
+                    logits [rows, T, V] of the first batch
 
 The first batch is the first `rows` sequences. Step s takes the sequences s * micro_steps * rows + i, modulo their
 number, `rows` per micro-step. The model is written out in plain tensor operations and owes nothing to the Rust code.

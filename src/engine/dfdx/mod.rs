@@ -217,13 +217,13 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
 
 fn check_dims(dims: &Dims) -> Result<(), EngineError> {
     let Dims { n_layer, n_head, n_embd, block_size, vocab_size, padded_vocab } = *dims;
-    if n_layer * n_head * n_embd * block_size * vocab_size == 0
+    if [n_layer, n_head, n_embd, block_size, vocab_size].contains(&0)
         || n_embd % n_head != 0
         || padded_vocab < vocab_size
     {
         return Err(EngineError::Unsupported(format!(
-            "{dims:?} is no GPT-2: dimensions must be positive, n_head must divide n_embd, and padded_vocab cannot be less than \
-             vocab_size"
+            "{dims:?} is no GPT-2: dimensions must be positive, n_head must divide n_embd, and \
+             padded_vocab cannot be less than vocab_size"
         )));
     }
     Ok(())

@@ -155,9 +155,9 @@ impl<D: Device<f32>> Block<D> {
             x.try_reshape_like(&(h.rows, h.cols, h.heads, h.head_size))?.try_permute::<_, Axes4<0, 2, 1, 3>>()
         };
         let qkv = self.c_attn.forward(x)?;
-        let q = split(qkv.retaped::<T>().try_slice((.., 0..channels))?.try_contiguous()?)?;
-        let k = split(qkv.retaped::<T>().try_slice((.., channels..2 * channels))?.try_contiguous()?)?;
-        let v = split(qkv.try_slice((.., 2 * channels..3 * channels))?.try_contiguous()?)?;
+        let q = split(qkv.retaped::<T>().try_slice((.., 0..channels))?)?;
+        let k = split(qkv.retaped::<T>().try_slice((.., channels..2 * channels))?)?;
+        let v = split(qkv.try_slice((.., 2 * channels..3 * channels))?)?;
         let scores = q
             .try_matmul(k.try_permute::<_, Axes4<0, 1, 3, 2>>()?)?
             .try_mul(1.0 / (h.head_size as f32).sqrt())?;
