@@ -1,12 +1,13 @@
 //! The engines: what computes losses, gradients and updates.
 //!
 //! `fused` is the fast one, `dfdx` the readable reference. Both keep their state in the flat layout of
-//! [`ParamLayout`](crate::model::ParamLayout), so trainer, checkpoints and verification do not know which one runs.
+//! [`ParamLayout`], so trainer, checkpoints and verification do not know which one runs.
 
 pub mod backend;
 pub mod cpu;
 pub mod dfdx;
 pub mod fused;
+pub mod verify;
 
 use crate::model::ParamLayout;
 use std::borrow::Cow;
@@ -87,6 +88,12 @@ pub enum EngineError {
         /// How much was asked for.
         bytes: usize,
     },
+    /// A batch, a prompt or a buffer that does not fit the model.
+    #[error("{0}")]
+    Input(String),
+    /// The device or its library failed.
+    #[error("the device failed: {0}")]
+    Device(String),
 }
 
 /// A GPT-2 with its gradients and optimizer state, on some device.

@@ -134,7 +134,8 @@ impl Plan {
             (MicroBatch::Rows(rows), _) => rows,
             (MicroBatch::Auto, Some(kept)) => kept,
             (MicroBatch::Auto, None) => {
-                largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.memory_for_auto()).unwrap_or(1)
+                largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.memory_for_auto())
+                    .unwrap_or(1)
             }
         };
         if !rows_per_step.is_multiple_of(micro_batch) {

@@ -1,1 +1,250 @@
 //! The reference engine: GPT-2 in plain `dfdx` tensors and autograd.
+//!
+//! It exists to be read and believed: `model` defines the network, `optimizer` the update, and this file only
+//! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
+//! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
+
+mod model;
+mod optimizer;
+
+use super::{Applied, Batch, Engine, EngineError, State, Update};
+use crate::model::{Dims, ParamLayout};
+use crate::recipe::Precision;
+use dfdx::tensor::{NoneTape, OwnedTape};
+use dfdx::tensor_ops::{Backward, Device, MeanTo};
+use model::Gpt2;
+use std::borrow::Cow;
+use std::fmt::Display;
+
+/// The reference engine on the CPU.
+pub type CpuEngine = DfdxEngine<dfdx::tensor::Cpu>;
+
+/// The reference engine on dfdx's own CUDA device (feature `dfdx-cuda`, which needs nvcc and nvidia-smi to build).
+#[cfg(feature = "dfdx-cuda")]
+pub type CudaEngine = DfdxEngine<dfdx::tensor::Cuda>;
+
+/// Refuses the precisions that dfdx cannot compute in, which is all but fp32.
+pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
+    let name = match precision {
+        Precision::Fp32 => return Ok(()),
+        Precision::Tf32 => "tf32",
+        Precision::Bf16 => "bf16",
+        Precision::Fp16 => "fp16",
+    };
+    Err(EngineError::Unsupported(format!(
+        "the dfdx engine computes in fp32 only, its crate has no {name}: set compute.precision = \"fp32\" or \
+         compute.engine = \"fused\""
+    )))
+}
+
+/// A GPT-2 on a dfdx device, with its training state in flat host buffers.
+///
+/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer.
+pub struct DfdxEngine<D: Device<f32>> {
+    dims: Dims,
+    layout: ParamLayout,
+    device: D,
+    model: Gpt2<D>,
+    parameters: Vec<f32>,
+    gradients: Vec<f32>,
+    first_moment: Vec<f32>,
+    second_moment: Vec<f32>,
+}
+
+impl<D: Device<f32>> DfdxEngine<D> {
+    /// An engine of all-zero parameters on the default device of its kind.
+    ///
+    /// Fails when `n_head` does not divide `n_embd`, a dimension is zero, or memory is short.
+    pub fn new(dims: Dims) -> Result<Self, EngineError> {
+        Self::on(D::default(), dims)
+    }
+
+    /// The same on a given device.
+    pub fn on(device: D, dims: Dims) -> Result<Self, EngineError> {
+        check_dims(&dims)?;
+        let layout = ParamLayout::new(&dims);
+        let parameters = zeros("parameters", layout.len)?;
+        let model = Gpt2::load(&device, &dims, &layout, &parameters).map_err(failed)?;
+        Ok(Self {
+            gradients: zeros("gradients", layout.len)?,
+            first_moment: zeros("the first moment", layout.len)?,
+            second_moment: zeros("the second moment", layout.len)?,
+            dims,
+            layout,
+            device,
+            model,
+            parameters,
+        })
+    }
+
+    fn buffer(&mut self, state: State) -> &mut Vec<f32> {
+        match state {
+            State::Parameters => &mut self.parameters,
+            State::Gradients => &mut self.gradients,
+            State::FirstMoment => &mut self.first_moment,
+            State::SecondMoment => &mut self.second_moment,
+        }
+    }
+
+    fn reload(&mut self) -> Result<(), EngineError> {
+        self.model = Gpt2::load(&self.device, &self.dims, &self.layout, &self.parameters).map_err(failed)?;
+        Ok(())
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<(), EngineError> {
+        let n = batch.rows * batch.cols;
+        if n == 0 || batch.inputs.len() != n || batch.targets.len() != n {
+            return Err(EngineError::Input(format!(
+                "{} inputs and {} targets do not fill a batch of {} x {} tokens",
+                batch.inputs.len(),
+                batch.targets.len(),
+                batch.rows,
+                batch.cols
+            )));
+        }
+        self.check_tokens(batch.inputs, batch.cols)?;
+        self.check_tokens(batch.targets, batch.cols)
+    }
+
+    fn check_tokens(&self, tokens: &[u32], cols: usize) -> Result<(), EngineError> {
+        if cols > self.dims.block_size {
+            return Err(EngineError::Input(format!(
+                "a sequence of {cols} tokens is longer than block_size = {}",
+                self.dims.block_size
+            )));
+        }
+        match tokens.iter().find(|&&id| id as usize >= self.dims.vocab_size) {
+            None => Ok(()),
+            Some(id) => Err(EngineError::Input(format!(
+                "token {id} is outside the vocabulary of {} ids",
+                self.dims.vocab_size
+            ))),
+        }
+    }
+}
+
+#[cfg(feature = "dfdx-cuda")]
+impl CudaEngine {
+    /// An engine of all-zero parameters on the CUDA device with this ordinal.
+    pub fn cuda(ordinal: usize, dims: Dims) -> Result<Self, EngineError> {
+        // dfdx seeds its random numbers with the second argument; nothing here draws any.
+        let device = dfdx::tensor::Cuda::try_build(ordinal, 0).map_err(failed)?;
+        Self::on(device, dims)
+    }
+}
+
+impl<D: Device<f32>> Engine for DfdxEngine<D> {
+    fn layout(&self) -> &ParamLayout {
+        &self.layout
+    }
+
+    fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
+        Ok(Cow::Borrowed(self.buffer(state)))
+    }
+
+    fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
+        if values.len() != self.layout.len {
+            return Err(EngineError::Input(format!(
+                "{} values do not fill a flat buffer of {}",
+                values.len(),
+                self.layout.len
+            )));
+        }
+        self.buffer(state).copy_from_slice(values);
+        if state == State::Parameters { self.reload() } else { Ok(()) }
+    }
+
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+        self.check_batch(&batch)?;
+        let (losses, gradients) = (|| {
+            let hidden = self.model.hidden::<OwnedTape<f32, D>>(batch.inputs, batch.rows, batch.cols)?;
+            let losses = self.model.cross_entropy(self.model.head(hidden)?, batch.targets)?;
+            let per_token = losses.as_vec();
+            Ok::<_, D::Err>((per_token, losses.try_mean()?.try_backward()?))
+        })()
+        .map_err(failed)?;
+        self.model.collect(&gradients, weight as f32, &mut self.gradients);
+        Ok(mean(&losses))
+    }
+
+    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+        let (scale, grad_norm) = optimizer::scale_and_norm(&self.gradients, update);
+        let applied = grad_norm.is_finite();
+        if applied {
+            let decayed = self.layout.decayed;
+            for (range, decay) in [(0..decayed, update.weight_decay), (decayed..self.layout.len, 0.0)] {
+                optimizer::adamw(
+                    &mut self.parameters[range.clone()],
+                    &self.gradients[range.clone()],
+                    &mut self.first_moment[range.clone()],
+                    &mut self.second_moment[range],
+                    update,
+                    decay,
+                    scale,
+                );
+            }
+            self.reload()?;
+        }
+        self.gradients.fill(0.0);
+        Ok(Applied { grad_norm, applied })
+    }
+
+    fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
+        self.check_batch(&batch)?;
+        let losses = (|| {
+            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols)?;
+            self.model.cross_entropy(self.model.head(hidden)?, batch.targets)
+        })()
+        .map_err(failed)?;
+        Ok(mean(&losses.as_vec()))
+    }
+
+    fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
+        if tokens.is_empty() {
+            return Err(EngineError::Input("logits need at least one token".into()));
+        }
+        self.check_tokens(tokens, tokens.len())?;
+        let first = if last_only { tokens.len() - 1 } else { 0 };
+        let logits = (|| {
+            let hidden = self.model.hidden::<NoneTape>(tokens, 1, tokens.len())?;
+            let rows = hidden.try_slice((first..tokens.len(), 0..self.dims.n_embd))?;
+            self.model.head(rows)
+        })()
+        .map_err(failed)?;
+        Ok(logits.as_vec())
+    }
+}
+
+fn check_dims(dims: &Dims) -> Result<(), EngineError> {
+    let Dims { n_layer, n_head, n_embd, block_size, vocab_size, padded_vocab } = *dims;
+    if [n_layer, n_head, n_embd, block_size, vocab_size].contains(&0)
+        || n_embd % n_head != 0
+        || padded_vocab < vocab_size
+    {
+        return Err(EngineError::Unsupported(format!(
+            "{dims:?} is no GPT-2: dimensions must be positive, n_head must divide n_embd, and \
+             padded_vocab cannot be less than vocab_size"
+        )));
+    }
+    Ok(())
+}
+
+fn zeros(what: &'static str, len: usize) -> Result<Vec<f32>, EngineError> {
+    let mut buffer = Vec::new();
+    let bytes = len.saturating_mul(size_of::<f32>());
+    buffer.try_reserve_exact(len).map_err(|_| EngineError::Allocation { what, bytes })?;
+    buffer.resize(len, 0.0);
+    Ok(buffer)
+}
+
+/// The mean, summed in f64: a plain f32 sum over a large batch would lose digits that `train.csv` shows.
+fn mean(losses: &[f32]) -> f64 {
+    losses.iter().copied().map(f64::from).sum::<f64>() / losses.len() as f64
+}
+
+fn failed(error: impl Display) -> EngineError {
+    EngineError::Device(format!("dfdx: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

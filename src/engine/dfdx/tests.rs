@@ -1,0 +1,139 @@
+use super::*;
+
+const DIMS: Dims = Dims { n_layer: 2, n_head: 2, n_embd: 8, block_size: 6, vocab_size: 11, padded_vocab: 16 };
+
+const UPDATE: Update = Update {
+    lr: 1e-2,
+    betas: [0.9, 0.95],
+    eps: 1e-8,
+    weight_decay: 0.1,
+    clip_norm: 1.0,
+    t: 1,
+    loss_scale: 1.0,
+};
+
+/// An engine with parameters that are all different and padding that is zero.
+fn engine(dims: Dims) -> CpuEngine {
+    let mut engine = CpuEngine::new(dims).expect("valid dimensions");
+    let mut values = vec![0.0; engine.layout.len];
+    for tensor in &engine.layout.tensors {
+        let used = if tensor.name == "wte.weight" { dims.vocab_size * dims.n_embd } else { tensor.len() };
+        for i in 0..used {
+            values[tensor.offset + i] = ((i * 37 + tensor.name.len() * 11) % 101) as f32 / 200.0 - 0.25;
+        }
+    }
+    engine.write(State::Parameters, &values).expect("the buffer fits");
+    engine
+}
+
+fn batch<'a>(tokens: &'a [u32], rows: usize) -> Batch<'a> {
+    Batch { inputs: tokens, targets: tokens, rows, cols: tokens.len() / rows }
+}
+
+fn read(engine: &mut CpuEngine, state: State) -> Vec<f32> {
+    engine.read(state).expect("host memory").into_owned()
+}
+
+/// The definition of a derivative, on every element that a batch can reach: (loss(p + h) - loss(p - h)) / 2h.
+#[test]
+fn gradients_are_slopes_of_the_loss() {
+    let mut engine = engine(DIMS);
+    let tokens = [1, 5, 9, 2, 10, 0, 3, 3];
+    let batch = Batch { inputs: &tokens, targets: &[5, 9, 2, 10, 0, 3, 3, 1], rows: 2, cols: 4 };
+    engine.accumulate(batch, 1.0).expect("a valid batch");
+    let gradients = read(&mut engine, State::Gradients);
+    let original = read(&mut engine, State::Parameters);
+    let h = 5e-3;
+    for tensor in engine.layout.tensors.clone() {
+        let (mut off, mut norm) = (0.0, 0.0);
+        for i in tensor.range() {
+            let mut loss_at = |delta: f32| {
+                let mut moved = original.clone();
+                moved[i] += delta;
+                engine.write(State::Parameters, &moved).expect("the buffer fits");
+                engine.evaluate(batch).expect("a valid batch")
+            };
+            let slope = (loss_at(h) - loss_at(-h)) / f64::from(2.0 * h);
+            off += (slope - f64::from(gradients[i])).powi(2);
+            norm += slope * slope;
+        }
+        // Five millionths per element are the rounding of an fp32 loss divided by 2h.
+        let allowed = 0.01 * norm.sqrt() + 5e-6 * (tensor.len() as f64).sqrt();
+        assert!(off.sqrt() < allowed, "{}: {} of {}", tensor.name, off.sqrt(), norm.sqrt());
+        assert!(norm.sqrt() > 3.0 * allowed, "{}: a slope of {} shows nothing", tensor.name, norm.sqrt());
+    }
+}
+
+#[test]
+fn padding_the_vocabulary_changes_nothing() {
+    let (mut padded, mut exact) = (engine(DIMS), engine(Dims { padded_vocab: 11, ..DIMS }));
+    let tokens = [1, 5, 9, 2, 10, 0];
+    for engine in [&mut padded, &mut exact] {
+        engine.accumulate(batch(&tokens, 1), 1.0).expect("a valid batch");
+        assert!(engine.finish_step(&UPDATE).expect("a step").applied);
+    }
+    assert_eq!(padded.evaluate(batch(&tokens, 2)).ok(), exact.evaluate(batch(&tokens, 2)).ok());
+    assert_eq!(padded.logits(&tokens, false).ok(), exact.logits(&tokens, false).ok());
+    let wte = padded.layout.wte.clone();
+    assert!(read(&mut padded, State::Parameters)[wte][11 * 8..].iter().all(|&p| p == 0.0));
+}
+
+#[test]
+fn the_loss_scale_cancels() {
+    let (mut plain, mut scaled) = (engine(DIMS), engine(DIMS));
+    let tokens = [1, 5, 9, 2, 10, 0];
+    plain.accumulate(batch(&tokens, 1), 1.0).expect("a valid batch");
+    scaled.accumulate(batch(&tokens, 1), 1024.0).expect("a valid batch");
+    let a = plain.finish_step(&UPDATE).expect("a step");
+    let b = scaled.finish_step(&Update { loss_scale: 1024.0, ..UPDATE }).expect("a step");
+    assert_eq!(a, b);
+    assert_eq!(read(&mut plain, State::Parameters), read(&mut scaled, State::Parameters));
+}
+
+#[test]
+fn a_step_that_is_not_finite_changes_nothing_but_clears_the_gradients() {
+    let mut engine = engine(DIMS);
+    let before = read(&mut engine, State::Parameters);
+    let mut gradients = vec![0.0; engine.layout.len];
+    gradients[3] = f32::INFINITY;
+    engine.write(State::Gradients, &gradients).expect("the buffer fits");
+    let done = engine.finish_step(&UPDATE).expect("a step");
+    assert!(!done.applied && !done.grad_norm.is_finite());
+    assert_eq!(read(&mut engine, State::Parameters), before);
+    assert!(read(&mut engine, State::Gradients).iter().all(|&g| g == 0.0));
+    assert!(read(&mut engine, State::FirstMoment).iter().all(|&m| m == 0.0));
+}
+
+/// Worked by hand: one decayed element of 1.0 and gradient 3; the bias-corrected first step is lr * sign(g).
+#[test]
+fn the_first_adamw_step_is_the_learning_rate() {
+    let mut p = [1.0];
+    let (mut m, mut v) = ([0.0], [0.0]);
+    let (scale, norm) = optimizer::scale_and_norm(&[3.0], &UPDATE);
+    assert_eq!(norm, 3.0);
+    assert!((f64::from(scale) - 1.0 / (3.0 + 1e-6)).abs() < 1e-7);
+    optimizer::adamw(&mut p, &[3.0], &mut m, &mut v, &UPDATE, 0.1, scale);
+    assert!((p[0] - (1.0 - 1e-2 * 0.1 - 1e-2)).abs() < 1e-6, "{}", p[0]);
+    assert!((m[0] - 0.1).abs() < 1e-6 && (v[0] - 0.05).abs() < 1e-6);
+    let unclipped = Update { clip_norm: 0.0, loss_scale: 2.0, ..UPDATE };
+    assert_eq!(optimizer::scale_and_norm(&[3.0], &unclipped), (0.5, 1.5));
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let mut engine = engine(DIMS);
+    let message = |e: EngineError| e.to_string();
+    let long = engine.logits(&[1; 7], false).map_err(message);
+    assert_eq!(long, Err("a sequence of 7 tokens is longer than block_size = 6".into()));
+    let outside = engine.evaluate(batch(&[1, 11], 1)).map_err(message);
+    assert_eq!(outside, Err("token 11 is outside the vocabulary of 11 ids".into()));
+    assert!(engine.logits(&[], true).is_err());
+    let short = Batch { inputs: &[1, 2], targets: &[1], rows: 1, cols: 2 };
+    assert!(engine.accumulate(short, 1.0).is_err());
+    assert!(engine.write(State::Parameters, &[0.0]).is_err());
+    assert!(CpuEngine::new(Dims { n_head: 3, ..DIMS }).is_err());
+    assert!(CpuEngine::new(Dims { n_head: 0, ..DIMS }).is_err());
+    assert!(check_precision(Precision::Fp32).is_ok());
+    let refused = check_precision(Precision::Bf16).map_err(message);
+    assert!(refused.is_err_and(|m| m.contains("no bf16")));
+}

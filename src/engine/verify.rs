@@ -1,0 +1,273 @@
+//! The comparison behind `runner verify`: two engines, the same parameters, the same rows, what differs?
+//!
+//! The reference is the dfdx engine in fp32. Losses are compared at every step, gradients tensor by tensor at the first
+//! (later ones start from different parameters), parameters after the last. Nothing is printed and nothing is shrunk
+//! here: the caller chooses dimensions, rows and bounds, and shows the [`Report`].
+
+use super::{Batch, Engine, EngineError, State, Update};
+use crate::model::{ParamLayout, Tensor};
+use crate::recipe::Precision;
+use serde::Serialize;
+use std::ops::Range;
+
+/// One micro-batch, owned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// Input token ids, `[rows, cols]`.
+    pub inputs: Vec<u32>,
+    /// The id that follows each input.
+    pub targets: Vec<u32>,
+    /// Number of sequences.
+    pub rows: usize,
+    /// Tokens per sequence.
+    pub cols: usize,
+}
+
+impl MicroBatch {
+    fn batch(&self) -> Batch<'_> {
+        Batch { inputs: &self.inputs, targets: &self.targets, rows: self.rows, cols: self.cols }
+    }
+}
+
+/// The largest differences that still count as the same result.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Tolerances {
+    /// Relative difference of a loss.
+    pub loss: f64,
+    /// ‖a − b‖ / ‖b‖ of a tensor's gradient; also the relative difference of the gradient norm.
+    pub gradient: f64,
+    /// ‖a − b‖ / ‖b‖ of a tensor's parameters after the last step.
+    pub parameter: f64,
+    /// ‖Δa − Δb‖ / ‖Δb‖ of what the steps changed in a tensor. Wider than the gradient's bound, because AdamW divides
+    /// by the gradient's size: where a gradient is near zero, its rounding error decides the sign of a whole step.
+    pub change: f64,
+}
+
+impl Tolerances {
+    /// The bounds for an engine of this precision against fp32, about five times what rounding alone was seen to do
+    /// over 20 steps of small models. Parameters get the bound of their change: biases start at zero and are all change.
+    pub fn new(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp32 => Self { loss: 1e-5, gradient: 1e-4, parameter: 1e-4, change: 1e-3 },
+            Precision::Tf32 | Precision::Fp16 => {
+                Self { loss: 5e-4, gradient: 5e-3, parameter: 0.15, change: 0.15 }
+            }
+            Precision::Bf16 => Self { loss: 3e-3, gradient: 3e-2, parameter: 0.3, change: 0.3 },
+        }
+    }
+}
+
+/// What both engines said about one optimizer step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Counted from 0.
+    pub step: usize,
+    /// The engine's mean loss before the update.
+    pub loss: f64,
+    /// The reference's.
+    pub reference_loss: f64,
+    /// Relative difference of the two.
+    pub loss_error: f64,
+    /// The engine's gradient norm before clipping.
+    pub grad_norm: f64,
+    /// The reference's.
+    pub reference_grad_norm: f64,
+    /// Whether the engine applied the update; the reference always does.
+    pub applied: bool,
+    /// Whether the loss and, at step 0, the norm are within bounds and the update was applied.
+    pub passed: bool,
+}
+
+/// How far apart the engines are on one tensor. Quantities that are not finite appear as `null` in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TensorReport {
+    /// The tensor's name in the layout.
+    pub name: String,
+    /// ‖a − b‖ / ‖b‖ of the gradient at step 0.
+    pub gradient_error: f64,
+    /// Cosine of the angle between the two gradients.
+    pub gradient_cosine: f64,
+    /// ‖a − b‖ / ‖b‖ of the parameters after the last step.
+    pub parameter_error: f64,
+    /// ‖Δa − Δb‖ / ‖Δb‖ of what the steps changed.
+    pub change_error: f64,
+    /// Whether the gradient is within bounds.
+    pub gradient_passed: bool,
+    /// Whether parameters and change are within bounds.
+    pub parameter_passed: bool,
+}
+
+/// The outcome of a verification.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether everything is within bounds.
+    pub passed: bool,
+    /// The bounds.
+    pub tolerances: Tolerances,
+    /// Every step.
+    pub steps: Vec<StepReport>,
+    /// Every tensor, in the order in which the forward pass reads them.
+    pub tensors: Vec<TensorReport>,
+    /// The first tensor in that order that is off: in its gradient, or in its parameters if all gradients are right.
+    pub first_failure: Option<String>,
+    /// The last tensor in that order whose gradient is off. The backward pass reaches it first, and it spoils what comes
+    /// after it, so a fault in the backward pass alone is here or just above.
+    pub last_gradient_failure: Option<String>,
+}
+
+/// Trains both engines from `initial` for `updates.len()` steps and compares them.
+///
+/// `rows` gives the micro-batches of a step, all of one size. Both engines must have the same layout. Fails when an
+/// engine does, or when `updates` or a step is empty.
+pub fn verify(
+    engine: &mut dyn Engine,
+    reference: &mut dyn Engine,
+    initial: &[f32],
+    mut rows: impl FnMut(usize) -> Vec<MicroBatch>,
+    updates: &[Update],
+    tolerances: Tolerances,
+) -> Result<Report, EngineError> {
+    let layout = reference.layout().clone();
+    if *engine.layout() != layout {
+        return Err(EngineError::Input("the engines to compare were made for different models".into()));
+    }
+    let order = computation_order(&layout);
+    prepare(engine, initial)?;
+    prepare(reference, initial)?;
+    let mut steps = Vec::with_capacity(updates.len());
+    let mut gradients = Vec::new();
+    for (step, update) in updates.iter().enumerate() {
+        let batches = rows(step);
+        let loss = accumulate(engine, &batches, update)?;
+        let reference_loss = accumulate(reference, &batches, update)?;
+        if step == 0 {
+            let (a, b) = (engine.read(State::Gradients)?, reference.read(State::Gradients)?);
+            gradients = order.iter().map(|t| difference(&a, &b, None, &[t.range()])).collect();
+        }
+        let (a, b) = (engine.finish_step(update)?, reference.finish_step(update)?);
+        let loss_error = (loss - reference_loss).abs() / reference_loss.abs();
+        let norm_error = (a.grad_norm - b.grad_norm).abs() / b.grad_norm;
+        steps.push(StepReport {
+            step,
+            loss,
+            reference_loss,
+            loss_error,
+            grad_norm: a.grad_norm,
+            reference_grad_norm: b.grad_norm,
+            applied: a.applied,
+            passed: loss_error <= tolerances.loss
+                && (step > 0 || norm_error <= tolerances.gradient)
+                && a.applied,
+        });
+    }
+    if steps.is_empty() {
+        return Err(EngineError::Input("a verification needs at least one step".into()));
+    }
+    let (a, b) = (engine.read(State::Parameters)?, reference.read(State::Parameters)?);
+    let tensors: Vec<_> = std::iter::zip(order, gradients)
+        .map(|(tensor, gradient)| {
+            let ranges = determined(tensor);
+            let parameter_error = difference(&a, &b, None, &ranges).relative;
+            let change_error = difference(&a, &b, Some(initial), &ranges).relative;
+            TensorReport {
+                name: tensor.name.clone(),
+                gradient_error: gradient.relative,
+                gradient_cosine: gradient.cosine,
+                parameter_error,
+                change_error,
+                gradient_passed: gradient.relative <= tolerances.gradient,
+                parameter_passed: parameter_error <= tolerances.parameter
+                    && change_error <= tolerances.change,
+            }
+        })
+        .collect();
+    Ok(conclude(tolerances, steps, tensors))
+}
+
+fn conclude(tolerances: Tolerances, steps: Vec<StepReport>, tensors: Vec<TensorReport>) -> Report {
+    let name = |t: &TensorReport| t.name.clone();
+    let gradient = || tensors.iter().filter(|t| !t.gradient_passed);
+    let parameter = tensors.iter().find(|t| !t.parameter_passed);
+    let first_failure = gradient().next().or(parameter).map(name);
+    let last_gradient_failure = gradient().next_back().map(name);
+    let passed = first_failure.is_none() && steps.iter().all(|s| s.passed);
+    Report { passed, tolerances, steps, tensors, first_failure, last_gradient_failure }
+}
+
+/// Gives an engine the initial parameters and clears the rest of its state.
+fn prepare(engine: &mut dyn Engine, initial: &[f32]) -> Result<(), EngineError> {
+    engine.write(State::Parameters, initial)?;
+    let zeros = vec![0.0; engine.layout().len];
+    for state in [State::Gradients, State::FirstMoment, State::SecondMoment] {
+        engine.write(state, &zeros)?;
+    }
+    Ok(())
+}
+
+/// Accumulates a step's micro-batches; returns their mean loss.
+fn accumulate(engine: &mut dyn Engine, batches: &[MicroBatch], update: &Update) -> Result<f64, EngineError> {
+    if batches.is_empty() {
+        return Err(EngineError::Input("a step to verify has no rows".into()));
+    }
+    let n = batches.len() as f64;
+    let mut loss = 0.0;
+    for micro_batch in batches {
+        loss += engine.accumulate(micro_batch.batch(), update.loss_scale / n)? / n;
+    }
+    Ok(loss)
+}
+
+/// The tensors in the order in which the forward pass first reads them.
+pub fn computation_order(layout: &ParamLayout) -> Vec<&Tensor> {
+    let mut starts = vec![layout.wte.start, layout.wpe.start];
+    for b in &layout.blocks {
+        let ranges = [
+            [&b.ln_1_weight, &b.ln_1_bias, &b.c_attn_weight, &b.c_attn_bias],
+            [&b.attn_proj_weight, &b.attn_proj_bias, &b.ln_2_weight, &b.ln_2_bias],
+            [&b.c_fc_weight, &b.c_fc_bias, &b.mlp_proj_weight, &b.mlp_proj_bias],
+        ];
+        starts.extend(ranges.into_iter().flatten().map(|r| r.start));
+    }
+    starts.extend([layout.ln_f_weight.start, layout.ln_f_bias.start]);
+    let find = |start| layout.tensors.iter().find(|t| t.offset == start);
+    starts.into_iter().map(|start| find(start).expect("every range of a layout is a tensor's")).collect()
+}
+
+/// The elements of a tensor that training determines, as up to two ranges of the flat buffer: all, except the keys' bias.
+///
+/// It adds the same number to every score of a query, which softmax ignores, so its gradient is zero in exact arithmetic.
+/// What rounding leaves of it is enlarged by AdamW, and no two engines agree on it, nor need they.
+pub fn determined(tensor: &Tensor) -> [Range<usize>; 2] {
+    let Range { start, end } = tensor.range();
+    if tensor.name.ends_with(".attn.c_attn.bias") {
+        let third = tensor.len() / 3;
+        [start..start + third, start + 2 * third..end]
+    } else {
+        [start..end, end..end]
+    }
+}
+
+struct Difference {
+    relative: f64,
+    cosine: f64,
+}
+
+/// Compares `a` with `b` over some ranges, both taken as differences from `origin` if there is one.
+fn difference(a: &[f32], b: &[f32], origin: Option<&[f32]>, ranges: &[Range<usize>]) -> Difference {
+    let (mut off, mut aa, mut bb, mut ab) = (0.0, 0.0, 0.0, 0.0);
+    for i in ranges.iter().cloned().flatten() {
+        let zero = origin.map_or(0.0, |o| f64::from(o[i]));
+        let (x, y) = (f64::from(a[i]) - zero, f64::from(b[i]) - zero);
+        off += (x - y) * (x - y);
+        aa += x * x;
+        bb += y * y;
+        ab += x * y;
+    }
+    // Both zero is agreement; 0 / 0 would not be.
+    let relative = if off == 0.0 { 0.0 } else { (off / bb).sqrt() };
+    let cosine = if aa == 0.0 && bb == 0.0 { 1.0 } else { ab / (aa * bb).sqrt() };
+    Difference { relative, cosine }
+}
+
+#[cfg(test)]
+mod tests;
