@@ -3,7 +3,7 @@
 mod golden;
 
 use golden::Golden;
-use runner::engine::cpu::CpuEngine;
+use runner::engine::cpu;
 use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode};
 use runner::recipe::{Attention, Precision};
 
@@ -17,7 +17,7 @@ fn check(name: &str, attention: Attention, threads: usize) {
         threads,
         mode: Mode::Train,
     };
-    let mut engine = CpuEngine::new(MemoryPlan::new(config)).expect("a small engine can be allocated");
+    let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
     golden::check(&mut engine, &golden);
 }
 

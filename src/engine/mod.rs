@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cpu;
 pub mod dfdx;
 pub mod fused;
+pub mod pooled;
 pub mod verify;
 
 use crate::model::ParamLayout;

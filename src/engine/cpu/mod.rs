@@ -12,14 +12,15 @@ mod loss;
 mod matmul;
 mod memory;
 mod optimizer;
+pub mod peak;
 mod pool;
 mod round;
 mod simd;
 
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use super::fused::Fused;
-use super::{Applied, Batch, Engine, EngineError, State, Update};
-use crate::model::ParamLayout;
+use super::pooled::Pooled;
+use super::{Batch, EngineError, Update};
 use crate::plan::memory::{Buffer, MemoryPlan, Span};
 use crate::recipe::{Attention, Precision};
 use matmul::{Matrix, matmul};
@@ -27,49 +28,14 @@ use memory::Memory;
 use std::borrow::Cow;
 
 /// The fused engine on the CPU, with threads of its own.
-pub struct CpuEngine {
-    pool: rayon::ThreadPool,
-    inner: Fused<CpuBackend>,
-}
+pub type CpuEngine = Pooled<Fused<CpuBackend>>;
 
-impl CpuEngine {
-    /// Allocates everything that the plan lists and starts its threads. Parameters are zero.
-    pub fn new(plan: MemoryPlan) -> Result<Self, EngineError> {
-        let pool = pool::new(plan.config.threads)?;
+/// Allocates everything that a plan lists and starts its threads. Parameters are zero.
+pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
+    Pooled::new(plan.config.threads, || {
         let backend = CpuBackend::new(&plan)?;
-        Ok(Self { pool, inner: Fused::new(plan, backend) })
-    }
-}
-
-/// Every call runs on the pool, so that kernels find its threads and nothing is handed over inside a step.
-impl Engine for CpuEngine {
-    fn layout(&self) -> &ParamLayout {
-        self.inner.layout()
-    }
-
-    fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        self.inner.read(state)
-    }
-
-    fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
-        self.pool.install(|| self.inner.write(state, values))
-    }
-
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
-        self.pool.install(|| self.inner.accumulate(batch, weight))
-    }
-
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
-        self.pool.install(|| self.inner.finish_step(update))
-    }
-
-    fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
-        self.pool.install(|| self.inner.evaluate(batch))
-    }
-
-    fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
-        self.pool.install(|| self.inner.logits(tokens, last_only))
-    }
+        Ok(Fused::new(plan, backend))
+    })
 }
 
 /// Buffers and kernels of the CPU.

@@ -1,53 +1,14 @@
-//! Threads: how many, flush-to-zero on each, and the ways in which kernels share work.
+//! The ways in which kernels share work between threads.
 //!
 //! Work is cut into pieces whose size depends on the problem only, never on the number of threads, so results do not
 //! either.
 
-use crate::engine::EngineError;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements of a row-wise kernel's piece, about.
 const GRAIN: usize = 16 * 1024;
-
-/// A pool of `threads` workers that flush denormal numbers to zero: AdamW's moments decay into them, and arithmetic on
-/// denormals is many times slower.
-pub(super) fn new(threads: usize) -> Result<rayon::ThreadPool, EngineError> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .thread_name(|i| format!("runner-cpu-{i}"))
-        .start_handler(|_| flush_denormals())
-        .build()
-        .map_err(|e| EngineError::Unsupported(format!("could not start {threads} threads: {e}")))
-}
-
-fn flush_denormals() {
-    #[cfg(target_arch = "x86_64")]
-    {
-        const FLUSH_TO_ZERO: u32 = 1 << 15;
-        const DENORMALS_ARE_ZERO: u32 = 1 << 6;
-        let mut control = 0u32;
-        // SAFETY: reads and writes this thread's SSE control register through a live local; only the two flags that
-        // concern denormals change, no exception is unmasked.
-        unsafe {
-            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack));
-            control |= FLUSH_TO_ZERO | DENORMALS_ARE_ZERO;
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, readonly));
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        const FLUSH_TO_ZERO: u64 = 1 << 24;
-        let mut control: u64;
-        // SAFETY: reads and writes this thread's floating-point control register; only the flush flag changes.
-        unsafe {
-            std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack));
-            control |= FLUSH_TO_ZERO;
-            std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack));
-        }
-    }
-}
 
 /// Elements of the pieces into which a matrix with rows of this width is cut: whole rows.
 pub(super) fn piece(width: usize) -> usize {
