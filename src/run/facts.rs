@@ -70,6 +70,23 @@ mod tests {
     }
 
     #[test]
+    fn the_commit_is_the_one_that_git_names() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let git = |arguments: &[&str]| {
+            let identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
+            Command::new("git").arg("-C").arg(dir.path()).args(identity).args(arguments).output()
+        };
+        if git(&["init"]).is_err() {
+            assert_eq!(git_commit(dir.path()), None, "without git there is nothing to tell");
+            return;
+        }
+        assert_eq!(git_commit(dir.path()), None, "nothing is committed yet");
+        git(&["commit", "--allow-empty", "-m", "m"]).expect("git runs");
+        let log = git(&["log", "--format=%H"]).expect("git runs").stdout;
+        assert_eq!(git_commit(dir.path()).as_deref(), Some(String::from_utf8_lossy(&log).trim()));
+    }
+
+    #[test]
     fn a_directory_outside_any_repository_has_no_commit() {
         let dir = tempfile::tempdir().expect("tempdir");
         assert_eq!(git_commit(dir.path()), None);

@@ -56,7 +56,7 @@ pub(super) fn unfit(dims: &Dims, config: &Value) -> Vec<String> {
     );
     require("layer_norm_epsilon", &|v| v.as_f64() == Some(EPSILON), EPSILON.to_string());
     require("tie_word_embeddings", &|v| v == true, "true".into());
-    for key in ["scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"] {
+    for key in ["scale_attn_by_inverse_layer_idx", "add_cross_attention"] {
         require(key, &|v| v == false, "false".into());
     }
     require("scale_attn_weights", &|v| v == true, "true".into());

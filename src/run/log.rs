@@ -88,6 +88,8 @@ pub struct Kept {
 
 /// Removes the rows whose step is `first_step_to_drop` or later, and a torn last line. The file is replaced atomically,
 /// and not touched if it is as it should be. A missing file has no rows.
+///
+/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
     let bytes = read_or_empty(path)?;
     let whole = whole_lines(&bytes);
@@ -96,13 +98,22 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> 
     let mut output = whole[..table.offset()].to_vec();
     loop {
         let start = table.offset();
-        let Some(record) = table.next_record()? else { break };
-        let step: u64 = table.parse(&record, |cells| cells.required("step"))?;
-        if step < first_step_to_drop {
-            kept.rows += 1;
-            kept.last_step = Some(step);
-            kept.elapsed_s = table.parse(&record, |cells| cells.get("elapsed_s"))?.unwrap_or(0.0);
-            output.extend_from_slice(&whole[start..table.offset()]);
+        let row = table.next_record().and_then(|record| {
+            let Some(record) = record else { return Ok(None) };
+            let step: u64 = table.parse(&record, |cells| cells.required("step"))?;
+            Ok(Some((step, table.parse(&record, |cells| cells.get("elapsed_s"))?)))
+        });
+        match row {
+            Ok(None) => break,
+            Ok(Some((step, _))) if step >= first_step_to_drop => {}
+            Ok(Some((step, elapsed_s))) => {
+                let (rows, elapsed_s) = (kept.rows + 1, elapsed_s.unwrap_or(0.0));
+                kept = Kept { rows, last_step: Some(step), elapsed_s };
+                output.extend_from_slice(&whole[start..table.offset()]);
+            }
+            // A power cut may leave anything in what was not synced; here it would be dropped in any case.
+            Err(_) if kept.last_step.map_or(0, |step| step + 1) >= first_step_to_drop => break,
+            Err(error) => return Err(error),
         }
     }
     if output != bytes {
@@ -275,6 +286,18 @@ mod tests {
         assert_eq!(cut_back(&path, 9).expect("cut"), Kept::default());
         written(&path, 0..1);
         assert_eq!(rows(&path), [row(0)]);
+    }
+
+    #[test]
+    fn garbage_is_cut_off_behind_the_checkpoint_and_refused_before_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("train.csv");
+        written(&path, 0..3);
+        let whole = fs::read(&path).expect("read");
+        fs::write(&path, [&whole, &b"\0\0\xff\n3,4\n"[..]].concat()).expect("write");
+        assert!(cut_back(&path, 4).expect_err("row 3 is lost").to_string().contains("train.csv"));
+        assert_eq!(cut_back(&path, 3).expect("cut").rows, 3);
+        assert_eq!(fs::read(&path).expect("read"), whole);
     }
 
     #[test]
