@@ -1,1 +1,28 @@
 //! A run on disk: directory, lock, CSV log, checkpoints.
+//!
+//! Everything that a run leaves behind is written here, so the promises about it live here too: a file is whole or
+//! absent, one process writes a run at a time, readers never wait, and damage is named instead of trained on. The
+//! module knows strings, numbers and flat buffers; it knows nothing of recipes, engines' insides or terminals.
+
+pub mod checkpoint;
+mod digest;
+pub mod dir;
+pub mod error;
+pub mod facts;
+pub mod fault;
+pub mod files;
+mod hf_config;
+pub mod import;
+pub mod lock;
+pub mod log;
+pub mod record;
+pub mod rows;
+mod tensors;
+
+pub use checkpoint::{CheckpointData, CheckpointState};
+pub use dir::{RunDir, ensure_writable};
+pub use error::RunError;
+pub use import::import;
+pub use log::{Log, TrainLog, ValLog, cut_back, read_train, read_val};
+pub use record::{RunRecord, RunStatus, status};
+pub use rows::{TrainRow, ValRow};

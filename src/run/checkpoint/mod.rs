@@ -1,0 +1,153 @@
+//! Checkpoints: Hugging Face model directories that a run resumes from.
+//!
+//! `checkpoints/step-00001000/` holds `config.json` and `model.safetensors`, which `GPT2LMHeadModel.from_pretrained`
+//! loads, both moments in `optimizer.safetensors`, and `state.json` with everything else and the digests. A checkpoint
+//! is written under a temporary name and published whole, so what has the name was complete; what happened to the
+//! disk since, the digests tell. Padding rows are not stored: a checkpoint fits every `vocab_multiple`.
+
+mod read;
+mod state;
+mod write;
+
+use super::error::Context;
+use super::{RunError, dir, files};
+use crate::engine::State;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use super::digest::FileDigest;
+pub use read::Reader;
+pub use state::{CheckpointState, FORMAT_VERSION, Scaler};
+pub use write::{CheckpointData, Writer, write};
+
+const CONFIG: &str = "config.json";
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const STEP: &str = "step-";
+
+/// A checkpoint that cannot be used.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: RunError,
+}
+
+/// What [`newest_intact`] found.
+#[derive(Debug)]
+pub struct Newest {
+    /// The newest checkpoint with every digest right, if there is one.
+    pub reader: Option<Reader>,
+    /// Newer ones that are damaged, newest first. A caller that resumes regardless should tell the user and
+    /// [`set_aside`] these; one that finds damage only should not start over without being told to.
+    pub rejected: Vec<Rejected>,
+}
+
+/// The directory of a step's checkpoint.
+pub fn path_of(run_dir: &Path, step: u64) -> PathBuf {
+    run_dir.join(dir::CHECKPOINTS).join(format!("{STEP}{step:08}"))
+}
+
+/// The checkpoints of a run by step, oldest first, none of them checked. A run without any has an empty list.
+pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
+    let dir = run_dir.join(dir::CHECKPOINTS);
+    let entries = match fs::read_dir(&dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.context("read", &dir)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.context("read", &dir)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let digits = name.and_then(|name| name.strip_prefix(STEP)).unwrap_or_default();
+        if let Ok(step) = digits.parse() {
+            found.push((step, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Finds the newest checkpoint that is as it was written, reading every byte of those it tries.
+///
+/// Errors: [`RunError::NewerFormat`] at once, since an older checkpoint would not be where that run stands;
+/// [`RunError::Io`] if the directory cannot be read. Other damage is in [`Newest::rejected`].
+pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
+    let mut rejected = Vec::new();
+    for (step, path) in list(run_dir)?.into_iter().rev() {
+        match intact(step, &path) {
+            Ok(reader) => return Ok(Newest { reader: Some(reader), rejected }),
+            Err(newer @ RunError::NewerFormat { .. }) => return Err(newer),
+            Err(reason) => rejected.push(Rejected { path, reason }),
+        }
+    }
+    Ok(Newest { reader: None, rejected })
+}
+
+/// Deletes all but the newest `keep` checkpoints (0 keeps all) and returns what was deleted, oldest first.
+///
+/// Incomplete ones do not count towards `keep`, and nothing is deleted before one of those that stay has been read
+/// and found intact; if none is, the newest intact one stays as well. `written` is a checkpoint that this process has just
+/// written, which need not be read again. Only for the holder of the run's lock.
+///
+/// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
+pub fn rotate(run_dir: &Path, keep: usize, written: Option<&Path>) -> Result<Vec<PathBuf>, RunError> {
+    let all = list(run_dir)?;
+    let whole: Vec<_> = all.iter().rev().filter(|(_, path)| Reader::open(path).is_ok()).take(keep).collect();
+    let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
+    let is_kept = |path: &PathBuf| whole.iter().any(|(_, kept)| kept == path);
+    // Damaged ones newer than what is kept are evidence; resuming sets them aside.
+    let mut doomed: Vec<_> = all.iter().filter(|(step, path)| step < newest && !is_kept(path)).collect();
+    let is_intact = |(step, path): &&(u64, PathBuf)| written == Some(path) || intact(*step, path).is_ok();
+    if !doomed.is_empty()
+        && !whole.iter().copied().any(|kept| is_intact(&kept))
+        && let Some(last_good) = doomed.iter().rposition(is_intact)
+    {
+        doomed.remove(last_good);
+    }
+    for (_, path) in &doomed {
+        files::remove(path, "rotate")?;
+    }
+    Ok(doomed.into_iter().map(|(_, path)| path.clone()).collect())
+}
+
+/// Renames a damaged checkpoint so that it is neither resumed from nor deleted, and returns its new path. Only for the
+/// holder of the run's lock.
+pub fn set_aside(checkpoint: &Path) -> Result<PathBuf, RunError> {
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let aside = (1..)
+        .map(|n| checkpoint.with_file_name(format!("damaged-{n}-{name}")))
+        .find(|path| !path.exists())
+        .expect("numbers do not end");
+    fs::rename(checkpoint, &aside).context("rename", checkpoint)?;
+    files::sync_dir(files::parent(&aside))?;
+    Ok(aside)
+}
+
+fn intact(step: u64, path: &Path) -> Result<Reader, RunError> {
+    let mut reader = Reader::open(path)?;
+    if reader.state().step != step {
+        let problem = format!("its state is that of step {}", reader.state().step);
+        return Err(RunError::malformed(path, problem));
+    }
+    reader.verify()?;
+    Ok(reader)
+}
+
+fn file_of(state: State) -> &'static str {
+    match state {
+        State::Parameters | State::Gradients => MODEL,
+        State::FirstMoment | State::SecondMoment => OPTIMIZER,
+    }
+}
+
+/// A tensor's name in its file: Hugging Face's for the weights, PyTorch's for the moments.
+fn tensor_name(state: State, name: &str) -> String {
+    let prefix = match state {
+        State::Parameters | State::Gradients => "transformer.",
+        State::FirstMoment => "exp_avg.",
+        State::SecondMoment => "exp_avg_sq.",
+    };
+    format!("{prefix}{name}")
+}

@@ -1,0 +1,118 @@
+//! Reading a checkpoint back.
+
+use super::super::digest::{self, FileDigest};
+use super::super::error::{Context, RunError};
+use super::super::tensors::{TensorFile, stored_range, unfit};
+use super::state::CheckpointState;
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name};
+use crate::engine::State;
+use crate::model::{Dims, ParamLayout};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Seek;
+use std::path::{Path, PathBuf};
+
+/// A checkpoint open for reading. Each file is checked against its digest before anything in it is used, through the
+/// handle that is then read, so a rotation in the meantime does no harm.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    state: CheckpointState,
+    /// Files that have been checked, by name.
+    intact: BTreeMap<String, File>,
+}
+
+impl Reader {
+    /// Reads a checkpoint's state and checks that its files are there in full length.
+    ///
+    /// Errors: those of [`CheckpointState::read`], [`RunError::Io`] naming a missing file, [`RunError::Corrupted`].
+    pub fn open(checkpoint: &Path) -> Result<Self, RunError> {
+        let state = CheckpointState::read(checkpoint)?;
+        for name in [CONFIG, MODEL, OPTIMIZER] {
+            if !state.files.contains_key(name) {
+                return Err(RunError::malformed(checkpoint, format!("its state does not list {name}")));
+            }
+        }
+        for (name, expected) in &state.files {
+            let path = checkpoint.join(name);
+            let found = std::fs::metadata(&path).context("read", &path)?.len();
+            check(&path, &format!("{} bytes", expected.bytes), &format!("{found} bytes"))?;
+        }
+        Ok(Self { path: checkpoint.to_owned(), state, intact: BTreeMap::new() })
+    }
+
+    /// The checkpoint's directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Everything that is not a tensor.
+    pub fn state(&self) -> &CheckpointState {
+        &self.state
+    }
+
+    /// Checks every file against its digest.
+    ///
+    /// Errors: [`RunError::Corrupted`] naming the file and both digests; [`RunError::Io`].
+    pub fn verify(&mut self) -> Result<(), RunError> {
+        let names: Vec<_> = self.state.files.keys().cloned().collect();
+        names.iter().try_for_each(|name| self.intact_file(name).map(drop))
+    }
+
+    /// Fills a flat buffer of `layout.len` elements; padding rows and gaps become zero, and so do gradients, which a
+    /// checkpoint between two steps has none of.
+    ///
+    /// Errors: [`RunError::Corrupted`]; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
+    pub fn fill(
+        &mut self,
+        state: State,
+        dims: &Dims,
+        layout: &ParamLayout,
+        out: &mut [f32],
+    ) -> Result<(), RunError> {
+        assert_eq!(out.len(), layout.len, "a buffer has the layout's length");
+        out.fill(0.0);
+        if state == State::Gradients {
+            return Ok(());
+        }
+        let path = self.path.join(file_of(state));
+        let file = self.intact_file(file_of(state))?.try_clone().context("open", &path)?;
+        let mut file = TensorFile::new(&path, file)?;
+        let prefix = tensor_name(state, "");
+        let names = file.names();
+        let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
+        let problems = unfit(dims, layout, false, names, |name| file.info(&tensor_name(state, name)));
+        if !problems.is_empty() {
+            return Err(RunError::Tensors { path, problems });
+        }
+        for tensor in &layout.tensors {
+            let name = tensor_name(state, &tensor.name);
+            file.read(&name, 0, &mut out[stored_range(dims, tensor)])?;
+        }
+        Ok(())
+    }
+
+    fn intact_file(&mut self, name: &str) -> Result<&File, RunError> {
+        if !self.intact.contains_key(name) {
+            let path = self.path.join(name);
+            let expected = &self.state.files[name];
+            let mut file = File::open(&path).context("open", &path)?;
+            let found = digest::of_reader(&file).context("read", &path)?;
+            check(&path, &spelled(expected), &spelled(&found))?;
+            file.rewind().context("read", &path)?;
+            self.intact.insert(name.to_owned(), file);
+        }
+        Ok(&self.intact[name])
+    }
+}
+
+fn spelled(digest: &FileDigest) -> String {
+    format!("{} bytes with digest {}", digest.bytes, digest.blake3)
+}
+
+fn check(path: &Path, expected: &str, found: &str) -> Result<(), RunError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(RunError::Corrupted { path: path.to_owned(), expected: expected.to_owned(), found: found.to_owned() })
+}

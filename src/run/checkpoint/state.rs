@@ -1,0 +1,133 @@
+//! `state.json`: everything of a checkpoint that is not a tensor.
+//!
+//! It is written last and carries a digest of each other file and of itself, so a checkpoint whose state can be read
+//! was written to its end, and any later change of a bit shows.
+
+use super::super::digest::FileDigest;
+use super::super::error::{Context, RunError};
+use super::super::record::from_versioned_json;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Name of the state's file in a checkpoint.
+pub(super) const FILE: &str = "state.json";
+/// The version of the checkpoint format that this build writes, and the newest that it reads.
+pub const FORMAT_VERSION: u64 = 1;
+
+const CHECKSUM: &str = "checksum";
+
+/// The loss scaler of fp16 training.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Scaler {
+    /// Factor on the loss; 1 in other precisions.
+    pub scale: f64,
+    /// Updates applied since the scale last changed.
+    pub good_steps: u64,
+}
+
+impl Default for Scaler {
+    fn default() -> Self {
+        Self { scale: 1.0, good_steps: 0 }
+    }
+}
+
+/// Where a run stands at a checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointState {
+    /// See [`FORMAT_VERSION`]; set when written.
+    pub format_version: u64,
+    /// Optimizer steps taken, skipped ones included: the next step to take.
+    pub step: u64,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// Updates applied by AdamW, skipped steps left out: its bias correction continues from here.
+    pub updates_applied: u64,
+    /// Rows of the stream that have been consumed: the next row to read.
+    pub rows_consumed: u64,
+    /// The loss scaler.
+    pub scaler: Scaler,
+    /// Seconds trained.
+    pub elapsed_s: f64,
+    /// The identity of the run, in full.
+    pub recipe_hash: String,
+    /// Digests of the data by what they are of.
+    pub data_digests: BTreeMap<String, String>,
+    /// Sequences per forward pass, which a resumed run may change.
+    pub micro_batch: usize,
+    /// The lowest validation loss so far.
+    pub best_val: Option<f64>,
+    /// Size and digest of every other file; set when written.
+    pub files: BTreeMap<String, FileDigest>,
+}
+
+impl CheckpointState {
+    /// Reads the state of a checkpoint directory and checks it against its own checksum.
+    ///
+    /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
+    pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
+        let path = checkpoint.join(FILE);
+        let bytes = fs::read(&path).context("read", &path)?;
+        let mut value: Value = from_versioned_json(&path, &bytes, FORMAT_VERSION)?;
+        let stated = value.as_object_mut().and_then(|fields| fields.shift_remove(CHECKSUM));
+        let expected = stated.as_ref().and_then(Value::as_str).unwrap_or("a checksum");
+        let found = checksum(&value);
+        if expected != found {
+            return Err(RunError::Corrupted { path, expected: expected.to_owned(), found });
+        }
+        serde_json::from_value(value).map_err(|error| RunError::malformed(&path, error))
+    }
+
+    /// The text of the state's file.
+    pub(super) fn to_json(&self) -> String {
+        let mut value = serde_json::to_value(self).expect("its maps have string keys");
+        let checksum = checksum(&value);
+        value.as_object_mut().expect("a struct is an object").insert(CHECKSUM.to_owned(), checksum.into());
+        format!("{value:#}\n")
+    }
+}
+
+/// The digest of the compact spelling: whitespace is free, everything else counts.
+fn checksum(value: &Value) -> String {
+    blake3::hash(value.to_string().as_bytes()).to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flipped_bit_changes_the_state_unnoticed() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join(FILE);
+        let state = CheckpointState {
+            format_version: FORMAT_VERSION,
+            step: 1000,
+            scaler: Scaler { scale: 65536.0, good_steps: 7 },
+            elapsed_s: 0.1 + 0.2,
+            best_val: Some(1.0 / 3.0),
+            recipe_hash: "ab12".into(),
+            data_digests: BTreeMap::from([("train".into(), "cd".into())]),
+            files: BTreeMap::from([("f".into(), FileDigest { bytes: u64::MAX, blake3: "ef".into() })]),
+            ..CheckpointState::default()
+        };
+        let text = state.to_json().into_bytes();
+        fs::write(&path, &text).expect("write");
+        assert_eq!(CheckpointState::read(dir.path()).expect("intact"), state);
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &flipped).expect("write");
+            // Another space or a digit past the last that counts changes no meaning.
+            if let Ok(read) = CheckpointState::read(dir.path()) {
+                assert_eq!(read, state, "bit {bit}");
+            }
+        }
+        for length in 0..text.len() - 2 {
+            fs::write(&path, &text[..length]).expect("write");
+            CheckpointState::read(dir.path()).expect_err("truncated");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The directory of one run: created without a race, locked, cleaned, and where everything in it lies.
+
+use super::RunError;
+use super::error::Context;
+use super::lock::{self, Lock};
+use super::record::{self, RunRecord};
+use super::{fault, files};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
+
+/// Name of the resolved recipe in a run directory.
+pub const RECIPE: &str = "recipe.toml";
+/// Name of the directory of checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
+/// Name of the training log.
+pub const TRAIN_CSV: &str = "train.csv";
+/// Name of the validation log.
+pub const VAL_CSV: &str = "val.csv";
+/// Name of the generated text.
+pub const SAMPLES: &str = "samples.txt";
+
+/// A run directory that this process may write: it holds the lock until dropped.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl RunDir {
+    /// Makes or takes over `runs_dir/id` as its only writer, and writes `recipe_toml` unless a recipe is there.
+    ///
+    /// Of any number of processes at once, one gets it and the others get [`RunError::Locked`]. What a crash left
+    /// half-written is swept. With `fresh`, whatever the run holds is discarded first.
+    pub fn create_or_open(
+        runs_dir: &Path,
+        id: &str,
+        recipe_toml: &str,
+        fresh: bool,
+    ) -> Result<Self, RunError> {
+        if !is_one_name(id) {
+            return Err(RunError::InvalidId { id: id.to_owned() });
+        }
+        let path = runs_dir.join(id);
+        files::create_dir_all(&path)?;
+        let run = Self::lock(path)?;
+        if fresh {
+            run.discard()?;
+        }
+        let recipe = run.recipe();
+        if !recipe.exists() {
+            files::write_atomic(&recipe, recipe_toml.as_bytes(), "recipe")?;
+        }
+        Ok(run)
+    }
+
+    /// Takes over the run that lies at `path`.
+    ///
+    /// Errors: [`RunError::NotARun`] where there is none, [`RunError::Locked`] if a live process writes it.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        if !is_run(path) {
+            return Err(RunError::NotARun { path: path.to_owned() });
+        }
+        Self::lock(path.to_owned())
+    }
+
+    fn lock(path: PathBuf) -> Result<Self, RunError> {
+        let lock = Lock::acquire(&path.join(lock::FILE))?;
+        let run = Self { path, _lock: lock };
+        files::sweep(run.path())?;
+        if run.checkpoints().is_dir() {
+            files::sweep(&run.checkpoints())?;
+        }
+        Ok(run)
+    }
+
+    /// Empties the run but for its lock. The record goes first and the checkpoints second: a crash on the way leaves a
+    /// run that resumes or starts over, never one that claims to be finished and has lost its files.
+    fn discard(&self) -> Result<(), RunError> {
+        for name in [record::FILE, CHECKPOINTS] {
+            let path = self.path.join(name);
+            if path.exists() {
+                files::remove(&path, "discard")?;
+            }
+        }
+        for entry in fs::read_dir(&self.path).context("read", &self.path)? {
+            let entry = entry.context("read", &self.path)?;
+            if entry.file_name() != lock::FILE {
+                fault::point("discard", "between").context("delete", &entry.path())?;
+                files::remove(&entry.path(), "discard")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The run directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The resolved recipe's file.
+    pub fn recipe(&self) -> PathBuf {
+        self.path.join(RECIPE)
+    }
+
+    /// The training log's file.
+    pub fn train_csv(&self) -> PathBuf {
+        self.path.join(TRAIN_CSV)
+    }
+
+    /// The validation log's file.
+    pub fn val_csv(&self) -> PathBuf {
+        self.path.join(VAL_CSV)
+    }
+
+    /// The generated text's file.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join(SAMPLES)
+    }
+
+    /// The directory of checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// The run's record, if one has been written.
+    pub fn record(&self) -> Result<Option<RunRecord>, RunError> {
+        RunRecord::read(&self.path)
+    }
+
+    /// Replaces the run's record.
+    pub fn write_record(&self, record: &RunRecord) -> Result<(), RunError> {
+        record.write(&self.path)
+    }
+}
+
+/// Whether a directory is a run: it holds a resolved recipe.
+pub fn is_run(path: &Path) -> bool {
+    path.join(RECIPE).is_file()
+}
+
+/// The runs below a runs directory, sorted by name; none where the directory is missing.
+pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let entries = match fs::read_dir(runs_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("read", runs_dir),
+    };
+    let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|e| e.path())).collect();
+    let mut runs: Vec<_> = paths.context("read", runs_dir)?.into_iter().filter(|path| is_run(path)).collect();
+    runs.sort();
+    Ok(runs)
+}
+
+/// Checks that runs can be made in `dir`, which need not exist yet, and leaves nothing behind either way.
+///
+/// Errors: [`RunError::NotWritable`] with the system's reason.
+pub fn ensure_writable(dir: &Path) -> Result<(), RunError> {
+    probe(dir).map_err(|source| RunError::NotWritable { dir: dir.to_owned(), source })
+}
+
+/// Writes a nameless file into the nearest ancestor that exists.
+fn probe(dir: &Path) -> io::Result<()> {
+    let mut nearest = dir;
+    loop {
+        let missing = match fs::metadata(nearest) {
+            Ok(metadata) if metadata.is_dir() => return tempfile::tempfile_in(nearest).map(drop),
+            Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+            Err(error) => error,
+        };
+        let dangling = fs::symlink_metadata(nearest).is_ok();
+        let above = files::parent(nearest);
+        if missing.kind() != ErrorKind::NotFound || dangling || above == nearest {
+            return Err(missing);
+        }
+        nearest = above;
+    }
+}
+
+fn is_one_name(id: &str) -> bool {
+    let mut parts = Path::new(id).components();
+    let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    // Names with a dot first are temporaries; a trailing slash is no part of a name.
+    one && !id.starts_with('.') && !id.contains(['/', '\\', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(dir)
+            .expect("read")
+            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn of_fifty_starts_one_writes_the_run() {
+        let runs = tempfile::tempdir().expect("tempdir");
+        let barrier = std::sync::Barrier::new(50);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let start = |n: usize| {
+                let (barrier, runs) = (&barrier, runs.path());
+                move || {
+                    barrier.wait();
+                    RunDir::create_or_open(&runs.join("deep"), "r-1", &format!("seed = {n}\n"), false)
+                }
+            };
+            let threads: Vec<_> = (0..50).map(|n| scope.spawn(start(n))).collect();
+            threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        assert_eq!((won.len(), lost.len()), (1, 49));
+        assert!(lost.into_iter().all(|result| result.is_err_and(|error| error.is_locked())));
+        assert_eq!(names(&runs.path().join("deep/r-1")), [lock::FILE, RECIPE]);
+    }
+
+    #[test]
+    fn an_existing_recipe_is_kept_and_a_fresh_run_discards_everything() {
+        let runs = tempfile::tempdir().expect("tempdir");
+        let open = |text, fresh| RunDir::create_or_open(runs.path(), "r", text, fresh);
+        let run = open("a = 1\n", false).expect("create");
+        fs::create_dir_all(run.checkpoints().join("step-00000001")).expect("mkdir");
+        fs::write(run.checkpoints().join("step-00000001/state.json"), "{}").expect("write");
+        fs::write(run.train_csv(), "step\n").expect("write");
+        assert!(open("a = 1\n", true).expect_err("locked").is_locked());
+        assert!(run.train_csv().exists(), "a locked run is not discarded");
+        drop(run);
+        let run = open("a = 2\n", false).expect("reopen");
+        assert_eq!(fs::read_to_string(run.recipe()).expect("read"), "a = 1\n");
+        drop(run);
+        let run = open("a = 2\n", true).expect("fresh");
+        assert_eq!(fs::read_to_string(run.recipe()).expect("read"), "a = 2\n");
+        assert_eq!(names(run.path()), [lock::FILE, RECIPE]);
+    }
+
+    #[test]
+    fn opening_sweeps_what_a_crash_left() {
+        let runs = tempfile::tempdir().expect("tempdir");
+        let run = RunDir::create_or_open(runs.path(), "r", "", false).expect("create");
+        fs::create_dir_all(run.checkpoints().join(".tmp-step-00000001-1-0")).expect("mkdir");
+        fs::write(run.path().join(".tmp-run.json-1-0"), "{").expect("write");
+        let path = run.path().to_owned();
+        drop(run);
+        let run = RunDir::open(&path).expect("open");
+        assert_eq!(names(run.path()), [CHECKPOINTS, lock::FILE, RECIPE]);
+        assert_eq!(names(&run.checkpoints()), [""; 0]);
+        assert_eq!(list(runs.path()).expect("list"), [path]);
+    }
+
+    #[test]
+    fn what_is_no_run_is_not_opened_and_gets_no_lock_file() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let error = RunDir::open(dir.path()).expect_err("empty");
+        assert!(error.is_usage(), "{error}");
+        assert_eq!(names(dir.path()), [""; 0]);
+        for id in ["", ".", "..", "a/b", "/a", "a/", ".tmp-x"] {
+            let error = RunDir::create_or_open(dir.path(), id, "", false).expect_err(id);
+            assert!(matches!(error, RunError::InvalidId { .. }), "{id}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_runs_directory_is_probed_without_a_trace() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        fs::write(dir.path().join("file"), "").expect("write");
+        for good in [dir.path().to_owned(), dir.path().join("not/yet/there")] {
+            ensure_writable(&good).expect("writable");
+        }
+        for bad in [dir.path().join("file"), dir.path().join("file/runs")] {
+            let error = ensure_writable(&bad).expect_err("below a file");
+            let text = error.to_string();
+            assert!(error.is_usage() && text.contains("file") && text.contains("--runs-dir"), "{text}");
+        }
+        assert_eq!(names(dir.path()), ["file"]);
+    }
+}

@@ -1,0 +1,140 @@
+//! What can go wrong with a run on disk.
+//!
+//! One enum for the whole module: the command line turns it into a message and an exit code, and nothing in between
+//! needs to tell a lock's I/O error from a log's.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A failure to read or write a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another live process writes this run.
+    #[error("the run `{}` is being written by {holder}; wait for it to end or stop it", path.display())]
+    Locked {
+        /// The run directory.
+        path: PathBuf,
+        /// Who holds the lock, as far as it could be read.
+        holder: String,
+    },
+    /// The runs directory cannot be used.
+    #[error("cannot write runs to `{}`: {source}; name another directory with --runs-dir", dir.display())]
+    NotWritable {
+        /// The runs directory.
+        dir: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The path holds no run.
+    #[error("`{}` is not a run: it has no recipe.toml", path.display())]
+    NotARun {
+        /// The directory that was named.
+        path: PathBuf,
+    },
+    /// The id of a run would not be one directory below the runs directory.
+    #[error("`{id}` cannot name a run directory; use letters, digits, `-`, `_` and `.`")]
+    InvalidId {
+        /// The id.
+        id: String,
+    },
+    /// A file was written by a later version of this program.
+    #[error(
+        "`{}` has format version {found}, this build reads up to {supported}; use a newer build of runner",
+        path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The version it states.
+        found: u64,
+        /// The newest version known here.
+        supported: u64,
+    },
+    /// The operating system refused.
+    #[error("could not {action} `{}`: {source}", path.display())]
+    Io {
+        /// The verb, e.g. `write`.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file does not say what it should.
+    #[error("`{}` is malformed: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line where there is one.
+        problem: String,
+    },
+    /// A file of a checkpoint is not the one that was written.
+    #[error(
+        "`{}` is truncated or corrupted: expected {expected}, found {found}",
+        path.display()
+    )]
+    Corrupted {
+        /// The file.
+        path: PathBuf,
+        /// Size or digest on record.
+        expected: String,
+        /// Size or digest of the file.
+        found: String,
+    },
+    /// A checkpoint's tensors are not those of the model.
+    #[error("`{}` does not fit the model:{}", path.display(), bullets(problems))]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// One line for each tensor.
+        problems: Vec<String>,
+    },
+    /// The weights to start from cannot be used.
+    #[error("model.init_from: `{}` cannot be used:{}", path.display(), bullets(problems))]
+    Weights {
+        /// The file or directory that the recipe names.
+        path: PathBuf,
+        /// One line for each problem.
+        problems: Vec<String>,
+    },
+}
+
+impl RunError {
+    /// Whether a live process holds the run: exit code 3.
+    pub fn is_locked(&self) -> bool {
+        matches!(self, Self::Locked { .. })
+    }
+
+    /// Whether what the user asked for is at fault, not the program or the disk: exit code 2.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::NotWritable { .. }
+                | Self::NotARun { .. }
+                | Self::InvalidId { .. }
+                | Self::NewerFormat { .. }
+                | Self::Weights { .. }
+        )
+    }
+
+    pub(super) fn malformed(path: &Path, problem: impl ToString) -> Self {
+        Self::Malformed { path: path.to_owned(), problem: problem.to_string() }
+    }
+}
+
+/// Names the file and the verb of an I/O error.
+pub(super) trait Context<T> {
+    /// `action` is a verb that reads well after "could not".
+    fn context(self, action: &'static str, path: &Path) -> Result<T, RunError>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T, RunError> {
+        self.map_err(|source| RunError::Io { action, path: path.to_owned(), source })
+    }
+}
+
+fn bullets(problems: &[String]) -> String {
+    problems.iter().map(|p| format!("\n  - {p}")).collect()
+}

@@ -1,0 +1,94 @@
+//! What run.json says about the world: the time, the host, the commit of the recipe.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The present time, RFC 3339 in UTC to the second: `2026-01-31T23:59:59Z`.
+pub fn now() -> String {
+    rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
+}
+
+/// Seconds since 1970 as RFC 3339 in UTC. Days to civil date after Howard Hinnant's `civil_from_days`.
+pub fn rfc3339(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Eras of 400 years begin on 1 March, so that the leap day comes last.
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The name of this machine, `unknown` where the system does not tell.
+pub fn host() -> String {
+    ["/proc/sys/kernel/hostname", "/etc/hostname"]
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .chain(["HOSTNAME", "COMPUTERNAME"].iter().filter_map(|name| std::env::var(name).ok()))
+        .map(|name| name.trim().to_owned())
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The commit checked out in the git repository around `dir`, if there are one and a `git` to ask.
+pub fn git_commit(dir: &Path) -> Option<String> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(dir)
+        .args(["rev-parse", "--verify", "HEAD"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!commit.is_empty()).then_some(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
+    }
+
+    #[test]
+    fn the_commit_is_the_one_that_git_names() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let git = |arguments: &[&str]| {
+            let identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
+            Command::new("git").arg("-C").arg(dir.path()).args(identity).args(arguments).output()
+        };
+        if git(&["init"]).is_err() {
+            assert_eq!(git_commit(dir.path()), None, "without git there is nothing to tell");
+            return;
+        }
+        assert_eq!(git_commit(dir.path()), None, "nothing is committed yet");
+        git(&["commit", "--allow-empty", "-m", "m"]).expect("git runs");
+        let log = git(&["log", "--format=%H"]).expect("git runs").stdout;
+        assert_eq!(git_commit(dir.path()).as_deref(), Some(String::from_utf8_lossy(&log).trim()));
+    }
+
+    #[test]
+    fn a_directory_outside_any_repository_has_no_commit() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        assert_eq!(git_commit(dir.path()), None);
+    }
+}

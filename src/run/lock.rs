@@ -1,0 +1,118 @@
+//! The lock that makes one process the writer of a run.
+//!
+//! It is the operating system's lock on an open file, so it ends with its holder, however that ends, and is never
+//! stale. The file's text only serves the message; the file itself stays. Readers do not take it.
+
+use super::RunError;
+use super::error::Context;
+use super::{facts, files};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Name of the lock file in a run directory.
+pub const FILE: &str = "lock";
+
+/// A probe by [`is_held`] holds the lock for an instant, which must not look like a second writer.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The right to write a run; given back on drop.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock file `path`, creating it if needed. Does not wait for a live holder.
+    ///
+    /// Errors: [`RunError::Locked`] naming the holder; [`RunError::Io`] where files cannot be locked.
+    pub fn acquire(path: &Path) -> Result<Self, RunError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .context("open", path)?;
+        for attempt in 1.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(source)) => return Err(source).context("lock", path),
+                Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    let path = files::parent(path).to_owned();
+                    return Err(RunError::Locked { path, holder: holder(&mut file) });
+                }
+            }
+        }
+        let line = format!("process {} on {} since {}\n", std::process::id(), facts::host(), facts::now());
+        file.set_len(0).and_then(|()| file.rewind()).context("write", path)?;
+        file.write_all(line.as_bytes()).context("write", path)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Whether a live process holds the lock file `path`; false where there is none. Takes nothing for longer than the question.
+pub fn is_held(path: &Path) -> Result<bool, RunError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).context("open", path),
+    };
+    // Shared, so that two readers asking at once do not see each other.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(source).context("lock", path),
+    }
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    // The text is a courtesy: where it cannot be read, the lock still counts.
+    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    match text.trim() {
+        line if read.is_ok() && !line.is_empty() => line.to_owned(),
+        _ => "another process".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_refused_and_told_of_the_first() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join(FILE);
+        assert!(!is_held(&path).expect("no file yet"));
+        let first = Lock::acquire(&path).expect("free");
+        assert!(is_held(&path).expect("held"));
+        let error = Lock::acquire(&path).expect_err("held");
+        assert!(error.is_locked() && !error.is_usage());
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        assert!(!is_held(&path).expect("free"));
+        Lock::acquire(&path).expect("free again, whatever the file says");
+    }
+
+    #[test]
+    fn probing_does_not_keep_a_writer_out() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join(FILE);
+        std::fs::write(&path, "").expect("write");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    is_held(&path).expect("probe");
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            for _ in 0..200 {
+                drop(Lock::acquire(&path).expect("only probes in the way"));
+            }
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! `run.json`: what a run is, how far it came, and what it found.
+//!
+//! Written by the holder of the lock at the start, at checkpoints and at the end. A process that is killed cannot
+//! update it, so what a reader should believe is [`status`], which also asks whether anyone holds the lock.
+
+use super::error::Context;
+use super::{RunError, dir, facts, files, lock};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Name of the record in a run directory.
+pub const FILE: &str = "run.json";
+/// The version of the record that this build writes, and the newest that it reads.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// How far a run has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunStatus {
+    /// The directory exists, no step has been taken.
+    #[default]
+    Created,
+    /// A process is training.
+    Running,
+    /// It was stopped before the last step and can be resumed.
+    Interrupted,
+    /// Every step has been taken.
+    Finished,
+    /// The loss or the gradients stopped being finite.
+    Diverged,
+    /// An error ended it.
+    Failed,
+}
+
+impl std::fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Interrupted => "interrupted",
+            Self::Finished => "finished",
+            Self::Diverged => "diverged",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// The peak rate that MFU is measured against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Floating-point operations per second.
+    pub flops: f64,
+    /// Where the number comes from, e.g. `measured` or a table.
+    pub how: String,
+}
+
+/// One process's share of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Session {
+    /// When it started, RFC 3339 in UTC.
+    pub started: String,
+    /// When it ended; absent while it runs, and for good if it was killed.
+    pub ended: Option<String>,
+    /// The first step that it took or takes.
+    pub from_step: u64,
+    /// One past its last step, once known.
+    pub to_step: Option<u64>,
+    /// What `--set` changed for it, as `key=value`.
+    pub overrides: Vec<String>,
+}
+
+/// The contents of `run.json`. Times are RFC 3339 in UTC.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunRecord {
+    /// See [`FORMAT_VERSION`].
+    pub format_version: u64,
+    /// Name of the run directory.
+    pub id: String,
+    /// The recipe's name.
+    pub name: String,
+    /// As last written; a reader wants [`status`].
+    pub status: RunStatus,
+    /// The identity of the run in full, hexadecimal; the id ends in its first 8 digits.
+    pub hash: String,
+    /// Digests that went into the identity by what they are of: the recipe, each data set.
+    pub digests: BTreeMap<String, String>,
+    /// When the directory was made.
+    pub created: String,
+    /// When training first started.
+    pub started: Option<String>,
+    /// When the run last ended in order.
+    pub ended: Option<String>,
+    /// Optimizer steps that the recipe asks for.
+    pub total_steps: u64,
+    /// Optimizer steps taken.
+    pub steps_done: u64,
+    /// The device trained on.
+    pub device: String,
+    /// The engine.
+    pub engine: String,
+    /// The precision of matrix products.
+    pub precision: String,
+    /// Whether that precision is imitated by rounding.
+    pub emulated: bool,
+    /// CPU threads.
+    pub threads: usize,
+    /// Versions by component: `runner`, `rustc`, a driver.
+    pub versions: BTreeMap<String, String>,
+    /// The commit of the recipe's repository.
+    pub git_commit: Option<String>,
+    /// The machine.
+    pub host: String,
+    /// What MFU is measured against, where known.
+    pub peak: Option<Peak>,
+    /// The plan as printed before the start.
+    pub plan: Value,
+    /// `final_loss`, `best_val_loss` and the like.
+    pub results: Value,
+    /// Why the run failed or diverged.
+    pub error: Option<String>,
+    /// One entry for each process that trained it.
+    pub sessions: Vec<Session>,
+    /// Fields that this build does not know, kept as they are.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl RunRecord {
+    /// A record of a run that is made now, on this machine, by this build.
+    pub fn new(id: &str, name: &str, hash: &str) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            hash: hash.to_owned(),
+            created: facts::now(),
+            host: facts::host(),
+            versions: BTreeMap::from([("runner".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the record of a run directory; `None` if none has been written.
+    ///
+    /// Missing fields get their defaults. Errors: [`RunError::NewerFormat`], [`RunError::Malformed`].
+    pub fn read(run_dir: &Path) -> Result<Option<Self>, RunError> {
+        let path = run_dir.join(FILE);
+        match fs::read(&path) {
+            Ok(bytes) => from_versioned_json(&path, &bytes, FORMAT_VERSION).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context("read", &path),
+        }
+    }
+
+    /// Writes the record atomically. Only for the holder of the run's lock.
+    pub fn write(&self, run_dir: &Path) -> Result<(), RunError> {
+        let path = run_dir.join(FILE);
+        let mut text =
+            serde_json::to_string_pretty(self).map_err(|error| RunError::malformed(&path, error))?;
+        text.push('\n');
+        files::write_atomic(&path, text.as_bytes(), "run_json")
+    }
+}
+
+/// What a run's status is now: a record that claims to be running without a live holder of the lock was killed.
+///
+/// Errors: [`RunError::NotARun`] where there is neither recipe nor record.
+pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
+    let lock = run_dir.join(lock::FILE);
+    // Asked before: a run that ends in between has written its record by then.
+    let held = lock::is_held(&lock)?;
+    let recorded = match RunRecord::read(run_dir)? {
+        Some(record) => record.status,
+        None if dir::is_run(run_dir) => RunStatus::Created,
+        None => return Err(RunError::NotARun { path: run_dir.to_owned() }),
+    };
+    Ok(match recorded {
+        // Asked after: a run that starts in between holds the lock by now.
+        RunStatus::Created | RunStatus::Running if !held && !lock::is_held(&lock)? => RunStatus::Interrupted,
+        other => other,
+    })
+}
+
+/// Parses JSON that states a `format_version`, refusing versions after `newest`.
+pub(super) fn from_versioned_json<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    bytes: &[u8],
+    newest: u64,
+) -> Result<T, RunError> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| RunError::malformed(path, error))?;
+    match value.get("format_version").and_then(Value::as_u64) {
+        Some(found) if found > newest => {
+            Err(RunError::NewerFormat { path: path.to_owned(), found, supported: newest })
+        }
+        Some(_) => serde_json::from_value(value).map_err(|error| RunError::malformed(path, error)),
+        None => Err(RunError::malformed(path, "it states no format_version")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::RunDir;
+
+    fn record() -> RunRecord {
+        let mut record = RunRecord::new("r-01234567", "r", "0123456789abcdef");
+        record.digests.insert("recipe".into(), "aa".into());
+        record.peak = Some(Peak { flops: 3.71e11, how: "measured".into() });
+        record.results = serde_json::json!({"final_loss": 3.25, "best_val_loss": null});
+        record.sessions.push(Session { overrides: vec!["compute.threads=2".into()], ..Session::default() });
+        record
+    }
+
+    #[test]
+    fn a_record_survives_the_disk_with_fields_of_other_builds() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        assert_eq!(RunRecord::read(dir.path()).expect("absent"), None);
+        let mut written = record();
+        written.other.insert("of_a_later_build".into(), serde_json::json!([1, 2]));
+        written.write(dir.path()).expect("write");
+        assert_eq!(RunRecord::read(dir.path()).expect("read"), Some(written));
+    }
+
+    #[test]
+    fn missing_fields_are_filled_and_newer_formats_refused() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join(FILE);
+        fs::write(&path, r#"{"format_version": 1, "id": "x", "status": "finished"}"#).expect("write");
+        let record = RunRecord::read(dir.path()).expect("read").expect("there");
+        assert_eq!((record.id.as_str(), record.status, record.threads), ("x", RunStatus::Finished, 0));
+        fs::write(&path, r#"{"format_version": 2, "id": ["another", "shape"]}"#).expect("write");
+        let error = RunRecord::read(dir.path()).expect_err("newer");
+        assert!(matches!(error, RunError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+        for broken in ["", "{", "{}", r#"{"format_version": 1, "status": "unheard of"}"#] {
+            fs::write(&path, broken).expect("write");
+            let error = RunRecord::read(dir.path()).expect_err(broken);
+            assert!(error.to_string().contains("run.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_killed_run_is_interrupted_though_its_record_says_running() {
+        let runs = tempfile::tempdir().expect("tempdir");
+        assert!(matches!(status(runs.path()), Err(RunError::NotARun { .. })));
+        let run = RunDir::create_or_open(runs.path(), "r", "", false).expect("create");
+        assert_eq!(status(run.path()).expect("status"), RunStatus::Created);
+        let mut record = record();
+        record.status = RunStatus::Running;
+        run.write_record(&record).expect("write");
+        assert_eq!(status(run.path()).expect("status"), RunStatus::Running);
+        let path = run.path().to_owned();
+        drop(run);
+        assert_eq!(status(&path).expect("status"), RunStatus::Interrupted);
+        record.status = RunStatus::Finished;
+        record.write(&path).expect("write");
+        assert_eq!(status(&path).expect("status"), RunStatus::Finished);
+    }
+}
