@@ -2,11 +2,12 @@
 
 use super::diagnostics::{Diagnostics, Problem};
 use super::keys::{Fallback, KEYS, Key, known};
-use super::layers::Stack;
+use super::layers::{Layer, SaidBy, Stack};
 use super::parse::Entry;
 use super::schema::{MicroBatch, Recipe};
 use super::source::{Medium, Place};
 use super::value::{self, Value};
+use std::sync::Arc;
 
 /// The schedule that the layers agree upon, with what it does not use taken out.
 ///
@@ -123,26 +124,31 @@ impl Relation {
         if stack.is_partial || self.keys.iter().any(is_unknown) {
             return None;
         }
-        let mut places: Vec<(usize, &str, Place)> = Vec::new();
+        // The key with its place and how strong its layer is.
+        let mut places: Vec<(&str, Place, (usize, bool))> = Vec::new();
         for key in self.keys {
             // What a preset says has no line; the line that chose the preset stands for it.
-            let entry = stack.winner(key)?;
-            let is_default = is_built_in(&entry.place) && !is_from_preset(stack, key);
-            let entry = if is_built_in(&entry.place) { stack.winner("model.preset") } else { Some(entry) };
-            if let Some(entry) = entry.filter(|_| !is_default) {
-                places.push((entry.place.source.rank, key, entry.place.clone()));
+            let own = stack.winner(key).filter(|entry| !is_built_in(&entry.place));
+            let preset = || stack.winner("model.preset").filter(|_| is_from_preset(stack, key));
+            if let Some(entry) = own.or_else(preset) {
+                let layer = stack.layers.iter().position(|layer| holds(layer, &entry.place)).unwrap_or(0);
+                places.push((key, entry.place.clone(), (layer, own.is_some())));
             }
         }
-        let strength = |place: &Place| stack.layers.iter().position(|layer| holds(layer, place));
-        let primary = (0..places.len()).rev().max_by_key(|&index| strength(&places[index].2));
-        let Some((_, _, place)) = primary.map(|index| places.remove(index)) else {
+        let primary = (0..places.len()).rev().max_by_key(|&index| places[index].2);
+        let Some((_, place, _)) = primary.map(|index| places.remove(index)) else {
             return Some(self.problem(Place::whole(&stack.recipe)));
         };
         let mut problem = self.problem(place.clone());
-        for (_, key, other) in places {
-            if other.span != place.span || !std::sync::Arc::ptr_eq(&other.source, &place.source) {
+        for (key, other, _) in places {
+            if other.span != place.span || !Arc::ptr_eq(&other.source, &place.source) {
                 problem = problem.context(other, format!("`{key}`"));
             }
+        }
+        let first = self.keys[0];
+        if stack.winner(first).is_some_and(|entry| is_built_in(&entry.place)) && !is_from_preset(stack, first)
+        {
+            problem = problem.help(format!("nothing sets `{first}`: that is its default"));
         }
         Some(problem)
     }
@@ -163,12 +169,12 @@ fn is_built_in(place: &Place) -> bool {
 }
 
 fn is_from_preset(stack: &Stack, key: &str) -> bool {
-    let preset = stack.layers.iter().find(|layer| matches!(layer.said_by, super::layers::SaidBy::Preset(_)));
+    let preset = stack.layers.iter().find(|layer| matches!(layer.said_by, SaidBy::Preset(_)));
     preset.is_some_and(|layer| layer.entries.iter().any(|entry| entry.key.path == key))
 }
 
-fn holds(layer: &super::layers::Layer, place: &Place) -> bool {
-    layer.entries.iter().any(|entry| std::sync::Arc::ptr_eq(&entry.place.source, &place.source))
+fn holds(layer: &Layer, place: &Place) -> bool {
+    layer.entries.iter().any(|entry| Arc::ptr_eq(&entry.place.source, &place.source))
 }
 
 fn heads(recipe: &Recipe) -> Option<Relation> {

@@ -59,7 +59,7 @@ pub(super) fn set(argument: &str, rank: usize, diagnostics: &mut Diagnostics) ->
     let (source, start) = flag("--set", argument, rank);
     let Some((name, _)) = argument.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
         let problem = Problem::new(
-            format!("`--set {}` sets nothing", super::value::shown(argument)),
+            format!("`--set` needs a key and a value, not `{}`", super::value::shown(argument)),
             Place::at(&source, start..source.text.len()),
         );
         diagnostics.push(problem.help("write it as --set key.path=value, such as --set optimizer.lr=3e-4"));
@@ -96,7 +96,11 @@ pub(super) fn unset(argument: &str, rank: usize, diagnostics: &mut Diagnostics) 
         return None;
     }
     let keys: Vec<&Key> = keys::KEYS.iter().filter(|key| key.path == path || key.table() == path).collect();
-    if path.is_empty() || keys.is_empty() {
+    if path.is_empty() {
+        diagnostics.push(Problem::new("`--unset` names no key", place).help("write it as --unset key.path"));
+        return None;
+    }
+    if keys.is_empty() {
         diagnostics.push(parse::unknown(path, place, false));
         return None;
     }

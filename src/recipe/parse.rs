@@ -112,13 +112,23 @@ impl Walk<'_> {
             let swallows = inside.is_none_or(|(value, _)| value.end > line_end);
             self.parsed.is_partial |= swallows && !error.message().starts_with(DUPLICATE);
             let value = inside.map(|(value, path)| (path.as_str(), &self.source.text[value.clone()]));
-            self.diagnostics.push(syntax_problem(
-                error.message(),
-                value,
-                Place::at(self.source, span.clone()),
-            ));
-            self.faults.push(span.start..covered);
+            let mut problem = syntax_problem(error.message(), value, Place::at(self.source, span.clone()));
+            let line_start = self.source.line_start(span.start);
+            if let Some((value, _)) = inside.filter(|(value, _)| value.start < line_start) {
+                let (line, _) = self.source.line_column(value.start);
+                problem = problem.help(format!("the value begins in line {line}: is its end missing?"));
+            }
+            self.diagnostics.push(problem);
+            let is_header = inside.is_none() && self.source.text[line_start..].starts_with('[');
+            let end = if is_header { self.next_header(covered) } else { covered };
+            self.faults.push(span.start..end.max(self.faults.last().map_or(0, |fault| fault.end)));
         }
+    }
+
+    /// Where the next table begins: the members of one whose header is broken are read as somebody else's.
+    fn next_header(&self, offset: usize) -> usize {
+        let rest = self.source.text.get(offset..).unwrap_or_default();
+        rest.find("\n[").map_or(usize::MAX, |newline| offset + newline)
     }
 
     fn table(&mut self, prefix: &str, table: &DeTable) {
@@ -197,8 +207,10 @@ impl Walk<'_> {
     }
 
     fn unknown(&mut self, path: &str, at: Range<usize>, value: &Spanned<DeValue>) {
-        let place = Place::at(self.source, at);
-        self.diagnostics.push(unknown(path, place, value.get_ref().is_table()));
+        if !self.is_faulty(&at) {
+            let place = Place::at(self.source, at);
+            self.diagnostics.push(unknown(path, place, value.get_ref().is_table()));
+        }
     }
 
     fn span(&self, value: &Spanned<DeValue>) -> Range<usize> {
@@ -223,8 +235,8 @@ pub(super) fn unknown(path: &str, place: Place, is_table: bool) -> Problem {
             .help("leave the quotes out: a dot inside quotes does not separate a table from a key");
     }
     if !table.is_empty() && !keys::TABLES.contains(&table) {
-        return match suggest::table(table) {
-            Some(near) => problem.label(format!("did you mean `{near}.{}`?", shown(leaf))),
+        return match suggest::path(path) {
+            Some(near) => problem.label(format!("did you mean `{}`?", near.path)),
             None => problem.help(format!("the tables are {}", keys::TABLES.join(", "))),
         };
     }
@@ -275,11 +287,14 @@ fn syntax_problem(message: &str, value: Option<(&str, &str)>, place: Place) -> P
     let plain = message.split(", expected").next().unwrap_or(message);
     let (what, help) = match value {
         Some((_, "")) => ("there is no value".to_string(), Some("a key is written name = value".to_string())),
-        Some((_, text)) if message.starts_with("string values must be quoted") => {
+        Some((_, text)) if message.starts_with("string values must be quoted") && !text.contains(' ') => {
             ("a string must be quoted".into(), Some(format!("write it as \"{}\"", shown(text))))
         }
         _ if message.starts_with(DUPLICATE) => {
             (plain.into(), Some("it is set earlier in this file: keep one of the two".into()))
+        }
+        _ if message.starts_with("invalid basic string") => {
+            (plain.into(), Some("is the closing quote missing?".into()))
         }
         _ if message.starts_with("unclosed table") => {
             (plain.into(), Some("a table's header is written [name]".into()))

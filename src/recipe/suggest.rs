@@ -31,6 +31,15 @@ const ELSEWHERE: &[(&str, &str)] = &[
 
 /// The candidate nearest to `word`, if one is near enough to be a slip of the keyboard.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    within(word, candidates, |length| (length / 3).max(1))
+}
+
+/// The candidate nearest to `word` within a distance that depends on the longer one's length.
+fn within<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+    limit: impl Fn(usize) -> usize,
+) -> Option<&'a str> {
     // Longer words are no slips, and the distance costs their length squared.
     if word.len() > 100 {
         return None;
@@ -38,7 +47,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
     let word = word.to_lowercase();
     candidates
         .map(|candidate| (damerau_levenshtein(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len().max(word.len()) / 3).max(1))
+        .filter(|(distance, candidate)| *distance <= limit(candidate.len().max(word.len())))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -61,7 +70,19 @@ pub(super) fn key(table: &str, leaf: &str) -> Option<&'static Key> {
             ELSEWHERE.iter().find(|(name, _)| *name == leaf).and_then(|(_, path)| super::keys::find(path))
         })
         .or_else(|| {
-            let everywhere = nearest(leaf, KEYS.iter().map(Key::leaf))?;
+            // Far from home, only a single slip is plausible.
+            let everywhere = within(leaf, KEYS.iter().map(Key::leaf), |length| usize::from(length > 3))?;
             KEYS.iter().find(|key| key.leaf() == everywhere)
         })
+}
+
+/// The key that was probably meant by a path whose table does not exist: a mistyped table, or an underscore taken for
+/// the end of one.
+pub(super) fn path(path: &str) -> Option<&'static Key> {
+    let (table, rest) = path.split_once('.')?;
+    let leaf = rest.replace('.', "_");
+    let table = self::table(table)?;
+    let siblings = || KEYS.iter().filter(|key| key.table() == table);
+    let near = nearest(&leaf, siblings().map(Key::leaf))?;
+    siblings().find(|key| key.leaf() == near)
 }
