@@ -1,8 +1,33 @@
 //! What the user wrote: the schema of a recipe, its layers, and where every value came from.
+//!
+//! [`load`] reads a recipe file with everything it extends, the environment and the command line's overrides, checks
+//! all of it against [`keys::KEYS`] and merges it; what is wrong comes back as [`Diagnostics`], all at once.
 
+mod check;
+mod diagnostics;
+mod files;
+mod identity;
+pub mod keys;
+mod layers;
+mod leaves;
+mod overrides;
+mod parse;
+mod paths;
+mod presets;
+mod resolved;
 pub mod schema;
+mod source;
+mod suggest;
+mod value;
+mod write;
 
+pub use diagnostics::Diagnostics;
+pub use identity::{DataDigests, identity};
+pub use leaves::{Difference, changes_mathematics, diff, leaves};
+pub use overrides::Overrides;
+pub use resolved::{Origin, Resolved, Setting, load};
 pub use schema::{
     Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
     MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind,
 };
+pub use write::to_toml;

@@ -1,0 +1,253 @@
+//! What no key can tell about itself alone: keys that contradict each other, are missing, or have no effect.
+
+use super::diagnostics::{Diagnostics, Problem};
+use super::keys::{Fallback, KEYS, Key, known};
+use super::layers::{Layer, SaidBy, Stack};
+use super::parse::Entry;
+use super::schema::{MicroBatch, Recipe};
+use super::source::{Medium, Place};
+use super::value::{self, Value};
+use std::sync::Arc;
+
+/// The schedule that the layers agree upon, with what it does not use taken out.
+///
+/// The layer that changes `kind` drops what weaker layers said for the old kind; merged key by key, the old values
+/// would live on. What is said along with the kind, or above it, is a mistake and reported.
+pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) -> String {
+    let Fallback::Is(text) = known("schedule.kind").default else { unreachable!("the kind has a default") };
+    let mut kind = text.trim_matches('"').to_string();
+    let mut start = 0;
+    while start < stack.layers.len() {
+        let said_by = &stack.layers[start].said_by;
+        let length =
+            stack.layers[start..].iter().take_while(|layer| layer.said_by.is_one_with(said_by)).count();
+        let mut said = stack.layers[start..start + length].iter().flat_map(|layer| &layer.entries);
+        let new = said.rfind(|entry| entry.key.path == "schedule.kind").map(|entry| entry.value.clone());
+        if let Some(Value::Text(new)) = new
+            && new != kind
+        {
+            for layer in &mut stack.layers[..start] {
+                layer.entries.retain(|entry| is_used(entry.key, &new));
+            }
+            kind = new;
+        }
+        start += length;
+    }
+    if !stack.is_partial && !stack.is_broken("schedule.kind") {
+        let kind_set = stack.winner("schedule.kind").map(|entry| entry.place.clone());
+        let entries = stack.layers.iter().flat_map(|layer| &layer.entries);
+        for entry in entries.filter(|entry| !is_used(entry.key, &kind)) {
+            diagnostics.push(without_effect(entry, &kind, kind_set.as_ref()));
+        }
+    }
+    kind
+}
+
+fn is_used(key: &Key, kind: &str) -> bool {
+    key.schedules.is_empty() || key.schedules.contains(&kind)
+}
+
+fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Problem {
+    let title = format!("`{}` has no effect with schedule.kind = \"{kind}\"", entry.key.path);
+    let users = value::comma(entry.key.schedules.iter().map(|kind| format!("\"{kind}\"")));
+    let help = format!("remove it, or choose a kind that uses it: {users}");
+    let problem = Problem::new(title, entry.place.clone()).help(help);
+    match kind_set {
+        Some(place) => problem.context(place.clone(), "the kind is set here"),
+        None => problem,
+    }
+}
+
+/// Reports the keys that have no default and that nobody set.
+pub(super) fn required(stack: &Stack, diagnostics: &mut Diagnostics) {
+    for key in KEYS.iter().filter(|key| key.default == Fallback::Required) {
+        if stack.is_partial || stack.is_broken(key.path) || stack.winner(key.path).is_some() {
+            continue;
+        }
+        let place = match stack.headers.get(key.table()) {
+            Some(header) => Place::at(&stack.recipe, header.clone()),
+            None => Place::whole(&stack.recipe),
+        };
+        let example = match key.path {
+            "data.train" => "train = [\"../datasets/train-*.bin\"]",
+            _ => "max_steps = 1000",
+        };
+        let problem = Problem::new(format!("missing key `{}`", key.path), place)
+            .help(format!("it has no default; under [{}] write, for example, {example}", key.table()))
+            .help(format!("`{}`: {}", key.path, key.doc));
+        diagnostics.push(problem);
+    }
+}
+
+/// Checks the name where it is the file's stem; a written one was checked when it was read.
+pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
+    let Some(Entry { value: Value::Text(name), place, .. }) = stack.winner("name") else {
+        return;
+    };
+    if place.source.medium != Medium::BuiltIn || stack.is_broken("name") {
+        return;
+    }
+    if let Err(reason) = value::check_name(name) {
+        let title = format!("the file's name `{}` cannot name a run: it {reason}", value::shown(name));
+        let help = format!("rename the file, or write name = \"{}\" in it", value::suggest_name(name));
+        diagnostics.push(Problem::new(title, Place::whole(&stack.recipe)).help(help));
+    }
+}
+
+/// Checks the relations between values.
+pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
+    let problems = [heads(recipe), batch(recipe), warmup(recipe), decay(recipe)];
+    for relation in problems.into_iter().flatten() {
+        if let Some(problem) = relation.blame(stack) {
+            diagnostics.push(problem);
+        }
+    }
+}
+
+/// A relation that does not hold.
+struct Relation {
+    /// The keys in it, the one to be changed first.
+    keys: &'static [&'static str],
+    title: String,
+    help: Vec<String>,
+}
+
+impl Relation {
+    /// Points at the key of the strongest layer: the others held before it came. `None` if one of the keys has a
+    /// problem of its own.
+    fn blame(self, stack: &Stack) -> Option<Problem> {
+        let is_unknown = |key: &&str| {
+            let placeholder =
+                known_required(key) && stack.winner(key).is_none_or(|entry| is_built_in(&entry.place));
+            stack.is_broken(key) || placeholder
+        };
+        if stack.is_partial || self.keys.iter().any(is_unknown) {
+            return None;
+        }
+        // The key with its place and how strong its layer is.
+        let mut places: Vec<(&str, Place, (usize, bool))> = Vec::new();
+        for key in self.keys {
+            // What a preset says has no line; the line that chose the preset stands for it.
+            let own = stack.winner(key).filter(|entry| !is_built_in(&entry.place));
+            let preset = || stack.winner("model.preset").filter(|_| is_from_preset(stack, key));
+            if let Some(entry) = own.or_else(preset) {
+                let layer = stack.layers.iter().position(|layer| holds(layer, &entry.place)).unwrap_or(0);
+                places.push((key, entry.place.clone(), (layer, own.is_some())));
+            }
+        }
+        let primary = (0..places.len()).rev().max_by_key(|&index| places[index].2);
+        let Some((_, place, _)) = primary.map(|index| places.remove(index)) else {
+            return Some(self.problem(Place::whole(&stack.recipe)));
+        };
+        let mut problem = self.problem(place.clone());
+        for (key, other, _) in places {
+            if other.span != place.span || !Arc::ptr_eq(&other.source, &place.source) {
+                problem = problem.context(other, format!("`{key}`"));
+            }
+        }
+        let first = self.keys[0];
+        if stack.winner(first).is_some_and(|entry| is_built_in(&entry.place)) && !is_from_preset(stack, first)
+        {
+            problem = problem.help(format!("nothing sets `{first}`: that is its default"));
+        }
+        Some(problem)
+    }
+
+    fn problem(&self, place: Place) -> Problem {
+        let mut problem = Problem::new(self.title.clone(), place);
+        problem.help.clone_from(&self.help);
+        problem
+    }
+}
+
+fn known_required(key: &str) -> bool {
+    KEYS.iter().any(|known| known.path == key && known.default == Fallback::Required)
+}
+
+fn is_built_in(place: &Place) -> bool {
+    place.source.medium == Medium::BuiltIn
+}
+
+fn is_from_preset(stack: &Stack, key: &str) -> bool {
+    let preset = stack.layers.iter().find(|layer| matches!(layer.said_by, SaidBy::Preset(_)));
+    preset.is_some_and(|layer| layer.entries.iter().any(|entry| entry.key.path == key))
+}
+
+fn holds(layer: &Layer, place: &Place) -> bool {
+    layer.entries.iter().any(|entry| Arc::ptr_eq(&entry.place.source, &place.source))
+}
+
+fn heads(recipe: &Recipe) -> Option<Relation> {
+    let (width, heads) = (recipe.model.n_embd, recipe.model.n_head);
+    if width.is_multiple_of(heads) {
+        return None;
+    }
+    let below = width / heads * heads;
+    let fits = if below > 0 { format!("{below} or {}", below + heads) } else { heads.to_string() };
+    let fewer = (1..heads).rev().find(|heads| width.is_multiple_of(*heads)).unwrap_or(1);
+    Some(Relation {
+        keys: &["model.n_embd", "model.n_head"],
+        title: format!("`model.n_embd` is {width}, not a multiple of `model.n_head` = {heads}"),
+        help: vec![
+            "every head takes the same number of channels".into(),
+            format!("n_embd = {fits} would fit, or n_head = {fewer}"),
+        ],
+    })
+}
+
+fn batch(recipe: &Recipe) -> Option<Relation> {
+    let total = recipe.batch.total_tokens;
+    let (block, ranks) = (recipe.model.block_size, recipe.batch.world_size);
+    let (rows, unit, name) = match recipe.batch.micro_batch {
+        MicroBatch::Auto => (None, block * ranks, format!("block_size · world_size = {block} · {ranks}")),
+        MicroBatch::Rows(rows) => (
+            Some(rows),
+            rows * block * ranks,
+            format!("micro_batch · block_size · world_size = {rows} · {block} · {ranks}"),
+        ),
+    };
+    if total.is_multiple_of(unit) {
+        return None;
+    }
+    let below = total / unit * unit;
+    let fits = if below > 0 { format!("{below} or {}", below + unit) } else { unit.to_string() };
+    let mut help = vec![format!("total_tokens = {fits} would fit")];
+    if let Some(rows) = rows.filter(|_| total.is_multiple_of(block * ranks)) {
+        let per_rank = total / (block * ranks);
+        let fewer = (1..rows).rev().find(|rows| per_rank.is_multiple_of(*rows)).unwrap_or(1);
+        help.push(format!("so would micro_batch = {fewer}, with total_tokens as it is"));
+    }
+    Some(Relation {
+        keys: &["batch.total_tokens", "batch.micro_batch", "model.block_size", "batch.world_size"],
+        title: format!("`batch.total_tokens` is {total}, not a multiple of {name} = {unit}"),
+        help,
+    })
+}
+
+fn warmup(recipe: &Recipe) -> Option<Relation> {
+    let (steps, warmup) = (recipe.schedule.max_steps, recipe.schedule.warmup_steps?);
+    (warmup > steps).then(|| Relation {
+        keys: &["schedule.warmup_steps", "schedule.max_steps"],
+        title: format!(
+            "`schedule.warmup_steps` is {warmup}, longer than the run: `schedule.max_steps` is {steps}"
+        ),
+        help: vec![format!("warmup_steps = {} or less would fit", steps)],
+    })
+}
+
+fn decay(recipe: &Recipe) -> Option<Relation> {
+    let schedule = &recipe.schedule;
+    let (steps, warmup, decay) = (schedule.max_steps, schedule.warmup_steps?, schedule.decay_steps?);
+    // A warm-up that is too long by itself has its own message.
+    (warmup <= steps && warmup + decay > steps).then(|| Relation {
+        keys: &["schedule.decay_steps", "schedule.warmup_steps", "schedule.max_steps"],
+        title: format!(
+            "`schedule.decay_steps` is {decay}: with `schedule.warmup_steps` = {warmup} that is longer than \
+             `schedule.max_steps` = {steps}"
+        ),
+        help: vec![match steps - warmup {
+            0 => "shorten the warm-up: it leaves no step for the decay".into(),
+            left => format!("decay_steps = {left} or less would fit"),
+        }],
+    })
+}

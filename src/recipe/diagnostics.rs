@@ -1,0 +1,191 @@
+//! Everything that is wrong with a recipe, told at once and rendered as a compiler would.
+
+use super::source::{Medium, Place, Source};
+use annotate_snippets::{Annotation, AnnotationKind, Element, Level, Origin, Renderer, Snippet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// More problems than this are counted, not shown: the file is no recipe then.
+const MAX_PROBLEMS: usize = 100;
+/// Longer lines are named but not shown.
+const MAX_LINE: usize = 1000;
+/// Spans further apart than this are not shown in one excerpt.
+const MAX_EXCERPT: usize = 16 << 10;
+
+/// One thing that is wrong, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    /// One line: the key, its value and what is wrong with it.
+    pub(super) title: String,
+    pub(super) place: Place,
+    /// Written beside the underlined source.
+    pub(super) label: String,
+    /// Other places that have to do with it.
+    pub(super) context: Vec<(Place, String)>,
+    /// What to do about it.
+    pub(super) help: Vec<String>,
+}
+
+impl Problem {
+    pub(super) fn new(title: impl Into<String>, place: Place) -> Self {
+        Self { title: title.into(), place, label: String::new(), context: Vec::new(), help: Vec::new() }
+    }
+
+    pub(super) fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    pub(super) fn context(mut self, place: Place, label: impl Into<String>) -> Self {
+        self.context.push((place, label.into()));
+        self
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let (near, far): (Vec<_>, Vec<_>) =
+            self.context.iter().partition(|(place, _)| Arc::ptr_eq(&place.source, &self.place.source));
+        let mut elements = Vec::new();
+        elements.extend(excerpt(&self.place, &self.label, AnnotationKind::Primary, &near));
+        for (place, label) in far {
+            elements.extend(excerpt(place, label, AnnotationKind::Context, &[]));
+        }
+        elements.extend(self.help.iter().map(|help| Level::HELP.message(help).into()));
+        if let Medium::Env(_) = self.place.source.medium {
+            elements.push(Level::NOTE.message("set in the environment").into());
+        }
+        renderer.render(&[Level::ERROR.primary_title(&self.title).elements(elements)])
+    }
+}
+
+/// The source lines around a place, with the place and its context underlined.
+fn excerpt<'a>(
+    place: &'a Place,
+    label: &'a str,
+    kind: AnnotationKind,
+    context: &[&'a (Place, String)],
+) -> Option<Element<'a>> {
+    let source = &*place.source;
+    let file = match &source.medium {
+        Medium::File(path) => Some(path.display().to_string()),
+        Medium::Flag | Medium::Env(_) | Medium::BuiltIn => None,
+    };
+    let Some(span) = &place.span else {
+        return file.map(|file| Origin::path(file).into());
+    };
+    let start = first_line(source, span);
+    let (line, column) = source.line_column(start.start);
+    if is_long(source, &start) {
+        return file.map(|file| Origin::path(file).line(line).char_column(column).into());
+    }
+    let mut marks = vec![(start, label, kind)];
+    marks.extend(context.iter().filter_map(|(place, label)| {
+        let span = first_line(source, place.span.as_ref()?);
+        (!is_long(source, &span)).then_some((span, label.as_str(), AnnotationKind::Context))
+    }));
+    if window(source, &marks).len() > MAX_EXCERPT {
+        marks.truncate(1);
+    }
+    let window = window(source, &marks);
+    let (line, _) = source.line_column(window.start);
+    let annotations = marks.into_iter().map(|(span, label, kind)| -> Annotation<'a> {
+        let label = Some(label).filter(|label| !label.is_empty());
+        kind.span(span.start - window.start..span.end - window.start).label(label)
+    });
+    let snippet = Snippet::source(&source.text[window.clone()])
+        .line_start(line)
+        .line_numbering(file.is_some())
+        .path(file)
+        .annotations(annotations);
+    Some(snippet.into())
+}
+
+/// A span cut to its first line and to whole characters: an array over many lines needs no picture.
+fn first_line(source: &Source, span: &Range<usize>) -> Range<usize> {
+    let text = &source.text;
+    let start = text.floor_char_boundary(span.start);
+    let end = text.ceil_char_boundary(span.end.min(text.len())).min(source.line_end(start)).max(start);
+    start..end
+}
+
+fn is_long(source: &Source, span: &Range<usize>) -> bool {
+    source.line_end(span.start) - source.line_start(span.start) > MAX_LINE
+}
+
+/// The whole lines that hold all marks.
+fn window(source: &Source, marks: &[(Range<usize>, &str, AnnotationKind)]) -> Range<usize> {
+    let start = marks.iter().map(|(span, ..)| span.start).min().unwrap_or(0);
+    let end = marks.iter().map(|(span, ..)| span.end).max().unwrap_or(start);
+    source.line_start(start)..source.line_end(end).max(end)
+}
+
+/// All problems of a recipe, in file order.
+///
+/// `Display` is the plain rendering; every block names the file, the key, the value and the remedy.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    problems: Vec<Problem>,
+    omitted: usize,
+}
+
+impl Diagnostics {
+    pub(super) fn push(&mut self, problem: Problem) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Puts the problems in file order: the recipe, its bases, the environment, the command line.
+    pub(super) fn sort(&mut self) {
+        self.problems.sort_by_key(|problem| problem.place.rank());
+    }
+
+    /// True while nothing is wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// Number of problems found.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.problems.len() + self.omitted
+    }
+
+    /// The first line of each problem, in order.
+    pub fn titles(&self) -> impl Iterator<Item = &str> {
+        self.problems.iter().map(|problem| problem.title.as_str())
+    }
+
+    /// Adds the problems of `other` after these, so that a caller can report its own with them.
+    pub fn append(&mut self, other: Self) {
+        self.omitted += other.omitted;
+        other.problems.into_iter().for_each(|problem| self.push(problem));
+    }
+
+    /// All problems as text, without a final newline; `color` adds terminal escapes.
+    #[must_use]
+    pub fn render(&self, color: bool) -> String {
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        let mut blocks: Vec<String> = self.problems.iter().map(|problem| problem.render(&renderer)).collect();
+        if self.omitted > 0 {
+            blocks.push(format!("and {} more problems", self.omitted));
+        }
+        blocks.join("\n\n")
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}

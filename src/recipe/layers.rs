@@ -1,0 +1,255 @@
+//! The layers of a recipe, weakest first, before they are merged.
+//!
+//! Every layer keeps its entries with their places, so that a merged value can be traced back and what a layer said
+//! can be taken away again (`--unset`, a changed `schedule.kind`).
+
+use super::diagnostics::{Diagnostics, Problem};
+use super::keys::{Fallback, KEYS, Key, Kind};
+use super::overrides::{self, Overrides};
+use super::parse::{self, Entry, Parsed};
+use super::resolved::Origin;
+use super::source::{Medium, Place, Source};
+use super::value::{self, Value};
+use super::{files, paths, presets};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toml::de::DeValue;
+
+/// What one source says.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) said_by: SaidBy,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Who speaks in a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SaidBy {
+    Defaults,
+    Preset(&'static str),
+    /// The n-th file.
+    File(usize),
+    Env(String),
+    Set(String),
+}
+
+impl SaidBy {
+    /// Layers that a person sees as one: all variables, all flags.
+    pub(super) fn is_one_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Env(_), Self::Env(_)) | (Self::Set(_), Self::Set(_))) || self == other
+    }
+
+    /// The public form of an entry's origin.
+    pub(super) fn origin(&self, entry: &Entry) -> Origin {
+        let place = &entry.place;
+        match (self, &place.source.medium) {
+            (Self::Preset(name), _) => Origin::Preset((*name).into()),
+            (Self::Env(name), _) => Origin::Env(name.clone()),
+            (Self::Set(argument), _) => Origin::Set(argument.clone()),
+            (Self::File(_), Medium::File(path)) => {
+                let start = place.span.as_ref().map_or(0, |span| span.start);
+                let (line, column) = place.source.line_column(start);
+                Origin::File { path: path.clone(), line, column }
+            }
+            _ => Origin::Default,
+        }
+    }
+}
+
+/// All layers above the defaults and the preset, and what checks need to know about their sources.
+#[derive(Debug)]
+pub(super) struct Stack {
+    pub(super) layers: Vec<Layer>,
+    /// The recipe file itself.
+    pub(super) recipe: Arc<Source>,
+    /// Table headers of the recipe file.
+    pub(super) headers: BTreeMap<&'static str, Range<usize>>,
+    /// Keys that some source sets to no value of theirs.
+    pub(super) broken: Vec<&'static Key>,
+    /// True if some source could not be read whole, so that something may seem missing.
+    pub(super) is_partial: bool,
+    /// The files read, weakest first.
+    pub(super) files: Vec<PathBuf>,
+}
+
+/// Reads all sources. `None` if the recipe file itself cannot be read.
+pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagnostics) -> Option<Stack> {
+    let (files, is_partial) = files::load(path, diagnostics);
+    let recipe = files.last()?;
+    let mut stack = Stack {
+        layers: Vec::new(),
+        recipe: Arc::clone(&recipe.source),
+        headers: recipe.parsed.headers.clone(),
+        broken: Vec::new(),
+        is_partial,
+        files: files.iter().map(|file| file.path.clone()).collect(),
+    };
+    let here = match std::env::current_dir() {
+        Ok(here) => here,
+        Err(error) => {
+            let title = format!("cannot tell the current directory: {error}");
+            let help = "change to a directory that exists";
+            diagnostics.push(Problem::new(title, Place::whole(&stack.recipe)).help(help));
+            return None;
+        }
+    };
+    let mut rank = files.len();
+    let mut next = || {
+        rank += 1;
+        rank
+    };
+    for (index, file) in files.into_iter().enumerate() {
+        let dir = paths::normalize(&here.join(file.path.parent().unwrap_or(Path::new(""))));
+        stack.push(SaidBy::File(index), file.parsed, &dir, diagnostics);
+    }
+    for (name, value) in &overrides.env {
+        if let Some(parsed) = overrides::env(name, value, next(), diagnostics) {
+            stack.push(SaidBy::Env(name.clone()), parsed, &here, diagnostics);
+        }
+    }
+    for argument in &overrides.set {
+        let parsed = overrides::set(argument, next(), diagnostics);
+        stack.push(SaidBy::Set(argument.clone()), parsed, &here, diagnostics);
+    }
+    for argument in &overrides.unset {
+        stack.unset(argument, next(), diagnostics);
+    }
+    Some(stack)
+}
+
+impl Stack {
+    fn push(&mut self, said_by: SaidBy, parsed: Parsed, dir: &Path, diagnostics: &mut Diagnostics) {
+        self.is_partial |= parsed.is_partial;
+        self.broken.extend(parsed.broken);
+        let mut entries = parsed.entries;
+        for entry in &mut entries {
+            if resolve_paths(entry, dir).is_none() {
+                let title = format!("`{}` is relative to a directory that is not UTF-8", entry.key.path);
+                let help = format!("move the recipe, or rename `{}`", dir.display());
+                diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
+            }
+        }
+        self.layers.push(Layer { said_by, entries });
+    }
+
+    /// Takes away what files and the environment said about some keys.
+    fn unset(&mut self, argument: &str, rank: usize, diagnostics: &mut Diagnostics) {
+        let Some(unset) = overrides::unset(argument, rank, diagnostics) else {
+            return;
+        };
+        let is_meant = |entry: &Entry| unset.keys.iter().any(|key| key.path == entry.key.path);
+        let (flags, others): (Vec<_>, Vec<_>) =
+            self.layers.iter_mut().partition(|layer| matches!(layer.said_by, SaidBy::Set(_)));
+        if let ([key], Some(entry)) =
+            (&unset.keys[..], flags.iter().flat_map(|layer| &layer.entries).find(|entry| is_meant(entry)))
+        {
+            let problem = Problem::new(format!("`{}` is both set and unset", key.path), unset.place)
+                .context(entry.place.clone(), "set here")
+                .help("--unset drops what files and the environment say, --set replaces it: keep one of the two");
+            return diagnostics.push(problem);
+        }
+        let mut found = self.broken.iter().any(|broken| unset.keys.iter().any(|key| key.path == broken.path));
+        for layer in others {
+            let before = layer.entries.len();
+            layer.entries.retain(|entry| !is_meant(entry));
+            found |= layer.entries.len() < before;
+        }
+        if !found && !self.is_partial {
+            let title = format!("`{}` is not set by any file or variable", unset.path);
+            let help = "drop the --unset: the default or preset applies already";
+            diagnostics.push(Problem::new(title, unset.place).help(help));
+        }
+    }
+
+    /// The entry that wins for a key, among the layers above the preset.
+    pub(super) fn winner(&self, path: &str) -> Option<&Entry> {
+        self.layers
+            .iter()
+            .rev()
+            .flat_map(|layer| layer.entries.iter().rev())
+            .find(|entry| entry.key.path == path)
+    }
+
+    /// True if some source tried to set the key and failed.
+    pub(super) fn is_broken(&self, path: &str) -> bool {
+        self.broken.iter().any(|key| key.path == path)
+    }
+
+    /// Puts the preset that the layers name below them.
+    pub(super) fn insert_preset(&mut self) {
+        let Some(Value::Text(name)) = self.winner("model.preset").map(|entry| &entry.value) else {
+            return;
+        };
+        let preset = presets::find(name).expect("the value of `model.preset` was checked");
+        let source = Arc::new(Source { medium: Medium::BuiltIn, text: preset.text.into(), rank: 0 });
+        let entries = parse::document(&source, &mut Diagnostics::default()).entries;
+        self.layers.insert(0, Layer { said_by: SaidBy::Preset(preset.name), entries });
+    }
+
+    /// Puts the defaults at the bottom; those of the schedule depend on its `kind`.
+    pub(super) fn insert_defaults(&mut self, kind: &str) {
+        let source = Arc::new(Source { medium: Medium::BuiltIn, text: String::new(), rank: 0 });
+        let entries = KEYS
+            .iter()
+            .filter(|key| key.schedules.is_empty() || key.schedules.contains(&kind))
+            .filter_map(|key| Some(Entry { key, value: self.default_of(key)?, place: Place::whole(&source) }))
+            .collect();
+        self.layers.insert(0, Layer { said_by: SaidBy::Defaults, entries });
+    }
+
+    fn default_of(&self, key: &Key) -> Option<Value> {
+        match key.default {
+            Fallback::Absent => None,
+            Fallback::Required => {
+                if self.winner(key.path).is_some() {
+                    None
+                } else {
+                    Some(placeholder(key))
+                }
+            }
+            Fallback::Is(text) => Some(default_value(key, text)),
+            Fallback::FileStem => match &self.recipe.medium {
+                Medium::File(path) => Some(Value::Text(path.file_stem()?.to_string_lossy().into_owned())),
+                _ => None,
+            },
+            Fallback::FifthOfMaxSteps => match self.winner("schedule.max_steps")?.value {
+                Value::Integer(steps) => Some(Value::Integer((steps + 4) / 5)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Stands for a required key that is missing, so that the checks of all other keys can run. It is never returned:
+/// what is missing has been reported.
+fn placeholder(key: &Key) -> Value {
+    match key.kind {
+        Kind::Files { .. } => Value::Texts(vec!["builtin:missing".into()]),
+        _ => Value::Integer(1),
+    }
+}
+
+/// A default from the table of keys, which a test checks.
+fn default_value(key: &Key, text: &str) -> Value {
+    let value = DeValue::parse(text).expect("defaults are TOML");
+    value::check(key, &value).expect("defaults are values of their keys")
+}
+
+/// Makes the paths of an entry absolute; `None` if they cannot be told as text.
+fn resolve_paths(entry: &mut Entry, dir: &Path) -> Option<()> {
+    match (entry.key.kind, &mut entry.value) {
+        (Kind::File, Value::Text(path)) => {
+            let joined = paths::normalize(&dir.join(path.as_str()));
+            *path = joined.to_str()?.to_string();
+        }
+        (Kind::Files { .. }, Value::Texts(entries)) => {
+            for path in entries {
+                *path = paths::absolute(dir, path)?;
+            }
+        }
+        _ => {}
+    }
+    Some(())
+}

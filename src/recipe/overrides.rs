@@ -1,0 +1,108 @@
+//! What is said about a recipe outside of its files: environment variables, `--set` and `--unset`.
+
+use super::diagnostics::{Diagnostics, Problem};
+use super::keys::{self, Key};
+use super::parse::{self, Parsed};
+use super::source::{Medium, Place, Source};
+use std::sync::Arc;
+
+const PREFIX: &str = "RUNNER_";
+
+/// The layers above a recipe's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `key.path=value`, in order, later ones win. The value is TOML; a bare word is a string.
+    pub set: Vec<String>,
+    /// Key paths whose values from files and the environment are dropped.
+    pub unset: Vec<String>,
+    /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`. Others are ignored, as is a variable
+    /// without a double underscore, except `RUNNER_NAME` and `RUNNER_SEED`.
+    pub env: Vec<(String, String)>,
+}
+
+impl Overrides {
+    /// Overrides by the `RUNNER_` variables of this process, in alphabetic order, and nothing else.
+    ///
+    /// Bytes that are not UTF-8 are replaced; no key accepts the replacement unnoticed but a prompt.
+    #[must_use]
+    pub fn from_process_env() -> Self {
+        let mut env: Vec<(String, String)> = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .filter(|(name, _)| path_of(name).is_some())
+            .collect();
+        env.sort();
+        Self { env, ..Self::default() }
+    }
+}
+
+/// The key path that an environment variable names, if it is one of ours.
+fn path_of(variable: &str) -> Option<String> {
+    let rest = variable.strip_prefix(PREFIX)?;
+    // A single underscore would break up `n_layer`.
+    (rest.contains("__") || rest == "NAME" || rest == "SEED").then(|| rest.replace("__", ".").to_lowercase())
+}
+
+/// Reads an environment variable; `None` if it does not concern recipes.
+pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagnostics) -> Option<Parsed> {
+    let path = path_of(name)?;
+    let source = Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
+    Some(parse::assignment(&source, &path, 0..name.len(), name.len() + 1, diagnostics))
+}
+
+fn flag(name: &str, argument: &str, rank: usize) -> (Arc<Source>, usize) {
+    let source = Source { medium: Medium::Flag, text: format!("{name} {argument}"), rank };
+    (Arc::new(source), name.len() + 1)
+}
+
+/// Reads the argument of a `--set`.
+pub(super) fn set(argument: &str, rank: usize, diagnostics: &mut Diagnostics) -> Parsed {
+    let (source, start) = flag("--set", argument, rank);
+    let Some((name, _)) = argument.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
+        let problem = Problem::new(
+            format!("`--set` needs a key and a value, not `{}`", super::value::shown(argument)),
+            Place::at(&source, start..source.text.len()),
+        );
+        diagnostics.push(problem.help("write it as --set key.path=value, such as --set optimizer.lr=3e-4"));
+        return Parsed::default();
+    };
+    let value = start + name.len() + 1;
+    let blank = name.len() - name.trim_start().len();
+    let at = start + blank..start + blank + name.trim().len();
+    if name.trim() == "extends" {
+        let problem = Problem::new("`extends` cannot be set on the command line", Place::at(&source, at));
+        diagnostics.push(problem.help("write a recipe that extends both files"));
+        return Parsed::default();
+    }
+    // Spaces around the equals sign are TOML's.
+    let padding = source.text[value..].len() - source.text[value..].trim_start_matches(' ').len();
+    parse::assignment(&source, name.trim(), at, value + padding, diagnostics)
+}
+
+/// An `--unset`: where it is written and the keys that it names.
+pub(super) struct Unset {
+    pub(super) place: Place,
+    pub(super) path: String,
+    pub(super) keys: Vec<&'static Key>,
+}
+
+/// Reads the argument of an `--unset`: a key or a whole table.
+pub(super) fn unset(argument: &str, rank: usize, diagnostics: &mut Diagnostics) -> Option<Unset> {
+    let (source, start) = flag("--unset", argument, rank);
+    let place = Place::at(&source, start..source.text.len());
+    let path = argument.trim();
+    if path == "extends" {
+        let problem = Problem::new("`extends` cannot be unset", place);
+        diagnostics.push(problem.help("unset the keys that the base sets"));
+        return None;
+    }
+    let keys: Vec<&Key> = keys::KEYS.iter().filter(|key| key.path == path || key.table() == path).collect();
+    if path.is_empty() {
+        diagnostics.push(Problem::new("`--unset` names no key", place).help("write it as --unset key.path"));
+        return None;
+    }
+    if keys.is_empty() {
+        diagnostics.push(parse::unknown(path, place, false));
+        return None;
+    }
+    Some(Unset { place, path: path.to_string(), keys })
+}

@@ -1,0 +1,193 @@
+//! Loading a recipe: all layers merged, every value traced to who said it.
+
+use super::check;
+use super::diagnostics::{Diagnostics, Problem};
+use super::layers::{self, Layer, SaidBy, Stack};
+use super::overrides::Overrides;
+use super::schema::Recipe;
+use super::source::{Place, Source};
+use figment::value::{Dict, Map, Value as Figment};
+use figment::{Error, Metadata, Profile, Provider};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody: it is built in.
+    Default,
+    /// The preset of this name.
+    Preset(String),
+    /// A recipe file.
+    File {
+        /// The file, relative to the current directory if the recipe was.
+        path: PathBuf,
+        /// Line of the value, from 1.
+        line: usize,
+        /// Column of the value in characters, from 1.
+        column: usize,
+    },
+    /// The environment variable of this name.
+    Env(String),
+    /// A `--set` with this argument.
+    Set(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Preset(name) => write!(f, "preset {name}"),
+            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Set(argument) => write!(f, "--set {argument}"),
+        }
+    }
+}
+
+/// What one layer says about a key.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Who says it.
+    pub origin: Origin,
+    /// The value as TOML on one line, its paths absolute.
+    pub value: String,
+    place: Place,
+}
+
+/// A recipe with the history of its values.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The recipe, complete and checked.
+    pub recipe: Recipe,
+    /// The recipe files that were read, weakest first: the bases, then the recipe.
+    pub files: Vec<PathBuf>,
+    settings: Vec<(&'static str, Vec<Setting>)>,
+    source: Arc<Source>,
+}
+
+impl Resolved {
+    /// Every key that has a value, in the order of a written recipe, with each layer that set it, weakest first.
+    ///
+    /// `model.preset` is among them if it was given. What `--unset` or a changed `schedule.kind` took away is not.
+    pub fn origins(&self) -> impl Iterator<Item = (&'static str, &[Setting])> {
+        self.settings.iter().map(|(key, settings)| (*key, settings.as_slice()))
+    }
+
+    /// The layer that won for `key`; `None` if the key does not exist or has no value here.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> Option<&Setting> {
+        self.settings.iter().find(|(name, _)| *name == key)?.1.last()
+    }
+
+    /// A problem that only the caller can see, shown where the value of `key` was set.
+    ///
+    /// A default or preset has no line; the message then names the recipe file alone.
+    #[must_use]
+    pub fn complain(&self, key: &str, message: &str, help: &str) -> Diagnostics {
+        let place = match self.origin(key) {
+            Some(Setting {
+                origin: Origin::File { .. } | Origin::Env(_) | Origin::Set(_), place, ..
+            }) => place.clone(),
+            _ => Place::whole(&self.source),
+        };
+        let mut problem = Problem::new(message, place);
+        if !help.is_empty() {
+            problem = problem.help(help);
+        }
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(problem);
+        diagnostics
+    }
+}
+
+/// Reads the recipe at `path` under `overrides` and resolves it.
+///
+/// # Errors
+/// All problems of all sources, in file order.
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let resolved = layers::gather(path, overrides, &mut diagnostics)
+        .and_then(|stack| resolve(stack, &mut diagnostics))
+        .filter(|_| diagnostics.is_empty());
+    resolved.ok_or_else(|| {
+        diagnostics.sort();
+        diagnostics
+    })
+}
+
+fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> {
+    stack.insert_preset();
+    let kind = check::schedule_kind(&mut stack, diagnostics);
+    check::required(&stack, diagnostics);
+    stack.insert_defaults(&kind);
+    check::name(&stack, diagnostics);
+    // What is missing or broken above must not hide what the rest has to say.
+    let recipe = match merge(&stack.layers) {
+        Ok(recipe) => recipe,
+        Err(error) => {
+            if diagnostics.is_empty() {
+                let title = format!("the layers do not make a recipe: {error}");
+                diagnostics.push(Problem::new(title, Place::whole(&stack.recipe)));
+            }
+            return None;
+        }
+    };
+    check::relations(&stack, &recipe, diagnostics);
+    Some(Resolved { settings: settings(&stack.layers), source: stack.recipe, files: stack.files, recipe })
+}
+
+fn settings(layers: &[Layer]) -> Vec<(&'static str, Vec<Setting>)> {
+    let of = |path: &str| -> Vec<Setting> {
+        let entries =
+            layers.iter().flat_map(|layer| layer.entries.iter().map(|entry| (&layer.said_by, entry)));
+        entries
+            .filter(|(_, entry)| entry.key.path == path)
+            .map(|(said_by, entry)| Setting {
+                origin: said_by.origin(entry),
+                value: entry.value.to_string(),
+                place: entry.place.clone(),
+            })
+            .collect()
+    };
+    let all = super::keys::KEYS.iter().map(|key| (key.path, of(key.path)));
+    all.filter(|(_, settings)| !settings.is_empty()).collect()
+}
+
+/// Merges the layers through figment: dictionaries key by key, everything else as a whole.
+fn merge(layers: &[Layer]) -> Result<Recipe, Box<Error>> {
+    let figment = layers.iter().fold(figment::Figment::new(), |figment, layer| figment.merge(layer));
+    figment.extract().map_err(Box::new)
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(match &self.said_by {
+            SaidBy::Defaults => "the defaults".into(),
+            SaidBy::Preset(name) => format!("preset {name}"),
+            SaidBy::File(index) => format!("recipe file {index}"),
+            SaidBy::Env(name) => format!("environment variable {name}"),
+            SaidBy::Set(argument) => format!("--set {argument}"),
+        })
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        let mut root = Dict::new();
+        for entry in self.entries.iter().filter(|entry| entry.key.is_resolved()) {
+            let leaf = entry.key.leaf().to_string();
+            let value = Figment::from(entry.value.clone());
+            match entry.key.table() {
+                "" => root.insert(leaf, value),
+                table => {
+                    let members = root.entry(table.into()).or_insert_with(|| Dict::new().into());
+                    match members {
+                        Figment::Dict(_, members) => members.insert(leaf, value),
+                        _ => None,
+                    }
+                }
+            };
+        }
+        Ok(Map::from([(Profile::Default, root)]))
+    }
+}

@@ -1,0 +1,158 @@
+//! The texts that a recipe is made of, and places in them.
+//!
+//! A recipe file is read once, with every way in which that can fail told apart: figment would take a missing file
+//! for an empty one.
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// No recipe comes near this; a data file given by mistake does.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Where a text comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// A recipe file, as its path was given.
+    File(PathBuf),
+    /// An argument of the command line.
+    Flag,
+    /// An environment variable of this name.
+    Env(String),
+    /// A text of this crate.
+    BuiltIn,
+}
+
+/// A text with its name and its rank in messages.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) medium: Medium,
+    pub(super) text: String,
+    /// Messages are sorted by this, then by offset.
+    pub(super) rank: usize,
+}
+
+impl Source {
+    /// Line and column (in characters) of a byte offset, both from 1.
+    pub(super) fn line_column(&self, offset: usize) -> (usize, usize) {
+        let start = self.line_start(offset);
+        let line = 1 + self.text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
+        (line, 1 + self.text[start..self.floor(offset)].chars().count())
+    }
+
+    /// Offset of the first byte of the line that holds `offset`.
+    pub(super) fn line_start(&self, offset: usize) -> usize {
+        let end = self.floor(offset);
+        self.text[..end].rfind('\n').map_or(0, |newline| newline + 1)
+    }
+
+    /// Offset of the end of the line that holds `offset`, its newline left out.
+    pub(super) fn line_end(&self, offset: usize) -> usize {
+        let start = self.floor(offset);
+        let end = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length);
+        if end > start && self.text.as_bytes()[end - 1] == b'\r' { end - 1 } else { end }
+    }
+
+    /// The nearest character boundary at or before `offset`.
+    fn floor(&self, offset: usize) -> usize {
+        self.text.floor_char_boundary(offset)
+    }
+}
+
+/// A span of a source, or the source as a whole.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) source: Arc<Source>,
+    pub(super) span: Option<Range<usize>>,
+}
+
+impl Place {
+    pub(super) fn at(source: &Arc<Source>, span: Range<usize>) -> Self {
+        Self { source: Arc::clone(source), span: Some(span) }
+    }
+
+    pub(super) fn whole(source: &Arc<Source>) -> Self {
+        Self { source: Arc::clone(source), span: None }
+    }
+
+    /// Order of messages: by source, then by offset.
+    pub(super) fn rank(&self) -> (usize, usize) {
+        (self.source.rank, self.span.as_ref().map_or(usize::MAX, |span| span.start))
+    }
+}
+
+/// Why a recipe file could not be read: the reason and the remedy.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    pub(super) reason: String,
+    pub(super) help: String,
+    /// The text up to the first byte that is not UTF-8, to point at it.
+    pub(super) readable: Option<String>,
+}
+
+fn unreadable(reason: impl Into<String>, help: impl Into<String>) -> Unreadable {
+    Unreadable { reason: reason.into(), help: help.into(), readable: None }
+}
+
+/// Reads a recipe's text.
+pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
+    // Looked at before it is opened: opening a pipe would wait for a writer.
+    let kind = fs::metadata(path).map_err(|error| from_io(path, &error))?.file_type();
+    if kind.is_dir() {
+        return Err(unreadable("it is a directory", "name a recipe file in it"));
+    }
+    if !kind.is_file() {
+        return Err(unreadable("it is not a regular file", "write the recipe to a file and name that"));
+    }
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| from_io(path, &error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(unreadable(
+            format!("it is larger than {} MiB", MAX_BYTES >> 20),
+            "a recipe is a short TOML file; is this a data file?",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let mut bytes = error.into_bytes();
+        let reason = format!("it is not UTF-8: byte 0x{:02x} at offset {valid}", bytes[valid]);
+        bytes.truncate(valid);
+        let readable = String::from_utf8(bytes).ok();
+        Unreadable { reason, help: "recipes are TOML, saved as UTF-8".into(), readable }
+    })
+}
+
+fn from_io(path: &Path, error: &std::io::Error) -> Unreadable {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            let help = match similar(path) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "check the path".into(),
+            };
+            unreadable("no such file", help)
+        }
+        ErrorKind::PermissionDenied => unreadable("permission denied", "make it readable for this user"),
+        _ => unreadable(error.to_string(), "check the path and the disk"),
+    }
+}
+
+/// The file beside a missing one whose name is nearest to it.
+fn similar(path: &Path) -> Option<String> {
+    let wanted = path.file_name()?.to_str()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut names: Vec<String> = fs::read_dir(parent)
+        .ok()?
+        .take(1000)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    names.sort();
+    let exact = format!("{wanted}.toml");
+    if names.contains(&exact) {
+        return Some(exact);
+    }
+    super::suggest::nearest(wanted, names.iter().map(String::as_str)).map(str::to_string)
+}
