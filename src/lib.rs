@@ -2,6 +2,8 @@
 //!
 //! The binary is a thin shell over this library; `ARCHITECTURE.md` has the map and the invariants.
 
+pub mod cli;
+pub mod commands;
 pub mod data;
 pub mod engine;
 pub mod model;

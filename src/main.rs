@@ -1,7 +1,8 @@
 //! Parse, dispatch, exit code; nothing else.
 
+use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    runner::commands::dispatch(runner::cli::Cli::parse()).into()
 }

@@ -197,6 +197,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The layout of every buffer.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        MemoryPlan::new(self.memory)
+    }
+}
+
 /// The largest power of two that divides the rows of a step and fits.
 fn largest_micro_batch(rows_per_step: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let powers = (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power);

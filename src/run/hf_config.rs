@@ -1,7 +1,10 @@
 //! `config.json` of a Hugging Face GPT-2: what a checkpoint states, and what weights from elsewhere must state.
 
+use super::RunError;
+use super::error::Context;
 use crate::model::Dims;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The id that ends a text in the vocabulary of GPT-2.
 const END_OF_TEXT: usize = 50256;
@@ -35,6 +38,33 @@ pub(super) fn to_json(dims: &Dims) -> String {
         "torch_dtype": "float32",
     });
     format!("{config:#}\n")
+}
+
+/// The dimensions that a model directory states. Errors: [`RunError::Io`], [`RunError::Malformed`] naming what is missing.
+pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
+    let path = model_dir.join("config.json");
+    let text = std::fs::read(&path).context("read", &path)?;
+    let config: Value = serde_json::from_slice(&text).map_err(|error| RunError::malformed(&path, error))?;
+    let number = |names: &[&str]| {
+        let found = names.iter().find_map(|&name| config.get(name)?.as_u64());
+        found
+            .filter(|&n| (1..1 << 32).contains(&n))
+            .map(|n| n as usize)
+            .ok_or_else(|| RunError::malformed(&path, format!("it states no usable {}", names[0])))
+    };
+    let vocab_size = number(&["vocab_size"])?;
+    let dims = Dims {
+        n_layer: number(&["n_layer"])?,
+        n_head: number(&["n_head"])?,
+        n_embd: number(&["n_embd"])?,
+        block_size: number(&["n_positions", "n_ctx"])?,
+        vocab_size,
+        padded_vocab: vocab_size,
+    };
+    match dims.n_embd % dims.n_head {
+        0 => Ok(dims),
+        _ => Err(RunError::malformed(&path, "its n_head does not divide n_embd")),
+    }
 }
 
 /// What a configuration says that shapes of tensors do not show and this model cannot be, one line each.

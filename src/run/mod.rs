@@ -11,12 +11,13 @@ pub mod error;
 pub mod facts;
 pub mod fault;
 pub mod files;
-mod hf_config;
+pub mod hf_config;
 pub mod import;
 pub mod lock;
 pub mod log;
 pub mod record;
 pub mod rows;
+pub mod samples;
 mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};

@@ -1,0 +1,128 @@
+//! The command line: definitions only.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Train GPT-2 models from TOML recipes.
+///
+/// Prints the run's directory on stdout, one line per recipe; everything else goes to stderr. A recipe whose run is
+/// finished is skipped, one that was interrupted is resumed.
+///
+/// Exit codes: 0 finished, 1 failure, 2 usage or recipe, 3 run locked by a live process, 4 diverged,
+/// 130/143 interrupted by SIGINT/SIGTERM after a checkpoint.
+#[derive(Debug, Parser)]
+#[command(name = "runner", version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do instead of training.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Training.
+    #[command(flatten)]
+    pub train: TrainArgs,
+}
+
+/// Arguments of training.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Recipes to train, in order
+    #[arg(value_name = "RECIPE", required_unless_present = "resume")]
+    pub recipes: Vec<PathBuf>,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
+    /// Discard the recipe's existing run and start over
+    #[arg(long, conflicts_with = "resume")]
+    pub fresh: bool,
+    /// Continue this run (a directory or an id) from its own recipe; --set may change only what does not change the
+    /// mathematics
+    #[arg(long, value_name = "RUN", conflicts_with = "recipes")]
+    pub resume: Option<PathBuf>,
+}
+
+/// Changes to a recipe from the command line.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OverrideArgs {
+    /// Set a key of the recipe, e.g. optimizer.lr=1e-3; the value is TOML, a bare word is a string
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Drop what files and environment say of a key
+    #[arg(long = "unset", value_name = "KEY")]
+    pub unset: Vec<String>,
+}
+
+/// Where runs are kept.
+#[derive(Debug, Clone, Args)]
+pub struct RunsArgs {
+    /// Directory of all runs
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub runs_dir: PathBuf,
+}
+
+/// How a command prints its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a prompt with a run's newest checkpoint, or any Hugging Face GPT-2 directory
+    Sample(SampleArgs),
+    /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
+    Verify(VerifyArgs),
+}
+
+/// Arguments of `sample`.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
+    /// A run (directory or id) or a checkpoint directory
+    #[arg(value_name = "RUN|CHECKPOINT")]
+    pub model: PathBuf,
+    /// What the text starts with
+    #[arg(long, default_value = "\n")]
+    pub prompt: String,
+    /// Tokens to generate
+    #[arg(long, default_value_t = 100)]
+    pub tokens: usize,
+    /// Logits are divided by this; 0 takes the most likely token always
+    #[arg(long, default_value_t = 0.8)]
+    pub temperature: f64,
+    /// Draw only from the most likely this many tokens; 0 draws from all
+    #[arg(long, default_value_t = 50)]
+    pub top_k: usize,
+    /// Seeds the draws
+    #[arg(long, default_value_t = 1337)]
+    pub seed: u64,
+    /// CPU threads, 0 for all
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The recipe whose engine, precision and attention are verified
+    pub recipe: PathBuf,
+    /// Optimizer steps after which the parameters are compared
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// Print a table or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+    /// Where runs and their cache are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
+}

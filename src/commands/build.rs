@@ -1,0 +1,133 @@
+//! From a recipe to the parts of an experiment, and what this build cannot do.
+
+use super::exit::UsageError;
+use super::terminal::Passes;
+use crate::data::{Dataset, OpenOptions, Stream, Tokenizer};
+use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
+use crate::model::Dims;
+use crate::plan::{DataSize, Plan};
+use crate::recipe::{
+    Attention, DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Origin, Recipe, Resolved,
+};
+use crate::train::Rows;
+use std::path::{Path, PathBuf};
+
+/// Refuses what a recipe may say but this build cannot do, at the line that says it.
+pub fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
+    let recipe = &resolved.recipe;
+    let mut problems = Diagnostics::default();
+    let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
+    if let Device::Cuda(_) = recipe.compute.device {
+        let device = String::from(recipe.compute.device);
+        let message = format!("compute.device = \"{device}\" is not supported by this build, which has no CUDA engine");
+        refuse("compute.device", &message, "use \"cpu\" or \"auto\"");
+    }
+    if recipe.batch.world_size > 1 {
+        let message = format!(
+            "batch.world_size = {} is not supported by this build, which trains on one rank",
+            recipe.batch.world_size
+        );
+        refuse("batch.world_size", &message, "use 1: more micro-steps of the same total_tokens give the same result");
+    }
+    if recipe.compute.engine == EngineKind::Dfdx {
+        if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
+            refuse("compute.precision", &error.to_string(), "");
+        }
+        let chosen = resolved.origin("compute.attention").is_some_and(|said| said.origin != Origin::Default);
+        if chosen && recipe.compute.attention == Attention::Flash {
+            refuse(
+                "compute.attention",
+                "compute.attention = \"flash\" has no effect: the dfdx engine always materializes the attention matrix",
+                "use \"naive\" with compute.engine = \"dfdx\"",
+            );
+        }
+    }
+    if recipe.sample.every > 0
+        && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)
+    {
+        refuse("sample.prompt", &problem.to_string(), "choose another prompt, or turn sampling off with sample.every = 0");
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// A prompt's tokens. An empty one becomes GPT-2's end-of-text token, with which documents begin.
+pub fn prompt(text: &str, vocab_size: usize) -> Result<Vec<u32>, UsageError> {
+    const END_OF_TEXT: u32 = 50256;
+    let mut tokens = Tokenizer::gpt2().encode_ordinary(text);
+    if tokens.is_empty() {
+        tokens.push(END_OF_TEXT);
+    }
+    match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+        Some(token) => Err(UsageError(format!(
+            "the prompt {text:?} has token {token}, which a vocabulary of {vocab_size} does not have"
+        ))),
+        None => Ok(tokens),
+    }
+}
+
+/// Training and validation data of a recipe.
+pub struct Data {
+    /// What is trained on.
+    pub train: Dataset,
+    /// What is validated on, if anything.
+    pub val: Option<Dataset>,
+    /// Digests of both, and of the initial weights.
+    pub digests: DataDigests,
+}
+
+impl Data {
+    /// Opens and checks everything that a recipe reads. `runs_dir/.cache` keeps encoded texts.
+    pub fn open(recipe: &Recipe, runs_dir: &Path) -> anyhow::Result<Self> {
+        let cache_dir = runs_dir.join(".cache");
+        let progress = Passes::default();
+        let (block_size, vocab_size) = (recipe.model.block_size, recipe.model.vocab_size);
+        let options = OpenOptions { block_size, vocab_size, cache_dir: &cache_dir, progress: &progress };
+        let train = Dataset::open(&recipe.data.train, options)?;
+        let val =
+            if recipe.data.val.is_empty() { None } else { Some(Dataset::open(&recipe.data.val, options)?) };
+        let digests = DataDigests {
+            train: train.digest(),
+            val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
+            init_from: recipe.model.init_from.as_deref().map(crate::run::import::digest).transpose()?,
+        };
+        Ok(Self { train, val, digests })
+    }
+
+    /// What the plan needs to know.
+    pub fn size(&self) -> DataSize {
+        DataSize {
+            train_tokens: self.train.tokens(),
+            train_rows: self.train.rows(),
+            val_rows: self.val.as_ref().map_or(0, Dataset::rows),
+        }
+    }
+}
+
+impl Rows for Stream<'_> {
+    fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
+        Stream::fill(self, first, rows, inputs, targets);
+    }
+}
+
+/// The engine that a recipe asks for, with the plan's memory. Parameters are zero.
+pub fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineError> {
+    Ok(match recipe.compute.engine {
+        EngineKind::Fused => Box::new(cpu::engine(plan.memory_plan())?),
+        EngineKind::Dfdx => Box::new(reference(plan.memory.dims, plan.threads)?),
+    })
+}
+
+/// The dfdx engine on the CPU.
+pub fn reference(dims: Dims, threads: usize) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
+    Pooled::new(threads, || dfdx::CpuEngine::new(dims))
+}
+
+/// `micro_batch` as a run that began with `"auto"` must keep it.
+pub fn kept_micro_batch(recipe: &Recipe, began_with: usize) -> Option<usize> {
+    (recipe.batch.micro_batch == MicroBatch::Auto).then_some(began_with)
+}
+
+/// A path made absolute without touching the disk.
+pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    Ok(std::path::absolute(path)?)
+}

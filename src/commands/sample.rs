@@ -1,0 +1,79 @@
+//! `runner sample RUN|CHECKPOINT`: what a model has to say.
+
+use super::build;
+use super::exit::{Exit, UsageError};
+use crate::cli::SampleArgs;
+use crate::data::Tokenizer;
+use crate::engine::{Engine, State, cpu};
+use crate::model::Dims;
+use crate::plan::hardware::Hardware;
+use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use crate::recipe::{Attention, Precision};
+use crate::run::checkpoint::newest_intact;
+use crate::run::{RunError, dir, hf_config, import};
+use crate::train::sample::{Sampling, generate};
+use std::path::{Path, PathBuf};
+
+/// Prints the prompt and its continuation, token by token.
+pub fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
+    if !(args.temperature.is_finite() && args.temperature >= 0.0) {
+        let message = format!("--temperature {} is not a number from 0 up", args.temperature);
+        return Err(UsageError(message).into());
+    }
+    let model = model_dir(&args.model, &args.runs.runs_dir)?;
+    let dims = hf_config::dims(&model)?;
+    let prompt = build::prompt(&args.prompt, dims.vocab_size)?;
+    let threads = if args.threads == 0 { Hardware::detect().threads } else { args.threads };
+    // memory for no more context than will be seen
+    let dims = Dims { block_size: dims.block_size.min(prompt.len() + args.tokens), ..dims };
+    let (precision, attention) = (Precision::Fp32, Attention::Flash);
+    let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads, mode: Mode::Infer };
+    let mut engine = cpu::engine(MemoryPlan::new(config))?;
+    let layout = engine.layout().clone();
+    let mut parameters = vec![0.0; layout.len];
+    import(&model, &dims, &layout, &mut parameters)?;
+    engine.write(State::Parameters, &parameters)?;
+    drop(parameters);
+    let sampling = Sampling {
+        tokens: args.tokens,
+        temperature: args.temperature,
+        top_k: args.top_k,
+        seed: args.seed,
+    };
+    let tokenizer = Tokenizer::gpt2();
+    let mut said = tokenizer.decode(&prompt);
+    super::print(&said)?;
+    let mut all = prompt.clone();
+    let mut failure = Ok(());
+    generate(&mut engine, dims.block_size, &prompt, &sampling, |token| {
+        all.push(token);
+        let text = tokenizer.decode(&all);
+        // a character may need several tokens: until it is whole, its bytes show as a replacement mark
+        if !text.ends_with('\u{fffd}') && failure.is_ok() {
+            failure = super::print(text.get(said.len()..).unwrap_or_default());
+            said = text;
+        }
+    })?;
+    failure?;
+    super::print("\n")?;
+    Ok(Exit::Finished)
+}
+
+/// The Hugging Face model directory that is meant: a checkpoint itself, or the newest intact one of a run.
+fn model_dir(named: &Path, runs_dir: &Path) -> anyhow::Result<PathBuf> {
+    if named.join("config.json").is_file() {
+        return Ok(named.to_owned());
+    }
+    let run = super::find_run(runs_dir, named)?;
+    let newest = newest_intact(&run)?;
+    match newest.reader {
+        Some(reader) => Ok(reader.path().to_owned()),
+        None => {
+            let problem = match newest.rejected.first() {
+                Some(rejected) => format!("none of its checkpoints is intact: {}", rejected.reason),
+                None => format!("it has no checkpoint under {} yet", dir::CHECKPOINTS),
+            };
+            Err(RunError::Malformed { path: run, problem }.into())
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What people see: everything on stderr, a bar on a terminal, plain lines without one.
+
+use crate::data::Progress;
+use crate::recipe::Diagnostics;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Time between two plain lines.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Whether stderr wants colour: a terminal, and nobody has set `NO_COLOR` or `TERM=dumb`.
+fn color() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    std::io::stderr().is_terminal()
+        && !set("NO_COLOR")
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// A line for people. Nobody listening is no failure.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Shows an error: a recipe's problems as they are, others as a chain of causes.
+pub fn report(error: &anyhow::Error) {
+    match error.downcast_ref::<Diagnostics>() {
+        Some(diagnostics) => say(&diagnostics.render(color())),
+        None => say(&format!("error: {error:#}")),
+    }
+}
+
+/// The progress of training.
+pub struct Board {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Board {
+    /// A board for `steps` steps of `micro_steps` forward passes each, of which `done` steps are behind.
+    pub fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(steps * micro_steps), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:30} {prefix} {msg} {eta_precise} left");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_prefix(format!("step {done}/{steps}"));
+            bar.set_position(done * micro_steps);
+            // what was done in an earlier session says nothing about the speed of this one
+            bar.reset_eta();
+            bar
+        });
+        Self { bar, last_line: Instant::now() }
+    }
+
+    /// A forward pass is done.
+    pub fn tick(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there was
+    /// none for a while.
+    pub fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_prefix(format!("step {step}/{steps}"));
+                bar.set_message(line.to_owned());
+            }
+            None if always || self.last_line.elapsed() >= QUIET => {
+                self.last_line = Instant::now();
+                say(&format!("step {step}/{steps} {line}"));
+            }
+            None => {}
+        }
+    }
+
+    /// A line that stays.
+    pub fn line(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The progress of long passes over data.
+#[derive(Default)]
+pub struct Passes {
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Passes {
+    fn with(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
+        // a panic elsewhere must not become another one here
+        act(&mut self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+}
+
+impl Progress for Passes {
+    fn start(&self, what: &str, total: u64) {
+        if !std::io::stderr().is_terminal() {
+            say(what);
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:30} {msg} {bytes}/{total_bytes} {eta} left");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what.to_owned());
+        self.with(|slot| *slot = Some(bar));
+    }
+
+    fn advance(&self, by: u64) {
+        self.with(|slot| slot.iter().for_each(|bar| bar.inc(by)));
+    }
+
+    fn finish(&self) {
+        self.with(|slot| slot.take().iter().for_each(ProgressBar::finish_and_clear));
+    }
+}

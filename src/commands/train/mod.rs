@@ -1,0 +1,135 @@
+//! `runner RECIPE...`: each recipe becomes a run that is trained, resumed or found finished.
+
+mod resume;
+mod session;
+mod summary;
+
+use super::build::{self, Data};
+use super::exit::Exit;
+use super::signals::Signals;
+use super::terminal::{report, say};
+use crate::cli::TrainArgs;
+use crate::plan::Plan;
+use crate::plan::hardware::Hardware;
+use crate::recipe::{self, Diagnostics, Resolved};
+use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
+use anyhow::Context;
+use session::Session;
+use std::path::{Path, PathBuf};
+
+/// What all recipes of one call share.
+struct Call<'a> {
+    runs_dir: &'a Path,
+    fresh: bool,
+    signals: Signals,
+    hardware: Hardware,
+}
+
+/// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep the
+/// others from being trained, and the first failure is the exit code.
+pub fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
+    let signals = Signals::install().context("could not install signal handlers")?;
+    let runs_dir = build::absolute(&args.runs.runs_dir)?;
+    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, hardware: Hardware::detect() };
+    let overrides = super::overrides(&args.overrides);
+    if let Some(run) = &args.resume {
+        return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
+    }
+    let mut problems = Diagnostics::default();
+    let mut resolved = Vec::new();
+    for path in &args.recipes {
+        let checked = recipe::load(path, &overrides)
+            .and_then(|resolved| build::check_supported(&resolved).map(|()| resolved));
+        match checked {
+            Ok(recipe) => resolved.push(recipe),
+            Err(found) => problems.append(found),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    ensure_writable(&runs_dir)?;
+    let mut exit = Exit::Finished;
+    for resolved in &resolved {
+        let one = one(&call, resolved).unwrap_or_else(|error| {
+            report(&error);
+            Exit::of(&error)
+        });
+        if matches!(one, Exit::Interrupted | Exit::Terminated) {
+            return Ok(one);
+        }
+        if exit == Exit::Finished {
+            exit = one;
+        }
+    }
+    Ok(exit)
+}
+
+fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
+    let recipe = &resolved.recipe;
+    let data = Data::open(recipe, call.runs_dir)?;
+    let hash = recipe::identity(recipe, &data.digests);
+    let id = format!("{}-{}", recipe.name, &hash[..8]);
+    let path = call.runs_dir.join(&id);
+    if !call.fresh && dir::is_run(&path) && let Some(exit) = ended(&path)? {
+        return Ok(exit);
+    }
+    let plan = plan(call, resolved, &data, None)?;
+    let toml = recipe::to_toml(recipe, &path);
+    let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
+    // another process may have finished it since
+    if !call.fresh && let Some(exit) = ended(&path)? {
+        return Ok(exit);
+    }
+    super::print(&format!("{}\n", shown(&path)))?;
+    Session { call, resolved, data: &data, dir, hash: &hash, plan, overrides: &[] }.train()
+}
+
+/// The exit code of a run that needs no training, after saying why.
+fn ended(path: &Path) -> anyhow::Result<Option<Exit>> {
+    let exit = match crate::run::status(path)? {
+        RunStatus::Finished => {
+            say(&format!("{}: already finished; --fresh starts over", shown(path)));
+            Exit::Finished
+        }
+        RunStatus::Diverged => {
+            let error = crate::run::RunRecord::read(path)?.and_then(|record| record.error).unwrap_or_default();
+            say(&format!(
+                "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or retry \
+                 from the last checkpoint with --resume",
+                shown(path)
+            ));
+            Exit::Diverged
+        }
+        _ => return Ok(None),
+    };
+    super::print(&format!("{}\n", shown(path)))?;
+    Ok(Some(exit))
+}
+
+fn plan(
+    call: &Call,
+    resolved: &Resolved,
+    data: &Data,
+    micro_batch: Option<usize>,
+) -> Result<Plan, Diagnostics> {
+    Plan::new(&resolved.recipe, &call.hardware, data.size(), micro_batch)
+        .map_err(|error| resolved.complain(error.key, &error.message, &error.help))
+}
+
+/// A path as people would write it: relative where it lies below the current directory.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(path).display().to_string()
+}
+
+/// A checkpoint problem that a user has to decide about.
+fn only_damaged(rejected: &[PathBuf], run: &Path) -> RunError {
+    RunError::Malformed {
+        path: run.to_owned(),
+        problem: format!(
+            "none of its {} checkpoints is intact; start over with --fresh, or bring one back from a backup",
+            rejected.len()
+        ),
+    }
+}

@@ -1,0 +1,74 @@
+//! `runner --resume RUN`: continue a run from its own recipe, changing nothing that would make it another run.
+
+use super::super::build::{self, Data};
+use super::super::exit::{Exit, UsageError};
+use super::session::Session;
+use super::{Call, plan, shown};
+use crate::recipe::{self, Overrides, changes_mathematics};
+use crate::run::{RunDir, RunRecord, RunStatus, dir};
+use std::path::Path;
+
+pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<Exit> {
+    let run = build::absolute(run)?;
+    let file = run.join(dir::RECIPE);
+    let original = recipe::load(&file, &Overrides::default())?;
+    let resolved = recipe::load(&file, overrides)?;
+    build::check_supported(&resolved)?;
+    let changed = recipe::diff(&original.recipe, &resolved.recipe);
+    let mut refused = changed.iter().filter(|change| changes_mathematics(change.key)).peekable();
+    if refused.peek().is_some() {
+        let refused: Vec<String> =
+            refused.map(|c| format!("{} ({} -> {})", c.key, c.left, c.right)).collect();
+        let free: Vec<&str> = recipe::keys::KEYS
+            .iter()
+            .filter(|key| key.is_resolved() && !changes_mathematics(key.path))
+            .map(|key| key.path)
+            .collect();
+        let message = format!(
+            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. These may \
+             change: {}",
+            refused.join(", "),
+            free.join(", ")
+        );
+        return Err(UsageError(message).into());
+    }
+    let record = RunRecord::read(&run)?;
+    let runs_dir = run.parent().unwrap_or(call.runs_dir);
+    let data = Data::open(&resolved.recipe, runs_dir)?;
+    let hash = recipe::identity(&original.recipe, &data.digests);
+    if let Some(record) = &record
+        && record.hash != hash
+    {
+        return Err(data_changed(&run, record, &data).into());
+    }
+    if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
+        super::super::terminal::say(&format!("{}: already finished", shown(&run)));
+        super::super::print(&format!("{}\n", shown(&run)))?;
+        return Ok(Exit::Finished);
+    }
+    let plan = plan(call, &resolved, &data, None)?;
+    let dir = RunDir::open(&run)?;
+    super::super::print(&format!("{}\n", shown(&run)))?;
+    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, c.right)).collect();
+    Session { call, resolved: &resolved, data: &data, dir, hash: &hash, plan, overrides: &overrides }.train()
+}
+
+fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
+    let now = [
+        ("train", Some(&data.digests.train)),
+        ("val", Some(&data.digests.val)),
+        ("init_from", data.digests.init_from.as_ref()),
+    ];
+    let differing: Vec<String> = now
+        .iter()
+        .filter_map(|(what, now)| {
+            let (then, now) = (record.digests.get(*what)?, (*now)?);
+            (then != now).then(|| format!("{what} had digest {then} at the start and has {now} now"))
+        })
+        .collect();
+    let what = if differing.is_empty() { "its recipe.toml was edited".to_owned() } else { differing.join("; ") };
+    UsageError(format!(
+        "{}: cannot be resumed: {what}; bring the old contents back, or start a new run from the recipe",
+        shown(run)
+    ))
+}

@@ -1,0 +1,64 @@
+//! `samples.txt`: the text that a run generated, one section per sampling.
+
+use super::error::Context;
+use super::{RunError, files};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+const MARK: (&str, &str) = ("=== step ", " ===");
+
+/// Appends one sample: a line with the step, the text, an empty line.
+pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
+    let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, text.trim_end_matches('\n'));
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(section.as_bytes())).context("append to", path)
+}
+
+/// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
+pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        read => read.context("read", path)?,
+    };
+    let mut keep = 0;
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        if step_of(line).is_some_and(|step| step >= first_step_to_drop) {
+            break;
+        }
+        keep += line.len();
+    }
+    if keep < bytes.len() {
+        files::write_atomic(path, &bytes[..keep], "samples_cut")?;
+    }
+    Ok(())
+}
+
+fn step_of(line: &[u8]) -> Option<u64> {
+    let line = std::str::from_utf8(line).ok()?.trim_end();
+    line.strip_prefix(MARK.0)?.strip_suffix(MARK.1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_samples_and_torn_ones_are_cut() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("samples.txt");
+        cut_back(&path, 0).expect("nothing to do");
+        for step in [0, 50, 100] {
+            append(&path, step, "Lorem\nipsum\n").expect("append");
+        }
+        let whole = fs::read(&path).expect("read");
+        cut_back(&path, 100).expect("cut");
+        let two = fs::read_to_string(&path).expect("read");
+        assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
+        append(&path, 100, "Lorem\nipsum").expect("append");
+        assert_eq!(fs::read(&path).expect("read"), whole);
+        fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
+        cut_back(&path, 100).expect("cut");
+        assert_eq!(fs::read_to_string(&path).expect("read"), two);
+    }
+}
