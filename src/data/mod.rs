@@ -1,1 +1,30 @@
 //! Tokenizers, token shards, the order of rows, batches.
+//!
+//! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows of
+//! `block_size` tokens, [`RowOrder`] says which of them comes g-th, [`Stream`] joins the two. Everything wrong with the
+//! data is found when the set is opened, so reading a row afterwards cannot fail.
+
+pub mod dataset;
+pub mod error;
+pub mod format;
+pub mod inspect;
+pub mod lipsum;
+pub mod order;
+pub mod progress;
+mod scan;
+mod shard;
+mod source;
+mod text;
+pub mod tokenizer;
+mod tokens;
+pub mod write;
+
+pub use dataset::{Dataset, OpenOptions, Stream};
+pub use error::DataError;
+pub use format::Format;
+pub use inspect::{Inspection, inspect};
+pub use order::RowOrder;
+pub use progress::{NoProgress, Progress};
+pub use shard::ShardInfo;
+pub use tokenizer::Tokenizer;
+pub use write::write_llmc;

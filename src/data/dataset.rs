@@ -1,0 +1,184 @@
+//! A data set: shards in order, cut into numbered rows.
+
+use super::format::Format;
+use super::scan::Scanner;
+use super::shard::{self, ShardInfo};
+use super::source::expand;
+use super::tokens::Tokens;
+use super::{DataError, Progress, RowOrder};
+use std::path::Path;
+
+/// Files over this many bytes report progress and have their checks remembered.
+pub(super) const BIG: u64 = 64 << 20;
+
+/// How a data set is to be read.
+#[derive(Clone, Copy)]
+pub struct OpenOptions<'a> {
+    /// Inputs per row, T, at least 1.
+    pub block_size: usize,
+    /// Number of ids that the model knows.
+    pub vocab_size: usize,
+    /// Where encoded texts and remembered checks are kept; made when first needed.
+    pub cache_dir: &'a Path,
+    /// Told about long passes over files.
+    pub progress: &'a dyn Progress,
+}
+
+/// A checked data set with fixed row length. Reading it cannot fail; it may be shared between threads.
+pub struct Dataset {
+    shards: Vec<Shard>,
+    block_size: usize,
+    rows: u64,
+}
+
+struct Shard {
+    info: ShardInfo,
+    tokens: Tokens,
+    /// The rows of all shards before.
+    first_row: u64,
+}
+
+impl Dataset {
+    /// Opens and checks every file that `specs` names: paths, globs (in sorted order) and `builtin:` names.
+    ///
+    /// Each shard is read through once, for its digest and its largest token. Fails on anything that would make a later
+    /// read fail or mean something else, and if there is not one whole row. Shards shorter than a row add none.
+    pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
+        let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
+        let scanner = Scanner { cache_dir, progress, big: BIG };
+        let mut set = Self { shards: Vec::new(), block_size, rows: 0 };
+        for source in expand(specs)? {
+            let (mut info, tokens) = shard::open(&source, &scanner)?;
+            if info.range.is_some_and(|(min, max)| min < 0 || max as usize >= vocab_size)
+                && let Some((index, token)) = tokens.first_outside(vocab_size)
+            {
+                return Err(DataError::Token { name: info.name, token, index, vocab_size });
+            }
+            info.rows = info.tokens.saturating_sub(1) / block_size as u64;
+            let first_row = set.rows;
+            set.rows += info.rows;
+            set.shards.push(Shard { info, tokens, first_row });
+        }
+        match set.shards().max_by_key(|info| info.tokens) {
+            Some(longest) if set.rows == 0 => Err(DataError::TooShort {
+                name: longest.name.clone(),
+                others: match set.shards.len() {
+                    1 => String::new(),
+                    n => format!(", the longest of {n} files,"),
+                },
+                tokens: longest.tokens,
+                block_size,
+            }),
+            _ => Ok(set),
+        }
+    }
+
+    /// Inputs per row, T.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Number of rows R, at least 1: the sum over the shards of (tokens - 1) / T.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Number of tokens in all shards, those outside whole rows included.
+    pub fn tokens(&self) -> u64 {
+        self.shards().map(|info| info.tokens).sum()
+    }
+
+    /// The shards in reading order.
+    pub fn shards(&self) -> impl ExactSizeIterator<Item = &ShardInfo> {
+        self.shards.iter().map(|shard| &shard.info)
+    }
+
+    /// blake3 over the shards' contents in order, as 64 hexadecimal digits. Names and places of files have no influence,
+    /// except where the extension says whether a file is text.
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for info in self.shards() {
+            // The same bytes mean other tokens when they are text.
+            let kind = match info.format {
+                Format::Text | Format::Builtin => b"text",
+                Format::LlmC | Format::Npy | Format::Headerless => b"toks",
+            };
+            hasher.update(kind).update(info.digest.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Copies row `row`: its T tokens into `inputs`, the T tokens one further on into `targets`.
+    /// Panics if there is no such row or a slice is not of length T.
+    pub fn fill(&self, row: u64, inputs: &mut [u32], targets: &mut [u32]) {
+        assert_eq!(
+            (inputs.len(), targets.len()),
+            (self.block_size, self.block_size),
+            "slices of block_size tokens"
+        );
+        let (shard, at) = self.find(row);
+        shard.tokens.read(at, inputs);
+        shard.tokens.read(at + 1, targets);
+    }
+
+    /// The name of the shard that holds row `row`, and the index of the row's first token in it. For messages.
+    /// Panics if there is no such row.
+    pub fn locate(&self, row: u64) -> (&str, u64) {
+        let (shard, at) = self.find(row);
+        (&shard.info.name, at)
+    }
+
+    /// Entropy of the tokens' frequencies in nats per token: the loss of the best model that ignores context.
+    /// Reads the whole set.
+    pub fn unigram_entropy(&self) -> f64 {
+        let ids =
+            self.shards().filter_map(|info| info.range).map(|(_, max)| max as usize + 1).max().unwrap_or(0);
+        let mut counts = vec![0u64; ids];
+        for shard in &self.shards {
+            counts.iter_mut().zip(shard.tokens.histogram(ids)).for_each(|(sum, n)| *sum += n);
+        }
+        let total = counts.iter().sum::<u64>() as f64;
+        counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
+    }
+
+    fn find(&self, row: u64) -> (&Shard, u64) {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // The last shard that starts at or before the row: shards without rows start where the next one does.
+        let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
+        (shard, (row - shard.first_row) * self.block_size as u64)
+    }
+}
+
+/// A data set read in some order, without end.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    dataset: &'a Dataset,
+    order: RowOrder,
+}
+
+impl<'a> Stream<'a> {
+    /// The rows of `dataset`, permuted by `seed` anew in every epoch if `shuffle`, else in file order.
+    pub fn new(dataset: &'a Dataset, seed: u64, shuffle: bool) -> Self {
+        Self { dataset, order: RowOrder { seed, rows: dataset.rows(), shuffle } }
+    }
+
+    /// The order in which the rows come.
+    pub fn order(&self) -> RowOrder {
+        self.order
+    }
+
+    /// Copies rows `first` to `first + rows` of the stream; both slices are `[rows, T]`, row-major.
+    /// Panics if a slice has another length.
+    pub fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
+        let t = self.dataset.block_size;
+        assert_eq!(
+            (inputs.len(), targets.len()),
+            (rows * t, rows * t),
+            "slices of {rows} rows of {t} tokens"
+        );
+        for (i, (inputs, targets)) in inputs.chunks_exact_mut(t).zip(targets.chunks_exact_mut(t)).enumerate()
+        {
+            self.dataset.fill(self.order.row(first + i as u64), inputs, targets);
+        }
+    }
+}

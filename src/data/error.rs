@@ -1,0 +1,258 @@
+//! What can be wrong with data: each message names the file, the value found and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A reason why data cannot be read, trained on or written.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The list of files is empty.
+    #[error("no data is named: give at least one file, glob or `builtin:lipsum`")]
+    NothingNamed,
+    /// A plain path that leads nowhere.
+    #[error("`{}` does not exist: check the path, which is relative to the file that names it", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A glob that matches nothing.
+    #[error("`{pattern}` matches no file: check the directory and the pattern")]
+    NoMatch {
+        /// The glob.
+        pattern: String,
+    },
+    /// A glob that cannot be parsed.
+    #[error(
+        "`{pattern}` is not a valid glob: {detail}; put a literal bracket or star in brackets, as in `[*]`"
+    )]
+    BadPattern {
+        /// The glob.
+        pattern: String,
+        /// What is wrong with it, and where.
+        detail: String,
+    },
+    /// A directory where a file is needed.
+    #[error("`{}` is a directory: name its files, for instance `{}`", path.display(), path.join("*.bin").display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A pipe, socket or device where a file is needed.
+    #[error("`{}` is not a regular file, so it cannot be mapped: copy its contents to a file first", path.display())]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The operating system refused to read something.
+    #[error("could not read `{}`: {error}", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The operating system refused to write something.
+    #[error("could not write `{}`: {error}; check its directory's permissions and the free space", path.display())]
+    Write {
+        /// The file to be written.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file of no bytes.
+    #[error("`{}` is empty: it needs at least one row of tokens", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Neither a known magic number nor a telling extension.
+    #[error(
+        "`{}` has neither a known magic number nor the extension .txt or .bin: rename plain text to .txt and \
+         headerless 16-bit tokens to .bin",
+        path.display()
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of llm.c's with a magic number that is not GPT-2's.
+    #[error(
+        "`{}` has the magic number {magic} of llm.c's Llama 3 shards, whose vocabulary is another: \
+         tokenize the text with GPT-2's (magic {})",
+        path.display(),
+        super::format::LLMC_MAGIC
+    )]
+    ForeignMagic {
+        /// The file.
+        path: PathBuf,
+        /// Its first word.
+        magic: i32,
+    },
+    /// A version of llm.c's header that nobody has defined, or one without 16-bit tokens.
+    #[error("`{}` has version {version} in its llm.c header, but only version 1 is known: write it again", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its second word.
+        version: i32,
+    },
+    /// A negative number of tokens in llm.c's header.
+    #[error("`{}` declares {count} tokens in its llm.c header: the file is damaged, write it again", path.display())]
+    TokenCount {
+        /// The file.
+        path: PathBuf,
+        /// Its third word.
+        count: i32,
+    },
+    /// A file that ends inside its header.
+    #[error("`{}` ends inside its header after {bytes} bytes: it is truncated, copy it again", path.display())]
+    TruncatedHeader {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: usize,
+    },
+    /// The header and the size of the file disagree.
+    #[error(
+        "`{}` declares {declared} tokens in its header ({expected} bytes), but {held} bytes follow it: \
+         the file is truncated or damaged, copy it again",
+        path.display()
+    )]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Tokens according to the header.
+        declared: u64,
+        /// The bytes that these take.
+        expected: u128,
+        /// The bytes that there are.
+        held: usize,
+    },
+    /// A headerless file that does not consist of 16-bit tokens.
+    #[error(
+        "`{}` has no header and {bytes} bytes, an odd number, so it does not hold 16-bit tokens: it is truncated or \
+         no token file",
+        path.display()
+    )]
+    OddLength {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A header of NumPy's that cannot be understood.
+    #[error("`{}` has a damaged npy header ({detail}): save the array again with numpy.save", path.display())]
+    NpyHeader {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// An array of something other than tokens.
+    #[error(
+        "`{}` holds elements of type {found}, but tokens are `<u2` or `<i4`: save the array with .astype(numpy.uint16)",
+        path.display()
+    )]
+    NpyType {
+        /// The file.
+        path: PathBuf,
+        /// The type in NumPy's notation.
+        found: String,
+    },
+    /// An array with a number of dimensions other than one.
+    #[error("`{}` holds an array of shape {found}, but tokens are one-dimensional: save array.reshape(-1)", path.display())]
+    NpyShape {
+        /// The file.
+        path: PathBuf,
+        /// The shape in NumPy's notation.
+        found: String,
+    },
+    /// A `.txt` file in another encoding.
+    #[error("`{}` is not UTF-8 at byte {offset}: convert it, for instance with iconv", path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// The first byte that is not part of a character.
+        offset: usize,
+    },
+    /// A file that was written to while it was read.
+    #[error("`{}` changed while it was read: start again when nothing writes to it", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A token that the model has no embedding for.
+    #[error(
+        "`{name}` has token {token} at index {index}, but model.vocab_size is {vocab_size}: \
+         raise model.vocab_size (GPT-2's is {}) or tokenize the data with the right vocabulary",
+        super::tokenizer::VOCAB_SIZE
+    )]
+    Token {
+        /// The file or built-in text.
+        name: String,
+        /// The first token that is out of range.
+        token: i32,
+        /// Its place among the tokens, from 0.
+        index: u64,
+        /// The number of ids that the model knows.
+        vocab_size: usize,
+    },
+    /// Not one row in the whole set.
+    #[error(
+        "`{name}`{others} has {tokens} tokens, but a row of block_size {block_size} needs {}: {}",
+        block_size + 1,
+        remedy(*tokens)
+    )]
+    TooShort {
+        /// The longest file or built-in text.
+        name: String,
+        /// Where there is more than one, says that this is the longest.
+        others: String,
+        /// How many tokens it has.
+        tokens: u64,
+        /// The number of inputs in a row.
+        block_size: usize,
+    },
+    /// A `builtin:` name that does not exist.
+    #[error("`{spec}` is not built in: the only built-in data is `builtin:lipsum`")]
+    UnknownBuiltin {
+        /// What was asked for.
+        spec: String,
+    },
+    /// Options of a built-in text that make no sense.
+    #[error("`{spec}` {detail}: write it like `builtin:lipsum:seed=1,words=200000`")]
+    BuiltinOption {
+        /// What was asked for.
+        spec: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// More tokens than llm.c's header can count.
+    #[error("`{}` would hold more than {} tokens, the most that llm.c's header can count: split the input", path.display(), i32::MAX)]
+    TooManyTokens {
+        /// The shard that was being written.
+        path: PathBuf,
+    },
+}
+
+impl DataError {
+    pub(super) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        |error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing { path },
+            _ => Self::Read { path, error },
+        }
+    }
+
+    pub(super) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        |error| Self::Write { path, error }
+    }
+}
+
+fn remedy(tokens: u64) -> String {
+    match tokens {
+        0 | 1 => "use longer data".into(),
+        n => format!("set model.block_size to {} or less, or use longer data", n - 1),
+    }
+}

@@ -1,0 +1,240 @@
+//! The one pass over every shard when a set is opened: content digest and range of the tokens.
+//!
+//! Big files are looked at once and their results remembered in the cache directory, so that a run over tens of
+//! gigabytes restarts in moments. A result counts only for the file it was made of: same path, size, modification and
+//! change time, inode.
+
+use super::DataError;
+use super::progress::{NoProgress, Progress, Task};
+use super::tokens::Tokens;
+use super::write::write_whole;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes hashed and searched together, while they are in the processor's cache; a multiple of every token width.
+const SEGMENT: usize = 16 << 20;
+
+/// What a pass over a file finds out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Scan {
+    /// blake3 of the bytes that were asked for.
+    #[serde(with = "hex")]
+    pub(super) digest: blake3::Hash,
+    /// Smallest and largest token; none in text and in an empty shard.
+    pub(super) range: Option<(i32, i32)>,
+}
+
+/// A digest as hexadecimal digits.
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(digest: &blake3::Hash, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&digest.to_hex())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<blake3::Hash, D::Error> {
+        blake3::Hash::from_hex(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// A file as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    /// The canonical path, readable; the record's name is made from the exact one.
+    path: String,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+    inode: u64,
+}
+
+impl Identity {
+    /// Of the open file that `path` named.
+    pub(super) fn of(path: &Path, file: &File) -> Result<Self, DataError> {
+        let meta = file.metadata().map_err(DataError::read(path))?;
+        Ok(Self {
+            path: canonical(path)?.to_string_lossy().into_owned(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            inode: meta.ino(),
+        })
+    }
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, DataError> {
+    fs::canonicalize(path).map_err(DataError::read(path))
+}
+
+/// A remembered scan.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    file: Identity,
+    scan: Scan,
+}
+
+/// Scans files, or remembers what it found.
+#[derive(Clone, Copy)]
+pub(super) struct Scanner<'a> {
+    /// Where results and encoded texts are kept.
+    pub(super) cache_dir: &'a Path,
+    /// Told about files over `big`.
+    pub(super) progress: &'a dyn Progress,
+    /// Files of more bytes than this are remembered.
+    pub(super) big: u64,
+}
+
+impl Scanner<'_> {
+    /// Digest and range of a shard. The digest is over the tokens alone if `payload_only`, else over the whole file.
+    pub(super) fn tokens(
+        &self,
+        path: &Path,
+        file: &File,
+        tokens: &Tokens,
+        payload_only: bool,
+    ) -> Result<Scan, DataError> {
+        let role = if payload_only { "payload" } else { "shard" };
+        self.remembering(role, path, file, |task| {
+            let header = if payload_only { &[] } else { tokens.header() };
+            scan_tokens(header, tokens, |by| task.advance(by))
+        })
+    }
+
+    /// Digest of a text.
+    pub(super) fn text(&self, path: &Path, file: &File, text: &[u8]) -> Result<Scan, DataError> {
+        self.remembering("text", path, file, |task| {
+            let mut hasher = blake3::Hasher::new();
+            for segment in text.chunks(SEGMENT) {
+                hasher.update_rayon(segment);
+                task.advance(segment.len() as u64);
+            }
+            Scan { digest: hasher.finalize(), range: None }
+        })
+    }
+
+    fn remembering(
+        &self,
+        role: &str,
+        path: &Path,
+        file: &File,
+        scan: impl FnOnce(&Task) -> Scan,
+    ) -> Result<Scan, DataError> {
+        let before = Identity::of(path, file)?;
+        if before.bytes <= self.big {
+            return Ok(scan(&Task::start(&NoProgress, "", before.bytes)));
+        }
+        let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
+        let record_path = self.cache_dir.join(format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]));
+        // A record that is missing, unreadable or of another version is one that has to be made.
+        let record =
+            fs::read(&record_path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        if let Some(record) = record.filter(|record| record.file == before) {
+            return Ok(record.scan);
+        }
+        let what = format!("checking {}", path.display());
+        let scan = scan(&Task::start(self.progress, &what, before.bytes));
+        if Identity::of(path, file)? != before {
+            return Err(DataError::Changed { path: path.into() });
+        }
+        let record = serde_json::to_vec(&Record { file: before, scan: scan.clone() })
+            .expect("a record holds nothing that JSON cannot");
+        write_whole(&record_path, &record)?;
+        Ok(scan)
+    }
+}
+
+/// Digest of `header` and the tokens, and the tokens' range.
+pub(super) fn scan_tokens(header: &[u8], tokens: &Tokens, advance: impl Fn(u64)) -> Scan {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(header);
+    advance(header.len() as u64);
+    let mut range: Option<(i32, i32)> = None;
+    for segment in tokens.payload().chunks(SEGMENT) {
+        let (_, found) = rayon::join(|| hasher.update_rayon(segment).count(), || tokens.range(segment));
+        range = [range, found].into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        advance(segment.len() as u64);
+    }
+    Scan { digest: hasher.finalize(), range }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::format::{Format, Layout, Width};
+    use crate::data::shard::map;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts the bytes that were reported.
+    #[derive(Default)]
+    struct Counter(AtomicU64);
+
+    impl Progress for Counter {
+        fn start(&self, what: &str, total: u64) {
+            assert!(what.starts_with("checking ") && total > 0, "{what} {total}");
+        }
+
+        fn advance(&self, by: u64) {
+            self.0.fetch_add(by, Ordering::Relaxed);
+        }
+
+        fn finish(&self) {}
+    }
+
+    fn scan(path: &Path, cache_dir: &Path, big: u64) -> (Scan, u64) {
+        let progress = Counter::default();
+        let (file, bytes) = map(path).expect("mapped");
+        let tokens =
+            Tokens::mapped(bytes, Layout { format: Format::Headerless, offset: 0, width: Width::U16 });
+        let scanner = Scanner { cache_dir, progress: &progress, big };
+        let scan = scanner.tokens(path, &file, &tokens, false).expect("scanned");
+        (scan, progress.0.into_inner())
+    }
+
+    fn records(cache_dir: &Path) -> Vec<PathBuf> {
+        match fs::read_dir(cache_dir) {
+            Ok(entries) => entries.map(|entry| entry.expect("an entry").path()).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn big_files_are_scanned_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, cache) = (dir.path().join("a.bin"), dir.path().join("cache"));
+        fs::write(&path, [5, 0, 1, 0, 9, 1]).expect("written");
+        let fresh = Scan { digest: blake3::hash(&[5, 0, 1, 0, 9, 1]), range: Some((1, 265)) };
+
+        assert_eq!(scan(&path, &cache, 6), (fresh.clone(), 0), "not over the limit: no progress");
+        assert!(records(&cache).is_empty(), "and nothing remembered");
+        assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
+        assert_eq!(records(&cache).len(), 1);
+        assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 0), "remembered");
+
+        // A record that cannot be read is made again.
+        fs::write(&records(&cache)[0], b"{\"file\":").expect("written");
+        assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
+        // So is one of a file that was replaced by another of the same size and modification time.
+        let time = fs::metadata(&path).and_then(|meta| meta.modified()).expect("a time");
+        let other = dir.path().join("b.bin");
+        fs::write(&other, [6, 0, 2, 0, 8, 1]).expect("written");
+        File::options().append(true).open(&other).and_then(|f| f.set_modified(time)).expect("dated");
+        fs::rename(&other, &path).expect("renamed");
+        assert_eq!(
+            scan(&path, &cache, 5),
+            (Scan { digest: blake3::hash(&[6, 0, 2, 0, 8, 1]), range: Some((2, 264)) }, 6)
+        );
+    }
+
+    #[test]
+    fn segments_add_up() {
+        let values = (0..SEGMENT as u32 / 2 + 1000).map(|i| (i % 50_000 + 7) as u16);
+        let tokens = Tokens::owned(values.chain([3, 60_000]));
+        let header = [1, 2, 3];
+        let scan = scan_tokens(&header, &tokens, |_| ());
+        assert_eq!(scan.range, Some((3, 60_000)));
+        assert_eq!(scan.digest, blake3::hash(&[&header, tokens.payload()].concat()));
+    }
+}

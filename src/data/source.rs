@@ -1,0 +1,112 @@
+//! From what a recipe says to the list of things to open: files, globs and built-in text.
+
+use super::DataError;
+use super::lipsum::{Lipsum, PREFIX};
+use std::path::{Path, PathBuf};
+
+/// One shard's origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    File(PathBuf),
+    Builtin(Lipsum),
+}
+
+/// Expands the globs, each in sorted order, and keeps everything else as it stands.
+pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
+    if specs.is_empty() {
+        return Err(DataError::NothingNamed);
+    }
+    let mut sources = Vec::new();
+    for spec in specs {
+        if spec.starts_with(PREFIX) {
+            sources.push(Source::Builtin(Lipsum::parse(spec)?));
+        } else if Path::new(spec).exists() || !spec.contains(['*', '?', '[']) {
+            sources.push(Source::File(spec.into()));
+        } else {
+            sources.extend(matches(spec)?.into_iter().map(Source::File));
+        }
+    }
+    Ok(sources)
+}
+
+fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
+    let bad =
+        |e: glob::PatternError| DataError::BadPattern { pattern: pattern.into(), detail: e.to_string() };
+    let mut paths = Vec::new();
+    for path in glob::glob(&escape_directories(pattern)).map_err(bad)? {
+        paths.push(path.map_err(|e| DataError::Read { path: e.path().into(), error: e.into() })?);
+    }
+    if paths.is_empty() {
+        return Err(DataError::NoMatch { pattern: pattern.into() });
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Escapes the leading directories that exist as spelled, so that a project may lie under a name like `runs[old]`.
+fn escape_directories(pattern: &str) -> String {
+    let mut literal = 0;
+    for (slash, _) in pattern.match_indices('/') {
+        if slash > 0 && !Path::new(&pattern[..slash]).is_dir() {
+            break;
+        }
+        literal = slash;
+    }
+    glob::Pattern::escape(&pattern[..literal]) + &pattern[literal..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(path: PathBuf) -> PathBuf {
+        std::fs::write(&path, "x").expect("written");
+        path
+    }
+
+    fn files(specs: &[&str]) -> Result<Vec<Source>, DataError> {
+        expand(&specs.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn globs_are_sorted_and_stand_where_they_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| dir.path().join(name);
+        let (b, a, c) = (touch(file("train-2.bin")), touch(file("train-10.bin")), touch(file("first.bin")));
+        let glob = file("train-*.bin").display().to_string();
+        let sources = files(&[&c.display().to_string(), &glob, "builtin:lipsum:seed=4"]).expect("expanded");
+        let lipsum = Source::Builtin(Lipsum { seed: 4, words: 200_000 });
+        assert_eq!(sources, [Source::File(c), Source::File(a), Source::File(b), lipsum]);
+    }
+
+    #[test]
+    fn glob_characters_in_existing_names_are_literal() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let odd = dir.path().join("runs[old] *");
+        std::fs::create_dir(&odd).expect("a directory");
+        let (a, b) = (touch(odd.join("a[1].bin")), touch(odd.join("b.bin")));
+        assert_eq!(files(&[&a.display().to_string()]).expect("expanded"), [Source::File(a.clone())]);
+        let glob = odd.join("*.bin").display().to_string();
+        assert_eq!(files(&[&glob]).expect("expanded"), [Source::File(a), Source::File(b)]);
+    }
+
+    #[test]
+    fn what_names_nothing_is_an_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let glob = dir.path().join("val-*.bin").display().to_string();
+        assert!(
+            files(&[&glob])
+                .expect_err("refused")
+                .to_string()
+                .starts_with(&format!("`{glob}` matches no file"))
+        );
+        assert!(
+            files(&["/x/[a.bin"])
+                .expect_err("refused")
+                .to_string()
+                .contains("`/x/[a.bin` is not a valid glob")
+        );
+        assert!(files(&[]).expect_err("refused").to_string().contains("no data is named"));
+        assert!(files(&["builtin:x"]).expect_err("refused").to_string().contains("not built in"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Plain text: encoded once, kept in the cache directory as a llm.c shard named after the text's content.
+//!
+//! The name is the blake3 digest of the text, so a copy, a new name or a new date costs nothing, and an edit makes a new
+//! shard. A cached shard counts only if its tokens have the checksum in its header.
+
+use super::DataError;
+use super::format::{Format, recognize};
+use super::progress::Task;
+use super::scan::{Identity, Scan, Scanner};
+use super::shard::map;
+use super::tokenizer::{Tokenizer, safe_cut};
+use super::tokens::Tokens;
+use super::write::{ShardWriter, stored_checksum};
+use std::fs::File;
+use std::path::Path;
+
+/// Text that is encoded, then written, before the next is looked at: bounds the memory that a big file takes.
+const BATCH: usize = 32 << 20;
+/// Text that one thread encodes in one go.
+const PART: usize = 128 << 10;
+
+/// The tokens of the text file `path` with the digest of the text and the range of the tokens.
+pub(super) fn open(
+    path: &Path,
+    file: &File,
+    text: &[u8],
+    scanner: &Scanner,
+) -> Result<(Tokens, Scan), DataError> {
+    let before = Identity::of(path, file)?;
+    let digest = scanner.text(path, file, text)?.digest;
+    let cache = scanner.cache_dir.join(format!("{}.gpt2.bin", digest.to_hex()));
+    if let Some((tokens, scan)) = cached(&cache, scanner)? {
+        return Ok((tokens, Scan { digest, ..scan }));
+    }
+    encode(path, text, &cache, scanner)?;
+    if Identity::of(path, file)? != before {
+        // The shard just made may hold the tokens of something else than its name says.
+        std::fs::remove_file(&cache).map_err(DataError::write(&cache))?;
+        return Err(DataError::Changed { path: path.into() });
+    }
+    match cached(&cache, scanner)? {
+        Some((tokens, scan)) => Ok((tokens, Scan { digest, ..scan })),
+        None => Err(DataError::Changed { path: cache }),
+    }
+}
+
+/// A whole and undamaged cached shard with the digest and range of its tokens.
+fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan)>, DataError> {
+    let (file, bytes) = match map(cache) {
+        Ok(opened) => opened,
+        Err(DataError::Missing { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let layout = match recognize(cache, &bytes) {
+        Ok(Some(layout)) if layout.format == Format::LlmC => layout,
+        _ => return Ok(None),
+    };
+    let tokens = Tokens::mapped(bytes, layout);
+    let scan = scanner.tokens(cache, &file, &tokens, true)?;
+    let whole = scan.digest.as_bytes() == stored_checksum(tokens.header());
+    Ok(whole.then_some((tokens, scan)))
+}
+
+/// Encodes a text into a shard.
+fn encode(path: &Path, text: &[u8], shard: &Path, scanner: &Scanner) -> Result<(), DataError> {
+    let mut rest = std::str::from_utf8(text)
+        .map_err(|e| DataError::NotUtf8 { path: path.into(), offset: e.valid_up_to() })?;
+    let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
+    let tokenizer = Tokenizer::gpt2();
+    let mut writer = ShardWriter::create(shard)?;
+    while !rest.is_empty() {
+        let (batch, after) = rest.split_at(safe_cut(rest, BATCH).unwrap_or(rest.len()));
+        for part in tokenizer.encode_parallel(batch, PART) {
+            writer.push(part.into_iter().map(narrow))?;
+        }
+        task.advance(batch.len() as u64);
+        rest = after;
+    }
+    writer.finish().map(|_| ())
+}
+
+/// A token of GPT-2's in 16 bits.
+pub(super) fn narrow(token: u32) -> u16 {
+    u16::try_from(token).expect("GPT-2 has fewer than 65536 tokens")
+}

@@ -1,0 +1,107 @@
+//! The tokens of one shard, wherever they are: in a mapped file or in memory.
+
+use super::format::{Layout, Width};
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+/// Bytes that one thread looks at in one go; a multiple of every token width.
+const PART: usize = 1 << 20;
+
+enum Store {
+    Mapped { map: Mmap, offset: usize },
+    Owned(Vec<u8>),
+}
+
+/// A sequence of little-endian tokens.
+pub(super) struct Tokens {
+    store: Store,
+    width: Width,
+}
+
+impl Tokens {
+    /// The tokens of a mapped file with that layout.
+    pub(super) fn mapped(map: Mmap, layout: Layout) -> Self {
+        Self { store: Store::Mapped { map, offset: layout.offset }, width: layout.width }
+    }
+
+    /// Tokens in memory.
+    pub(super) fn owned(tokens: impl IntoIterator<Item = u16>) -> Self {
+        Self {
+            store: Store::Owned(tokens.into_iter().flat_map(u16::to_le_bytes).collect()),
+            width: Width::U16,
+        }
+    }
+
+    /// The file's bytes before the first token; none in memory.
+    pub(super) fn header(&self) -> &[u8] {
+        match &self.store {
+            Store::Mapped { map, offset } => &map[..*offset],
+            Store::Owned(_) => &[],
+        }
+    }
+
+    /// The tokens as they are stored.
+    pub(super) fn payload(&self) -> &[u8] {
+        match &self.store {
+            Store::Mapped { map, offset } => &map[*offset..],
+            Store::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Number of tokens.
+    pub(super) fn len(&self) -> u64 {
+        (self.payload().len() / self.width.bytes()) as u64
+    }
+
+    /// Copies the tokens from index `at` on. Panics if there are fewer than `out` holds.
+    pub(super) fn read(&self, at: u64, out: &mut [u32]) {
+        let width = self.width.bytes();
+        let at = usize::try_from(at).expect("the tokens are mapped, so their indices fit an address") * width;
+        let bytes = &self.payload()[at..at + out.len() * width];
+        for (out, token) in out.iter_mut().zip(decode(self.width, bytes)) {
+            // Negative ones are refused when the set is opened.
+            *out = token as u32;
+        }
+    }
+
+    /// The smallest and the largest of the tokens stored in `bytes`, a whole number of tokens out of the payload.
+    pub(super) fn range(&self, bytes: &[u8]) -> Option<(i32, i32)> {
+        let widen = |a: (i32, i32), b: (i32, i32)| (a.0.min(b.0), a.1.max(b.1));
+        bytes
+            .par_chunks(PART)
+            .filter_map(|part| decode(self.width, part).map(|token| (token, token)).reduce(widen))
+            .reduce_with(widen)
+    }
+
+    /// The index and value of the first token outside 0..`vocab_size`.
+    pub(super) fn first_outside(&self, vocab_size: usize) -> Option<(u64, i32)> {
+        decode(self.width, self.payload())
+            .enumerate()
+            .find(|&(_, token)| usize::try_from(token).map_or(true, |t| t >= vocab_size))
+            .map(|(index, token)| (index as u64, token))
+    }
+
+    /// How often each id below `ids` occurs.
+    pub(super) fn histogram(&self, ids: usize) -> Vec<u64> {
+        let count = |mut counts: Vec<u64>, part: &[u8]| {
+            decode(self.width, part).for_each(|token| counts[token as usize] += 1);
+            counts
+        };
+        let add = |mut a: Vec<u64>, b: Vec<u64>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        };
+        self.payload().par_chunks(PART).fold(|| vec![0; ids], count).reduce(|| vec![0; ids], add)
+    }
+}
+
+/// The tokens stored in `bytes`.
+fn decode(width: Width, bytes: &[u8]) -> impl Iterator<Item = i32> {
+    // One of the two is empty; a chain of plain loops stays vectorizable where a branch per token is not.
+    let (short, long) = match width {
+        Width::U16 => (bytes, &[][..]),
+        Width::I32 => (&[][..], bytes),
+    };
+    let short = short.chunks_exact(2).map(|b| i32::from(u16::from_le_bytes([b[0], b[1]])));
+    short.chain(long.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])))
+}

@@ -1,0 +1,118 @@
+//! Writing llm.c shards, and files that appear whole or not at all.
+//!
+//! The header's words 3 to 10, which llm.c leaves at zero and does not read, hold the blake3 checksum of the tokens, so
+//! that a damaged cache is told from a good one.
+
+use super::DataError;
+use super::format::{LLMC_HEADER, LLMC_MAGIC};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Where the checksum lies in a header.
+const CHECKSUM: std::ops::Range<usize> = 12..44;
+
+/// Tokens that are hashed and written in one go.
+const BLOCK: usize = 1 << 18;
+
+/// Writes a shard in llm.c's format and returns its number of tokens.
+///
+/// The file replaces what was at `path` only once it is complete and on the disk; missing directories are made.
+/// Fails if it cannot be written or if there are more tokens than llm.c's header can count (2^31 - 1).
+pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<u64, DataError> {
+    let mut writer = ShardWriter::create(path)?;
+    let mut tokens = tokens.into_iter().peekable();
+    while tokens.peek().is_some() {
+        writer.push(tokens.by_ref().take(BLOCK))?;
+    }
+    writer.finish()
+}
+
+/// The checksum that [`ShardWriter`] left in a shard's header.
+pub(super) fn stored_checksum(header: &[u8]) -> &[u8] {
+    &header[CHECKSUM]
+}
+
+/// A shard being written.
+pub(super) struct ShardWriter {
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+    hasher: blake3::Hasher,
+    count: u64,
+}
+
+impl ShardWriter {
+    /// Starts a shard that will appear at `path`.
+    pub(super) fn create(path: &Path) -> Result<Self, DataError> {
+        let begin = || -> io::Result<_> {
+            let mut file = BufWriter::with_capacity(1 << 20, temporary(path)?);
+            file.write_all(&[0; LLMC_HEADER])?;
+            Ok(file)
+        };
+        let file = begin().map_err(DataError::write(path))?;
+        Ok(Self { path: path.into(), file, hasher: blake3::Hasher::new(), count: 0 })
+    }
+
+    /// Appends tokens, which are gathered in memory first.
+    pub(super) fn push(&mut self, tokens: impl IntoIterator<Item = u16>) -> Result<(), DataError> {
+        let bytes: Vec<u8> = tokens.into_iter().flat_map(u16::to_le_bytes).collect();
+        self.file.write_all(&bytes).map_err(DataError::write(&self.path))?;
+        self.hasher.update(&bytes);
+        self.count += bytes.len() as u64 / 2;
+        if self.count > i32::MAX as u64 {
+            return Err(DataError::TooManyTokens { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
+    /// Completes the header, puts the file in its place and returns the number of tokens.
+    pub(super) fn finish(self) -> Result<u64, DataError> {
+        let Self { path, file, hasher, count } = self;
+        let mut header = [0; LLMC_HEADER];
+        for (place, word) in header.chunks_exact_mut(4).zip([LLMC_MAGIC, 1, count as i32]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        header[CHECKSUM].copy_from_slice(hasher.finalize().as_bytes());
+        let complete = || -> io::Result<()> {
+            let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.rewind()?;
+            file.write_all(&header)?;
+            publish(file, &path)
+        };
+        complete().map_err(DataError::write(&path))?;
+        Ok(count)
+    }
+}
+
+/// Writes a small file whole or not at all.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    let write = || -> io::Result<()> {
+        let mut file = temporary(path)?;
+        file.write_all(bytes)?;
+        publish(file, path)
+    };
+    write().map_err(DataError::write(path))
+}
+
+/// A temporary file in the directory of `path`, which is made if need be, with the usual permissions of a new file.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = directory(path);
+    fs::create_dir_all(directory)?;
+    tempfile::Builder::new()
+        .prefix(".tmp-")
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(directory)
+}
+
+/// Gives a complete temporary file its name, with file and name on the disk.
+fn publish(file: NamedTempFile, path: &Path) -> io::Result<()> {
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    File::open(directory(path))?.sync_all()
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,439 @@
+//! Data sets through the library's public face: formats, rows, digests, the text cache and every refusal.
+
+use proptest::prelude::*;
+use runner::data::{
+    DataError, Dataset, Format, NoProgress, OpenOptions, Progress, Stream, Tokenizer, inspect, write_llmc,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+/// A directory with some files and a cache of its own.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.path("cache")
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.path(name), bytes).expect("written");
+        self.spec(name)
+    }
+
+    fn llmc(&self, name: &str, tokens: impl IntoIterator<Item = u16>) -> String {
+        write_llmc(&self.path(name), tokens).expect("written");
+        self.spec(name)
+    }
+
+    fn spec(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn open(&self, specs: &[&str], block_size: usize) -> Result<Dataset, DataError> {
+        self.open_with(specs, block_size, 50257, &NoProgress)
+    }
+
+    fn open_with(
+        &self,
+        specs: &[&str],
+        block_size: usize,
+        vocab_size: usize,
+        progress: &dyn Progress,
+    ) -> Result<Dataset, DataError> {
+        let specs: Vec<String> = specs.iter().map(|s| s.to_string()).collect();
+        Dataset::open(&specs, OpenOptions { block_size, vocab_size, cache_dir: &self.cache(), progress })
+    }
+
+    fn refusal(&self, specs: &[&str], block_size: usize) -> String {
+        self.open(specs, block_size).err().expect("refused").to_string()
+    }
+
+    /// The shards of encoded text in the cache.
+    fn cached(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.cache()).expect("a cache");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    }
+}
+
+fn bytes(tokens: impl IntoIterator<Item = u16>) -> Vec<u8> {
+    tokens.into_iter().flat_map(u16::to_le_bytes).collect()
+}
+
+fn npy(descr: &str, count: usize, payload: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count},), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.bytes());
+    file.extend(payload);
+    file
+}
+
+fn row(set: &Dataset, row: u64) -> (Vec<u32>, Vec<u32>) {
+    let mut inputs = vec![0; set.block_size()];
+    let mut targets = inputs.clone();
+    set.fill(row, &mut inputs, &mut targets);
+    (inputs, targets)
+}
+
+fn all_tokens(set: &Dataset) -> Vec<u32> {
+    (0..set.rows()).flat_map(|r| row(set, r).0).collect()
+}
+
+#[test]
+fn every_format_gives_the_same_rows() {
+    let place = Place::new();
+    let tokens = || (0..41u16).map(|t| t * 1000);
+    let wide: Vec<u8> = tokens().flat_map(|t| i32::from(t).to_le_bytes()).collect();
+    let specs = [
+        (place.llmc("a.bin", tokens()), Format::LlmC),
+        (place.file("b.bin", bytes(tokens())), Format::Headerless),
+        (place.file("c.npy", npy("<u2", 41, &bytes(tokens()))), Format::Npy),
+        (place.file("d.npy", npy("<i4", 41, &wide)), Format::Npy),
+        // A magic number counts for more than the extension.
+        (place.file("e.txt", fs::read(place.path("a.bin")).expect("read")), Format::LlmC),
+    ];
+    for (spec, format) in specs {
+        let set = place.open(&[&spec], 8).expect("opened");
+        let info = set.shards().next().expect("a shard");
+        assert_eq!((info.format, info.tokens, info.rows, info.range), (format, 41, 5, Some((0, 40_000))));
+        assert_eq!(set.rows(), 5);
+        let (inputs, targets) = row(&set, 4);
+        assert_eq!(inputs, (32..40).map(|t| t * 1000).collect::<Vec<_>>(), "{spec}");
+        assert_eq!(targets, (33..41).map(|t| t * 1000).collect::<Vec<_>>(), "{spec}");
+    }
+}
+
+#[test]
+fn shards_follow_each_other_and_short_ones_add_nothing() {
+    let place = Place::new();
+    let specs = [
+        place.llmc("0.bin", [99; 3]),
+        place.llmc("1.bin", 100..109),
+        place.llmc("2.bin", [99; 4]),
+        place.llmc("3.bin", 200..216),
+        place.llmc("4.bin", []),
+    ];
+    let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+    let set = place.open(&specs, 4).expect("opened");
+    // (9 - 1) / 4 and (16 - 1) / 4.
+    assert_eq!(set.shards().map(|info| info.rows).collect::<Vec<_>>(), [0, 2, 0, 3, 0]);
+    assert_eq!((set.rows(), set.tokens()), (5, 32));
+    assert_eq!(row(&set, 1), (vec![104, 105, 106, 107], vec![105, 106, 107, 108]));
+    assert_eq!(row(&set, 2), (vec![200, 201, 202, 203], vec![201, 202, 203, 204]));
+    assert_eq!(set.locate(1), (specs[1], 4));
+    assert_eq!(set.locate(4), (specs[3], 8));
+}
+
+#[test]
+fn the_stream_reads_every_row_once_per_epoch() {
+    let place = Place::new();
+    let spec = place.llmc("a.bin", 0..101);
+    let set = place.open(&[&spec], 4).expect("opened");
+    let (mut inputs, mut targets) = (vec![0; 4 * 60], vec![0; 4 * 60]);
+
+    let in_order = Stream::new(&set, 7, false);
+    in_order.fill(20, 60, &mut inputs, &mut targets);
+    assert_eq!(inputs, (80..320).map(|t| t % 100).collect::<Vec<_>>());
+    assert_eq!(targets, (80..320).map(|t| t % 100 + 1).collect::<Vec<_>>());
+
+    let shuffled = Stream::new(&set, 7, true);
+    shuffled.fill(25, 50, &mut inputs[..200], &mut targets[..200]);
+    let (second, third) = inputs[..200].split_at(100);
+    assert_ne!(second, third);
+    for epoch in [second, third] {
+        let mut sorted = epoch.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..100).collect::<Vec<_>>());
+    }
+    // However it is cut into batches.
+    let whole = inputs[..200].to_vec();
+    for (i, expected) in whole.chunks(20).enumerate() {
+        shuffled.fill(25 + 5 * i as u64, 5, &mut inputs[..20], &mut targets[..20]);
+        assert_eq!(inputs[..20], *expected);
+    }
+}
+
+#[test]
+fn the_digest_is_of_contents_and_their_order() {
+    let place = Place::new();
+    let (a, b) = (place.llmc("a.bin", 0..50), place.llmc("b.bin", 50..100));
+    let digest = |specs: &[&str]| place.open(specs, 4).expect("opened").digest();
+    let original = digest(&[&a, &b]);
+    assert_eq!(original.len(), 64);
+    assert_ne!(original, digest(&[&b, &a]));
+    assert_ne!(original, digest(&[&a]));
+
+    fs::create_dir(place.path("moved")).expect("a directory");
+    fs::rename(&a, place.path("moved/z.bin")).expect("moved");
+    assert_eq!(original, digest(&[&place.spec("moved/z.bin"), &b]));
+
+    let mut contents = fs::read(&b).expect("read");
+    *contents.last_mut().expect("a byte") ^= 1;
+    assert_ne!(original, digest(&[&place.spec("moved/z.bin"), &place.file("b.bin", contents)]));
+
+    // The same bytes as text are other tokens.
+    let (tokens, text) = (place.file("c.bin", "abcdefgh ijk"), place.file("c.txt", "abcdefgh ijk"));
+    assert_ne!(digest(&[&tokens]), place.open(&[&text], 1).expect("opened").digest());
+}
+
+/// The identity of a run rests on the digest, so its definition is written out here once more.
+#[test]
+fn the_digest_is_defined() {
+    let place = Place::new();
+    let (tokens, text) = (bytes(0..50), "Lorem ipsum dolor sit amet");
+    let set = place.open(&[&place.file("a.bin", &tokens), &place.file("b.txt", text)], 4).expect("opened");
+    let digests = [blake3::hash(&tokens), blake3::hash(text.as_bytes())];
+    let parts = [b"toks", &digests[0].as_bytes()[..], b"text", digests[1].as_bytes()];
+    assert_eq!(set.digest(), blake3::hash(&parts.concat()).to_hex().as_str());
+}
+
+const TEXT: &str =
+    "First Citizen:\nBefore we proceed any further, hear me speak.\n\n  All:\tSpeak, speak.\r\n\n\n ";
+
+/// Records what was reported.
+#[derive(Default)]
+struct Log(Mutex<Vec<String>>);
+
+impl Progress for Log {
+    fn start(&self, what: &str, total: u64) {
+        self.0
+            .lock()
+            .expect("unpoisoned")
+            .push(format!("{} {total}", what.split(' ').next().expect("a word")));
+    }
+
+    fn advance(&self, by: u64) {
+        self.0.lock().expect("unpoisoned").push(format!("+{by}"));
+    }
+
+    fn finish(&self) {
+        self.0.lock().expect("unpoisoned").push("done".into());
+    }
+}
+
+#[test]
+fn text_is_encoded_once_and_a_damaged_cache_is_made_again() {
+    let place = Place::new();
+    let text = TEXT.repeat(50);
+    let expected = Tokenizer::gpt2().encode_ordinary(&text);
+    let spec = place.file("a.txt", &text);
+    let open = |spec: &str| {
+        let log = Log::default();
+        let set = place.open_with(&[spec], 1, 50257, &log).expect("opened");
+        let info = set.shards().next().expect("a shard");
+        assert_eq!((info.format, info.name.as_str()), (Format::Text, spec));
+        assert_eq!(info.digest, blake3::hash(text.as_bytes()));
+        assert_eq!(all_tokens(&set), expected[..expected.len() - 1]);
+        log.0.into_inner().expect("unpoisoned")
+    };
+    let encoding = [format!("tokenizing {}", text.len()), format!("+{}", text.len()), "done".into()];
+    let cached: [String; 0] = [];
+
+    assert_eq!(open(&spec), encoding);
+    assert_eq!(open(&spec), cached);
+    fs::rename(&spec, place.path("b.txt")).expect("renamed");
+    let spec = place.spec("b.txt");
+    assert_eq!(open(&spec), cached, "a new name changes nothing");
+
+    let shard = place.cached().pop().expect("a cached shard");
+    assert_eq!(place.cached().len(), 1, "and nothing temporary is left");
+    let good = fs::read(&shard).expect("read");
+    let mut flipped = good.clone();
+    flipped[2000] ^= 1;
+    let stale_length = [&good[..], &[0, 0]].concat();
+    let cut = &good[..good.len() - 2];
+    for damaged in [&flipped[..], cut, &good[..100], &stale_length, b"", b"garbage"] {
+        fs::write(&shard, damaged).expect("written");
+        assert_eq!(open(&spec), encoding);
+        assert_eq!(fs::read(&shard).expect("read"), good);
+    }
+    // What is in the cache is an ordinary shard.
+    let shard = place.open(&[&shard.display().to_string()], 1).expect("opened");
+    assert_eq!(all_tokens(&shard), expected[..expected.len() - 1]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Rows from shards of any length are the tokens that slicing gives.
+    #[test]
+    fn rows_are_slices(lengths in proptest::collection::vec(0u16..60, 1..6), block_size in 1usize..12) {
+        let place = Place::new();
+        let specs: Vec<String> =
+            lengths.iter().enumerate().map(|(i, &n)| place.llmc(&format!("{i}.bin"), 0..n)).collect();
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        let expected: Vec<(usize, u32)> = lengths
+            .iter()
+            .enumerate()
+            .flat_map(|(i, &n)| (0..n.saturating_sub(1) as usize / block_size).map(move |r| (i, (r * block_size) as u32)))
+            .collect();
+        match place.open(&specs, block_size) {
+            Err(error) => {
+                let too_short = matches!(error, DataError::TooShort { .. });
+                prop_assert!(too_short && expected.is_empty(), "{}", error);
+            }
+            Ok(set) => {
+                prop_assert_eq!(set.rows() as usize, expected.len());
+                for (r, &(shard, first)) in expected.iter().enumerate() {
+                    prop_assert_eq!(set.locate(r as u64), (specs[shard], u64::from(first)));
+                    let next = first + block_size as u32;
+                    let expected = ((first..next).collect(), (first + 1..next + 1).collect());
+                    prop_assert_eq!(row(&set, r as u64), expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn built_in_text_is_like_the_same_text_in_a_file() {
+    let place = Place::new();
+    let built_in = place.open(&["builtin:lipsum:words=3000"], 64).expect("opened");
+    let info = built_in.shards().next().expect("a shard");
+    assert_eq!((info.name.as_str(), info.format), ("builtin:lipsum:seed=1,words=3000", Format::Builtin));
+
+    let text = Tokenizer::gpt2().decode(&all_tokens(&built_in));
+    let whole = runner::data::lipsum::Lipsum { seed: 1, words: 3000 }.text();
+    assert!(whole.starts_with(&text) && text.len() > whole.len() * 9 / 10);
+    let file = place.open(&[&place.file("l.txt", &whole)], 64).expect("opened");
+    assert_eq!(all_tokens(&file), all_tokens(&built_in));
+    assert_eq!(file.digest(), built_in.digest());
+    assert_ne!(
+        place.open(&["builtin:lipsum:seed=2,words=3000"], 64).expect("opened").digest(),
+        built_in.digest()
+    );
+}
+
+#[test]
+fn unigram_entropy_is_that_of_the_counts() {
+    let place = Place::new();
+    let even = place.llmc("even.bin", (0..1024).map(|i| i % 8));
+    let constant = place.llmc("constant.bin", [300; 1024]);
+    let entropy = |specs: &[&str]| place.open(specs, 8).expect("opened").unigram_entropy();
+    assert!((entropy(&[&even]) - 8f64.ln()).abs() < 1e-12);
+    assert_eq!(entropy(&[&constant]), 0.0);
+    // Half of the tokens are one id, a sixteenth each of the eight others.
+    let mixed = 0.5 * 2f64.ln() + 0.5 * 16f64.ln();
+    assert!((entropy(&[&even, &constant]) - mixed).abs() < 1e-12);
+}
+
+#[test]
+fn inspection_shows_the_file() {
+    let place = Place::new();
+    place.llmc("a.bin", (0..100).rev().chain([60_000]));
+    let seen = inspect(&place.path("a.bin"), &place.cache(), &NoProgress).expect("inspected");
+    assert_eq!((seen.info.tokens, seen.info.range), (101, Some((0, 60_000))));
+    assert_eq!(seen.first, (68..100).rev().collect::<Vec<_>>());
+    assert_eq!(seen.info.digest, blake3::hash(&fs::read(place.path("a.bin")).expect("read")));
+
+    place.file("b.txt", "Hello, I'm a language model,");
+    let seen = inspect(&place.path("b.txt"), &place.cache(), &NoProgress).expect("inspected");
+    assert_eq!(seen.first, [15496, 11, 314, 1101, 257, 3303, 2746, 11]);
+}
+
+#[test]
+fn tokens_outside_the_vocabulary_are_named_with_their_place() {
+    let place = Place::new();
+    let spec = place.llmc("a.bin", (0..2000).chain([50304, 50305]));
+    let refusal =
+        |spec: &str, vocab| place.open_with(&[spec], 4, vocab, &NoProgress).err().map(|e| e.to_string());
+    assert_eq!(refusal(&spec, 50306), None);
+    let message = refusal(&spec, 50257).expect("refused");
+    assert!(
+        message
+            .starts_with(&format!("`{spec}` has token 50304 at index 2000, but model.vocab_size is 50257"))
+    );
+
+    let negative: Vec<u8> = [1i32, 2, -1, 3, 4, 5].iter().flat_map(|t| t.to_le_bytes()).collect();
+    let spec = place.file("b.npy", npy("<i4", 6, &negative));
+    assert!(refusal(&spec, 50257).expect("refused").contains("token -1 at index 2"));
+
+    let spec = place.file("c.txt", "Hello there");
+    assert!(
+        refusal(&spec, 256).expect("refused").starts_with(&format!("`{spec}` has token 15496 at index 0"))
+    );
+}
+
+#[test]
+fn data_without_a_row_is_refused_with_a_fitting_block_size() {
+    let place = Place::new();
+    let (a, b) = (place.llmc("a.bin", 0..5), place.llmc("b.bin", 0..9));
+    assert_eq!(
+        place.refusal(&[&b], 9),
+        format!(
+            "`{b}` has 9 tokens, but a row of block_size 9 needs 10: \
+             set model.block_size to 8 or less, or use longer data"
+        )
+    );
+    assert!(place.open(&[&b], 8).is_ok());
+    assert!(place.refusal(&[&a, &b], 9).starts_with(&format!("`{b}`, the longest of 2 files, has 9 tokens")));
+    let one = place.file("one.txt", "a");
+    assert!(
+        place
+            .refusal(&[&one], 4)
+            .ends_with("has 1 tokens, but a row of block_size 4 needs 5: use longer data")
+    );
+}
+
+#[test]
+fn unreadable_files_are_refused() {
+    let place = Place::new();
+    let missing = place.spec("missing.bin");
+    assert!(place.refusal(&[&missing], 4).starts_with(&format!("`{missing}` does not exist")));
+    let directory = place.0.path().display().to_string();
+    assert!(
+        place
+            .refusal(&[&directory], 4)
+            .contains(&format!("is a directory: name its files, for instance `{directory}/*.bin`"))
+    );
+    assert!(place.refusal(&["/dev/null"], 4).contains("`/dev/null` is not a regular file"));
+    let empty = place.file("empty.txt", "");
+    assert!(place.refusal(&[&empty], 4).starts_with(&format!("`{empty}` is empty")));
+    let latin1 = place.file("latin1.txt", b"caf\xe9 au lait");
+    assert!(place.refusal(&[&latin1], 4).starts_with(&format!("`{latin1}` is not UTF-8 at byte 3")));
+    assert!(!place.cache().exists() || place.cached().is_empty(), "a refused text leaves nothing");
+    let whole = place.llmc("whole.bin", 0..100);
+    let mut cut = fs::read(&whole).expect("read");
+    cut.truncate(cut.len() - 2);
+    let cut = place.file("cut.bin", cut);
+    assert!(
+        place.refusal(&[&cut], 4).contains("declares 100 tokens in its header (200 bytes), but 198 bytes")
+    );
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named() {
+    let place = Place::new();
+    place.file("cache", "a file where a directory should be");
+    let spec = place.file("a.txt", TEXT);
+    let message = place.refusal(&[&spec], 4);
+    assert!(message.starts_with(&format!("could not write `{}/", place.spec("cache"))), "{message}");
+}
+
+#[test]
+fn written_shards_have_the_header_of_llm_c() {
+    let place = Place::new();
+    let path = place.path("new/deep/a.bin");
+    assert_eq!(write_llmc(&path, [7, 50256, 513]).expect("written"), 3);
+    let file = fs::read(&path).expect("read");
+    let words: Vec<i32> =
+        file[..12].chunks(4).map(|w| i32::from_le_bytes(w.try_into().expect("four bytes"))).collect();
+    assert_eq!(words, [20_240_520, 1, 3]);
+    assert_eq!(file[1024..], [7, 0, 0x50, 0xc4, 1, 2]);
+    assert_eq!(file.len(), 1024 + 6);
+    assert_eq!(entries(path.parent().expect("a directory")), 1, "nothing temporary is left");
+}
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).expect("a directory").count()
+}
