@@ -2,7 +2,7 @@
 
 use super::exit::UsageError;
 use super::terminal::Passes;
-use crate::data::{Dataset, OpenOptions, Stream, Tokenizer};
+use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
 use crate::model::Dims;
 use crate::plan::{DataSize, Plan};
@@ -13,13 +13,14 @@ use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
 /// Refuses what a recipe may say but this build cannot do, at the line that says it.
-pub fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
+pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
     if let Device::Cuda(_) = recipe.compute.device {
         let device = String::from(recipe.compute.device);
-        let message = format!("compute.device = \"{device}\" is not supported by this build, which has no CUDA engine");
+        let message =
+            format!("compute.device = \"{device}\" is not supported by this build, which has no CUDA engine");
         refuse("compute.device", &message, "use \"cpu\" or \"auto\"");
     }
     if recipe.batch.world_size > 1 {
@@ -27,7 +28,11 @@ pub fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
             "batch.world_size = {} is not supported by this build, which trains on one rank",
             recipe.batch.world_size
         );
-        refuse("batch.world_size", &message, "use 1: more micro-steps of the same total_tokens give the same result");
+        refuse(
+            "batch.world_size",
+            &message,
+            "use 1: more micro-steps of the same total_tokens give the same result",
+        );
     }
     if recipe.compute.engine == EngineKind::Dfdx {
         if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
@@ -45,13 +50,17 @@ pub fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
     if recipe.sample.every > 0
         && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)
     {
-        refuse("sample.prompt", &problem.to_string(), "choose another prompt, or turn sampling off with sample.every = 0");
+        refuse(
+            "sample.prompt",
+            &problem.to_string(),
+            "choose another prompt, or turn sampling off with sample.every = 0",
+        );
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// A prompt's tokens. An empty one becomes GPT-2's end-of-text token, with which documents begin.
-pub fn prompt(text: &str, vocab_size: usize) -> Result<Vec<u32>, UsageError> {
+pub(super) fn prompt(text: &str, vocab_size: usize) -> Result<Vec<u32>, UsageError> {
     const END_OF_TEXT: u32 = 50256;
     let mut tokens = Tokenizer::gpt2().encode_ordinary(text);
     if tokens.is_empty() {
@@ -66,35 +75,51 @@ pub fn prompt(text: &str, vocab_size: usize) -> Result<Vec<u32>, UsageError> {
 }
 
 /// Training and validation data of a recipe.
-pub struct Data {
+pub(super) struct Data {
     /// What is trained on.
-    pub train: Dataset,
+    pub(super) train: Dataset,
     /// What is validated on, if anything.
-    pub val: Option<Dataset>,
+    pub(super) val: Option<Dataset>,
     /// Digests of both, and of the initial weights.
-    pub digests: DataDigests,
+    pub(super) digests: DataDigests,
 }
 
 impl Data {
     /// Opens and checks everything that a recipe reads. `runs_dir/.cache` keeps encoded texts.
-    pub fn open(recipe: &Recipe, runs_dir: &Path) -> anyhow::Result<Self> {
+    ///
+    /// What the data itself lacks is a problem of the recipe's key that names it.
+    pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
+        let blame = |key| {
+            move |error: DataError| match error {
+                DataError::Write { .. } => anyhow::Error::from(error),
+                _ => resolved.complain(key, &format!("{key}: {error}"), "").into(),
+            }
+        };
+        let recipe = &resolved.recipe;
         let cache_dir = runs_dir.join(".cache");
         let progress = Passes::default();
         let (block_size, vocab_size) = (recipe.model.block_size, recipe.model.vocab_size);
         let options = OpenOptions { block_size, vocab_size, cache_dir: &cache_dir, progress: &progress };
-        let train = Dataset::open(&recipe.data.train, options)?;
-        let val =
-            if recipe.data.val.is_empty() { None } else { Some(Dataset::open(&recipe.data.val, options)?) };
+        let train = Dataset::open(&recipe.data.train, options).map_err(blame("data.train"))?;
+        let val = match recipe.data.val.as_slice() {
+            [] => None,
+            named => Some(Dataset::open(named, options).map_err(blame("data.val"))?),
+        };
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
-            init_from: recipe.model.init_from.as_deref().map(crate::run::import::digest).transpose()?,
+            init_from: recipe
+                .model
+                .init_from
+                .as_deref()
+                .map(crate::run::import::content_digest)
+                .transpose()?,
         };
         Ok(Self { train, val, digests })
     }
 
     /// What the plan needs to know.
-    pub fn size(&self) -> DataSize {
+    pub(super) fn size(&self) -> DataSize {
         DataSize {
             train_tokens: self.train.tokens(),
             train_rows: self.train.rows(),
@@ -110,7 +135,7 @@ impl Rows for Stream<'_> {
 }
 
 /// The engine that a recipe asks for, with the plan's memory. Parameters are zero.
-pub fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineError> {
+pub(super) fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineError> {
     Ok(match recipe.compute.engine {
         EngineKind::Fused => Box::new(cpu::engine(plan.memory_plan())?),
         EngineKind::Dfdx => Box::new(reference(plan.memory.dims, plan.threads)?),
@@ -118,16 +143,16 @@ pub fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineErr
 }
 
 /// The dfdx engine on the CPU.
-pub fn reference(dims: Dims, threads: usize) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
+pub(super) fn reference(dims: Dims, threads: usize) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
     Pooled::new(threads, || dfdx::CpuEngine::new(dims))
 }
 
 /// `micro_batch` as a run that began with `"auto"` must keep it.
-pub fn kept_micro_batch(recipe: &Recipe, began_with: usize) -> Option<usize> {
+pub(super) fn kept_micro_batch(recipe: &Recipe, began_with: usize) -> Option<usize> {
     (recipe.batch.micro_batch == MicroBatch::Auto).then_some(began_with)
 }
 
 /// A path made absolute without touching the disk.
-pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(path)?)
 }

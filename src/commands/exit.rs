@@ -39,7 +39,7 @@ impl Exit {
             return Some(Self::Usage);
         }
         if let Some(error) = cause.downcast_ref::<DataError>() {
-            return Some(if error.is_usage() { Self::Usage } else { Self::Failure });
+            return Some(if matches!(error, DataError::Write { .. }) { Self::Failure } else { Self::Usage });
         }
         if let Some(EngineError::Unsupported(_)) = cause.downcast_ref() {
             return Some(Self::Usage);

@@ -15,7 +15,7 @@ use crate::train::sample::{Sampling, generate};
 use std::path::{Path, PathBuf};
 
 /// Prints the prompt and its continuation, token by token.
-pub fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     if !(args.temperature.is_finite() && args.temperature >= 0.0) {
         let message = format!("--temperature {} is not a number from 0 up", args.temperature);
         return Err(UsageError(message).into());
@@ -34,12 +34,8 @@ pub fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     import(&model, &dims, &layout, &mut parameters)?;
     engine.write(State::Parameters, &parameters)?;
     drop(parameters);
-    let sampling = Sampling {
-        tokens: args.tokens,
-        temperature: args.temperature,
-        top_k: args.top_k,
-        seed: args.seed,
-    };
+    let sampling =
+        Sampling { tokens: args.tokens, temperature: args.temperature, top_k: args.top_k, seed: args.seed };
     let tokenizer = Tokenizer::gpt2();
     let mut said = tokenizer.decode(&prompt);
     super::print(&said)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The signals of this process.
-pub struct Signals {
+pub(super) struct Signals {
     /// While true, a signal ends the process at once: there is nothing to save yet, or a first one came before.
     at_once: Arc<AtomicBool>,
     received: Arc<AtomicUsize>,
@@ -16,11 +16,9 @@ pub struct Signals {
 
 impl Signals {
     /// Installs the handlers. Until [`hold`](Self::hold), a signal ends the process as it would by default.
-    pub fn install() -> io::Result<Self> {
-        let signals = Self {
-            at_once: Arc::new(AtomicBool::new(true)),
-            received: Arc::new(AtomicUsize::new(0)),
-        };
+    pub(super) fn install() -> io::Result<Self> {
+        let signals =
+            Self { at_once: Arc::new(AtomicBool::new(true)), received: Arc::new(AtomicUsize::new(0)) };
         for signal in [SIGINT, SIGTERM] {
             // in this order: the second signal finds what the first one set
             flag::register_conditional_shutdown(signal, 128 + signal, signals.at_once.clone())?;
@@ -31,13 +29,13 @@ impl Signals {
     }
 
     /// From now on the first signal is only noted, until the guard is dropped.
-    pub fn hold(&self) -> Held<'_> {
+    pub(super) fn hold(&self) -> Held<'_> {
         self.at_once.store(false, Ordering::SeqCst);
         Held(self)
     }
 
     /// The signal that came, if any.
-    pub fn received(&self) -> Option<Stop> {
+    pub(super) fn received(&self) -> Option<Stop> {
         match self.received.load(Ordering::SeqCst) as i32 {
             SIGINT => Some(Stop::Interrupt),
             SIGTERM => Some(Stop::Terminate),
@@ -47,7 +45,7 @@ impl Signals {
 }
 
 /// See [`Signals::hold`].
-pub struct Held<'a>(&'a Signals);
+pub(super) struct Held<'a>(&'a Signals);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {

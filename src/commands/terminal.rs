@@ -19,12 +19,12 @@ fn color() -> bool {
 }
 
 /// A line for people. Nobody listening is no failure.
-pub fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
-pub fn report(error: &anyhow::Error) {
+pub(super) fn report(error: &anyhow::Error) {
     match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => say(&diagnostics.render(color())),
         None => say(&format!("error: {error:#}")),
@@ -32,14 +32,14 @@ pub fn report(error: &anyhow::Error) {
 }
 
 /// The progress of training.
-pub struct Board {
+pub(super) struct Board {
     bar: Option<ProgressBar>,
     last_line: Instant,
 }
 
 impl Board {
     /// A board for `steps` steps of `micro_steps` forward passes each, of which `done` steps are behind.
-    pub fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
+    pub(super) fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(steps * micro_steps), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{bar:30} {prefix} {msg} {eta_precise} left");
@@ -54,7 +54,7 @@ impl Board {
     }
 
     /// A forward pass is done.
-    pub fn tick(&self) {
+    pub(super) fn tick(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
@@ -62,7 +62,7 @@ impl Board {
 
     /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there was
     /// none for a while.
-    pub fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
+    pub(super) fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
         match &self.bar {
             Some(bar) => {
                 bar.set_prefix(format!("step {step}/{steps}"));
@@ -77,7 +77,7 @@ impl Board {
     }
 
     /// A line that stays.
-    pub fn line(&self, line: &str) {
+    pub(super) fn line(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(line)),
             None => say(line),
@@ -85,7 +85,7 @@ impl Board {
     }
 
     /// Takes the bar away.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -100,7 +100,7 @@ impl Drop for Board {
 
 /// The progress of long passes over data.
 #[derive(Default)]
-pub struct Passes {
+pub(super) struct Passes {
     bar: Mutex<Option<ProgressBar>>,
 }
 

@@ -9,10 +9,10 @@ use crate::engine::verify::{MicroBatch, Report, Tolerances, verify};
 use crate::engine::{Update, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
+use crate::plan::flops_per_token;
 use crate::plan::hardware::Hardware;
 use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode};
-use crate::plan::flops_per_token;
-use crate::recipe::{self, EngineKind, MicroBatch as MicroBatchSize, Recipe};
+use crate::recipe::{self, EngineKind, MicroBatch as MicroBatchSize, Recipe, Resolved};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use serde::Serialize;
@@ -46,20 +46,18 @@ struct Output<'a> {
 }
 
 /// Runs both engines and shows where they differ. Exit code 0 if everything is within its tolerance, else 1.
-pub fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
     build::check_supported(&resolved)?;
     let recipe = &resolved.recipe;
     if recipe.compute.engine == EngineKind::Dfdx {
-        let message = "the dfdx engine is the reference itself; verify the other one with --set compute.engine=fused";
+        let message =
+            "the dfdx engine is the reference itself; verify the other one with --set compute.engine=fused";
         return Err(UsageError(message.into()).into());
     }
     let (declared, verified) = scopes(recipe, args.steps as usize);
-    let dims = Dims {
-        n_layer: verified.n_layer,
-        block_size: verified.block_size,
-        ..Dims::new(&recipe.model)
-    };
+    let dims =
+        Dims { n_layer: verified.n_layer, block_size: verified.block_size, ..Dims::new(&recipe.model) };
     let threads = match recipe.compute.threads {
         0 => Hardware::detect().threads,
         threads => threads,
@@ -72,7 +70,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
         threads,
         mode: Mode::Train,
     };
-    let (rows, mut source) = rows(recipe, &dims, verified, &args.runs.runs_dir);
+    let (rows, mut source) = rows(&resolved, &dims, verified, &args.runs.runs_dir);
     if args.format == Format::Text {
         say(&introduction(recipe, &declared, &verified, rows, args.steps));
     }
@@ -148,7 +146,7 @@ fn shrink(number: &mut usize, least: usize) -> bool {
 
 /// Rows of the recipe's own data where it can be opened, else random tokens; and which of the two.
 fn rows(
-    recipe: &Recipe,
+    resolved: &Resolved,
     dims: &Dims,
     scope: Scope,
     runs_dir: &Path,
@@ -159,8 +157,9 @@ fn rows(
         fill(&mut inputs, &mut targets);
         MicroBatch { inputs, targets, rows, cols }
     };
-    let mut shrunk = recipe.clone();
-    shrunk.model.block_size = cols;
+    let recipe = &resolved.recipe;
+    let mut shrunk = resolved.clone();
+    shrunk.recipe.model.block_size = cols;
     let seed = recipe.seed;
     match Data::open(&shrunk, runs_dir) {
         Ok(data) => {
@@ -253,7 +252,11 @@ fn table(report: &Report) -> String {
     let mut out = String::new();
     let verdict = |passed: bool| if passed { "ok" } else { "FAIL" };
     let bounds = &report.tolerances;
-    let _ = writeln!(out, "{:>4}  {:>10}  {:>10}  {:>8}  {:>10}  {:>10}", "step", "loss", "reference", "error", "grad_norm", "reference");
+    let _ = writeln!(
+        out,
+        "{:>4}  {:>10}  {:>10}  {:>8}  {:>10}  {:>10}",
+        "step", "loss", "reference", "error", "grad_norm", "reference"
+    );
     for s in &report.steps {
         let _ = writeln!(
             out,

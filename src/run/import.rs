@@ -29,6 +29,19 @@ pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
+/// blake3 of the weight files at `path`, in order, as 64 hexadecimal digits: the same wherever they lie.
+pub fn content_digest(path: &Path) -> Result<String, RunError> {
+    let weights = |problems| RunError::Weights { path: path.to_owned(), problems };
+    let mut hasher = blake3::Hasher::new();
+    for file in files(path).map_err(weights)? {
+        let found = fs::File::open(&file).and_then(digest::of_reader);
+        let found =
+            found.map_err(|error| weights(vec![format!("could not read `{}`: {error}", file.display())]))?;
+        hasher.update(found.blake3.as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
     let mut weights = Weights::open(path)?;
     let mut problems = config_problems(path, dims);

@@ -3,7 +3,7 @@
 use crate::recipe::Precision;
 
 const START: f64 = 65536.0;
-const GROWTH_INTERVAL: u32 = 2000;
+const GROWTH_INTERVAL: u64 = 2000;
 const MAX: f64 = 16_777_216.0;
 
 /// As `torch.amp.GradScaler`: halved when a gradient overflows (and the step is skipped), doubled after 2000 good steps.
@@ -13,7 +13,7 @@ pub struct LossScaler {
     /// None where the precision needs no scaling.
     dynamic: bool,
     scale: f64,
-    good_steps: u32,
+    good_steps: u64,
 }
 
 impl LossScaler {
@@ -24,7 +24,7 @@ impl LossScaler {
     }
 
     /// A scaler as a checkpoint describes it.
-    pub fn restore(precision: Precision, scale: f64, good_steps: u32) -> Self {
+    pub fn restore(precision: Precision, scale: f64, good_steps: u64) -> Self {
         Self { dynamic: precision == Precision::Fp16, scale, good_steps }
     }
 
@@ -34,7 +34,7 @@ impl LossScaler {
     }
 
     /// Good steps since the scale last changed.
-    pub fn good_steps(&self) -> u32 {
+    pub fn good_steps(&self) -> u64 {
         self.good_steps
     }
 

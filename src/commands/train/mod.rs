@@ -27,7 +27,7 @@ struct Call<'a> {
 
 /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep the
 /// others from being trained, and the first failure is the exit code.
-pub fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
     let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, hardware: Hardware::detect() };
@@ -67,18 +67,23 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
     let recipe = &resolved.recipe;
-    let data = Data::open(recipe, call.runs_dir)?;
+    let data = Data::open(resolved, call.runs_dir)?;
     let hash = recipe::identity(recipe, &data.digests);
     let id = format!("{}-{}", recipe.name, &hash[..8]);
     let path = call.runs_dir.join(&id);
-    if !call.fresh && dir::is_run(&path) && let Some(exit) = ended(&path)? {
+    if !call.fresh
+        && dir::is_run(&path)
+        && let Some(exit) = ended(&path)?
+    {
         return Ok(exit);
     }
     let plan = plan(call, resolved, &data, None)?;
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
-    if !call.fresh && let Some(exit) = ended(&path)? {
+    if !call.fresh
+        && let Some(exit) = ended(&path)?
+    {
         return Ok(exit);
     }
     super::print(&format!("{}\n", shown(&path)))?;
@@ -93,7 +98,8 @@ fn ended(path: &Path) -> anyhow::Result<Option<Exit>> {
             Exit::Finished
         }
         RunStatus::Diverged => {
-            let error = crate::run::RunRecord::read(path)?.and_then(|record| record.error).unwrap_or_default();
+            let error =
+                crate::run::RunRecord::read(path)?.and_then(|record| record.error).unwrap_or_default();
             say(&format!(
                 "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or retry \
                  from the last checkpoint with --resume",

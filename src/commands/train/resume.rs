@@ -18,7 +18,7 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     let mut refused = changed.iter().filter(|change| changes_mathematics(change.key)).peekable();
     if refused.peek().is_some() {
         let refused: Vec<String> =
-            refused.map(|c| format!("{} ({} -> {})", c.key, c.left, c.right)).collect();
+            refused.map(|c| format!("{} ({} -> {})", c.key, value(&c.left), value(&c.right))).collect();
         let free: Vec<&str> = recipe::keys::KEYS
             .iter()
             .filter(|key| key.is_resolved() && !changes_mathematics(key.path))
@@ -34,7 +34,7 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     }
     let record = RunRecord::read(&run)?;
     let runs_dir = run.parent().unwrap_or(call.runs_dir);
-    let data = Data::open(&resolved.recipe, runs_dir)?;
+    let data = Data::open(&resolved, runs_dir)?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     if let Some(record) = &record
         && record.hash != hash
@@ -49,8 +49,13 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     let plan = plan(call, &resolved, &data, None)?;
     let dir = RunDir::open(&run)?;
     super::super::print(&format!("{}\n", shown(&run)))?;
-    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, c.right)).collect();
+    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
     Session { call, resolved: &resolved, data: &data, dir, hash: &hash, plan, overrides: &overrides }.train()
+}
+
+/// A value as TOML, or a word where a key has none.
+fn value(value: &Option<String>) -> &str {
+    value.as_deref().unwrap_or("unset")
 }
 
 fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
@@ -66,7 +71,8 @@ fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
             (then != now).then(|| format!("{what} had digest {then} at the start and has {now} now"))
         })
         .collect();
-    let what = if differing.is_empty() { "its recipe.toml was edited".to_owned() } else { differing.join("; ") };
+    let what =
+        if differing.is_empty() { "its recipe.toml was edited".to_owned() } else { differing.join("; ") };
     UsageError(format!(
         "{}: cannot be resumed: {what}; bring the old contents back, or start a new run from the recipe",
         shown(run)

@@ -46,7 +46,12 @@ impl Session<'_> {
         }
         let (peak, how) = cpu::peak::measure(self.plan.threads);
         let step = start.as_ref().map_or(0, |reader| reader.state().step);
-        say(&format!("{}: step {step} of {}\n{}", shown(self.dir.path()), self.plan.steps, plan_lines(&self.plan)));
+        say(&format!(
+            "{}: step {step} of {}\n{}",
+            shown(self.dir.path()),
+            self.plan.steps,
+            plan_lines(&self.plan)
+        ));
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;
@@ -64,7 +69,8 @@ impl Session<'_> {
         record.error = None;
         self.dir.write_record(&record)?;
 
-        let (train_log, val_log) = (TrainLog::open(&self.dir.train_csv())?, ValLog::open(&self.dir.val_csv())?);
+        let (train_log, val_log) =
+            (TrainLog::open(&self.dir.train_csv())?, ValLog::open(&self.dir.val_csv())?);
         let board = Board::new(self.plan.steps, self.plan.micro_steps as u64, progress.step);
         let held = self.call.signals.hold();
         let mut recorder = Recorder {
@@ -131,7 +137,8 @@ impl Session<'_> {
         if reader.state().recipe_hash != self.hash {
             let problem = format!(
                 "it belongs to an experiment with hash {}, this run has {}; start over with --fresh",
-                reader.state().recipe_hash, self.hash
+                reader.state().recipe_hash,
+                self.hash
             );
             return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
         }
@@ -139,11 +146,7 @@ impl Session<'_> {
     }
 
     /// Fills the engine from a checkpoint, from `model.init_from`, or with fresh random weights.
-    fn load(
-        &self,
-        engine: &mut dyn Engine,
-        start: Option<checkpoint::Reader>,
-    ) -> anyhow::Result<Progress> {
+    fn load(&self, engine: &mut dyn Engine, start: Option<checkpoint::Reader>) -> anyhow::Result<Progress> {
         let recipe = &self.resolved.recipe;
         let (dims, precision) = (&self.plan.memory.dims, recipe.compute.precision);
         let layout = engine.layout().clone();
@@ -175,7 +178,10 @@ impl Session<'_> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
         if kept.rows != step {
             let path = shown(&self.dir.train_csv());
-            say(&format!("warning: {path} has {} rows for {step} steps; earlier ones were removed", kept.rows));
+            say(&format!(
+                "warning: {path} has {} rows for {step} steps; earlier ones were removed",
+                kept.rows
+            ));
         }
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
@@ -187,8 +193,7 @@ impl Session<'_> {
     fn record(&self) -> anyhow::Result<RunRecord> {
         let recipe = &self.resolved.recipe;
         let id = self.dir.path().file_name().unwrap_or_default().to_string_lossy();
-        let mut record =
-            self.dir.record()?.unwrap_or_else(|| RunRecord::new(&id, &recipe.name, self.hash));
+        let mut record = self.dir.record()?.unwrap_or_else(|| RunRecord::new(&id, &recipe.name, self.hash));
         let digests = &self.data.digests;
         record.digests = BTreeMap::from([
             ("train".to_owned(), digests.train.clone()),
@@ -260,7 +265,8 @@ impl Recorder<'_> {
             session.ended.clone_from(&self.record.ended);
             session.to_step = Some(self.record.steps_done);
         }
-        let entropy = self.session.data.val.as_ref().filter(|d| d.tokens() < 10_000_000).map(|d| d.unigram_entropy());
+        let entropy =
+            self.session.data.val.as_ref().filter(|d| d.tokens() < 10_000_000).map(|d| d.unigram_entropy());
         let best = self.record.results.get("best_val_loss").cloned().unwrap_or_default();
         self.record.results = serde_json::json!({
             "final_loss": self.last_loss,
@@ -275,9 +281,9 @@ impl Recorder<'_> {
         let time = duration(std::time::Duration::from_secs_f64(elapsed));
         match &result {
             Ok(Outcome::Finished) => {
-                let loss = self.last_loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
-                let speed =
-                    speed.map_or_else(String::new, |s| format!(", {} tokens/s", thousands(s as u64)));
+                let loss =
+                    self.last_loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
+                let speed = speed.map_or_else(String::new, |s| format!(", {} tokens/s", thousands(s as u64)));
                 say(&format!("{path}: finished in {time}{loss}{speed}"));
                 if let (Some(val), Some(entropy)) = (self.last_val_loss, entropy) {
                     say(&format!(
@@ -357,7 +363,10 @@ impl Events for Recorder<'_> {
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
-        self.board.line(&format!("step {}/{} validation loss {val_loss:.4}", progress.step, self.session.plan.steps));
+        self.board.line(&format!(
+            "step {}/{} validation loss {val_loss:.4}",
+            progress.step, self.session.plan.steps
+        ));
         Ok(())
     }
 
