@@ -348,6 +348,7 @@ fn tokens_outside_the_vocabulary_are_named_with_their_place() {
     let refusal =
         |spec: &str, vocab| place.open_with(&[spec], 4, vocab, &NoProgress).err().map(|e| e.to_string());
     assert_eq!(refusal(&spec, 50306), None);
+    assert!(refusal(&spec, 50305).expect("refused").contains("token 50305 at index 2001"));
     let message = refusal(&spec, 50257).expect("refused");
     assert!(
         message
