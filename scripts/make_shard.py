@@ -160,4 +160,7 @@ def pieces(text):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"make_shard.py: {error}")

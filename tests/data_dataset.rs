@@ -1,81 +1,18 @@
-//! Data sets through the library's public face: formats, rows, digests, the text cache and every refusal.
+//! Data sets through the library's public face: formats, rows, digests and the text cache.
 
+mod data_support;
+
+use data_support::{Place, npy};
 use proptest::prelude::*;
 use runner::data::{
-    DataError, Dataset, Format, NoProgress, OpenOptions, Progress, Stream, Tokenizer, inspect, write_llmc,
+    DataError, Dataset, Format, NoProgress, Progress, Stream, Tokenizer, inspect, write_llmc,
 };
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
-use tempfile::TempDir;
-
-/// A directory with some files and a cache of its own.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a directory"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn cache(&self) -> PathBuf {
-        self.path("cache")
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        fs::write(self.path(name), bytes).expect("written");
-        self.spec(name)
-    }
-
-    fn llmc(&self, name: &str, tokens: impl IntoIterator<Item = u16>) -> String {
-        write_llmc(&self.path(name), tokens).expect("written");
-        self.spec(name)
-    }
-
-    fn spec(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    fn open(&self, specs: &[&str], block_size: usize) -> Result<Dataset, DataError> {
-        self.open_with(specs, block_size, 50257, &NoProgress)
-    }
-
-    fn open_with(
-        &self,
-        specs: &[&str],
-        block_size: usize,
-        vocab_size: usize,
-        progress: &dyn Progress,
-    ) -> Result<Dataset, DataError> {
-        let specs: Vec<String> = specs.iter().map(|s| s.to_string()).collect();
-        Dataset::open(&specs, OpenOptions { block_size, vocab_size, cache_dir: &self.cache(), progress })
-    }
-
-    fn refusal(&self, specs: &[&str], block_size: usize) -> String {
-        self.open(specs, block_size).err().expect("refused").to_string()
-    }
-
-    /// The shards of encoded text in the cache.
-    fn cached(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.cache()).expect("a cache");
-        entries.map(|entry| entry.expect("an entry").path()).collect()
-    }
-}
 
 fn bytes(tokens: impl IntoIterator<Item = u16>) -> Vec<u8> {
     tokens.into_iter().flat_map(u16::to_le_bytes).collect()
-}
-
-fn npy(descr: &str, count: usize, payload: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count},), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.bytes());
-    file.extend(payload);
-    file
 }
 
 fn row(set: &Dataset, row: u64) -> (Vec<u32>, Vec<u32>) {
@@ -339,85 +276,6 @@ fn inspection_shows_the_file() {
     place.file("b.txt", "Hello, I'm a language model,");
     let seen = inspect(&place.path("b.txt"), &place.cache(), &NoProgress).expect("inspected");
     assert_eq!(seen.first, [15496, 11, 314, 1101, 257, 3303, 2746, 11]);
-}
-
-#[test]
-fn tokens_outside_the_vocabulary_are_named_with_their_place() {
-    let place = Place::new();
-    let spec = place.llmc("a.bin", (0..2000).chain([50304, 50305]));
-    let refusal =
-        |spec: &str, vocab| place.open_with(&[spec], 4, vocab, &NoProgress).err().map(|e| e.to_string());
-    assert_eq!(refusal(&spec, 50306), None);
-    let message = refusal(&spec, 50257).expect("refused");
-    assert!(
-        message
-            .starts_with(&format!("`{spec}` has token 50304 at index 2000, but model.vocab_size is 50257"))
-    );
-
-    let negative: Vec<u8> = [1i32, 2, -1, 3, 4, 5].iter().flat_map(|t| t.to_le_bytes()).collect();
-    let spec = place.file("b.npy", npy("<i4", 6, &negative));
-    assert!(refusal(&spec, 50257).expect("refused").contains("token -1 at index 2"));
-
-    let spec = place.file("c.txt", "Hello there");
-    assert!(
-        refusal(&spec, 256).expect("refused").starts_with(&format!("`{spec}` has token 15496 at index 0"))
-    );
-}
-
-#[test]
-fn data_without_a_row_is_refused_with_a_fitting_block_size() {
-    let place = Place::new();
-    let (a, b) = (place.llmc("a.bin", 0..5), place.llmc("b.bin", 0..9));
-    assert_eq!(
-        place.refusal(&[&b], 9),
-        format!(
-            "`{b}` has 9 tokens, but a row of block_size 9 needs 10: \
-             set model.block_size to 8 or less, or use longer data"
-        )
-    );
-    assert!(place.open(&[&b], 8).is_ok());
-    assert!(place.refusal(&[&a, &b], 9).starts_with(&format!("`{b}`, the longest of 2 files, has 9 tokens")));
-    let one = place.file("one.txt", "a");
-    assert!(
-        place
-            .refusal(&[&one], 4)
-            .ends_with("has 1 tokens, but a row of block_size 4 needs 5: use longer data")
-    );
-}
-
-#[test]
-fn unreadable_files_are_refused() {
-    let place = Place::new();
-    let missing = place.spec("missing.bin");
-    assert!(place.refusal(&[&missing], 4).starts_with(&format!("`{missing}` does not exist")));
-    let directory = place.0.path().display().to_string();
-    assert!(
-        place
-            .refusal(&[&directory], 4)
-            .contains(&format!("is a directory: name its files, for instance `{directory}/*.bin`"))
-    );
-    assert!(place.refusal(&["/dev/null"], 4).contains("`/dev/null` is not a regular file"));
-    let empty = place.file("empty.txt", "");
-    assert!(place.refusal(&[&empty], 4).starts_with(&format!("`{empty}` is empty")));
-    let latin1 = place.file("latin1.txt", b"caf\xe9 au lait");
-    assert!(place.refusal(&[&latin1], 4).starts_with(&format!("`{latin1}` is not UTF-8 at byte 3")));
-    assert!(!place.cache().exists() || place.cached().is_empty(), "a refused text leaves nothing");
-    let whole = place.llmc("whole.bin", 0..100);
-    let mut cut = fs::read(&whole).expect("read");
-    cut.truncate(cut.len() - 2);
-    let cut = place.file("cut.bin", cut);
-    assert!(
-        place.refusal(&[&cut], 4).contains("declares 100 tokens in its header (200 bytes), but 198 bytes")
-    );
-}
-
-#[test]
-fn a_cache_that_cannot_be_written_is_named() {
-    let place = Place::new();
-    place.file("cache", "a file where a directory should be");
-    let spec = place.file("a.txt", TEXT);
-    let message = place.refusal(&[&spec], 4);
-    assert!(message.starts_with(&format!("could not write `{}/", place.spec("cache"))), "{message}");
 }
 
 #[test]
