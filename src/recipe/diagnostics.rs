@@ -142,6 +142,13 @@ impl Diagnostics {
         }
     }
 
+    /// Counts a problem that is not worth putting into words any more; false while there is room.
+    pub(super) fn omits_another(&mut self) -> bool {
+        let is_full = self.problems.len() >= MAX_PROBLEMS;
+        self.omitted += usize::from(is_full);
+        is_full
+    }
+
     /// Puts the problems in file order: the recipe, its bases, the environment, the command line.
     pub(super) fn sort(&mut self) {
         self.problems.sort_by_key(|problem| problem.place.rank());

@@ -207,7 +207,8 @@ impl Walk<'_> {
     }
 
     fn unknown(&mut self, path: &str, at: Range<usize>, value: &Spanned<DeValue>) {
-        if !self.is_faulty(&at) {
+        // The nearest name takes time to find.
+        if !self.is_faulty(&at) && !self.diagnostics.omits_another() {
             let place = Place::at(self.source, at);
             self.diagnostics.push(unknown(path, place, value.get_ref().is_table()));
         }

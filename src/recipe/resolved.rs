@@ -191,3 +191,38 @@ impl Provider for Layer {
         Ok(Map::from([(Profile::Default, root)]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figment_agrees_about_who_won() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("recipe.toml");
+        let text =
+            "schedule.max_steps = 9\n[model]\npreset = \"gpt3-small\"\nn_layer = 2\n[data]\ntrain = \"x\"\n";
+        std::fs::write(&path, text).expect("a file");
+        let overrides = Overrides {
+            set: vec!["optimizer.lr=1e-3".into(), "seed=2".into()],
+            env: vec![("RUNNER_SEED".into(), "1".into()), ("RUNNER_EVAL__EVERY".into(), "3".into())],
+            ..Overrides::default()
+        };
+        let mut diagnostics = Diagnostics::default();
+        let mut stack = layers::gather(&path, &overrides, &mut diagnostics).expect("readable");
+        stack.insert_preset();
+        let kind = check::schedule_kind(&mut stack, &mut diagnostics);
+        stack.insert_defaults(&kind);
+        let merged = stack.layers.iter().fold(figment::Figment::new(), |figment, layer| figment.merge(layer));
+        let mut winners = std::collections::BTreeSet::new();
+        for (key, _) in settings(&stack.layers).iter().filter(|(key, _)| *key != "model.preset") {
+            let holds = |layer: &&Layer| layer.entries.iter().any(|entry| entry.key.path == *key);
+            let ours = stack.layers.iter().rfind(holds).expect("a layer").metadata().name;
+            let value = merged.find_value(key).expect("merged");
+            let theirs = merged.get_metadata(value.tag()).map(|metadata| metadata.name.clone());
+            assert_eq!(theirs.as_ref(), Some(&ours), "{key}");
+            winners.insert(ours);
+        }
+        assert_eq!(winners.len(), 6, "{winners:?}");
+    }
+}

@@ -115,6 +115,10 @@ pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
             "a recipe is a short TOML file; is this a data file?",
         ));
     }
+    // A byte order mark would shift the columns of the first line.
+    if bytes.starts_with("\u{feff}".as_bytes()) {
+        bytes.drain(..3);
+    }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let mut bytes = error.into_bytes();

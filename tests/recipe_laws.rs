@@ -1,0 +1,329 @@
+//! Laws over many recipes: what is written reads back, and nothing that is read makes the loader panic.
+
+mod recipe_support;
+
+use proptest::prelude::*;
+use recipe_support::{REQUIRED, Recipes};
+use runner::recipe::keys::KEYS;
+use runner::recipe::{
+    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
+    MicroBatch, ModelConfig, OptimizerConfig, Overrides, Precision, Recipe, SampleConfig, ScheduleConfig,
+    ScheduleKind, to_toml,
+};
+
+/// A recipe with every key but the ones given here taken from the shipped quickstart.
+const SEED_TEXT: &str = include_str!("../recipes/quickstart.toml");
+
+fn model() -> impl Strategy<Value = ModelConfig> {
+    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, 1..100_usize, 1..32_usize, 1..64_usize, any::<bool>())
+        .prop_map(|(block_size, vocab_size, vocab_multiple, n_layer, n_head, head_size, init)| ModelConfig {
+            init_from: init.then(|| "/models/gpt2/model.safetensors".into()),
+            block_size,
+            vocab_size,
+            vocab_multiple,
+            n_layer,
+            n_head,
+            n_embd: n_head * head_size,
+        })
+}
+
+fn compute() -> impl Strategy<Value = ComputeConfig> {
+    let device = prop_oneof![Just(Device::Auto), Just(Device::Cpu), (0..16_usize).prop_map(Device::Cuda)];
+    let engine = prop_oneof![Just(EngineKind::Fused), Just(EngineKind::Dfdx)];
+    let precision =
+        prop::sample::select(vec![Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16]);
+    let attention = prop_oneof![Just(Attention::Flash), Just(Attention::Naive)];
+    (device, engine, precision, attention, 0..4096_usize).prop_map(
+        |(device, engine, precision, attention, threads)| ComputeConfig {
+            device,
+            engine,
+            precision,
+            attention,
+            threads,
+        },
+    )
+}
+
+fn schedule() -> impl Strategy<Value = ScheduleConfig> {
+    let kind = prop::sample::select(vec![
+        ScheduleKind::Cosine,
+        ScheduleKind::Constant,
+        ScheduleKind::Linear,
+        ScheduleKind::Wsd,
+    ]);
+    (kind, 0..1_u64 << 20, 1..1_u64 << 20, 1..1_u64 << 20, 0.0..=1.0).prop_map(
+        |(kind, warmup, decay, rest, ratio)| ScheduleConfig {
+            kind,
+            max_steps: warmup + decay + rest,
+            warmup_steps: (kind != ScheduleKind::Constant).then_some(warmup),
+            min_lr_ratio: (kind != ScheduleKind::Constant).then_some(ratio),
+            decay_steps: (kind == ScheduleKind::Wsd).then_some(decay),
+        },
+    )
+}
+
+fn optimizer() -> impl Strategy<Value = OptimizerConfig> {
+    let positive = || prop_oneof![1e-12..1e3, Just(f64::MIN_POSITIVE), Just(1e-300), Just(1e22)];
+    (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0).prop_map(
+        |(lr, beta1, beta2, eps, weight_decay, clip_norm)| OptimizerConfig {
+            lr,
+            betas: [beta1, beta2],
+            eps,
+            weight_decay,
+            clip_norm,
+        },
+    )
+}
+
+/// An entry of `data`, absolute as resolution leaves it; globs over plain directories.
+fn entry() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("builtin:lipsum:seed=2,words=100".to_string()),
+        "(/[a-z0-9 é_.]{1,6}[a-z0-9]){1,4}",
+        "(/[a-z]{1,6}){1,3}/[a-z]{0,3}[*?][a-z.]{1,4}",
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), "[\\x00-\\x7f]{1,20}", "[\"'\\\\\\n\\r\\t#=\\[\\]{} ]{1,10}"]
+        .prop_filter("not empty", |text| !text.is_empty())
+}
+
+prop_compose! {
+    fn recipe()(
+        (name, seed, model, compute, schedule, optimizer) in
+            ("[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", 0..=i64::MAX as u64, model(), compute(), schedule(), optimizer()),
+        train in prop::collection::vec(entry(), 1..4),
+        val in prop::collection::vec(entry(), 0..3),
+        (shuffle, auto) in any::<(bool, bool)>(),
+        (rows, world_size, steps) in (1..64_usize, 1..16_usize, 1..64_usize),
+        (every, batches, keep, tokens) in (0..1_u64 << 30, 1..1_usize << 30, 0..1_usize << 30, 1..1_usize << 20),
+        prompt in text(),
+    ) -> Recipe {
+        Recipe {
+            name,
+            seed,
+            batch: BatchConfig {
+                total_tokens: rows * world_size * steps * model.block_size,
+                micro_batch: if auto { MicroBatch::Auto } else { MicroBatch::Rows(rows) },
+                world_size,
+            },
+            model,
+            compute,
+            data: DataConfig { train, val, shuffle },
+            optimizer,
+            schedule,
+            eval: EvalConfig { every, batches },
+            checkpoint: CheckpointConfig { every, keep },
+            sample: SampleConfig { every, prompt, tokens },
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_written_recipe_reads_back(recipe in recipe()) {
+        let recipes = Recipes::new();
+        let text = to_toml(&recipe, recipes.dir());
+        recipes.write("recipe.toml", &text);
+        let read = recipes.load("recipe.toml", &Overrides::default());
+        let read = read.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(&read.recipe, &recipe, "{}", text);
+        prop_assert_eq!(to_toml(&read.recipe, recipes.dir()), text);
+    }
+}
+
+/// One change to a recipe's bytes.
+#[derive(Debug, Clone)]
+enum Mutation {
+    Replace(prop::sample::Index, u8),
+    Insert(prop::sample::Index, Vec<u8>),
+    Delete(prop::sample::Index, u8),
+    Copy(prop::sample::Index, prop::sample::Index, u8),
+    Truncate(prop::sample::Index),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let index = any::<prop::sample::Index>;
+    let key = prop::sample::select(KEYS.iter().map(|key| key.path).collect::<Vec<_>>());
+    let value = prop::sample::select(vec![
+        "1",
+        "-1",
+        "0",
+        "1e999",
+        "nan",
+        "\"\"",
+        "\"a\"",
+        "[]",
+        "[1]",
+        "{}",
+        "{a=1}",
+        "true",
+        "1979-05-27",
+        "99999999999999999999",
+        "[",
+        "\"",
+        "'''",
+        "\"\\u0000\"",
+        "[[",
+        "9223372036854775807",
+        "\"cuda:1\"",
+        "\"gpt3-xl\"",
+        "\"wsd\"",
+        "0x7f",
+    ]);
+    let line = (key, value).prop_map(|(key, value)| format!("\n{key} = {value}\n").into_bytes());
+    let piece = prop::sample::select(vec![
+        "[model]\n",
+        "\n[",
+        "]]",
+        "=",
+        ".",
+        "\"",
+        "'",
+        "#",
+        "é",
+        "\r\n",
+        "extends = \"recipe.toml\"\n",
+    ]);
+    prop_oneof![
+        (index(), any::<u8>()).prop_map(|(at, byte)| Mutation::Replace(at, byte)),
+        (index(), line).prop_map(|(at, line)| Mutation::Insert(at, line)),
+        (index(), piece).prop_map(|(at, piece)| Mutation::Insert(at, piece.as_bytes().to_vec())),
+        (index(), any::<u8>()).prop_map(|(at, length)| Mutation::Delete(at, length)),
+        (index(), index(), any::<u8>()).prop_map(|(from, to, length)| Mutation::Copy(from, to, length)),
+        index().prop_map(Mutation::Truncate),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: Mutation) {
+    let at = |index: prop::sample::Index, bytes: &[u8]| index.index(bytes.len() + 1);
+    match mutation {
+        Mutation::Replace(index, byte) => {
+            let at = at(index, bytes);
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        Mutation::Insert(index, piece) => {
+            let at = at(index, bytes);
+            bytes.splice(at..at, piece);
+        }
+        Mutation::Delete(index, length) => {
+            let at = at(index, bytes);
+            bytes.drain(at..(at + usize::from(length)).min(bytes.len()));
+        }
+        Mutation::Copy(from, to, length) => {
+            let from = at(from, bytes);
+            let piece = bytes[from..(from + usize::from(length)).min(bytes.len())].to_vec();
+            let to = at(to, bytes);
+            bytes.splice(to..to, piece);
+        }
+        Mutation::Truncate(index) => bytes.truncate(at(index, bytes)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_file_makes_the_loader_panic(mutations in prop::collection::vec(mutation(), 1..8)) {
+        let mut bytes = SEED_TEXT.as_bytes().to_vec();
+        mutations.into_iter().for_each(|mutation| mutate(&mut bytes, mutation));
+        let recipes = Recipes::new();
+        recipes.write("recipe.toml", &bytes);
+        if let Err(error) = recipes.load("recipe.toml", &Overrides::default()) {
+            prop_assert!(!error.is_empty());
+            prop_assert!(error.render(true).len() >= error.to_string().len());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_override_makes_the_loader_panic(
+        set in prop::collection::vec(prop_oneof![any::<String>(), "[a-z_.]{0,12}=[\\[\"a-z0-9,.{}=\\] ]{0,12}",
+            "(model|optimizer|data|schedule)(\\.(n_layer|lr|train|kind|betas))?=(wsd|[0-9\\[\\]\"{},.]{0,8})"], 0..3),
+        unset in prop::collection::vec(prop_oneof![any::<String>(), "(model|schedule|data)(\\.(n_layer|kind|train))?"], 0..2),
+        env in prop::collection::vec(("RUNNER_[A-Z_é]{0,20}", any::<String>()), 0..3),
+    ) {
+        let recipes = Recipes::with(REQUIRED);
+        if let Err(error) = recipes.load("recipe.toml", &Overrides { set, unset, env }) {
+            prop_assert!(!error.is_empty() && !error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn pathological_files_are_refused_in_good_time() {
+    let start = std::time::Instant::now();
+    let size = 1 << 20;
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("ten megabytes", vec![b'\n'; 10 << 20]),
+        ("open brackets", [b"a = ".to_vec(), vec![b'['; size]].concat()),
+        ("inline tables", format!("a = {}", "{a=".repeat(size / 3)).into()),
+        ("dotted key", format!("a{} = 1", ".a".repeat(size / 2)).into()),
+        ("dotted header", format!("[a{}]", ".a".repeat(size / 2)).into()),
+        ("headers", "[model]\n".repeat(size / 8).into()),
+        ("unknown keys", (0..size / 16).map(|i| format!("k{i} = 1\n")).collect::<String>().into()),
+        (
+            "wrong values",
+            (0..size / 32).map(|i| format!("k{i} = wrong\nl{i} = [\n")).collect::<String>().into(),
+        ),
+        ("one long key", [vec![b'k'; size], b" = 1".to_vec()].concat()),
+        ("one long string", format!("[sample]\nprompt = \"{}\" 3", "é".repeat(size)).into()),
+        ("long wrong value", format!("seed = \"{}\"", "x".repeat(size)).into()),
+        ("many betas", format!("[optimizer]\nbetas = [{}]", "0.5,".repeat(size / 4)).into()),
+        ("extends itself often", format!("extends = [{}]", "\"recipe.toml\",".repeat(size / 14)).into()),
+        ("zeroes", vec![0; size]),
+        ("bytes", (0..=255).cycle().take(size).collect()),
+        ("carriage returns", vec![b'\r'; size]),
+    ];
+    for (name, bytes) in cases {
+        let recipes = Recipes::new();
+        recipes.write("recipe.toml", bytes);
+        let error = recipes.load("recipe.toml", &Overrides::default()).expect_err(name);
+        let message = error.to_string();
+        assert!(message.starts_with("error: ") && message.len() < 1 << 20, "{name}: {} bytes", message.len());
+    }
+    assert!(start.elapsed().as_secs() < 60, "took {:?}", start.elapsed());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused_without_waiting() {
+    let recipes = Recipes::with(REQUIRED);
+    let status = std::process::Command::new("mkfifo").arg(recipes.path("pipe")).status().expect("mkfifo");
+    assert!(status.success());
+    std::os::unix::fs::symlink(recipes.path("loop"), recipes.path("loop")).expect("a link");
+    for (name, reason) in [("pipe", "it is not a regular file"), ("loop", "symbolic link"), ("a\0b", "nul")] {
+        let error = recipes.load(name, &Overrides::default()).expect_err(name).to_string();
+        assert!(error.to_lowercase().contains(reason), "{error}");
+    }
+    recipes.write("recipe.toml", format!("extends = \"pipe\"\n{REQUIRED}"));
+    assert!(
+        recipes
+            .bad(&Overrides::default())
+            .contains("`extends`: cannot read `DIR/pipe`: it is not a regular file")
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_without_permission_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let recipes = Recipes::with(REQUIRED);
+    let path = recipes.path("recipe.toml");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("owned");
+    let loaded = recipes.load("recipe.toml", &Overrides::default());
+    // Root reads everything; then there is nothing to refuse.
+    if std::fs::read(&path).is_err() {
+        assert!(loaded.expect_err("unreadable").to_string().contains("permission denied"));
+    } else {
+        assert_eq!(loaded.expect("readable").recipe.schedule.max_steps, 100);
+    }
+}
