@@ -34,23 +34,29 @@ fn run(a: f32, b: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::*;
+        // Spelled out, for accumulators in an array may end up in memory.
+        macro_rules! chains {
+            ($fma:ident, $zero:expr, $a:ident, $b:ident, $rounds:expr; $($sum:ident)*) => {{
+                $(let mut $sum = $zero;)*
+                for _ in 0..$rounds {
+                    $($sum = $fma($sum, $a, $b);)*
+                }
+                [$($sum),*]
+            }};
+        }
         #[target_feature(enable = "avx512f")]
         fn avx512(a: f32, b: f32) -> f32 {
             let (a, b) = (_mm512_set1_ps(a), _mm512_set1_ps(b));
-            let mut sums = [_mm512_setzero_ps(); CHAINS];
-            for _ in 0..ROUNDS {
-                sums = sums.map(|sum| _mm512_fmadd_ps(sum, a, b));
-            }
-            sums.iter().map(|&sum| _mm512_reduce_add_ps(sum)).sum()
+            let sums: [__m512; CHAINS] =
+                chains!(_mm512_fmadd_ps, _mm512_setzero_ps(), a, b, ROUNDS; c d e f g h i j k l m n);
+            sums.iter().map(|&sum| _mm512_cvtss_f32(sum)).sum()
         }
         #[target_feature(enable = "avx2,fma")]
         fn avx2(a: f32, b: f32) -> f32 {
             let (a, b) = (_mm256_set1_ps(a), _mm256_set1_ps(b));
-            let mut sums = [_mm256_setzero_ps(); CHAINS];
             // half as wide, so twice the rounds for the same number of operations
-            for _ in 0..2 * ROUNDS {
-                sums = sums.map(|sum| _mm256_fmadd_ps(sum, a, b));
-            }
+            let sums: [__m256; CHAINS] =
+                chains!(_mm256_fmadd_ps, _mm256_setzero_ps(), a, b, 2 * ROUNDS; c d e f g h i j k l m n);
             sums.iter().map(|&sum| _mm256_cvtss_f32(sum)).sum()
         }
         match level() {
