@@ -119,7 +119,7 @@ fn what_dfdx_cannot_do_is_refused_with_the_reason() {
     for (settings, reason) in [
         (["compute.precision=bf16", "compute.attention=naive"], "the dfdx engine computes in fp32 only"),
         (["compute.precision=tf32", "compute.attention=naive"], "its crate has no tf32"),
-        (["compute.precision=fp16", "compute.attention=naive"], "its crate has no fp16"),
+        (["compute.precision=fp16", "compute.attention=naive"], "a reference must not round to fp16"),
         (["compute.precision=fp32", "compute.attention=flash"], "always materializes the attention matrix"),
     ] {
         let said = place.run(&["tiny.toml", "--set", DFDX[0], "--set", settings[0], "--set", settings[1]]);

@@ -24,23 +24,22 @@ pub type CpuEngine = DfdxEngine<dfdx::tensor::Cpu>;
 #[cfg(feature = "dfdx-cuda")]
 pub type CudaEngine = DfdxEngine<dfdx::tensor::Cuda>;
 
-/// Refuses the precisions that dfdx cannot compute in, which is all but fp32.
+/// Refuses every precision but fp32, with the reason. dfdx has an fp16, but a reference that rounds would be none.
 pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
-    let name = match precision {
+    let reason = match precision {
         Precision::Fp32 => return Ok(()),
-        Precision::Tf32 => "tf32",
-        Precision::Bf16 => "bf16",
-        Precision::Fp16 => "fp16",
+        Precision::Tf32 => "its crate has no tf32",
+        Precision::Bf16 => "its crate has no bf16",
+        Precision::Fp16 => "a reference must not round to fp16",
     };
     Err(EngineError::Unsupported(format!(
-        "the dfdx engine computes in fp32 only, its crate has no {name}: set compute.precision = \"fp32\" or \
-         compute.engine = \"fused\""
+        "the dfdx engine computes in fp32 only, {reason}: set compute.precision = \"fp32\" or compute.engine = \"fused\""
     )))
 }
 
 /// A GPT-2 on a dfdx device, with its training state in flat host buffers.
 ///
-/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer.
+/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`memory`].
 pub struct DfdxEngine<D: Device<f32>> {
     dims: Dims,
     layout: ParamLayout,
