@@ -132,6 +132,7 @@ fn what_is_out_of_bounds_fails_with_code_1() {
     assert!(said.stdout.ends_with("FAILED\n"), "{}", said.stdout);
     assert!(said.stdout.contains("first tensor off, in order of computation: "), "{}", said.stdout);
     assert!(said.stdout.contains(" FAIL\n"), "{}", said.stdout);
+    assert!(said.stdout.contains("--set compute.precision=fp32 looks closer"), "{}", said.stdout);
     let arguments = [&["verify", "tiny.toml", "--format", "json"], &wild[..]].concat();
     let said = place.run(&arguments);
     let json: Value = serde_json::from_str(&said.stdout).expect("JSON on failure too");

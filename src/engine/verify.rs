@@ -55,10 +55,10 @@ impl Tolerances {
                 Self { loss: 1e-5, later_loss: 1e-4, gradient: 1e-4, parameter: 1e-4, change: 1e-3 }
             }
             Precision::Tf32 | Precision::Fp16 => {
-                Self { loss: 5e-5, later_loss: 5e-4, gradient: 4e-3, parameter: 1e-2, change: 5e-2 }
+                Self { loss: 2e-5, later_loss: 2e-4, gradient: 4e-3, parameter: 1e-2, change: 5e-2 }
             }
             Precision::Bf16 => {
-                Self { loss: 3e-4, later_loss: 2e-3, gradient: 4e-2, parameter: 4e-2, change: 0.2 }
+                Self { loss: 2e-4, later_loss: 5e-4, gradient: 4e-2, parameter: 4e-2, change: 0.2 }
             }
         }
     }

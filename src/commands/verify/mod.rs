@@ -72,7 +72,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
         Tolerances::new(setting.precision),
     )?;
     super::print(&match args.format {
-        Format::Text => show::table(&report),
+        Format::Text => show::table(&report, setting.precision),
         Format::Json => {
             let output = Output {
                 recipe: &recipe.name,
