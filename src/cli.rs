@@ -77,6 +77,24 @@ pub enum Command {
     Sample(SampleArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
     Verify(VerifyArgs),
+    /// Measure this recipe's throughput and where its time goes; writes no run
+    Bench(BenchArgs),
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The recipe whose training step is measured, on random tokens
+    pub recipe: PathBuf,
+    /// Steps that are counted, after two that are not
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// Print a table or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
 }
 
 /// Arguments of `sample`.

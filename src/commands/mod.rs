@@ -1,5 +1,6 @@
 //! One file per subcommand, and what they share. Only this module prints.
 
+mod bench;
 mod build;
 pub mod exit;
 mod sample;
@@ -21,6 +22,7 @@ pub fn dispatch(cli: Cli) -> Exit {
         None => train::run(&cli.train),
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
+        Some(Command::Bench(args)) => bench::run(args),
     };
     result.unwrap_or_else(|error| {
         terminal::report(&error);

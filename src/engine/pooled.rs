@@ -27,6 +27,11 @@ impl<E: Engine + Send> Pooled<E> {
         let inner = pool.install(make)?;
         Ok(Self { pool, inner })
     }
+
+    /// The engine underneath.
+    pub fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
 }
 
 impl<E: Engine + Send> Engine for Pooled<E> {
