@@ -277,7 +277,7 @@ impl Recorder<'_> {
             "peak_memory_bytes": peak_resident_bytes(),
             "elapsed_s": elapsed,
         });
-        self.session.dir.write_record(&self.record)?;
+        let recorded = self.session.dir.write_record(&self.record);
         let time = duration(std::time::Duration::from_secs_f64(elapsed));
         match &result {
             Ok(Outcome::Finished) => {
@@ -301,8 +301,9 @@ impl Recorder<'_> {
             )),
             Err(_) => {}
         }
+        // what ended the run matters more than that it could not be recorded
         match result {
-            Ok(_) => Ok(exit),
+            Ok(_) => Ok(recorded.map(|()| exit)?),
             Err(TrainError::Engine(error)) => Err(error.into()),
             Err(TrainError::Events(error)) => Err(error),
         }
