@@ -129,20 +129,37 @@ pub(super) fn reduce(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// Sum of `f(i)` over `0..len` in [`LANES`] lanes.
+/// Sum of `f(x)` over a slice in [`LANES`] lanes.
 #[inline(always)]
-pub(super) fn sum(len: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
-    let whole = len - len % LANES;
-    for start in (0..whole).step_by(LANES) {
-        for (lane, value) in lanes.iter_mut().enumerate() {
-            *value += f(start + lane);
+    // whole chunks of a known length keep the lanes in one register
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(x);
         }
     }
-    for i in whole..len {
-        lanes[i - whole] += f(i);
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f(x);
     }
     reduce(lanes)
+}
+
+/// The largest of `start` and a slice; numbers that are not (NaN) are passed over.
+#[inline(always)]
+pub(super) fn max(x: &[f32], start: f32) -> f32 {
+    let mut lanes = [start; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane = if x > *lane { x } else { *lane };
+    }
+    lanes.into_iter().fold(start, f32::max)
 }
 
 #[cfg(test)]
@@ -190,9 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn sum_covers_ragged_ends() {
+    fn reductions_cover_ragged_ends() {
         for len in [0, 1, 15, 16, 17, 100] {
-            assert_eq!(sum(len, |i| i as f32), (0..len).sum::<usize>() as f32);
+            let x: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            assert_eq!(sum(&x, |x| 2.0 * x), (0..len).sum::<u16>() as f32 * 2.0);
+            assert_eq!(max(&x, -1.0), f32::from(len) - 1.0);
         }
+        assert_eq!(max(&[f32::NAN, 2.0, f32::NAN], 1.0), 2.0);
     }
 }

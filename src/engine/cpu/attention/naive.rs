@@ -3,7 +3,7 @@
 use super::Head;
 use crate::engine::cpu::matmul::{Matrix, matmul};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{exp, multiversion, sum};
+use crate::engine::cpu::simd::{exp, max, multiversion, sum};
 use crate::recipe::Precision;
 
 multiversion! {
@@ -12,11 +12,11 @@ multiversion! {
         for (t, row) in scores.chunks_exact_mut(cols).enumerate() {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
-            let max = seen.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+            let highest = max(seen, f32::NEG_INFINITY);
             for x in seen.iter_mut() {
-                *x = exp(*x - max);
+                *x = exp(*x - highest);
             }
-            let total = sum(seen.len(), |i| seen[i]);
+            let total = sum(seen, |x| x);
             for x in seen.iter_mut() {
                 *x /= total;
             }
