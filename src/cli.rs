@@ -87,7 +87,7 @@ pub struct BenchArgs {
     /// The recipe whose training step is measured, on random tokens
     pub recipe: PathBuf,
     /// Steps that are counted, after two that are not
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
     /// Print a table or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -120,7 +120,7 @@ pub struct SampleArgs {
     pub seed: u64,
     /// CPU threads, 0 for all
     #[arg(long, default_value_t = 0)]
-    pub threads: usize,
+    pub threads: u16,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

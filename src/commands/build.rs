@@ -38,14 +38,6 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
         if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
             refuse("compute.precision", &error.to_string(), "");
         }
-        let chosen = resolved.origin("compute.attention").is_some_and(|said| said.origin != Origin::Default);
-        if chosen && recipe.compute.attention == Attention::Flash {
-            refuse(
-                "compute.attention",
-                "compute.attention = \"flash\" has no effect: the dfdx engine always materializes the attention matrix",
-                "use \"naive\" with compute.engine = \"dfdx\"",
-            );
-        }
     }
     if recipe.sample.every > 0
         && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)

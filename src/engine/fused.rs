@@ -270,6 +270,9 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
+        if tokens.is_empty() {
+            return Err(EngineError::Input("logits need at least one token".into()));
+        }
         let shape = self.begin(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() });
         self.forward(shape);
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);

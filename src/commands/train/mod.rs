@@ -13,6 +13,7 @@ use crate::plan::Plan;
 use crate::plan::hardware::Hardware;
 use crate::recipe::{self, Diagnostics, Resolved};
 use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
+use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,6 @@ struct Call<'a> {
     runs_dir: &'a Path,
     fresh: bool,
     signals: Signals,
-    hardware: Hardware,
 }
 
 /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep the
@@ -30,7 +30,7 @@ struct Call<'a> {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
-    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, hardware: Hardware::detect() };
+    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals };
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
         return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
@@ -55,8 +55,11 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
             report(&error);
             Exit::of(&error)
         });
-        if matches!(one, Exit::Interrupted | Exit::Terminated) {
-            return Ok(one);
+        // also when the signal came too late to interrupt anything: it was not meant for one recipe only
+        match call.signals.received() {
+            Some(Stop::Interrupt) => return Ok(Exit::Interrupted),
+            Some(Stop::Terminate) => return Ok(Exit::Terminated),
+            None => {}
         }
         if exit == Exit::Finished {
             exit = one;
@@ -77,7 +80,7 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
     {
         return Ok(exit);
     }
-    let plan = plan(call, resolved, &data, None)?;
+    let plan = plan(resolved, &data, None)?;
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
@@ -113,13 +116,8 @@ fn ended(path: &Path) -> anyhow::Result<Option<Exit>> {
     Ok(Some(exit))
 }
 
-fn plan(
-    call: &Call,
-    resolved: &Resolved,
-    data: &Data,
-    micro_batch: Option<usize>,
-) -> Result<Plan, Diagnostics> {
-    Plan::new(&resolved.recipe, &call.hardware, data.size(), micro_batch)
+fn plan(resolved: &Resolved, data: &Data, micro_batch: Option<usize>) -> Result<Plan, Diagnostics> {
+    Plan::new(&resolved.recipe, &Hardware::detect(), data.size(), micro_batch)
         .map_err(|error| resolved.complain(error.key, &error.message, &error.help))
 }
 

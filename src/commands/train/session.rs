@@ -15,13 +15,15 @@ use crate::recipe::{Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Scaler, Writer};
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{
-    RunDir, RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, cut_back, facts, samples,
+    RunDir, RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, cut_back, facts, read_train,
+    samples,
 };
 use crate::train::sample::{Sampling, generate};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use crate::train::{self, Events, Outcome, Progress, StepReport, Stop, TrainConfig, TrainError};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Everything that is settled before the first step.
@@ -42,7 +44,7 @@ impl Session<'_> {
         let start = self.newest_checkpoint()?;
         if let Some(reader) = &start {
             let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
-            self.plan = plan(self.call, self.resolved, self.data, kept)?;
+            self.plan = plan(self.resolved, self.data, kept)?;
         }
         let (peak, how) = cpu::peak::measure(self.plan.threads);
         let step = start.as_ref().map_or(0, |reader| reader.state().step);
@@ -55,7 +57,7 @@ impl Session<'_> {
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;
-        let elapsed_before = self.cut_logs_back(progress.step)?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
         record.peak = Some(Peak { flops: peak, how });
         record.sessions.push(RecordedSession {
@@ -67,6 +69,10 @@ impl Session<'_> {
         record.status = RunStatus::Running;
         record.steps_done = progress.step;
         record.error = None;
+        if !record.results.is_object() {
+            record.results = serde_json::json!({});
+        }
+        record.results["best_val_loss"] = progress.best_val_loss.into();
         self.dir.write_record(&record)?;
 
         let (train_log, val_log) =
@@ -83,7 +89,7 @@ impl Session<'_> {
             start: Instant::now(),
             elapsed_before,
             step_ms: Vec::new(),
-            last_loss: None,
+            last_loss,
             last_val_loss: None,
         };
         let result = self.run(engine.as_mut(), progress, &mut recorder);
@@ -173,8 +179,8 @@ impl Session<'_> {
         })
     }
 
-    /// Cuts the logs back to a checkpoint; the seconds trained up to there.
-    fn cut_logs_back(&self, step: u64) -> anyhow::Result<f64> {
+    /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
+    fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
         if kept.rows != step {
             let path = shown(&self.dir.train_csv());
@@ -186,7 +192,8 @@ impl Session<'_> {
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
         samples::cut_back(&self.dir.samples(), step)?;
-        Ok(kept.elapsed_s)
+        let last = read_train(&self.dir.train_csv())?.last().transpose()?;
+        Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
     }
 
     /// The run's record, begun or continued.
@@ -267,16 +274,16 @@ impl Recorder<'_> {
         }
         let entropy =
             self.session.data.val.as_ref().filter(|d| d.tokens() < 10_000_000).map(|d| d.unigram_entropy());
-        let best = self.record.results.get("best_val_loss").cloned().unwrap_or_default();
-        self.record.results = serde_json::json!({
-            "final_loss": self.last_loss,
-            "final_val_loss": self.last_val_loss,
-            "best_val_loss": best,
-            "val_unigram_entropy": entropy,
-            "tokens_per_s": speed,
-            "peak_memory_bytes": peak_resident_bytes(),
-            "elapsed_s": elapsed,
-        });
+        let results = &mut self.record.results;
+        results["final_loss"] = self.last_loss.into();
+        results["final_val_loss"] = self.last_val_loss.into();
+        results["val_unigram_entropy"] = entropy.into();
+        results["peak_memory_bytes"] = peak_resident_bytes().into();
+        results["elapsed_s"] = elapsed.into();
+        // a session that came only for the last evaluation has measured no step
+        if speed.is_some() || results.get("tokens_per_s").is_none() {
+            results["tokens_per_s"] = speed.into();
+        }
         let recorded = self.session.dir.write_record(&self.record);
         let time = duration(std::time::Duration::from_secs_f64(elapsed));
         match &result {
@@ -292,8 +299,10 @@ impl Recorder<'_> {
                 }
             }
             Ok(Outcome::Stopped(_)) => say(&format!(
-                "{path}: interrupted after {} of {} steps; the same command resumes",
-                self.record.steps_done, self.session.plan.steps
+                "{path}: interrupted after {} of {} steps; the same command{} resumes",
+                self.record.steps_done,
+                self.session.plan.steps,
+                if self.session.call.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
                 "{path}: diverged at step {step}: {what}; the update was not applied, the last checkpoint is kept. \
@@ -303,7 +312,13 @@ impl Recorder<'_> {
         }
         // what ended the run matters more than that it could not be recorded
         match result {
-            Ok(_) => Ok(recorded.map(|()| exit)?),
+            Ok(Outcome::Finished) => Ok(recorded.map(|()| exit)?),
+            Ok(_) => {
+                if let Err(error) = recorded {
+                    say(&format!("error: {error}"));
+                }
+                Ok(exit)
+            }
             Err(TrainError::Engine(error)) => Err(error.into()),
             Err(TrainError::Events(error)) => Err(error),
         }
@@ -380,7 +395,15 @@ impl Events for Recorder<'_> {
             top_k: 50,
             seed: random_bits(recipe.seed, progress.step),
         };
-        let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {})?;
+        let mut stopped = false;
+        let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
+            stopped = self.session.call.signals.received().is_some();
+            if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if stopped {
+            // the resumed run makes this sample again, whole
+            return Ok(());
+        }
         let text = Tokenizer::gpt2().decode(&tokens);
         samples::append(&self.session.dir.samples(), progress.step, &text)?;
         if progress.step == self.session.plan.steps {

@@ -12,6 +12,7 @@ const EPS: f32 = 1e-5;
 multiversion! {
     fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &mut [f32], out: &mut [f32]) {
         let c = weight.len();
+        let bias = &bias[..c];
         for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact_mut(2)) {
             let mean = sum(x, |x| x) / c as f32;
             let variance = sum(x, |x| (x - mean) * (x - mean)) / c as f32;
@@ -27,6 +28,7 @@ multiversion! {
 multiversion! {
     fn again_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &[f32], out: &mut [f32]) {
         let c = weight.len();
+        let bias = &bias[..c];
         for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact(2)) {
             let (mean, rstd) = (stats[0], stats[1]);
             for i in 0..c {

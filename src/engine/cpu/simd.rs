@@ -112,7 +112,7 @@ pub(super) fn gelu(x: f32) -> (f32, f32) {
     let sigmoid = 1.0 / (1.0 + exp(-A * x * (1.0 + B * square)));
     let slope = A * (1.0 + 3.0 * B * square);
     // where the sigmoid is 0 or 1, x·(1-σ)·slope may overflow although the product is 0
-    let curve = if sigmoid == 0.0 { 0.0 } else { x * (1.0 - sigmoid) * slope };
+    let curve = if sigmoid == 0.0 || sigmoid == 1.0 { 0.0 } else { x * (1.0 - sigmoid) * slope };
     (x * sigmoid, sigmoid * (1.0 + curve))
 }
 
@@ -144,6 +144,23 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
         *lane += f(x);
     }
     reduce(lanes)
+}
+
+multiversion! {
+    /// Σ a·b in [`LANES`] lanes.
+    pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+        let mut lanes = [0.0; LANES];
+        let (mut x, mut y) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+        for (a, b) in (&mut x).zip(&mut y) {
+            for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+                *lane += a * b;
+            }
+        }
+        for ((lane, a), b) in lanes.iter_mut().zip(x.remainder()).zip(y.remainder()) {
+            *lane += a * b;
+        }
+        reduce(lanes)
+    }
 }
 
 /// The largest of `start` and a slice; numbers that are not (NaN) are passed over.

@@ -74,10 +74,10 @@ multiversion! {
     fn scores_backward(tile: Tile, scores: &mut [f32], dp: &mut [f32], lse: &[f32], row_dots: &[f32], scale: f32) {
         let rows = scores.chunks_exact_mut(tile.keys).zip(dp.chunks_exact_mut(tile.keys));
         for (r, (row, dp)) in rows.enumerate() {
-            let visible = tile.visible(r);
+            let (visible, lse, dot) = (tile.visible(r), lse[r], row_dots[r]);
             for (x, dp) in row[..visible].iter_mut().zip(&mut dp[..visible]) {
-                *x = exp(*x - lse[r]);
-                *dp = *x * (*dp - row_dots[r]) * scale;
+                *x = exp(*x - lse);
+                *dp = *x * (*dp - dot) * scale;
             }
             row[visible..].fill(0.0);
             dp[visible..].fill(0.0);

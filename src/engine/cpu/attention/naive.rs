@@ -29,11 +29,12 @@ multiversion! {
     fn softmax_backward(probabilities: &[f32], dp: &mut [f32], row_dots: &[f32], scale: f32) {
         let cols = row_dots.len();
         let rows = probabilities.chunks_exact(cols).zip(dp.chunks_exact_mut(cols));
-        for ((p, dp), dot) in rows.zip(row_dots) {
-            for (p, dp) in p.iter().zip(dp) {
-                // entries after the diagonal have p = 0
+        for (t, ((p, dp), &dot)) in rows.zip(row_dots).enumerate() {
+            let (seen, unseen) = dp.split_at_mut(t + 1);
+            for (p, dp) in p.iter().zip(seen) {
                 *dp = *p * (*dp - dot) * scale;
             }
+            unseen.fill(0.0);
         }
     }
 }
