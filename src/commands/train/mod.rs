@@ -1,5 +1,6 @@
 //! `runner RECIPE...`: each recipe becomes a run that is trained, resumed or found finished.
 
+mod recorder;
 mod resume;
 mod session;
 mod summary;
