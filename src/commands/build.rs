@@ -4,11 +4,10 @@ use super::exit::UsageError;
 use super::terminal::Passes;
 use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
-use crate::model::Dims;
+use crate::model::{Dims, ParamLayout};
 use crate::plan::{DataSize, Plan};
-use crate::recipe::{
-    Attention, DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Origin, Recipe, Resolved,
-};
+use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
+use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -100,13 +99,12 @@ impl Data {
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
-            init_from: recipe
-                .model
-                .init_from
-                .as_deref()
-                .map(crate::run::import::content_digest)
-                .transpose()?,
+            init_from: recipe.model.init_from.as_deref().map(import::content_digest).transpose()?,
         };
+        if let Some(path) = &recipe.model.init_from {
+            let dims = Dims::new(&recipe.model);
+            import::check(path, &dims, &ParamLayout::new(&dims))?;
+        }
         Ok(Self { train, val, digests })
     }
 

@@ -42,7 +42,23 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
+/// Whether [`import`] would find what it needs, without reading the weights themselves.
+pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
+    open(path, dims, layout)
+        .map(drop)
+        .map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+}
+
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
+    let mut weights = open(path, dims, layout)?;
+    for tensor in &layout.tensors {
+        weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
+    }
+    Ok(())
+}
+
+/// The weights at a path, all of which fit the model.
+fn open(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
     let mut weights = Weights::open(path)?;
     let mut problems = config_problems(path, dims);
     problems.append(&mut weights.problems);
@@ -51,13 +67,7 @@ fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Resu
     if problems.is_empty() {
         problems.extend(weights.head_problem()?);
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    for tensor in &layout.tensors {
-        weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
-    }
-    Ok(())
+    if problems.is_empty() { Ok(weights) } else { Err(problems) }
 }
 
 /// The tensors of one or more files by their unprefixed names.

@@ -1,5 +1,6 @@
 //! `runner RECIPE...`: each recipe becomes a run that is trained, resumed or found finished.
 
+mod recorder;
 mod resume;
 mod session;
 mod summary;
@@ -50,16 +51,17 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     }
     ensure_writable(&runs_dir)?;
     let mut exit = Exit::Finished;
-    for resolved in &resolved {
+    for (i, resolved) in resolved.iter().enumerate() {
         let one = one(&call, resolved).unwrap_or_else(|error| {
             report(&error);
             Exit::of(&error)
         });
-        // also when the signal came too late to interrupt anything: it was not meant for one recipe only
+        // a signal that came too late to interrupt this recipe was not meant for it alone
+        let more = i + 1 < args.recipes.len();
         match call.signals.received() {
-            Some(Stop::Interrupt) => return Ok(Exit::Interrupted),
-            Some(Stop::Terminate) => return Ok(Exit::Terminated),
-            None => {}
+            Some(Stop::Interrupt) if more => return Ok(Exit::Interrupted),
+            Some(Stop::Terminate) if more => return Ok(Exit::Terminated),
+            _ => {}
         }
         if exit == Exit::Finished {
             exit = one;

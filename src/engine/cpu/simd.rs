@@ -106,7 +106,7 @@ pub(super) fn exp(x: f32) -> f32 {
 /// derivative: `½x(1 + tanh u) = x·σ(2u)` with `u = √(2/π)(x + 0.044715x³)`.
 #[inline(always)]
 pub(super) fn gelu(x: f32) -> (f32, f32) {
-    const A: f32 = 2.0 * 0.797_884_56;
+    const A: f32 = 2.0 * 0.797_884_6;
     const B: f32 = 0.044_715;
     let square = x * x;
     let sigmoid = 1.0 / (1.0 + exp(-A * x * (1.0 + B * square)));
