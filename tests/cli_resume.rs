@@ -50,7 +50,7 @@ fn a_run_elsewhere_is_found_below_its_directory_of_runs() {
 #[test]
 fn what_names_no_run_or_several_is_refused() {
     let lab = Lab::new();
-    let run = lab.train(&["schedule.max_steps=2"]);
+    let run = lab.train(&["schedule.max_steps=4"]);
     let other = lab.train(&["schedule.max_steps=3"]);
     for named in ["nothing", "", "runs", "tiny.toml", "runs/tiny-", "/"] {
         lab.run(["--resume", named]).expect(2).says(&[&format!("`{named}`"), "--runs-dir"]);
@@ -86,7 +86,10 @@ fn what_does_not_change_the_mathematics_may_change() {
     assert_eq!(support::val_csv(&run).numbers("step"), [0.0, 5.0, 8.0, 10.0, 12.0]);
     let last = |run: &Path| fs::read(run.join("checkpoints/step-00000012/model.safetensors")).expect("read");
     assert!(last(&run) == last(&whole));
-    assert!(fs::read(run.join("recipe.toml")).expect("read") == fs::read(whole.join("recipe.toml")).expect("read"));
+    assert!(
+        fs::read(run.join("recipe.toml")).expect("read")
+            == fs::read(whole.join("recipe.toml")).expect("read")
+    );
 }
 
 #[test]
@@ -118,14 +121,14 @@ fn what_changes_the_mathematics_is_refused_with_a_list_of_what_may_change() {
         ("model.n_layer=3", "model.n_layer (2 -> 3)"),
         ("compute.precision=\"bf16\"", "compute.precision (\"fp32\" -> \"bf16\")"),
         ("data.shuffle=false", "data.shuffle (true -> false)"),
-        ("name=\"other\"", "name"),
+        ("name=\"other\"", "name (\"tiny\" -> \"other\")"),
     ] {
         let refused = lab.run(["--resume", id(&run), "--set", set, "--set", "compute.threads=2"]);
         let free = ["batch.micro_batch", "compute.threads", "checkpoint.every", "eval.every", "sample.every"];
         refused.expect(2).says(&[change]).says(&free);
         assert_eq!(refused.stdout, "");
         let list = refused.stderr.split("may change").nth(1).expect("a list");
-        assert!(!list.contains("optimizer.lr") && !list.contains("threads (") , "{list}");
+        assert!(!list.contains("optimizer.lr") && !list.contains("threads ("), "{list}");
     }
     lab.run(["--resume", id(&run), "--set", "optimizer.lrr=1"]).expect(2).says(&["optimizer.lrr", "lr"]);
     assert!(everything(&run) == before, "a refusal changes nothing");
@@ -138,7 +141,11 @@ fn changed_data_or_recipe_is_not_resumed() {
     let kept = fs::read(lab.path("data/train.bin")).expect("read");
     lab.shard("data/train.bin", &support::tokens(4000, 77));
     let before = everything(&run);
-    lab.run(["--resume", id(&run)]).expect(2).says(&[id(&run), "train had digest", "bring the old contents back"]);
+    lab.run(["--resume", id(&run)]).expect(2).says(&[
+        id(&run),
+        "train had digest",
+        "bring the old contents back",
+    ]);
     assert!(everything(&run) == before);
     fs::write(lab.path("data/train.bin"), kept).expect("written");
     let recipe = fs::read_to_string(run.join("recipe.toml")).expect("read");

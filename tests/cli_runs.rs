@@ -60,7 +60,8 @@ fn an_interrupted_run_goes_on_where_its_checkpoint_stands() {
 #[test]
 fn samples_and_logs_are_cut_back_to_the_checkpoint() {
     let lab = Lab::new();
-    let sets = ["sample.every=1", "sample.prompt=!", "eval.every=1", "schedule.max_steps=6", "checkpoint.every=2"];
+    let sets =
+        ["sample.every=1", "sample.prompt=!", "eval.every=1", "schedule.max_steps=6", "checkpoint.every=2"];
     let whole = lab.train_in("whole", &sets);
     // the last row before the crash is that of step 3's evaluation; steps 2 and 3 have samples already
     let run = lab.crash("runs", &sets, "csv.before_row:8");
@@ -84,7 +85,13 @@ fn damaged_checkpoints_are_passed_over_and_set_aside() {
     *bytes.last_mut().expect("not empty") ^= 1;
     fs::write(newest.join("optimizer.safetensors"), bytes).expect("written");
     let resumed = lab.run(tiny("runs", &["checkpoint.keep=0"]));
-    resumed.expect(0).says(&["step-00000008", "optimizer.safetensors", "corrupted", "set aside", "step 4 of 12"]);
+    resumed.expect(0).says(&[
+        "step-00000008",
+        "optimizer.safetensors",
+        "corrupted",
+        "set aside",
+        "step 4 of 12",
+    ]);
     assert!(support::without(essence(&run), "damaged-1-") == essence(&whole));
     // nothing but damage is an error, not a silent new beginning
     let run = lab.crash("lost", &["checkpoint.keep=0"], "csv.before_row:8");
@@ -145,7 +152,10 @@ fn a_live_run_is_left_alone() {
 fn several_recipes_are_trained_in_order() {
     let lab = Lab::new();
     for (name, lr) in [("a", "1e-3"), ("b", "2e-3")] {
-        lab.write(&format!("{name}.toml"), format!("extends = \"tiny.toml\"\nname = \"{name}\"\noptimizer.lr = {lr}\n"));
+        lab.write(
+            &format!("{name}.toml"),
+            format!("extends = \"tiny.toml\"\nname = \"{name}\"\noptimizer.lr = {lr}\n"),
+        );
     }
     let both = lab.run(["a.toml", "b.toml", "--set", "schedule.max_steps=3"]);
     let runs = lab.runs("runs");
@@ -177,7 +187,10 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
 #[test]
 fn one_failing_recipe_does_not_stop_the_others() {
     let lab = Lab::new();
-    lab.write("bad.toml", "extends = \"tiny.toml\"\nname = \"bad\"\noptimizer.lr = 1e30\noptimizer.clip_norm = 0.0\n");
+    lab.write(
+        "bad.toml",
+        "extends = \"tiny.toml\"\nname = \"bad\"\noptimizer.lr = 1e30\noptimizer.clip_norm = 0.0\n",
+    );
     lab.write("good.toml", "extends = \"tiny.toml\"\nname = \"good\"\n");
     let ended = lab.run(["bad.toml", "good.toml"]);
     ended.expect(4).says(&["diverged", "finished in"]);

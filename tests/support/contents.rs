@@ -76,7 +76,10 @@ pub(crate) fn everything(dir: &Path) -> BTreeMap<String, (Vec<u8>, SystemTime)> 
 
 /// What a run computed: the logs without times, the samples and the checkpoints' tensors.
 pub(crate) fn results(run: &Path) -> Files {
-    essence(run).into_iter().filter(|(name, _)| !name.ends_with("state.json") && name != "recipe.toml").collect()
+    essence(run)
+        .into_iter()
+        .filter(|(name, _)| !name.ends_with("state.json") && name != "recipe.toml")
+        .collect()
 }
 
 /// Everything in a run that is a function of its recipe: all but times, and what tells of processes.

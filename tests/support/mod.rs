@@ -167,7 +167,8 @@ pub(crate) fn tokens(count: usize, seed: u64) -> Vec<u16> {
 
 /// The bytes of a llm.c shard.
 pub(crate) fn shard(tokens: &[u16]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = [20_240_520, 1, tokens.len() as i32].iter().flat_map(|w| w.to_le_bytes()).collect();
+    let mut bytes: Vec<u8> =
+        [20_240_520, 1, tokens.len() as i32].iter().flat_map(|w| w.to_le_bytes()).collect();
     bytes.resize(1024, 0);
     bytes.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
     bytes
