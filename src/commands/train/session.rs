@@ -296,7 +296,7 @@ impl Recorder<'_> {
                 self.record.steps_done, self.session.plan.steps
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{path}: diverged at step {step}: {what}; the update was not applied, the last checkpoint is kept. \
+                "{path}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept. \
                  Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
             )),
             Err(_) => {}
