@@ -3,7 +3,7 @@
 use super::super::build::{self, Data};
 use super::super::exit::Exit;
 use super::super::signals::Held;
-use super::super::terminal::{Board, say};
+use super::super::terminal::{Board, say, tame};
 use super::summary::{duration, plan_lines, thousands};
 use super::{Call, only_damaged, plan, shown};
 use crate::data::{Stream, Tokenizer};
@@ -383,7 +383,7 @@ impl Events for Recorder<'_> {
         let text = Tokenizer::gpt2().decode(&tokens);
         samples::append(&self.session.dir.samples(), progress.step, &text)?;
         if progress.step == self.session.plan.steps {
-            self.board.line(&format!("sample: {text}"));
+            self.board.line(&format!("sample: {}", tame(&text)));
         }
         Ok(())
     }
