@@ -25,7 +25,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let prompt = build::prompt(&args.prompt, dims.vocab_size)?;
     let threads = if args.threads == 0 { Hardware::detect().threads } else { args.threads };
     // memory for no more context than will be seen
-    let dims = Dims { block_size: dims.block_size.min(prompt.len() + args.tokens), ..dims };
+    let dims = Dims { block_size: dims.block_size.min(prompt.len().saturating_add(args.tokens)), ..dims };
     let (precision, attention) = (Precision::Fp32, Attention::Flash);
     let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads, mode: Mode::Infer };
     let mut engine = cpu::engine(MemoryPlan::new(config))?;
