@@ -9,6 +9,7 @@ use crate::plan::{DataSize, Plan};
 use crate::recipe::{
     Attention, DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Origin, Recipe, Resolved,
 };
+use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -89,6 +90,14 @@ impl Data {
     ///
     /// What the data itself lacks is a problem of the recipe's key that names it.
     pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
+        let mut data = Self::open_sets(resolved, runs_dir)?;
+        let init_from = resolved.recipe.model.init_from.as_deref();
+        data.digests.init_from = init_from.map(import::content_digest).transpose()?;
+        Ok(data)
+    }
+
+    /// As [`open`](Self::open), but leaves the initial weights alone, which another run may yet have to make.
+    pub(super) fn open_sets(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
         let blame = |key| {
             move |error: DataError| match error {
                 DataError::Write { .. } => anyhow::Error::from(error),
@@ -108,12 +117,7 @@ impl Data {
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
-            init_from: recipe
-                .model
-                .init_from
-                .as_deref()
-                .map(crate::run::import::content_digest)
-                .transpose()?,
+            init_from: None,
         };
         Ok(Self { train, val, digests })
     }
