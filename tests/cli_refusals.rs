@@ -20,7 +20,7 @@ fn refused_text(lab: &Lab, text: &str, parts: &[&str]) {
 
 fn check(lab: &Lab, ended: &Ended, parts: &[&str]) {
     ended.expect(2).says(parts);
-    assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
+    assert!(ended.stderr.lines().any(|line| line.starts_with("error: ")), "{}", ended.stderr);
     assert_eq!((ended.stdout.as_str(), lab.runs("runs")), ("", vec![]));
 }
 
@@ -74,7 +74,6 @@ fn keys_and_values_that_are_wrong() {
 #[test]
 fn data_that_cannot_be_used() {
     let lab = Lab::new();
-    let key = "tiny.toml:8:9";
     for (name, bytes, parts) in [
         ("empty.bin", vec![], &["is empty", "at least one row"][..]),
         ("empty.txt", vec![], &["is empty", "at least one row"]),
@@ -113,7 +112,7 @@ fn data_that_cannot_be_used() {
         ("\"builtin:latin\"", "builtin:lipsum"),
     ] {
         let text = text.replace("\"data/train.bin\"", value);
-        refused_text(&lab, &text, &[part, "data.train", &key.replace("tiny", "bad")]);
+        refused_text(&lab, &text, &[part, "data.train", "bad.toml:9:9"]);
     }
 }
 
@@ -128,7 +127,7 @@ fn files_that_the_system_does_not_let_read() {
     symlink("loop.bin", lab.path("data/loop.bin")).expect("a link");
     refused(&lab, &["data.train=data/loop.bin"], &["data.train", "could not read", "data/loop.bin", "check"]);
     let secret = lab.shard("data/secret.bin", &tokens(4000, 1));
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).expect("permissions");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).expect("permissions");
     // there are users whom no permission stops
     if fs::read(&secret).is_err() {
         refused(
@@ -173,7 +172,8 @@ fn models_that_do_not_fit_in_memory() {
     );
     let rows = 1 << 20;
     let (batch, total) = (format!("batch.micro_batch={rows}"), format!("batch.total_tokens={}", rows * 1024));
-    let wide = ["model.block_size=1024", "model.n_layer=4", "model.n_embd=256", &batch, &total];
+    let wide =
+        ["data.val=[]", "model.block_size=1024", "model.n_layer=4", "model.n_embd=256", &batch, &total];
     let ended =
         refused(&lab, &wide, &["a micro_batch of 1048576 needs", "the largest micro_batch that fits is "]);
     let fits = ended.stderr.split("that fits is ").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -213,11 +213,11 @@ fn weights_that_are_not_there_or_do_not_fit() {
     let from = format!("model.init_from={checkpoint}");
     let file = format!("{from}/model.safetensors");
     for (from, change, parts) in [
-        (&from, "model.n_embd=64", &["n_embd", "64", "32"][..]),
-        (&from, "model.n_layer=3", &["n_layer", "3", "2"]),
+        (&from, "model.n_embd=64", &["wte.weight", "[256, 32]", "[256, 64]"][..]),
+        (&from, "model.n_layer=3", &["h.2."]),
         (&file, "model.n_embd=64", &["wte.weight", "[256, 32]", "[256, 64]"]),
         (&file, "model.n_layer=3", &["h.2."]),
-        (&from, "model.vocab_size=300", &["vocab_size", "300", "256"]),
+        (&from, "model.vocab_size=300", &["wte.weight", "[300, 32]", "[256, 32]"]),
     ] {
         refused(&lab, &[from, change], parts).says(&["model.init_from", &checkpoint]);
     }

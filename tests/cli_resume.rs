@@ -52,7 +52,7 @@ fn what_names_no_run_or_several_is_refused() {
     let lab = Lab::new();
     let run = lab.train(&["schedule.max_steps=4"]);
     let other = lab.train(&["schedule.max_steps=3"]);
-    for named in ["nothing", "", "runs", "tiny.toml", "runs/tiny-", "/"] {
+    for named in ["nothing", "runs", "tiny.toml", "runs/tiny-", "/"] {
         lab.run(["--resume", named]).expect(2).says(&[&format!("`{named}`"), "--runs-dir"]);
     }
     let several = lab.run(["--resume", "tiny-"]);

@@ -55,6 +55,8 @@ fn an_interrupted_run_goes_on_where_its_checkpoint_stands() {
     assert_eq!((&record["status"], &record["steps_done"]), (&"finished".into(), &12.into()));
     let sessions: Vec<_> = record["sessions"].as_array().expect("sessions").iter().collect();
     assert_eq!(sessions.iter().map(|s| &s["from_step"]).collect::<Vec<_>>(), [0, 8]);
+    let elapsed = support::column(&run, "elapsed_s");
+    assert!(elapsed.windows(2).all(|pair| pair[0] < pair[1]), "the clock goes on: {elapsed:?}");
 }
 
 #[test]
@@ -171,7 +173,11 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
         ("unknown.toml", "optimizer.momentum = 1\n", "optimizer.momentum"),
         ("cuda.toml", "compute.device = \"cuda\"\n", "compute.device"),
         ("missing.toml", "data.train = \"data/none.bin\"\n", "data/none.bin"),
-        ("huge.toml", "model.n_embd = 100000\nmodel.n_layer = 1000\n", "batch.micro_batch"),
+        (
+            "huge.toml",
+            "model.n_embd = 100000\nmodel.n_layer = 1000\nbatch.micro_batch = 1\n",
+            "not even a micro_batch of 1 fits",
+        ),
         ("other.toml", "data.val = \"data/none.txt\"\n", "data/none.txt"),
     ] {
         lab.write(name, format!("{base}{text}"));
@@ -182,6 +188,20 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
     // and all of them are told about at once
     let ended = lab.run(["missing.toml", "other.toml", "tiny.toml"]);
     ended.expect(2).says(&["data/none.bin", "data/none.txt"]);
+}
+
+#[test]
+fn a_recipe_may_start_from_what_the_one_before_it_makes() {
+    let lab = Lab::new();
+    let id = lab.train_in("rehearsal", &["schedule.max_steps=4"]);
+    let id = id.file_name().and_then(|name| name.to_str()).expect("a name");
+    let base = "extends = \"tiny.toml\"\nschedule.max_steps = 4\n";
+    lab.write("donor.toml", base);
+    let from = format!("runs/{id}/checkpoints/step-00000004");
+    lab.write("heir.toml", format!("{base}name = \"heir\"\nmodel.init_from = \"{from}\"\n"));
+    lab.run(["donor.toml", "heir.toml"]).expect(0);
+    assert!(lab.path(&from).is_dir());
+    assert!(lab.runs("runs")[0].starts_with("heir-"), "{:?}", lab.runs("runs"));
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn a_stop_before_the_first_step_is_over_leaves_a_checkpoint_of_the_beginning() {
 }
 
 #[test]
+fn a_signal_ends_all_recipes_of_a_call() {
+    let lab = Lab::new();
+    lab.write("next.toml", "extends = \"tiny.toml\"\nname = \"next\"\n");
+    let mut args = slow(1000);
+    args.insert(1, "next.toml".into());
+    let mut live = started(&lab, &args, 1);
+    live.signal("TERM");
+    live.end().expect(143).says(&["interrupted after"]);
+    assert_eq!(lab.runs("runs").len(), 1, "{:?}", lab.runs("runs"));
+}
+
+#[test]
 fn a_second_signal_ends_at_once() {
     let lab = Lab::new();
     // between two forward passes the first signal would be seen and obeyed, so the process sleeps until both are sent
