@@ -1,5 +1,6 @@
 //! The command line: definitions only.
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -97,6 +98,11 @@ pub struct BenchArgs {
     pub overrides: OverrideArgs,
 }
 
+/// As many threads as a recipe may ask for.
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=4096)
+}
+
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
@@ -119,8 +125,8 @@ pub struct SampleArgs {
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
     /// CPU threads, 0 for all
-    #[arg(long, default_value_t = 0)]
-    pub threads: u16,
+    #[arg(long, default_value_t = 0, value_parser = threads())]
+    pub threads: usize,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

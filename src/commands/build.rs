@@ -4,7 +4,7 @@ use super::exit::UsageError;
 use super::terminal::Passes;
 use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
-use crate::model::{Dims, ParamLayout};
+use crate::model::Dims;
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
 use crate::run::import;
@@ -80,6 +80,14 @@ impl Data {
     ///
     /// What the data itself lacks is a problem of the recipe's key that names it.
     pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
+        let mut data = Self::open_sets(resolved, runs_dir)?;
+        let init_from = resolved.recipe.model.init_from.as_deref();
+        data.digests.init_from = init_from.map(import::content_digest).transpose()?;
+        Ok(data)
+    }
+
+    /// As [`open`](Self::open), but leaves the initial weights alone, which another run may yet have to make.
+    pub(super) fn open_sets(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
         let blame = |key| {
             move |error: DataError| match error {
                 DataError::Write { .. } => anyhow::Error::from(error),
@@ -99,12 +107,8 @@ impl Data {
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
-            init_from: recipe.model.init_from.as_deref().map(import::content_digest).transpose()?,
+            init_from: None,
         };
-        if let Some(path) = &recipe.model.init_from {
-            let dims = Dims::new(&recipe.model);
-            import::check(path, &dims, &ParamLayout::new(&dims))?;
-        }
         Ok(Self { train, val, digests })
     }
 

@@ -11,8 +11,7 @@ mod verify;
 
 use crate::cli::{Cli, Command, OverrideArgs};
 use crate::recipe::Overrides;
-use crate::run::RunError;
-use exit::Exit;
+use exit::{Exit, UsageError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -49,22 +48,27 @@ fn overrides(args: &OverrideArgs) -> Overrides {
     Overrides { set: args.set.clone(), unset: args.unset.clone(), ..Overrides::from_process_env() }
 }
 
-/// The directory of a run that is named by its path, its id or the beginning of its id.
+/// The directory of a run that is named by its path, its id or the beginning of its id, if no other begins so.
 fn find_run(runs_dir: &Path, named: &Path) -> anyhow::Result<PathBuf> {
-    let missing = || RunError::NotARun { path: named.to_owned() };
-    if crate::run::dir::is_run(named) {
-        return Ok(named.to_owned());
+    let whole = [named.to_owned(), runs_dir.join(named)];
+    if let Some(run) = whole.into_iter().find(|path| crate::run::dir::is_run(path)) {
+        return Ok(run);
     }
-    let id = named.to_str().filter(|id| !id.is_empty()).ok_or_else(missing)?;
-    let starts = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(id));
-    let found: Vec<PathBuf> = crate::run::dir::list(runs_dir)?.into_iter().filter(starts).collect();
-    match found.as_slice() {
-        [] => Err(missing().into()),
-        [run] => Ok(run.clone()),
+    let id = named.to_str().unwrap_or_default();
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut found = crate::run::dir::list(runs_dir)?;
+    found.retain(|path| !id.is_empty() && name(path).starts_with(id));
+    let problem = match found.as_slice() {
+        [run] => return Ok(run.clone()),
+        [] => format!(
+            "is not a run: it is neither a run's directory nor the beginning of a run's name in `{}`; name another \
+             directory of runs with --runs-dir",
+            runs_dir.display()
+        ),
         several => {
-            let several: Vec<_> = several.iter().map(|run| run.display().to_string()).collect();
-            let message = format!("`{id}` could be any of {}: write more of it", several.join(", "));
-            Err(exit::UsageError(message).into())
+            let names: Vec<String> = several.iter().map(|path| name(path)).collect();
+            format!("is the beginning of several runs' names: {}; write more of it", names.join(", "))
         }
-    }
+    };
+    Err(UsageError(format!("`{}` {problem}", named.display())).into())
 }

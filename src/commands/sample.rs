@@ -26,7 +26,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let dims = hf_config::dims(&model)?;
     let prompt = build::prompt(&args.prompt, dims.vocab_size)?;
     let hardware = Hardware::detect();
-    let threads = if args.threads == 0 { hardware.threads } else { usize::from(args.threads) };
+    let threads = if args.threads == 0 { hardware.threads } else { args.threads };
     // memory for no more context than will be seen
     let seen = prompt.len().saturating_add(args.tokens);
     let dims = Dims { block_size: dims.block_size.min(seen), ..dims };

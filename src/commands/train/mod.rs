@@ -13,7 +13,7 @@ use crate::cli::TrainArgs;
 use crate::plan::Plan;
 use crate::plan::hardware::Hardware;
 use crate::recipe::{self, Diagnostics, Resolved};
-use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
+use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable, import};
 use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
@@ -50,6 +50,10 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
         return Err(problems.into());
     }
     ensure_writable(&runs_dir)?;
+    // a single one is checked where it is trained
+    if resolved.len() > 1 {
+        check(&call, &resolved)?;
+    }
     let mut exit = Exit::Finished;
     for (i, resolved) in resolved.iter().enumerate() {
         let one = one(&call, resolved).unwrap_or_else(|error| {
@@ -70,6 +74,20 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has been
+/// trained for a day.
+fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
+    let mut problems = Diagnostics::default();
+    for resolved in resolved {
+        let checked = Data::open_sets(resolved, call.runs_dir)
+            .and_then(|data| Ok(plan(resolved, &data, None).map(drop)?));
+        if let Err(error) = checked {
+            problems.append(error.downcast()?);
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
     let recipe = &resolved.recipe;
     let data = Data::open(resolved, call.runs_dir)?;
@@ -83,6 +101,10 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
         return Ok(exit);
     }
     let plan = plan(resolved, &data, None)?;
+    if let Some(weights) = &recipe.model.init_from {
+        let memory = plan.memory_plan();
+        import::check(weights, &memory.config.dims, &memory.layout)?;
+    }
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since

@@ -5,7 +5,7 @@
 use super::super::build;
 use super::super::exit::Exit;
 use super::super::signals::Held;
-use super::super::terminal::{Board, say};
+use super::super::terminal::{Board, say, tame};
 use super::session::Session;
 use super::shown;
 use super::summary::{duration, thousands};
@@ -127,7 +127,7 @@ impl<'a> Recorder<'a> {
                 if self.session.call.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{path}: diverged at step {step}: {what}; the update was not applied, the last checkpoint is kept. \
+                "{path}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept. \
                  Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
             )),
             Err(_) => {}
@@ -229,7 +229,7 @@ impl Events for Recorder<'_> {
         let text = Tokenizer::gpt2().decode(&tokens);
         samples::append(&self.session.dir.samples(), progress.step, &text)?;
         if progress.step == self.session.plan.steps {
-            self.board.line(&format!("sample: {text}"));
+            self.board.line(&format!("sample: {}", tame(&text)));
         }
         Ok(())
     }

@@ -15,13 +15,13 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     let resolved = recipe::load(&file, overrides)?;
     build::check_supported(&resolved)?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
-    let mut refused = changed.iter().filter(|change| changes_mathematics(change.key)).peekable();
+    let mut refused = changed.iter().filter(|change| !may_change(change.key)).peekable();
     if refused.peek().is_some() {
         let refused: Vec<String> =
             refused.map(|c| format!("{} ({} -> {})", c.key, value(&c.left), value(&c.right))).collect();
         let free: Vec<&str> = recipe::keys::KEYS
             .iter()
-            .filter(|key| key.is_resolved() && !changes_mathematics(key.path))
+            .filter(|key| key.is_resolved() && may_change(key.path))
             .map(|key| key.path)
             .collect();
         let message = format!(
@@ -52,6 +52,12 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     super::super::print(&format!("{}\n", shown(&run)))?;
     let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
     Session { call, resolved: &resolved, data: &data, dir, hash: &hash, plan, overrides: &overrides }.train()
+}
+
+/// Whether a run may go on under another value: not where that is another experiment, nor its name, which is on the
+/// directory already.
+fn may_change(key: &str) -> bool {
+    key != "name" && !changes_mathematics(key)
 }
 
 /// A value as TOML, or a word where a key has none.
