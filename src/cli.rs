@@ -1,6 +1,5 @@
 //! The command line: definitions only.
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -78,11 +77,24 @@ pub enum Command {
     Sample(SampleArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
     Verify(VerifyArgs),
+    /// Measure this recipe's throughput and where its time goes; writes no run
+    Bench(BenchArgs),
 }
 
-/// As many threads as a recipe may ask for.
-fn threads() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(0..=4096)
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The recipe whose training step is measured, on random tokens
+    pub recipe: PathBuf,
+    /// Steps that are counted, after two that are not
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub steps: u32,
+    /// Print a table or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
 }
 
 /// Arguments of `sample`.
@@ -107,8 +119,8 @@ pub struct SampleArgs {
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
     /// CPU threads, 0 for all
-    #[arg(long, default_value_t = 0, value_parser = threads())]
-    pub threads: usize,
+    #[arg(long, default_value_t = 0)]
+    pub threads: u16,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

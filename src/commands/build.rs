@@ -4,11 +4,9 @@ use super::exit::UsageError;
 use super::terminal::Passes;
 use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
-use crate::model::Dims;
+use crate::model::{Dims, ParamLayout};
 use crate::plan::{DataSize, Plan};
-use crate::recipe::{
-    Attention, DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Origin, Recipe, Resolved,
-};
+use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
 use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
@@ -38,14 +36,6 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
     if recipe.compute.engine == EngineKind::Dfdx {
         if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
             refuse("compute.precision", &error.to_string(), "");
-        }
-        let chosen = resolved.origin("compute.attention").is_some_and(|said| said.origin != Origin::Default);
-        if chosen && recipe.compute.attention == Attention::Flash {
-            refuse(
-                "compute.attention",
-                "compute.attention = \"flash\" has no effect: the dfdx engine always materializes the attention matrix",
-                "use \"naive\" with compute.engine = \"dfdx\"",
-            );
         }
     }
     if recipe.sample.every > 0
@@ -91,8 +81,12 @@ impl Data {
     /// What the data itself lacks is a problem of the recipe's key that names it.
     pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
         let mut data = Self::open_sets(resolved, runs_dir)?;
-        let init_from = resolved.recipe.model.init_from.as_deref();
-        data.digests.init_from = init_from.map(import::content_digest).transpose()?;
+        let model = &resolved.recipe.model;
+        if let Some(path) = &model.init_from {
+            data.digests.init_from = Some(import::content_digest(path)?);
+            let dims = Dims::new(model);
+            import::check(path, &dims, &ParamLayout::new(&dims))?;
+        }
         Ok(data)
     }
 

@@ -1,5 +1,6 @@
 //! One file per subcommand, and what they share. Only this module prints.
 
+mod bench;
 mod build;
 pub mod exit;
 mod sample;
@@ -16,23 +17,29 @@ use std::path::{Path, PathBuf};
 
 /// Runs what the command line asks for and reports errors on stderr.
 pub fn dispatch(cli: Cli) -> Exit {
-    let result = match &cli.command {
+    let run = || match &cli.command {
         None => train::run(&cli.train),
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
+        Some(Command::Bench(args)) => bench::run(args),
     };
-    result.unwrap_or_else(|error| {
-        terminal::report(&error);
-        Exit::of(&error)
-    })
+    // a panic has said where it happened; what is left is an exit code that is documented
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(error)) => {
+            terminal::report(&error);
+            Exit::of(&error)
+        }
+        Err(_) => Exit::Failure,
+    }
 }
 
-/// Writes to stdout. A closed pipe is no failure: whoever listened has heard enough.
-fn print(text: &str) -> anyhow::Result<()> {
+/// Writes to stdout; whether anyone still listens. A closed pipe is no failure: whoever listened has heard enough.
+fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => Ok(other.map(|()| true)?),
     }
 }
 

@@ -119,7 +119,7 @@ fn scopes(recipe: &Recipe, steps: usize) -> (Scope, Scope) {
     let work = |scope: &Scope| {
         let dims = Dims { n_layer: scope.n_layer, block_size: scope.block_size, ..dims };
         let tokens = scope.block_size * scope.micro_batch * scope.micro_steps;
-        (flops_per_token(&dims, ParamLayout::new(&dims).len) as usize * tokens * steps) as f64
+        flops_per_token(&dims, ParamLayout::new(&dims).len) as f64 * tokens as f64 * steps as f64
     };
     let mut scope =
         Scope { micro_batch: micro_batch.min(4), micro_steps: declared.micro_steps.min(2), ..declared };

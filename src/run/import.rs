@@ -29,12 +29,6 @@ pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
-/// Whether [`import`] would take the weights at `path`, without reading them all. Errors as there.
-pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
-    let checked = fitting(path, dims, layout).map(drop);
-    checked.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
-}
-
 /// blake3 of the weight files at `path`, in order, as 64 hexadecimal digits: the same wherever they lie.
 pub fn content_digest(path: &Path) -> Result<String, RunError> {
     let weights = |problems| RunError::Weights { path: path.to_owned(), problems };
@@ -48,16 +42,23 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
+/// Whether [`import`] would find what it needs, without reading the weights themselves.
+pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
+    open(path, dims, layout)
+        .map(drop)
+        .map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+}
+
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
-    let mut weights = fitting(path, dims, layout)?;
+    let mut weights = open(path, dims, layout)?;
     for tensor in &layout.tensors {
         weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
     }
     Ok(())
 }
 
-/// The weights at `path`, if they are those of the model.
-fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
+/// The weights at a path, all of which fit the model.
+fn open(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
     let mut weights = Weights::open(path)?;
     let mut problems = config_problems(path, dims);
     problems.append(&mut weights.problems);

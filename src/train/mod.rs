@@ -162,6 +162,10 @@ pub fn train<E: Events>(
         }
         if due(config.sample_every, step) {
             events.sample(engine, progress).map_err(TrainError::Events)?;
+            // a sample that was cut short is made again by the resumed run
+            if events.stop().is_some() {
+                return stop(engine, progress, saved_at, events);
+            }
         }
         if step == config.max_steps {
             // also when this step is already saved: the best validation loss is new

@@ -5,7 +5,7 @@ use super::super::exit::{Exit, UsageError};
 use super::session::Session;
 use super::{Call, plan, shown};
 use crate::recipe::{self, Overrides, changes_mathematics};
-use crate::run::{RunDir, RunRecord, RunStatus, dir};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use std::path::Path;
 
 pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<Exit> {
@@ -34,6 +34,7 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     }
     let record = RunRecord::read(&run)?;
     let runs_dir = run.parent().unwrap_or(call.runs_dir);
+    ensure_writable(runs_dir)?;
     let data = Data::open(&resolved, runs_dir)?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     if let Some(record) = &record
@@ -46,7 +47,7 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
         super::super::print(&format!("{}\n", shown(&run)))?;
         return Ok(Exit::Finished);
     }
-    let plan = plan(call, &resolved, &data, None)?;
+    let plan = plan(&resolved, &data, None)?;
     let dir = RunDir::open(&run)?;
     super::super::print(&format!("{}\n", shown(&run)))?;
     let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();

@@ -95,7 +95,8 @@ impl Memory {
     fn checked(&self, span: Span) -> *mut f32 {
         let slab = self.slabs[span.buffer as usize].as_ref();
         let slab = slab.unwrap_or_else(|| panic!("{:?} is not part of this plan", span.buffer));
-        assert!(span.start + span.len <= slab.len, "{span:?} exceeds its buffer of {}", slab.len);
+        let end = span.start.checked_add(span.len);
+        assert!(end.is_some_and(|end| end <= slab.len), "{span:?} exceeds its buffer of {}", slab.len);
         // Only ever written through slices that `split` makes from an exclusive borrow.
         slab.map.as_ptr().cast::<f32>().cast_mut().wrapping_add(span.start)
     }
