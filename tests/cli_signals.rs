@@ -27,8 +27,8 @@ fn started(lab: &Lab, args: &[String], steps: usize) -> Live {
 
 #[test]
 fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
-    // 2500 micro-steps of a fraction of a millisecond each: the signal comes inside the third step
-    for (signal, code, micro_steps) in [("INT", 130, 2500), ("TERM", 143, 2500), ("TERM", 143, 100)] {
+    // 1500 micro-steps of a fraction of a millisecond each: the signal comes inside the third step
+    for (signal, code, micro_steps) in [("INT", 130, 1500), ("TERM", 143, 1500), ("TERM", 143, 100)] {
         let lab = Lab::new();
         let args = slow(micro_steps);
         let mut live = started(&lab, &args, 2);

@@ -81,8 +81,12 @@ impl Data {
     /// What the data itself lacks is a problem of the recipe's key that names it.
     pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
         let mut data = Self::open_sets(resolved, runs_dir)?;
-        let init_from = resolved.recipe.model.init_from.as_deref();
-        data.digests.init_from = init_from.map(import::content_digest).transpose()?;
+        let model = &resolved.recipe.model;
+        if let Some(path) = &model.init_from {
+            data.digests.init_from = Some(import::content_digest(path)?);
+            let dims = Dims::new(model);
+            import::check(path, &dims, &ParamLayout::new(&dims))?;
+        }
         Ok(data)
     }
 

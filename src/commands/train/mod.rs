@@ -13,7 +13,7 @@ use crate::cli::TrainArgs;
 use crate::plan::Plan;
 use crate::plan::hardware::Hardware;
 use crate::recipe::{self, Diagnostics, Resolved};
-use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable, import};
+use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
 use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
@@ -101,10 +101,6 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
         return Ok(exit);
     }
     let plan = plan(resolved, &data, None)?;
-    if let Some(weights) = &recipe.model.init_from {
-        let memory = plan.memory_plan();
-        import::check(weights, &memory.config.dims, &memory.layout)?;
-    }
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
