@@ -1,8 +1,13 @@
 //! One file per subcommand, and what they share. Only this module prints.
 
 mod build;
+mod calibration;
+mod completions;
 pub mod exit;
+mod explain;
+mod plan;
 mod sample;
+mod schema;
 mod signals;
 mod terminal;
 mod train;
@@ -19,6 +24,10 @@ use std::path::{Path, PathBuf};
 pub fn dispatch(cli: Cli) -> Exit {
     let result = match &cli.command {
         None => train::run(&cli.train),
+        Some(Command::Plan(args)) => plan::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Schema) => schema::run(),
+        Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
     };
@@ -34,6 +43,14 @@ fn print(text: &str) -> anyhow::Result<()> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
+    }
+}
+
+/// Text with the paths below the current directory relative to it.
+fn relative(text: &str) -> String {
+    match std::env::current_dir() {
+        Ok(here) => text.replace(&format!("{}{}", here.display(), std::path::MAIN_SEPARATOR), ""),
+        Err(_) => text.to_owned(),
     }
 }
 

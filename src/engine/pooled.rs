@@ -27,6 +27,11 @@ impl<E: Engine + Send> Pooled<E> {
         let inner = pool.install(make)?;
         Ok(Self { pool, inner })
     }
+
+    /// The engine that runs on the pool.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
 }
 
 impl<E: Engine + Send> Engine for Pooled<E> {

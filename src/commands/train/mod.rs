@@ -2,7 +2,7 @@
 
 mod resume;
 mod session;
-mod summary;
+pub(super) mod summary;
 
 use super::build::{self, Data};
 use super::exit::Exit;

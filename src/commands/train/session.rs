@@ -52,6 +52,7 @@ impl Session<'_> {
             self.plan.steps,
             plan_lines(&self.plan)
         ));
+        super::super::plan::warn(recipe, &self.plan, &self.call.hardware, self.data);
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;
