@@ -33,10 +33,10 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
             "use 1: more micro-steps of the same total_tokens give the same result",
         );
     }
-    if recipe.compute.engine == EngineKind::Dfdx {
-        if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
-            refuse("compute.precision", &error.to_string(), "");
-        }
+    if recipe.compute.engine == EngineKind::Dfdx
+        && let Err(error) = dfdx::check_precision(recipe.compute.precision)
+    {
+        refuse("compute.precision", &error.to_string(), "");
     }
     if recipe.sample.every > 0
         && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)

@@ -78,8 +78,8 @@ pub(super) fn lr(subject: &Subject) -> Remark {
     Some((
         "optimizer.lr",
         format!(
-            "optimizer.lr = {lr:e} is {factor:.1} times {than} than is usual for {:.0}M parameters",
-            parameters / 1e6
+            "optimizer.lr = {lr:e} is {factor:.1} times {than} than is usual for {} parameters",
+            rounded(parameters)
         ),
         format!("{source} has {usual:.1e} for this size"),
     ))
@@ -98,6 +98,16 @@ pub(super) fn batch(subject: &Subject) -> Remark {
         format!("batch.total_tokens = {tokens} is {factor:.1} times {than} than is usual for this size"),
         format!("GPT-3's table has {:.1} million tokens for it", usual / 1e6),
     ))
+}
+
+/// A number of parameters as models are named: 124M, 1.6B.
+fn rounded(parameters: f64) -> String {
+    match parameters {
+        n if n >= 1e9 => format!("{:.1}B", n / 1e9),
+        n if n >= 1e7 => format!("{:.0}M", n / 1e6),
+        n if n >= 1e5 => format!("{:.1}M", n / 1e6),
+        n => n.to_string(),
+    }
 }
 
 /// How far apart two numbers are, if by more than `limit`: the factor and in which direction.
@@ -140,6 +150,12 @@ mod tests {
         let between = interpolate(2e8, |row| row.1);
         assert!(between < 6e-4 && between > 3e-4, "{between}");
         assert_eq!(interpolate(1e12, |row| row.2), 3.2e6);
+    }
+
+    #[test]
+    fn numbers_of_parameters_read_as_models_are_named() {
+        let shown = [4592.0, 7_242_624.0, 124_439_808.0, 1_557_611_200.0].map(rounded);
+        assert_eq!(shown, ["4592", "7.2M", "124M", "1.6B"]);
     }
 
     #[test]
