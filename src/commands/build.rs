@@ -2,9 +2,10 @@
 
 use super::exit::UsageError;
 use super::terminal::Passes;
-use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
+use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
-use crate::model::Dims;
+use crate::model::{Dims, ParamLayout};
+use crate::plan::lints::{Shard, Shards};
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
 use crate::run::import;
@@ -33,10 +34,10 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
             "use 1: more micro-steps of the same total_tokens give the same result",
         );
     }
-    if recipe.compute.engine == EngineKind::Dfdx {
-        if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
-            refuse("compute.precision", &error.to_string(), "");
-        }
+    if recipe.compute.engine == EngineKind::Dfdx
+        && let Err(error) = dfdx::check_precision(recipe.compute.precision)
+    {
+        refuse("compute.precision", &error.to_string(), "");
     }
     if recipe.sample.every > 0
         && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)
@@ -123,6 +124,20 @@ impl Data {
             train_rows: self.train.rows(),
             val_rows: self.val.as_ref().map_or(0, Dataset::rows),
         }
+    }
+
+    /// What lints compare.
+    pub(super) fn shards(&self) -> Shards {
+        let shard = |info: &ShardInfo| {
+            // generated texts of one seed begin alike, whatever their length
+            let content = match info.format {
+                Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
+                _ => info.digest.to_string(),
+            };
+            Shard { name: super::relative(&info.name), content }
+        };
+        let shards = |set: &Dataset| set.shards().map(shard).collect();
+        Shards { train: shards(&self.train), val: self.val.as_ref().map(shards).unwrap_or_default() }
     }
 }
 

@@ -2,8 +2,13 @@
 
 mod bench;
 mod build;
+mod calibration;
+mod completions;
 pub mod exit;
+mod explain;
+mod plan;
 mod sample;
+mod schema;
 mod signals;
 mod terminal;
 mod train;
@@ -19,6 +24,10 @@ use std::path::{Path, PathBuf};
 pub fn dispatch(cli: Cli) -> Exit {
     let run = || match &cli.command {
         None => train::run(&cli.train),
+        Some(Command::Plan(args)) => plan::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Schema) => schema::run(),
+        Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
         Some(Command::Bench(args)) => bench::run(args),
@@ -40,6 +49,14 @@ fn print(text: &str) -> anyhow::Result<bool> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.map(|()| true)?),
+    }
+}
+
+/// Text with the paths below the current directory relative to it.
+fn relative(text: &str) -> String {
+    match std::env::current_dir() {
+        Ok(here) => text.replace(&format!("{}{}", here.display(), std::path::MAIN_SEPARATOR), ""),
+        Err(_) => text.to_owned(),
     }
 }
 

@@ -28,7 +28,12 @@ impl<E: Engine + Send> Pooled<E> {
         Ok(Self { pool, inner })
     }
 
-    /// The engine underneath.
+    /// The engine that runs on the pool.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The same, to change.
     pub fn inner_mut(&mut self) -> &mut E {
         &mut self.inner
     }

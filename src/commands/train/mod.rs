@@ -3,7 +3,7 @@
 mod recorder;
 mod resume;
 mod session;
-mod summary;
+pub(super) mod summary;
 
 use super::build::{self, Data};
 use super::exit::Exit;

@@ -10,6 +10,7 @@ use crate::data::Stream;
 use crate::engine::{Engine, State, cpu};
 use crate::model::init::initialize;
 use crate::plan::Plan;
+use crate::plan::hardware::Hardware;
 use crate::recipe::{Recipe, Resolved};
 use crate::run::checkpoint;
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -47,6 +48,7 @@ impl Session<'_> {
             self.plan.steps,
             plan_lines(&self.plan)
         ));
+        super::super::plan::warn(recipe, &self.plan, &Hardware::detect(), self.data);
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;

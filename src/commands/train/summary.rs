@@ -43,7 +43,7 @@ fn precision(plan: &Plan) -> String {
 }
 
 /// A number with its digits grouped.
-pub(super) fn thousands(number: u64) -> String {
+pub(in crate::commands) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn thousands(number: u64) -> String {
 }
 
 /// A duration in hours, minutes and seconds.
-pub(super) fn duration(time: Duration) -> String {
+pub(in crate::commands) fn duration(time: Duration) -> String {
     let s = time.as_secs();
     match (s / 3600, s / 60 % 60) {
         (0, 0) => format!("{:.1} s", time.as_secs_f64()),

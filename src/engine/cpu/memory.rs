@@ -49,6 +49,11 @@ impl Memory {
         Ok(Self { slabs })
     }
 
+    /// Bytes of all mappings.
+    pub(super) fn bytes(&self) -> usize {
+        self.slabs.iter().flatten().map(|slab| slab.map.len()).sum()
+    }
+
     /// Elements of a buffer, 0 where the plan has none.
     pub(super) fn len(&self, buffer: Buffer) -> usize {
         self.slabs[buffer as usize].as_ref().map_or(0, |slab| slab.len)

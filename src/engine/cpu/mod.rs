@@ -75,6 +75,12 @@ impl CpuBackend {
             cols: 0,
         })
     }
+
+    /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
+    /// ids of the batch at hand, 8 bytes per token, are not among them.
+    pub fn allocated_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
 }
 
 impl Backend for CpuBackend {
