@@ -62,12 +62,20 @@ fn run(engine: &mut dyn Engine) -> Report {
 }
 
 /// What the wrapped reference does differently.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Change {
     /// Splits every micro-batch in single rows: the same mathematics, other rounding.
     Rounding,
     /// Scales the gradients of this tensor and of all before it in order of computation.
     Backward(&'static str),
+    /// Loses a hundredth of this tensor's gradient, and of no other.
+    Gradient(&'static str),
+    /// Leaves the second micro-batch of every step out of the gradients, though not out of the loss.
+    MicroStep,
+    /// Forgets weight decay.
+    Decay,
+    /// Corrects the moments' bias as if this were the second update.
+    Correction,
     /// Moves one tensor a little too far at the last update.
     Parameter(&'static str),
     /// Reports a loss that is a little too high.
@@ -78,11 +86,12 @@ enum Change {
     NotANumber,
 }
 
-struct Changed(CpuEngine, Change);
+/// The reference, the change, and the micro-batches so far.
+struct Changed(CpuEngine, Change, usize);
 
 impl Changed {
     fn new(change: Change) -> Self {
-        Self(CpuEngine::new(DIMS).expect("valid dimensions"), change)
+        Self(CpuEngine::new(DIMS).expect("valid dimensions"), change, 0)
     }
 
     fn edit(&mut self, state: State, names: &[String], edit: fn(&mut f32)) -> Result<(), EngineError> {
@@ -117,6 +126,10 @@ impl Engine for Changed {
             }
             return Ok(loss);
         }
+        self.2 += 1;
+        if self.1 == Change::MicroStep && self.2 % 2 == 0 {
+            return self.0.accumulate(batch, 0.0);
+        }
         let loss = self.0.accumulate(batch, weight)?;
         match self.1 {
             Change::Backward(last) => {
@@ -125,6 +138,7 @@ impl Engine for Changed {
                 let names: Vec<_> = order[..=end].iter().map(|t| t.name.clone()).collect();
                 self.edit(State::Gradients, &names, |g| *g *= 1.01)?;
             }
+            Change::Gradient(name) => self.edit(State::Gradients, &[name.into()], |g| *g *= 0.99)?,
             Change::NotANumber => {
                 self.edit(State::Gradients, &["wpe.weight".into()], |g| *g = f32::NAN)?;
             }
@@ -138,7 +152,13 @@ impl Engine for Changed {
             let grad_norm = self.0.finish_step(&Update { lr: 0.0, ..*update })?.grad_norm;
             return Ok(Applied { grad_norm, applied: false });
         }
-        let applied = self.0.finish_step(update)?;
+        let mut update = *update;
+        match self.1 {
+            Change::Decay => update.weight_decay = 0.0,
+            Change::Correction => update.t += 1,
+            _ => {}
+        }
+        let applied = self.0.finish_step(&update)?;
         if let Change::Parameter(name) = self.1
             && update.t == STEPS as u64
         {
@@ -181,6 +201,40 @@ fn a_backward_fault_is_named_where_the_backward_pass_meets_it() {
     // The first of two micro-batches is scaled twice.
     assert!((0.01..0.0202).contains(&report.tensors[0].gradient_error));
     assert!(report.steps[0].loss_error < 1e-12, "the forward pass was right");
+}
+
+#[test]
+fn every_tensor_is_named_when_its_gradient_alone_is_off() {
+    let layout = ParamLayout::new(&DIMS);
+    for name in ["wte.weight", "wpe.weight", "h.0.attn.c_attn.bias", "h.2.mlp.c_fc.weight", "ln_f.bias"] {
+        assert!(layout.tensor(name).is_some());
+        let report = changed(Change::Gradient(name));
+        assert!(!report.passed);
+        assert_eq!(report.first_failure.as_deref(), Some(name));
+        assert_eq!(report.last_gradient_failure.as_deref(), Some(name));
+        let off: Vec<_> = report.tensors.iter().filter(|t| !t.gradient_passed).collect();
+        assert_eq!(off.len(), 1, "{off:?}");
+    }
+}
+
+#[test]
+fn a_lost_micro_step_is_seen_in_every_gradient() {
+    let report = changed(Change::MicroStep);
+    assert!(!report.passed);
+    assert!(report.steps[0].loss_error < 1e-12, "the losses were right");
+    assert!(report.tensors.iter().all(|t| !t.gradient_passed), "{:?}", report.tensors);
+    assert_eq!(report.first_failure.as_deref(), Some("wte.weight"));
+}
+
+#[test]
+fn a_wrong_optimizer_is_seen_though_all_gradients_are_right() {
+    for change in [Change::Decay, Change::Correction] {
+        let report = changed(change);
+        assert!(!report.passed, "{change:?}");
+        assert_eq!(report.last_gradient_failure, None, "{change:?}");
+        let first = report.first_failure.as_deref();
+        assert_eq!(first, Some("wte.weight"), "{change:?}: decayed tensors come first");
+    }
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! The fused engine against the reference over twenty steps: every precision, attention backend, padding, micro-batch and
+//! number of threads.
+
+use runner::engine::dfdx::CpuEngine;
+use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
+use runner::engine::{Update, cpu};
+use runner::model::init::{initialize, random_bits};
+use runner::model::{Dims, ParamLayout};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use runner::recipe::{Attention, Precision};
+
+/// Two tiles of queries, the second ragged; a vocabulary that 128 does not divide.
+const DIMS: Dims =
+    Dims { n_layer: 2, n_head: 3, n_embd: 48, block_size: 70, vocab_size: 97, padded_vocab: 97 };
+const ROWS: usize = 4;
+const STEPS: u64 = 20;
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    precision: Precision,
+    attention: Attention,
+    vocab_multiple: usize,
+    micro_batch: usize,
+    threads: usize,
+}
+
+fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
+    let cols = DIMS.block_size;
+    let token = |i: usize| (random_bits(step as u64, i as u64) % DIMS.vocab_size as u64) as u32;
+    let ids = |first: usize| (first..first + micro_batch * cols).map(token).collect();
+    (0..ROWS * cols)
+        .step_by(micro_batch * cols)
+        .map(|first| MicroBatch { inputs: ids(first), targets: ids(first + 1), rows: micro_batch, cols })
+        .collect()
+}
+
+fn report(case: Case) -> Report {
+    let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
+    let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
+    let config = MemoryConfig { dims, micro_batch, precision, attention, threads, mode: Mode::Train };
+    let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
+    let mut reference = CpuEngine::new(dims).expect("valid dimensions");
+    let layout = ParamLayout::new(&dims);
+    let mut initial = vec![0.0; layout.len];
+    initialize(&dims, &layout, 1, &mut initial);
+    // off one and zero, which would hide a factor or a term left out
+    for tensor in layout.tensors.iter().filter(|t| !t.decayed) {
+        for i in tensor.range() {
+            initial[i] += (random_bits(2, i as u64) % 1000) as f32 * 1e-4 - 0.05;
+        }
+    }
+    let loss_scale = if precision == Precision::Fp16 { 65536.0 } else { 1.0 };
+    let updates: Vec<_> = (1..=STEPS)
+        .map(|t| Update {
+            lr: 1e-4 * t as f64,
+            betas: [0.9, 0.95],
+            eps: 1e-8,
+            weight_decay: 0.1,
+            clip_norm: 1.0,
+            t,
+            loss_scale,
+        })
+        .collect();
+    let tolerances = Tolerances::new(precision);
+    verify(&mut engine, &mut reference, &initial, |step| rows(step, micro_batch), &updates, tolerances)
+        .expect("no engine fails")
+}
+
+/// The promise of the fast engine in fp32, in numbers that do not depend on what [`Tolerances`] says.
+#[test]
+fn fp32_is_the_reference_to_the_last_digits() {
+    for attention in [Attention::Flash, Attention::Naive] {
+        for (vocab_multiple, micro_batch, threads) in
+            [(1, 1, 1), (1, 4, 2), (128, 1, 2), (128, 4, 1), (128, 4, 3)]
+        {
+            let case = Case { precision: Precision::Fp32, attention, vocab_multiple, micro_batch, threads };
+            let report = report(case);
+            assert!(report.passed, "{case:?}: {report:#?}");
+            assert!(report.steps.iter().all(|s| s.loss_error < 1e-5), "{case:?}: {:?}", report.steps);
+            for tensor in &report.tensors {
+                assert!(tensor.gradient_error < 1e-4, "{case:?}: {tensor:?}");
+                assert!(tensor.parameter_error < 1e-4, "{case:?}: {tensor:?}");
+            }
+        }
+    }
+}
+
+/// Within its bounds, and on every tensor visibly not fp32: each one's gradient goes through rounded products.
+#[test]
+fn low_precisions_are_within_bounds_and_not_silently_fp32() {
+    for (precision, least) in [(Precision::Tf32, 1e-4), (Precision::Fp16, 1e-4), (Precision::Bf16, 1e-3)] {
+        for attention in [Attention::Flash, Attention::Naive] {
+            for (vocab_multiple, micro_batch, threads) in [(1, 4, 1), (128, 1, 2)] {
+                let case = Case { precision, attention, vocab_multiple, micro_batch, threads };
+                let report = report(case);
+                assert!(report.passed, "{case:?}: {report:#?}");
+                for tensor in &report.tensors {
+                    assert!(tensor.gradient_error > least, "{case:?}: {tensor:?}");
+                    assert!(tensor.change_error > 0.0, "{case:?}: {tensor:?}");
+                }
+            }
+        }
+    }
+}
