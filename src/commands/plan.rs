@@ -119,9 +119,10 @@ impl<'a> Outlook<'a> {
                 word(self.recipe.compute.precision)
             ),
         );
-        line("memory", format!("{} = {} bytes", gib(plan.total_bytes), number(plan.total_bytes)));
+        let exact = if plan.bytes_exact { "" } else { "about " };
+        line("memory", format!("{exact}{} = {} bytes", gib(plan.total_bytes), number(plan.total_bytes)));
         if self.recipe.compute.engine == EngineKind::Dfdx {
-            line("", "of the fused engine; the dfdx engine allocates as it goes".to_owned());
+            line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
         }
         for (kind, bytes) in &plan.bytes {
             line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));

@@ -4,9 +4,10 @@ pub mod hardware;
 pub mod lints;
 pub mod memory;
 pub mod predict;
+pub mod reference;
 
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{MicroBatch, Precision, Recipe};
+use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
 use memory::{MemoryConfig, MemoryPlan, Mode};
 use serde::Serialize;
@@ -72,11 +73,16 @@ pub struct Plan {
     pub flops: f64,
     /// Bytes by kind.
     pub bytes: Vec<(&'static str, usize)>,
+    /// Whether the bytes are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
+    pub bytes_exact: bool,
     /// Bytes in all.
     pub total_bytes: usize,
     /// How the buffers are laid out.
     #[serde(skip)]
     pub memory: MemoryConfig,
+    /// The engine that the bytes are of.
+    #[serde(skip)]
+    pub engine: EngineKind,
 }
 
 /// Why a recipe cannot be carried out on this machine. Names the key that is to blame.
@@ -124,7 +130,7 @@ impl Plan {
         data: DataSize,
         micro_batch: Option<usize>,
     ) -> Result<Self, PlanError> {
-        let dims = Dims::new(&recipe.model);
+        let (dims, engine) = (Dims::new(&recipe.model), recipe.compute.engine);
         let tokens_per_step = recipe.batch.total_tokens;
         let rows_per_step = tokens_per_step / dims.block_size;
         if rows_per_step * dims.block_size != tokens_per_step || rows_per_step == 0 {
@@ -156,7 +162,7 @@ impl Plan {
             (MicroBatch::Rows(rows), _) => rows,
             (MicroBatch::Auto, Some(kept)) => kept,
             (MicroBatch::Auto, None) => {
-                largest_micro_batch(rows_per_step, config(1), hardware.memory_for_auto()).unwrap_or(1)
+                largest_micro_batch(engine, rows_per_step, config(1), hardware.memory_for_auto()).unwrap_or(1)
             }
         };
         if !rows_per_step.is_multiple_of(micro_batch) {
@@ -166,7 +172,7 @@ impl Plan {
                 format!("use a divisor of {rows_per_step}"),
             ));
         }
-        let Some(memory) = MemoryPlan::checked(config(micro_batch)) else {
+        let Some(bytes) = bytes_by_kind(engine, config(micro_batch)) else {
             return Err(PlanError::new(
                 "batch.micro_batch",
                 format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
@@ -201,9 +207,11 @@ impl Plan {
             data,
             flops_per_token,
             flops: flops_per_token as f64 * tokens as f64,
-            bytes: memory.bytes(),
-            total_bytes: memory.total_bytes(),
-            memory: memory.config,
+            total_bytes: total(&bytes),
+            bytes,
+            bytes_exact: engine == EngineKind::Fused,
+            memory: config(micro_batch),
+            engine,
         })
     }
 
@@ -231,7 +239,7 @@ impl Plan {
 
     /// The largest power of two that divides the rows of a step and needs at most `bytes` of memory.
     pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.rows_per_step, self.memory, bytes)
+        largest_micro_batch(self.engine, self.rows_per_step, self.memory, bytes)
     }
 
     /// The layout of every buffer.
@@ -240,12 +248,30 @@ impl Plan {
     }
 }
 
-fn largest_micro_batch(rows_per_step: usize, config: MemoryConfig, bytes: usize) -> Option<usize> {
+fn largest_micro_batch(
+    engine: EngineKind,
+    rows_per_step: usize,
+    config: MemoryConfig,
+    bytes: usize,
+) -> Option<usize> {
     let fits = |micro_batch: &usize| {
-        let plan = MemoryPlan::checked(MemoryConfig { micro_batch: *micro_batch, ..config });
-        plan.is_some_and(|plan| plan.total_bytes() <= bytes)
+        let kinds = bytes_by_kind(engine, MemoryConfig { micro_batch: *micro_batch, ..config });
+        kinds.is_some_and(|kinds| total(&kinds) <= bytes)
     };
     (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+}
+
+/// What an engine allocates: exactly for the fused one, an estimate for dfdx. None if it is beyond reason.
+fn bytes_by_kind(engine: EngineKind, config: MemoryConfig) -> Option<Vec<(&'static str, usize)>> {
+    let plan = MemoryPlan::checked(config)?;
+    Some(match engine {
+        EngineKind::Fused => plan.bytes(),
+        EngineKind::Dfdx => reference::bytes(&config.dims, config.micro_batch),
+    })
+}
+
+fn total(kinds: &[(&str, usize)]) -> usize {
+    kinds.iter().map(|(_, bytes)| bytes).sum()
 }
 
 /// Bytes in the unit that suits them, for people.
