@@ -192,7 +192,8 @@ fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize,
     let ends_in_word = word.ends_with(is_word);
     code.match_indices(word).filter_map(move |(at, _)| {
         let after = &code[at + word.len()..];
-        let begins = !code[..at].ends_with(is_word) && !(word == "super::" && code[..at].ends_with(word));
+        let continued = word == "super::" && code[..at].ends_with(word);
+        let begins = !code[..at].ends_with(is_word) && !continued;
         let ends = !ends_in_word || !after.starts_with(is_word);
         (begins && ends).then(|| (code[..at].matches('\n').count() + 1, after))
     })
