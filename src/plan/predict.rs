@@ -74,9 +74,10 @@ pub fn sample(config: &MemoryConfig) -> MemoryConfig {
     let parameters = (12 * dims.n_layer * n_embd * n_embd + dims.padded_vocab * n_embd) as f64;
     let share = (PARAMETERS / parameters).min(1.0);
     let n_layer = ((dims.n_layer as f64 * share) as usize).max(1);
-    // the head keeps its share of the work
+    // the head keeps its share of the work, unless it is nearly all of it
     let share = share.max(n_layer as f64 / dims.n_layer as f64);
-    let vocab = ((dims.padded_vocab as f64 * share) as usize).max(dims.padded_vocab.min(64));
+    let most = 2.0 * PARAMETERS / n_embd as f64;
+    let vocab = ((dims.padded_vocab as f64 * share).min(most) as usize).max(dims.padded_vocab.min(64));
     let block_size = dims.block_size.min(TOKENS);
     let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size: vocab, padded_vocab: vocab };
     MemoryConfig { dims, micro_batch: (TOKENS / block_size).clamp(1, config.micro_batch.max(1)), ..*config }
