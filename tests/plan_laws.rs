@@ -227,9 +227,7 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
     }
     let small = sample(&plan.memory);
     let prediction = plan.predict(&rates(&small, 1.0, 1.0), &resolved.recipe.eval);
-    // each worker's scratch is as large as in the run itself
-    let memory = MemoryPlan::new(MemoryConfig { threads: 1, ..small }).total_bytes();
-    if prediction.total_s.is_nan() || memory > GIB {
+    if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > 2 * GIB {
         return Err(format!("{prediction:?} from {small:?}"));
     }
     let _ = plan.check_fit(machine);

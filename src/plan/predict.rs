@@ -3,7 +3,7 @@
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
 //! parameters. What a product of this width reaches depends on the width, so the sample keeps it.
 
-use super::memory::MemoryConfig;
+use super::memory::{MemoryConfig, MemoryPlan};
 use super::{Plan, flops_per_token};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
@@ -15,6 +15,8 @@ const PARAMETERS: f64 = 12e6;
 const WIDTH: usize = 1024;
 /// Tokens of the sample's forward pass, about.
 const TOKENS: usize = 512;
+/// The sample takes at most this much memory, where that can be.
+const BYTES: usize = 1 << 30;
 
 /// What a machine was measured to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -79,7 +81,21 @@ pub fn sample(config: &MemoryConfig) -> MemoryConfig {
     let vocab = ((dims.padded_vocab as f64 * share) as usize).max(dims.padded_vocab.min(64));
     let block_size = dims.block_size.min(TOKENS);
     let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size: vocab, padded_vocab: vocab };
-    MemoryConfig { dims, micro_batch: (TOKENS / block_size).clamp(1, config.micro_batch.max(1)), ..*config }
+    let micro_batch = (TOKENS / block_size).clamp(1, config.micro_batch.max(1));
+    let mut sample = MemoryConfig { dims, micro_batch, ..*config };
+    // odd models are large in odd places; whatever it is, there is less of it in the sample
+    while MemoryPlan::new(sample).total_bytes() > BYTES {
+        let dims = &mut sample.dims;
+        let large =
+            [&mut dims.padded_vocab, &mut dims.n_layer, &mut dims.block_size, &mut sample.micro_batch];
+        let floors = [1 << 16, 1, 32, 1];
+        match large.into_iter().zip(floors).find(|(size, floor)| **size > *floor) {
+            Some((size, floor)) => *size = (*size / 2).max(floor),
+            None => break,
+        }
+        sample.dims.vocab_size = sample.dims.padded_vocab;
+    }
+    sample
 }
 
 /// Rates from the seconds that the sample's forward and backward pass and its update took.
