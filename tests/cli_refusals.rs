@@ -158,7 +158,7 @@ fn a_runs_directory_that_cannot_be_written() {
 #[test]
 fn models_that_do_not_fit_in_memory() {
     let lab = Lab::new();
-    let huge = ["model.n_layer=1000", "model.n_embd=100000", "model.n_head=10"];
+    let huge = ["model.n_layer=100", "model.n_embd=20000", "model.n_head=10"];
     refused(
         &lab,
         &huge,
