@@ -225,9 +225,10 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
             return Err(format!("{lint:?}"));
         }
     }
-    let small = sample(&plan.memory);
+    // thousands of workers take more, each having scratch of its own
+    let small = sample(&MemoryConfig { threads: plan.threads.min(64), ..plan.memory });
     let prediction = plan.predict(&rates(&small, 1.0, 1.0), &resolved.recipe.eval);
-    if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > 2 * GIB {
+    if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > GIB {
         return Err(format!("{prediction:?} from {small:?}"));
     }
     let _ = plan.check_fit(machine);

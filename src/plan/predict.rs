@@ -88,7 +88,7 @@ pub fn sample(config: &MemoryConfig) -> MemoryConfig {
         let dims = &mut sample.dims;
         let large =
             [&mut dims.padded_vocab, &mut dims.n_layer, &mut dims.block_size, &mut sample.micro_batch];
-        let floors = [1 << 16, 1, 32, 1];
+        let floors = [1 << 14, 1, 32, 1];
         match large.into_iter().zip(floors).find(|(size, floor)| **size > *floor) {
             Some((size, floor)) => *size = (*size / 2).max(floor),
             None => break,
