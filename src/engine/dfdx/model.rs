@@ -11,7 +11,7 @@ use crate::model::{Block as Ranges, Dims, ParamLayout};
 use dfdx::shapes::{Axes2, Axes4, Axis, HasShape, Shape};
 use dfdx::tensor::{Gradients, NoneTape, Tape, Tensor};
 use dfdx::tensor_ops::{
-    BroadcastTo, Device, GatherTo, PermuteTo, ReshapeTo, SelectTo, TryAdd, TryMatMul, TryMul,
+    BroadcastTo, Device, GatherTo, MaxTo, PermuteTo, ReshapeTo, SelectTo, TryAdd, TryMatMul, TryMul, TrySub,
 };
 use std::ops::Range;
 
@@ -239,12 +239,20 @@ impl<D: Device<f32>> Gpt2<D> {
     }
 
     /// Cross-entropy of every token, -log softmax(logits)[target]: `[N, V]`, `[N]` -> `[N]`, in nats.
+    ///
+    /// Written as log(sum(exp(x - max))) - (x - max)[target]. The sum is a product with ones, because dfdx's own sum adds one
+    /// number after the other: past the large ones of a trained model, the many small ones would be rounded away.
     pub(super) fn cross_entropy<T: Tape<f32, D>>(
         &self,
         logits: Matrix<D, T>,
         targets: &[u32],
     ) -> Result<Vector<D, T>, D::Err> {
-        logits.try_log_softmax::<Axis<1>>()?.try_select(self.indices(targets)?)?.try_negate()
+        let shape = *logits.shape();
+        let max: Vector<D> = logits.retaped::<NoneTape>().try_max::<_, Axis<1>>()?;
+        let x = logits.try_sub(max.try_broadcast_like::<_, Axis<1>>(&shape)?)?;
+        let ones: Matrix<D> = self.device.try_ones_like(&(shape.1, 1))?;
+        let sums = x.retaped::<T>().try_exp()?.try_matmul(ones)?.try_reshape_like(&(shape.0,))?;
+        sums.try_ln()?.try_sub(x.try_select(self.indices(targets)?)?)
     }
 
     /// Adds `weight` x every parameter's gradient to the flat buffer.

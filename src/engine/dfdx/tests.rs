@@ -137,3 +137,25 @@ fn what_does_not_fit_is_an_error() {
     let refused = check_precision(Precision::Bf16).map_err(message);
     assert!(refused.is_err_and(|m| m.contains("no bf16")));
 }
+
+/// A model that is nearly sure of token 0, and 29,999 others that together have a chance of one in six hundred. Added one by one
+/// in fp32 to the first's 1.0, each would be rounded away; the one lane of a product that the first is in may lose its share.
+#[test]
+fn a_long_tail_of_unlikely_tokens_is_not_lost() {
+    let dims =
+        Dims { n_layer: 1, n_head: 1, n_embd: 2, block_size: 2, vocab_size: 30_000, padded_vocab: 30_000 };
+    let mut engine = CpuEngine::new(dims).expect("valid dimensions");
+    let mut values = vec![0.0; engine.layout.len];
+    // the last hidden state is (1, 0), so the logits are the first column of the embedding
+    values[engine.layout.ln_f_bias.start] = 1.0;
+    values[engine.layout.wte.start] = 16.7;
+    engine.write(State::Parameters, &values).expect("the buffer fits");
+    let tail = 29_999.0 * f64::exp(-f64::from(16.7f32));
+    let loss = engine.accumulate(batch(&[0, 0], 1), 1.0).expect("a valid batch");
+    assert!((loss - tail.ln_1p()).abs() < 0.03 * tail, "{loss} instead of {}", tail.ln_1p());
+    // d loss / d logit of the target is its probability less one
+    let bias = engine.layout.ln_f_bias.start;
+    let slope = f64::from(read(&mut engine, State::Gradients)[bias]) / 16.7;
+    let expected = -tail / (1.0 + tail);
+    assert!((slope - expected).abs() < 0.03 * tail, "{slope} instead of {expected}");
+}
