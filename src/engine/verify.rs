@@ -32,8 +32,10 @@ impl MicroBatch {
 /// The largest differences that still count as the same result.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Tolerances {
-    /// Relative difference of a loss.
+    /// Relative difference of the first step's loss.
     pub loss: f64,
+    /// Relative difference of later losses, which parameters that have drifted apart add to.
+    pub later_loss: f64,
     /// ‖a − b‖ / ‖b‖ of a tensor's gradient; also the relative difference of the gradient norm.
     pub gradient: f64,
     /// ‖a − b‖ / ‖b‖ of a tensor's parameters after the last step.
@@ -44,15 +46,20 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// The bounds for an engine of this precision against fp32, about five times what rounding alone was seen to do
-    /// over 20 steps of small models. Parameters get the bound of their change: biases start at zero and are all change.
+    /// The bounds for an engine of this precision against fp32. Those of fp32 are a promise; the others are three to five
+    /// times the worst that rounding was seen to do in `runner verify` over 20 steps of small models and 5 of the shipped
+    /// recipes, from random and from trained weights, with both attention backends.
     pub fn new(precision: Precision) -> Self {
         match precision {
-            Precision::Fp32 => Self { loss: 1e-5, gradient: 1e-4, parameter: 1e-4, change: 1e-3 },
-            Precision::Tf32 | Precision::Fp16 => {
-                Self { loss: 5e-4, gradient: 5e-3, parameter: 0.15, change: 0.15 }
+            Precision::Fp32 => {
+                Self { loss: 1e-5, later_loss: 1e-4, gradient: 1e-4, parameter: 1e-4, change: 1e-3 }
             }
-            Precision::Bf16 => Self { loss: 3e-3, gradient: 3e-2, parameter: 0.3, change: 0.3 },
+            Precision::Tf32 | Precision::Fp16 => {
+                Self { loss: 5e-5, later_loss: 5e-4, gradient: 4e-3, parameter: 1e-2, change: 5e-2 }
+            }
+            Precision::Bf16 => {
+                Self { loss: 3e-4, later_loss: 2e-3, gradient: 4e-2, parameter: 4e-2, change: 0.2 }
+            }
         }
     }
 }
@@ -155,9 +162,10 @@ pub fn verify(
             grad_norm: a.grad_norm,
             reference_grad_norm: b.grad_norm,
             applied: a.applied,
-            passed: loss_error <= tolerances.loss
-                && (step > 0 || norm_error <= tolerances.gradient)
-                && a.applied,
+            passed: match step {
+                0 => loss_error <= tolerances.loss && norm_error <= tolerances.gradient,
+                _ => loss_error <= tolerances.later_loss,
+            } && a.applied,
         });
     }
     if steps.is_empty() {

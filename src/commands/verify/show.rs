@@ -79,8 +79,8 @@ pub(super) fn table(report: &Report) -> String {
     }
     let _ = writeln!(
         out,
-        "\ntolerances: loss {:.0e}, gradient {:.0e}, parameters {:.0e}, change {:.0e}",
-        bounds.loss, bounds.gradient, bounds.parameter, bounds.change
+        "\ntolerances: loss {:.0e}, later {:.0e}, gradient {:.0e}, parameters {:.0e}, change {:.0e}",
+        bounds.loss, bounds.later_loss, bounds.gradient, bounds.parameter, bounds.change
     );
     if report.passed {
         out.push_str("passed\n");
