@@ -175,7 +175,7 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
         ("missing.toml", "data.train = \"data/none.bin\"\n", "data/none.bin"),
         (
             "huge.toml",
-            "model.n_embd = 100000\nmodel.n_layer = 1000\nbatch.micro_batch = 1\n",
+            "model.n_embd = 20000\nmodel.n_layer = 100\nbatch.micro_batch = 1\n",
             "not even a micro_batch of 1 fits",
         ),
         ("other.toml", "data.val = \"data/none.txt\"\n", "data/none.txt"),
