@@ -1,5 +1,6 @@
 //! The command line: definitions only.
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -75,8 +76,39 @@ pub enum Format {
 pub enum Command {
     /// Continue a prompt with a run's newest checkpoint, or any Hugging Face GPT-2 directory
     Sample(SampleArgs),
+    /// Show everything that follows from a recipe on this machine, before running it
+    Plan(PlanArgs),
+    /// Show every value of a recipe and where it comes from; with KEY, every layer that sets it, the winner last
+    Explain(ExplainArgs),
+    /// Print the JSON Schema of recipes, for editors
+    Schema,
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
     Verify(VerifyArgs),
+    /// Measure this recipe's throughput and where its time goes; writes no run
+    Bench(BenchArgs),
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The recipe whose training step is measured, on random tokens
+    pub recipe: PathBuf,
+    /// Steps that are counted, after two that are not
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub steps: u32,
+    /// Print a table or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+}
+
+/// As many threads as a recipe may ask for.
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=4096)
 }
 
 /// Arguments of `sample`.
@@ -101,11 +133,50 @@ pub struct SampleArgs {
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
     /// CPU threads, 0 for all
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = threads())]
     pub threads: usize,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The recipe
+    pub recipe: PathBuf,
+    /// Print text or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+    /// Where runs and their cache are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The recipe
+    pub recipe: PathBuf,
+    /// A key, such as optimizer.lr, or a table, such as optimizer
+    pub key: Option<String>,
+    /// Print text or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Changes to the recipe.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// Arguments of `verify`.

@@ -109,7 +109,7 @@ fn a_base_reached_twice_counts_where_it_is_strongest() {
     let recipes =
         Recipes::with(&format!("extends = [\"first.toml\", \"second.toml\", \"common.toml\"]\n{REQUIRED}"));
     recipes.write("common.toml", "seed = 1\n[model]\nn_layer = 1\n");
-    recipes.write("first.toml", "extends = \"common.toml\"\nseed = 2\n[eval]\nevery = 2\n");
+    recipes.write("first.toml", "extends = \"common.toml\"\nseed = 2\ndata.val = \"v\"\n[eval]\nevery = 2\n");
     recipes.write("second.toml", "extends = \"common.toml\"\nseed = 3\n[eval]\nbatches = 3\n");
     let resolved = recipes.good(&none());
     assert_eq!(
@@ -234,6 +234,7 @@ fn a_flag_is_toml_or_a_bare_word() {
     let recipe = recipes
         .good(&set(&[
             "compute.precision=tf32",
+            "sample.every=10",
             "sample.prompt=To be, or not to be",
             "batch.micro_batch=auto",
             "optimizer={lr = 1, betas = [0, 0.5]}",

@@ -2,13 +2,13 @@
 
 use super::exit::UsageError;
 use super::terminal::Passes;
-use crate::data::{DataError, Dataset, OpenOptions, Stream, Tokenizer};
+use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
-use crate::model::Dims;
+use crate::model::{Dims, ParamLayout};
+use crate::plan::lints::{Shard, Shards};
 use crate::plan::{DataSize, Plan};
-use crate::recipe::{
-    Attention, DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Origin, Recipe, Resolved,
-};
+use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
+use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -34,18 +34,10 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
             "use 1: more micro-steps of the same total_tokens give the same result",
         );
     }
-    if recipe.compute.engine == EngineKind::Dfdx {
-        if let Err(error) = dfdx::check_precision(recipe.compute.precision) {
-            refuse("compute.precision", &error.to_string(), "");
-        }
-        let chosen = resolved.origin("compute.attention").is_some_and(|said| said.origin != Origin::Default);
-        if chosen && recipe.compute.attention == Attention::Flash {
-            refuse(
-                "compute.attention",
-                "compute.attention = \"flash\" has no effect: the dfdx engine always materializes the attention matrix",
-                "use \"naive\" with compute.engine = \"dfdx\"",
-            );
-        }
+    if recipe.compute.engine == EngineKind::Dfdx
+        && let Err(error) = dfdx::check_precision(recipe.compute.precision)
+    {
+        refuse("compute.precision", &error.to_string(), "");
     }
     if recipe.sample.every > 0
         && let Err(problem) = prompt(&recipe.sample.prompt, recipe.model.vocab_size)
@@ -89,6 +81,18 @@ impl Data {
     ///
     /// What the data itself lacks is a problem of the recipe's key that names it.
     pub(super) fn open(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
+        let mut data = Self::open_sets(resolved, runs_dir)?;
+        let model = &resolved.recipe.model;
+        if let Some(path) = &model.init_from {
+            data.digests.init_from = Some(import::content_digest(path)?);
+            let dims = Dims::new(model);
+            import::check(path, &dims, &ParamLayout::new(&dims))?;
+        }
+        Ok(data)
+    }
+
+    /// As [`open`](Self::open), but leaves the initial weights alone, which another run may yet have to make.
+    pub(super) fn open_sets(resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Self> {
         let blame = |key| {
             move |error: DataError| match error {
                 DataError::Write { .. } => anyhow::Error::from(error),
@@ -108,12 +112,7 @@ impl Data {
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
-            init_from: recipe
-                .model
-                .init_from
-                .as_deref()
-                .map(crate::run::import::content_digest)
-                .transpose()?,
+            init_from: None,
         };
         Ok(Self { train, val, digests })
     }
@@ -125,6 +124,20 @@ impl Data {
             train_rows: self.train.rows(),
             val_rows: self.val.as_ref().map_or(0, Dataset::rows),
         }
+    }
+
+    /// What lints compare.
+    pub(super) fn shards(&self) -> Shards {
+        let shard = |info: &ShardInfo| {
+            // generated texts of one seed begin alike, whatever their length
+            let content = match info.format {
+                Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
+                _ => info.digest.to_string(),
+            };
+            Shard { name: super::relative(&info.name), content }
+        };
+        let shards = |set: &Dataset| set.shards().map(shard).collect();
+        Shards { train: shards(&self.train), val: self.val.as_ref().map(shards).unwrap_or_default() }
     }
 }
 

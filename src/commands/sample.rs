@@ -6,12 +6,14 @@ use crate::cli::SampleArgs;
 use crate::data::Tokenizer;
 use crate::engine::{Engine, State, cpu};
 use crate::model::Dims;
+use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode};
 use crate::recipe::{Attention, Precision};
 use crate::run::checkpoint::newest_intact;
 use crate::run::{RunError, dir, hf_config, import};
 use crate::train::sample::{Sampling, generate};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Prints the prompt and its continuation, token by token.
@@ -23,12 +25,21 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let model = model_dir(&args.model, &args.runs.runs_dir)?;
     let dims = hf_config::dims(&model)?;
     let prompt = build::prompt(&args.prompt, dims.vocab_size)?;
-    let threads = if args.threads == 0 { Hardware::detect().threads } else { args.threads };
+    let hardware = Hardware::detect();
+    let threads = if args.threads == 0 { hardware.threads } else { args.threads };
     // memory for no more context than will be seen
-    let dims = Dims { block_size: dims.block_size.min(prompt.len() + args.tokens), ..dims };
+    let seen = prompt.len().saturating_add(args.tokens);
+    let dims = Dims { block_size: dims.block_size.min(seen), ..dims };
     let (precision, attention) = (Precision::Fp32, Attention::Flash);
     let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads, mode: Mode::Infer };
-    let mut engine = cpu::engine(MemoryPlan::new(config))?;
+    let plan = MemoryPlan::new(config);
+    let (needed, free) = (plan.total_bytes() + plan.layout.len * size_of::<f32>(), hardware.free_memory);
+    if needed > free {
+        let message =
+            format!("{} needs {} of memory, but only {} are free", model.display(), gib(needed), gib(free));
+        return Err(UsageError(message).into());
+    }
+    let mut engine = cpu::engine(plan)?;
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
     import(&model, &dims, &layout, &mut parameters)?;
@@ -40,17 +51,18 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let mut said = tokenizer.decode(&prompt);
     super::print(&said)?;
     let mut all = prompt.clone();
-    let mut failure = Ok(());
+    let mut printed = Ok(true);
     generate(&mut engine, dims.block_size, &prompt, &sampling, |token| {
         all.push(token);
         let text = tokenizer.decode(&all);
         // a character may need several tokens: until it is whole, its bytes show as a replacement mark
-        if !text.ends_with('\u{fffd}') && failure.is_ok() {
-            failure = super::print(text.get(said.len()..).unwrap_or_default());
+        if !text.ends_with('\u{fffd}') {
+            printed = super::print(text.get(said.len()..).unwrap_or_default());
             said = text;
         }
+        if matches!(printed, Ok(true)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    failure?;
+    printed?;
     super::print("\n")?;
     Ok(Exit::Finished)
 }

@@ -30,7 +30,9 @@ impl Signals {
 
     /// From now on the first signal is only noted, until the guard is dropped.
     pub(super) fn hold(&self) -> Held<'_> {
-        self.at_once.store(false, Ordering::SeqCst);
+        if self.received().is_none() {
+            self.at_once.store(false, Ordering::SeqCst);
+        }
         Held(self)
     }
 

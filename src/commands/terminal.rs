@@ -23,6 +23,12 @@ pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
+/// A model's text for the screen: it may hold control characters, which could do anything to a terminal.
+pub(super) fn tame(text: &str) -> String {
+    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
 pub(super) fn report(error: &anyhow::Error) {
     match error.downcast_ref::<Diagnostics>() {

@@ -44,7 +44,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// The operating system refused to read something.
-    #[error("could not read `{}`: {error}", path.display())]
+    #[error("could not read `{}`: {error}; check its permissions and what it leads to", path.display())]
     Read {
         /// The file or directory.
         path: PathBuf,

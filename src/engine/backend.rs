@@ -23,6 +23,8 @@ pub struct AttentionShape {
 /// A weight matrix `[inputs, outputs]` and its gradient; `weight` lies in the low-precision copy where there is one.
 #[derive(Debug, Clone, Copy)]
 pub struct Linear {
+    /// The layer's name, for time by phase.
+    pub name: &'static str,
     /// `[inputs, outputs]`.
     pub weight: Span,
     /// `[outputs]`.

@@ -44,6 +44,11 @@ impl<B: Backend> Fused<B> {
         &self.backend
     }
 
+    /// The same, to change.
+    pub fn backend_mut(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
     fn begin(&mut self, batch: &Batch) -> Shape {
         let Batch { rows, cols, inputs, targets } = *batch;
         let config = &self.plan.config;
@@ -57,8 +62,9 @@ impl<B: Backend> Fused<B> {
         Span::of(Buffer::Parameters, range)
     }
 
-    fn linear(&self, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
+    fn linear(&self, name: &'static str, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
         Linear {
+            name,
             weight: Span::of(self.matrices, weight),
             bias: self.parameter(bias),
             inputs: weight.len() / bias.len(),
@@ -95,10 +101,10 @@ impl<B: Backend> Fused<B> {
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
             let (qkv, att, x_mid, fc) =
                 (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
-            let c_attn = self.linear(&block.c_attn_weight, &block.c_attn_bias);
-            let attn_proj = self.linear(&block.attn_proj_weight, &block.attn_proj_bias);
-            let c_fc = self.linear(&block.c_fc_weight, &block.c_fc_bias);
-            let mlp_proj = self.linear(&block.mlp_proj_weight, &block.mlp_proj_bias);
+            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
             let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
             let next = self.norm_into(&layout, &arena, l + 1, s);
             let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
@@ -167,10 +173,10 @@ impl<B: Backend> Fused<B> {
             let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
             let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
             let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
-            let c_attn = self.linear(&block.c_attn_weight, &block.c_attn_bias);
-            let attn_proj = self.linear(&block.attn_proj_weight, &block.attn_proj_bias);
-            let c_fc = self.linear(&block.c_fc_weight, &block.c_fc_bias);
-            let mlp_proj = self.linear(&block.mlp_proj_weight, &block.mlp_proj_bias);
+            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
             let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
             let Block { c_attn_weight, c_attn_bias, attn_proj_weight, attn_proj_bias, .. } = block;
             let Block { c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias, .. } = block;
@@ -264,6 +270,9 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
+        if tokens.is_empty() {
+            return Err(EngineError::Input("logits need at least one token".into()));
+        }
         let shape = self.begin(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() });
         self.forward(shape);
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);

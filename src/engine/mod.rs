@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod dfdx;
 pub mod fused;
 pub mod pooled;
+pub mod timed;
 pub mod verify;
 
 use crate::model::ParamLayout;

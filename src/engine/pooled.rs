@@ -27,6 +27,16 @@ impl<E: Engine + Send> Pooled<E> {
         let inner = pool.install(make)?;
         Ok(Self { pool, inner })
     }
+
+    /// The engine that runs on the pool.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The same, to change.
+    pub fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
 }
 
 impl<E: Engine + Send> Engine for Pooled<E> {
@@ -66,7 +76,8 @@ fn flush_denormals() {
         const DENORMALS_ARE_ZERO: u32 = 1 << 6;
         let mut control = 0u32;
         // SAFETY: reads and writes this thread's SSE control register through a live local; only the two flags that
-        // concern denormals change, no exception is unmasked.
+        // concern denormals change, no exception is unmasked. The compiler assumes the default environment, so it may
+        // fold constants as if denormals were kept; no result here depends on a denormal either way.
         unsafe {
             std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack));
             control |= FLUSH_TO_ZERO | DENORMALS_ARE_ZERO;

@@ -1,6 +1,7 @@
 //! What this machine has: threads and memory.
 
 use std::fs;
+use std::path::Path;
 
 /// The machine as the plan sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +24,7 @@ impl Hardware {
             line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<usize>().ok())
                 .map_or(usize::MAX, |kib| kib.saturating_mul(1024))
         };
-        let group = |file: &str| -> Option<usize> {
-            fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse().ok()
-        };
-        let limit = group("memory.max").unwrap_or(usize::MAX);
-        let left = limit.saturating_sub(group("memory.current").unwrap_or(0));
+        let (limit, left) = control_group();
         Self {
             threads,
             total_memory: field("MemTotal").min(limit),
@@ -40,6 +37,32 @@ impl Hardware {
     pub fn memory_for_auto(&self) -> usize {
         self.total_memory / 10 * 7
     }
+}
+
+/// The memory limit of this process's control group (version 2) and what is left of it: the least over the group and
+/// all that contain it. Cached file contents count as free, for the kernel gives them up.
+fn control_group() -> (usize, usize) {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let path = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    let number = |text: String| text.trim().parse::<usize>().ok();
+    path.ancestors().take_while(|dir| dir.starts_with("/sys/fs/cgroup")).fold(
+        (usize::MAX, usize::MAX),
+        |(limit, left), dir| {
+            let read = |file| fs::read_to_string(dir.join(file)).ok();
+            let Some(max) = read("memory.max").and_then(number) else { return (limit, left) };
+            let used = read("memory.current").and_then(number).unwrap_or(0);
+            let cached: usize = read("memory.stat")
+                .unwrap_or_default()
+                .lines()
+                .filter_map(|line| {
+                    let (name, bytes) = line.split_once(' ')?;
+                    ["active_file", "inactive_file"].contains(&name).then(|| bytes.parse::<usize>().ok())?
+                })
+                .sum();
+            (limit.min(max), left.min(max.saturating_sub(used.saturating_sub(cached))))
+        },
+    )
 }
 
 /// Peak resident memory of this process in bytes so far; 0 where it cannot be read.

@@ -99,6 +99,19 @@ pub struct MemoryConfig {
     pub mode: Mode,
 }
 
+impl MemoryConfig {
+    /// Roughly what a training step needs, in bytes, for sizes of any magnitude.
+    fn about_bytes(&self) -> f64 {
+        let Dims { n_layer, n_head, n_embd, block_size, padded_vocab, .. } = self.dims;
+        let [l, h, c, t, v] = [n_layer, n_head, n_embd, block_size, padded_vocab].map(|size| size as f64);
+        let n = self.micro_batch as f64 * t;
+        let parameters = v * c + t * c + 12.0 * l * c * c;
+        let naive = if self.attention == Attention::Naive { n * h * t * l } else { n * h * l };
+        let workers = self.threads as f64 * (t * t + 4.0 * t * c / h);
+        4.0 * (5.0 * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
+    }
+}
+
 /// Activations of one block; N = B·T rows, C = n_embd.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerSpans {
@@ -176,6 +189,11 @@ impl MemoryPlan {
             layout: Arc::new(ParamLayout::new(&config.dims)),
             arena: Arc::new(Arena::new(&config)),
         }
+    }
+
+    /// The same, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
+    pub fn checked(config: MemoryConfig) -> Option<Self> {
+        (config.about_bytes() < (1u64 << 50) as f64).then(|| Self::new(config))
     }
 
     /// Elements of one buffer; 0 if the engine does not have it.

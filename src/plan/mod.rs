@@ -1,16 +1,19 @@
 //! From a recipe and the hardware to every derived number, before anything is allocated.
 
 pub mod hardware;
+pub mod lints;
 pub mod memory;
+pub mod predict;
+pub mod reference;
 
-use crate::model::Dims;
-use crate::recipe::{MicroBatch, Precision, Recipe};
+use crate::model::{Dims, ParamLayout};
+use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
 use memory::{MemoryConfig, MemoryPlan, Mode};
 use serde::Serialize;
 
-/// How much data there is, in the terms of the plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How much data there is, in the terms of the plan; all 0 where it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DataSize {
     /// Tokens of training data.
     pub train_tokens: u64,
@@ -70,11 +73,16 @@ pub struct Plan {
     pub flops: f64,
     /// Bytes by kind.
     pub bytes: Vec<(&'static str, usize)>,
+    /// Whether the bytes are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
+    pub bytes_exact: bool,
     /// Bytes in all.
     pub total_bytes: usize,
     /// How the buffers are laid out.
     #[serde(skip)]
     pub memory: MemoryConfig,
+    /// The engine that the bytes are of.
+    #[serde(skip)]
+    pub engine: EngineKind,
 }
 
 /// Why a recipe cannot be carried out on this machine. Names the key that is to blame.
@@ -102,14 +110,27 @@ pub fn flops_per_token(dims: &Dims, parameters: usize) -> u64 {
 }
 
 impl Plan {
-    /// Derives the plan. `micro_batch` overrides the recipe's `"auto"`: a resumed run keeps what it began with.
+    /// Derives the plan of a run that is to be started: one that does not fit in memory is an error.
+    /// `micro_batch` overrides the recipe's `"auto"`: a resumed run keeps what it began with.
     pub fn new(
         recipe: &Recipe,
         hardware: &Hardware,
         data: DataSize,
         micro_batch: Option<usize>,
     ) -> Result<Self, PlanError> {
-        let dims = Dims::new(&recipe.model);
+        let plan = Self::derive(recipe, hardware, data, micro_batch)?;
+        plan.check_fit(hardware)?;
+        Ok(plan)
+    }
+
+    /// Derives the plan, whether or not it fits in memory.
+    pub fn derive(
+        recipe: &Recipe,
+        hardware: &Hardware,
+        data: DataSize,
+        micro_batch: Option<usize>,
+    ) -> Result<Self, PlanError> {
+        let (dims, engine) = (Dims::new(&recipe.model), recipe.compute.engine);
         let tokens_per_step = recipe.batch.total_tokens;
         let rows_per_step = tokens_per_step / dims.block_size;
         if rows_per_step * dims.block_size != tokens_per_step || rows_per_step == 0 {
@@ -120,6 +141,14 @@ impl Plan {
                 format!("use {lower} or {}", lower + dims.block_size),
             ));
         }
+        let steps = recipe.schedule.max_steps;
+        let Some(tokens) = steps.checked_mul(tokens_per_step as u64) else {
+            return Err(PlanError::new(
+                "schedule.max_steps",
+                format!("{steps} steps of {tokens_per_step} tokens are more tokens than can be counted"),
+                format!("use {} steps at most", u64::MAX / tokens_per_step as u64),
+            ));
+        };
         let threads = if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads };
         let config = |micro_batch| MemoryConfig {
             dims,
@@ -129,13 +158,11 @@ impl Plan {
             threads,
             mode: Mode::Train,
         };
-        let bytes = |micro_batch| MemoryPlan::new(config(micro_batch)).total_bytes();
         let micro_batch = match (recipe.batch.micro_batch, micro_batch) {
             (MicroBatch::Rows(rows), _) => rows,
             (MicroBatch::Auto, Some(kept)) => kept,
             (MicroBatch::Auto, None) => {
-                largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.memory_for_auto())
-                    .unwrap_or(1)
+                largest_micro_batch(engine, rows_per_step, config(1), hardware.memory_for_auto()).unwrap_or(1)
             }
         };
         if !rows_per_step.is_multiple_of(micro_batch) {
@@ -145,22 +172,14 @@ impl Plan {
                 format!("use a divisor of {rows_per_step}"),
             ));
         }
-        let total_bytes = bytes(micro_batch);
-        if total_bytes > hardware.free_memory {
-            let fits = largest_micro_batch(rows_per_step, |rows| bytes(rows) <= hardware.free_memory);
-            let help = match fits {
-                Some(rows) => format!("the largest micro_batch that fits is {rows}"),
-                None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
-            };
-            let message = format!(
-                "a micro_batch of {micro_batch} needs {} of memory, but only {} are free",
-                gib(total_bytes),
-                gib(hardware.free_memory)
-            );
-            return Err(PlanError::new("batch.micro_batch", message, help));
-        }
-        let memory = MemoryPlan::new(config(micro_batch));
-        let unpadded = crate::model::ParamLayout::new(&Dims { padded_vocab: dims.vocab_size, ..dims });
+        let Some(bytes) = bytes_by_kind(engine, config(micro_batch)) else {
+            return Err(PlanError::new(
+                "batch.micro_batch",
+                format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
+                "choose a smaller micro_batch, model or block_size",
+            ));
+        };
+        let unpadded = ParamLayout::new(&Dims { padded_vocab: dims.vocab_size, ..dims });
         let group = |decayed| {
             let (elements, tensors) = unpadded.count(decayed);
             Group { elements, tensors }
@@ -168,9 +187,7 @@ impl Plan {
         let (decayed, not_decayed) = (group(true), group(false));
         let parameters = decayed.elements + not_decayed.elements;
         let flops_per_token = flops_per_token(&dims, parameters);
-        let steps = recipe.schedule.max_steps;
-        let tokens = steps * tokens_per_step as u64;
-        let wanted = recipe.eval.batches as u64 * rows_per_step as u64;
+        let eval_rows = (recipe.eval.batches as u64).saturating_mul(rows_per_step as u64);
         Ok(Self {
             device: "cpu".to_owned(),
             threads,
@@ -186,28 +203,75 @@ impl Plan {
             steps,
             tokens,
             epochs: (steps * rows_per_step as u64) as f64 / data.train_rows as f64,
-            eval_rows: wanted.min(data.val_rows) as usize,
+            eval_rows: eval_rows.min(data.val_rows) as usize,
             data,
             flops_per_token,
             flops: flops_per_token as f64 * tokens as f64,
-            bytes: memory.bytes(),
-            total_bytes,
-            memory: memory.config,
+            total_bytes: total(&bytes),
+            bytes,
+            bytes_exact: engine == EngineKind::Fused,
+            memory: config(micro_batch),
+            engine,
         })
     }
-}
 
-impl Plan {
+    /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.
+    pub fn check_fit(&self, hardware: &Hardware) -> Result<(), PlanError> {
+        if self.total_bytes <= hardware.free_memory {
+            return Ok(());
+        }
+        let help = match self.largest_micro_batch(hardware.free_memory) {
+            Some(rows) => format!("the largest micro_batch that fits is {rows}"),
+            None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
+        };
+        let kinds: Vec<String> = (self.bytes.iter().filter(|(_, bytes)| *bytes > 0))
+            .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
+            .collect();
+        let message = format!(
+            "a micro_batch of {} needs {} of memory, but only {} are free: {}",
+            self.micro_batch,
+            gib(self.total_bytes),
+            gib(hardware.free_memory),
+            kinds.join(", ")
+        );
+        Err(PlanError::new("batch.micro_batch", message, help))
+    }
+
+    /// The largest power of two that divides the rows of a step and needs at most `bytes` of memory.
+    pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
+        largest_micro_batch(self.engine, self.rows_per_step, self.memory, bytes)
+    }
+
     /// The layout of every buffer.
     pub fn memory_plan(&self) -> MemoryPlan {
         MemoryPlan::new(self.memory)
     }
 }
 
-/// The largest power of two that divides the rows of a step and fits.
-fn largest_micro_batch(rows_per_step: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let powers = (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power);
-    powers.into_iter().find(|&rows| fits(rows))
+fn largest_micro_batch(
+    engine: EngineKind,
+    rows_per_step: usize,
+    config: MemoryConfig,
+    bytes: usize,
+) -> Option<usize> {
+    let fits = |micro_batch: &usize| {
+        let kinds = bytes_by_kind(engine, MemoryConfig { micro_batch: *micro_batch, ..config });
+        kinds.is_some_and(|kinds| total(&kinds) <= bytes)
+    };
+    (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+}
+
+/// What an engine allocates: exactly for the fused one, an estimate for dfdx. None if it is beyond reason.
+fn bytes_by_kind(engine: EngineKind, config: MemoryConfig) -> Option<Vec<(&'static str, usize)>> {
+    let plan = MemoryPlan::checked(config)?;
+    Some(match engine {
+        EngineKind::Fused => plan.bytes(),
+        EngineKind::Dfdx => reference::bytes(&config.dims, config.micro_batch),
+    })
+}
+
+fn total(kinds: &[(&str, usize)]) -> usize {
+    kinds.iter().map(|(_, bytes)| bytes).sum()
 }
 
 /// Bytes in the unit that suits them, for people.

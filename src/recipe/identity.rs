@@ -21,7 +21,7 @@ pub struct DataDigests {
 /// What is hashed is the line `runner recipe 1` and then one line `key=value` for every key of the resolved recipe,
 /// sorted by the bytes of the key, where
 ///
-/// - `name`, `eval.every` and all of `checkpoint` and `sample` are left out: they change what is kept and shown, not
+/// - `name`, `eval.every` and all of `checkpoint`, `sample` and `lints` are left out: they change what is kept and shown, not
 ///   what is computed;
 /// - `data.train`, `data.val` and `model.init_from` stand with the digests of what they name, so that paths may change;
 /// - a value is JSON without spaces, except that a float is its 64 bits in hexadecimal (minus zero as zero), so that
@@ -51,7 +51,8 @@ pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
 }
 
 fn is_left_out(key: &str) -> bool {
-    matches!(key, "name" | "eval.every") || key.starts_with("checkpoint.") || key.starts_with("sample.")
+    const TABLES: &[&str] = &["checkpoint.", "sample.", "lints."];
+    matches!(key, "name" | "eval.every") || TABLES.iter().any(|table| key.starts_with(table))
 }
 
 fn canonical(value: &Json) -> String {

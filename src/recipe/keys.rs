@@ -65,6 +65,8 @@ pub enum Kind {
     Name,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Some of these words, as a list or a single string.
+    Choices(&'static [&'static str]),
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
     Device,
     /// The path of one file or directory, relative to the file that names it.
@@ -109,7 +111,8 @@ pub enum Fallback {
 use Fallback::{Absent, FifthOfMaxSteps, FileStem, Is, Required};
 use Interval::{NonNegative, Positive, Unit};
 use Kind::{
-    Betas, Choice, Device, Extends, File, Files, Flag, Integer, MicroBatch, Name, Number, Preset, Text,
+    Betas, Choice, Choices, Device, Extends, File, Files, Flag, Integer, MicroBatch, Name, Number, Preset,
+    Text,
 };
 
 const fn key(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Key {
@@ -259,11 +262,17 @@ pub const KEYS: &[Key] = &[
     ),
     key("sample.prompt", Text, Is("\"Hello, I'm a language model,\""), "what the generated text starts with"),
     key("sample.tokens", Integer { min: 1, max: 1 << 20 }, Is("32"), "how many tokens are generated"),
+    key(
+        "lints.allow",
+        Choices(super::lint::CODES),
+        Is("[]"),
+        "lints that `runner plan` and training keep to themselves",
+    ),
 ];
 
 /// The tables that hold the keys.
 pub const TABLES: &[&str] =
-    &["model", "compute", "data", "batch", "optimizer", "schedule", "eval", "checkpoint", "sample"];
+    &["model", "compute", "data", "batch", "optimizer", "schedule", "eval", "checkpoint", "sample", "lints"];
 
 /// The key with this dotted path.
 #[must_use]

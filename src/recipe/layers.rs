@@ -66,6 +66,8 @@ pub(super) struct Stack {
     pub(super) recipe: Arc<Source>,
     /// Table headers of the recipe file.
     pub(super) headers: BTreeMap<&'static str, Range<usize>>,
+    /// Keys that an `--unset` names.
+    pub(super) unset: Vec<&'static str>,
     /// Keys that some source sets to no value of theirs.
     pub(super) broken: Vec<&'static Key>,
     /// True if some source could not be read whole, so that something may seem missing.
@@ -82,6 +84,7 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
         layers: Vec::new(),
         recipe: Arc::clone(&recipe.source),
         headers: recipe.parsed.headers.clone(),
+        unset: Vec::new(),
         broken: Vec::new(),
         is_partial,
         files: files.iter().map(|file| file.path.clone()).collect(),
@@ -156,6 +159,7 @@ impl Stack {
             layer.entries.retain(|entry| !is_meant(entry));
             found |= layer.entries.len() < before;
         }
+        self.unset.extend(unset.keys.iter().map(|key| key.path));
         if !found && !self.is_partial {
             let title = format!("`{}` is not set by any file or variable", unset.path);
             let help = "drop the --unset: the default or preset applies already";

@@ -5,11 +5,14 @@
 
 mod check;
 mod diagnostics;
+mod effect;
 mod files;
 mod identity;
+mod json_schema;
 pub mod keys;
 mod layers;
 mod leaves;
+mod lint;
 mod overrides;
 mod parse;
 mod paths;
@@ -22,12 +25,17 @@ mod value;
 mod write;
 
 pub use diagnostics::Diagnostics;
+pub use effect::silenced_by;
 pub use identity::{DataDigests, identity};
+pub use json_schema::json_schema;
 pub use leaves::{Difference, changes_mathematics, diff, leaves};
+pub use lint::LintCode;
 pub use overrides::Overrides;
+pub use parse::find_key;
 pub use resolved::{Origin, Resolved, Setting, load};
 pub use schema::{
     Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
-    MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind,
+    LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe, SampleConfig, ScheduleConfig,
+    ScheduleKind,
 };
 pub use write::to_toml;

@@ -5,7 +5,7 @@
 
 use super::diagnostics::{Diagnostics, Problem};
 use super::keys::{self, KEYS, Key, Kind};
-use super::source::{Place, Source};
+use super::source::{Medium, Place, Source};
 use super::suggest;
 use super::value::{self, Value, shown};
 use std::collections::BTreeMap;
@@ -262,6 +262,19 @@ pub(super) fn unknown(path: &str, place: Place, is_table: bool) -> Problem {
         }),
         None => problem.help(listed),
     }
+}
+
+/// The key of this name, as somebody asks for it who is not writing a recipe.
+///
+/// # Errors
+/// There is no such key; the message has the nearest name.
+pub fn find_key(path: &str) -> Result<&'static Key, Diagnostics> {
+    keys::find(path).ok_or_else(|| {
+        let source = Source { medium: Medium::Flag, text: path.to_owned(), rank: 0 };
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(unknown(path, Place::at(&Arc::new(source), 0..path.len()), false));
+        diagnostics
+    })
 }
 
 fn members(table: &str) -> String {

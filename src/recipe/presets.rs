@@ -1,8 +1,9 @@
 //! Published models as layers of ordinary keys, between the defaults and everything that a person writes.
 //!
 //! GPT-2: Radford et al., 2019, table 2 (124M to 1558M as in the released weights). GPT-3: Brown et al., 2020, table
-//! 2.1, with the batch of "0.5M" and "1M" tokens taken as 2^19 and 2^20, so that a context of 2048 divides it. The
-//! table's 24 heads of 128 for the XL model do not make its width of 2048; 16 heads of 128 do.
+//! 2.1, with the batch of "0.5M", "1M" and "2M" tokens taken as 2^19, 2^20 and 2^21 and "3.2M" as 1600 rows, so that a
+//! context of 2048 divides it. The table's 24 heads of 128 for the XL model do not make its width of 2048; 16 heads of
+//! 128 do. Nor do its 40 heads of 128 make the 13B model's width of 5140; they make 5120.
 
 /// A named set of keys.
 pub(super) struct Preset {
@@ -67,4 +68,8 @@ const PRESETS: &[Preset] = &[
     gpt3!("gpt3-medium", 24, 16, 1024, "3e-4", 524288),
     gpt3!("gpt3-large", 24, 16, 1536, "2.5e-4", 524288),
     gpt3!("gpt3-xl", 24, 16, 2048, "2e-4", 1048576),
+    gpt3!("gpt3-2.7b", 32, 32, 2560, "1.6e-4", 1048576),
+    gpt3!("gpt3-6.7b", 32, 32, 4096, "1.2e-4", 2097152),
+    gpt3!("gpt3-13b", 40, 40, 5120, "1e-4", 2097152),
+    gpt3!("gpt3-175b", 96, 96, 12288, "6e-5", 3276800),
 ];

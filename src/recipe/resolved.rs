@@ -1,11 +1,13 @@
 //! Loading a recipe: all layers merged, every value traced to who said it.
 
-use super::check;
 use super::diagnostics::{Diagnostics, Problem};
+use super::keys::Kind;
 use super::layers::{self, Layer, SaidBy, Stack};
 use super::overrides::Overrides;
 use super::schema::Recipe;
 use super::source::{Place, Source};
+use super::value::Value;
+use super::{check, effect, paths};
 use figment::value::{Dict, Map, Value as Figment};
 use figment::{Error, Metadata, Profile, Provider};
 use std::fmt;
@@ -53,7 +55,33 @@ pub struct Setting {
     pub origin: Origin,
     /// The value as TOML on one line, its paths absolute.
     pub value: String,
+    /// The same as parsed, for other ways of writing it.
+    parsed: Value,
+    is_path: bool,
     place: Place,
+}
+
+impl Setting {
+    /// The value as JSON, its paths relative to `dir` (absolute) where they share more than the root with it.
+    #[must_use]
+    pub fn json_seen_from(&self, dir: &Path) -> serde_json::Value {
+        let dir = paths::normalize(dir);
+        let seen = |text: &str| if self.is_path { paths::relative(&dir, text) } else { text.to_owned() };
+        match &self.parsed {
+            Value::Integer(integer) => (*integer).into(),
+            Value::Number(number) => (*number).into(),
+            Value::Flag(flag) => (*flag).into(),
+            Value::Text(text) => seen(text).into(),
+            Value::Texts(texts) => texts.iter().map(|text| seen(text)).collect(),
+            Value::Numbers(numbers) => numbers.clone().into(),
+        }
+    }
+
+    /// The value as TOML on one line, its paths as in [`json_seen_from`](Self::json_seen_from).
+    #[must_use]
+    pub fn value_seen_from(&self, dir: &Path) -> String {
+        super::leaves::toml(&self.json_seen_from(dir))
+    }
 }
 
 /// A recipe with the history of its values.
@@ -120,6 +148,7 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics>
 fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> {
     stack.insert_preset();
     let kind = check::schedule_kind(&mut stack, diagnostics);
+    effect::apply(&mut stack, diagnostics);
     check::required(&stack, diagnostics);
     stack.insert_defaults(&kind);
     check::name(&stack, diagnostics);
@@ -147,6 +176,8 @@ fn settings(layers: &[Layer]) -> Vec<(&'static str, Vec<Setting>)> {
             .map(|(said_by, entry)| Setting {
                 origin: said_by.origin(entry),
                 value: entry.value.to_string(),
+                parsed: entry.value.clone(),
+                is_path: matches!(entry.key.kind, Kind::File | Kind::Files { .. }),
                 place: entry.place.clone(),
             })
             .collect()

@@ -2,6 +2,7 @@
 //!
 //! A component receives its own table's struct and nothing else.
 
+use super::lint::LintCode;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -31,6 +32,8 @@ pub struct Recipe {
     pub checkpoint: CheckpointConfig,
     /// Text generated during training.
     pub sample: SampleConfig,
+    /// Remarks about the plan.
+    pub lints: LintsConfig,
 }
 
 /// `[model]`: a GPT-2.
@@ -296,4 +299,12 @@ pub struct SampleConfig {
     pub prompt: String,
     /// How many tokens are generated.
     pub tokens: usize,
+}
+
+/// `[lints]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LintsConfig {
+    /// Lints that are not shown.
+    pub allow: Vec<LintCode>,
 }

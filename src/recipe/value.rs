@@ -116,6 +116,7 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
         Kind::Text => text(value).map(Value::Text),
         Kind::Name => name(value),
         Kind::Choice(words) => choice(value, || words.iter().copied()),
+        Kind::Choices(words) => choices(value, words),
         Kind::Preset => choice(value, presets::names),
         Kind::Device => device(value),
         Kind::File => path(value).map(Value::Text),
@@ -310,6 +311,19 @@ fn choice<I: Iterator<Item = &'static str>>(value: &Spanned<DeValue>, words: imp
         return Ok(Value::Text(text.to_string()));
     }
     Err(unknown_word(value, text, &list, suggest::nearest(text, words())))
+}
+
+fn choices(value: &Spanned<DeValue>, words: &'static [&'static str]) -> Checked {
+    let one = |item| match choice(item, || words.iter().copied())? {
+        Value::Text(word) => Ok(word),
+        _ => Err(wrong_type(item, "a string")),
+    };
+    let chosen = match value.get_ref() {
+        DeValue::String(_) => vec![one(value)?],
+        DeValue::Array(items) => items.iter().map(one).collect::<Result<_, _>>()?,
+        _ => return Err(wrong_type(value, "a string or an array of strings")),
+    };
+    Ok(Value::Texts(chosen))
 }
 
 fn unknown_word(value: &Spanned<DeValue>, text: &str, list: &str, near: Option<&str>) -> Fault {

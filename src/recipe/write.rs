@@ -1,5 +1,6 @@
 //! A resolved recipe as a file: what a run directory keeps, so that it can be run again from there.
 
+use super::effect::silenced_by;
 use super::leaves::{toml, values};
 use super::paths;
 use super::schema::Recipe;
@@ -9,7 +10,7 @@ use std::path::Path;
 
 /// The recipe as a complete TOML document for a file in `dir`, an absolute directory.
 ///
-/// Every key with a value is there, in the order of the table of keys; paths are relative to `dir` unless they share
+/// Every key with a value and an effect is there, in the order of the table of keys; paths are relative to `dir` unless they share
 /// nothing with it. Loading the file gives the same recipe. The keys that only lead to values, `extends` and
 /// `model.preset`, are gone.
 #[must_use]
@@ -18,6 +19,9 @@ pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
         String::from("# resolved by runner: every value is written out, paths are relative to this file\n");
     let mut table = "";
     for (path, mut value) in values(recipe) {
+        if silenced_by(recipe, path).is_some() {
+            continue;
+        }
         let (header, leaf) = path.rsplit_once('.').unwrap_or(("", path));
         if header != table {
             table = header;

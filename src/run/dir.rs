@@ -156,7 +156,7 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 ///
 /// Errors: [`RunError::NotWritable`] with the system's reason.
 pub fn ensure_writable(dir: &Path) -> Result<(), RunError> {
-    probe(dir).map_err(|source| RunError::NotWritable { dir: dir.to_owned(), source })
+    probe(dir).map_err(|error| RunError::NotWritable { dir: dir.to_owned(), error })
 }
 
 /// Writes a nameless file into the nearest ancestor that exists.

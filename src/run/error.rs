@@ -19,12 +19,12 @@ pub enum RunError {
         holder: String,
     },
     /// The runs directory cannot be used.
-    #[error("cannot write runs to `{}`: {source}; name another directory with --runs-dir", dir.display())]
+    #[error("cannot write runs to `{}`: {error}; name another directory with --runs-dir", dir.display())]
     NotWritable {
         /// The runs directory.
         dir: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// The path holds no run.
     #[error("`{}` is not a run: it has no recipe.toml", path.display())]
@@ -52,14 +52,14 @@ pub enum RunError {
         supported: u64,
     },
     /// The operating system refused.
-    #[error("could not {action} `{}`: {source}", path.display())]
+    #[error("could not {action} `{}`: {error}", path.display())]
     Io {
         /// The verb, e.g. `write`.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        error: io::Error,
     },
     /// A file does not say what it should.
     #[error("`{}` is malformed: {problem}", path.display())]
@@ -131,10 +131,29 @@ pub(super) trait Context<T> {
 
 impl<T> Context<T> for io::Result<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, RunError> {
-        self.map_err(|source| RunError::Io { action, path: path.to_owned(), source })
+        self.map_err(|error| RunError::Io { action, path: path.to_owned(), error })
     }
 }
 
 fn bullets(problems: &[String]) -> String {
     problems.iter().map(|p| format!("\n  - {p}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_reason_is_said_once() {
+        let refused = || Err::<(), _>(io::Error::from(io::ErrorKind::PermissionDenied));
+        let unwritable = |error| RunError::NotWritable { dir: "runs".into(), error };
+        for error in [
+            refused().context("write", Path::new("run.json")).expect_err("refused"),
+            unwritable(refused().expect_err("refused")),
+        ] {
+            // as the command line shows it: the message and then its causes
+            let shown = format!("{:#}", anyhow::Error::from(error));
+            assert_eq!(shown.matches("permission denied").count(), 1, "{shown}");
+        }
+    }
 }

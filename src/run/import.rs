@@ -29,6 +29,12 @@ pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
+/// Whether [`import`] would take the weights at `path`, without reading them all. Errors as there.
+pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
+    let checked = fitting(path, dims, layout).map(drop);
+    checked.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+}
+
 /// blake3 of the weight files at `path`, in order, as 64 hexadecimal digits: the same wherever they lie.
 pub fn content_digest(path: &Path) -> Result<String, RunError> {
     let weights = |problems| RunError::Weights { path: path.to_owned(), problems };
@@ -43,6 +49,15 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
 }
 
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
+    let mut weights = fitting(path, dims, layout)?;
+    for tensor in &layout.tensors {
+        weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
+    }
+    Ok(())
+}
+
+/// The weights at `path`, if they are those of the model.
+fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
     let mut weights = Weights::open(path)?;
     let mut problems = config_problems(path, dims);
     problems.append(&mut weights.problems);
@@ -51,13 +66,7 @@ fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Resu
     if problems.is_empty() {
         problems.extend(weights.head_problem()?);
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    for tensor in &layout.tensors {
-        weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
-    }
-    Ok(())
+    if problems.is_empty() { Ok(weights) } else { Err(problems) }
 }
 
 /// The tensors of one or more files by their unprefixed names.

@@ -40,7 +40,7 @@ pub struct TrainRow {
     pub tokens_per_s: f64,
     /// Fraction of the device's peak rate that the model's operations reached; empty where the peak is unknown.
     pub mfu: Option<f64>,
-    /// Memory in use, in bytes.
+    /// Peak resident memory of the process so far, in bytes.
     pub memory_bytes: u64,
     /// Seconds trained so far, over all sessions of the run.
     pub elapsed_s: f64,

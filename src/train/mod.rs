@@ -10,7 +10,7 @@ pub mod schedule;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{Batch, Engine, EngineError, Update};
+use crate::engine::{Batch, Engine, EngineError, State, Update};
 use crate::recipe::OptimizerConfig;
 use scaler::LossScaler;
 use schedule::Schedule;
@@ -106,7 +106,7 @@ pub enum Outcome {
     Finished,
     /// Stopped after a checkpoint.
     Stopped(Stop),
-    /// Step `step` gave a loss or gradient that is not finite; its update was not applied and nothing was saved.
+    /// Step `step` gave a loss, gradient or weight that is not finite; nothing has been saved since.
     Diverged {
         /// The step.
         step: u64,
@@ -162,11 +162,14 @@ pub fn train<E: Events>(
         }
         if due(config.sample_every, step) {
             events.sample(engine, progress).map_err(TrainError::Events)?;
+            // a sample that was cut short is made again by the resumed run
+            if events.stop().is_some() {
+                return stop(engine, progress, saved_at, events);
+            }
         }
         if step == config.max_steps {
             // also when this step is already saved: the best validation loss is new
-            events.checkpoint(engine, progress).map_err(TrainError::Events)?;
-            return Ok(Outcome::Finished);
+            return Ok(save(engine, progress, events)?.unwrap_or(Outcome::Finished));
         }
 
         let start = Instant::now();
@@ -202,7 +205,9 @@ pub fn train<E: Events>(
         events.step(&report, progress).map_err(TrainError::Events)?;
         let every = config.checkpoint_every;
         if every > 0 && progress.step.is_multiple_of(every) && progress.step < config.max_steps {
-            events.checkpoint(engine, progress).map_err(TrainError::Events)?;
+            if let Some(diverged) = save(engine, progress, events)? {
+                return Ok(diverged);
+            }
             saved_at = progress.step;
         }
         if progress.step < config.max_steps && events.stop().is_some() {
@@ -218,10 +223,27 @@ fn stop<E: Events>(
     saved_at: u64,
     events: &mut E,
 ) -> Result<Outcome, TrainError<E::Error>> {
-    if saved_at != progress.step || progress.step == 0 {
-        events.checkpoint(engine, progress).map_err(TrainError::Events)?;
+    if (saved_at != progress.step || progress.step == 0)
+        && let Some(diverged) = save(engine, progress, events)?
+    {
+        return Ok(diverged);
     }
     Ok(Outcome::Stopped(events.stop().unwrap_or(Stop::Interrupt)))
+}
+
+/// Saves; or tells that the run has diverged, for a checkpoint must be something to go on from. An update by finite
+/// gradients may still leave weights that are not, and older checkpoints make way for newer ones.
+fn save<E: Events>(
+    engine: &mut dyn Engine,
+    progress: &Progress,
+    events: &mut E,
+) -> Result<Option<Outcome>, TrainError<E::Error>> {
+    if !engine.read(State::Parameters)?.iter().all(|weight| weight.is_finite()) {
+        let what = "a weight is not finite after the update".to_owned();
+        return Ok(Some(Outcome::Diverged { step: progress.step.saturating_sub(1), what }));
+    }
+    events.checkpoint(engine, progress).map_err(TrainError::Events)?;
+    Ok(None)
 }
 
 /// Forward and backward over the micro-batches of one step; the mean loss, or None if a stop was asked for.

@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, EngineError};
 use crate::model::init::random_bits;
+use std::ops::ControlFlow;
 
 /// How tokens are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,13 +18,13 @@ pub struct Sampling {
 }
 
 /// Continues a prompt, of which at most the last `block_size` tokens are seen. Returns prompt and continuation; calls
-/// `each` with every new token.
+/// `each` with every new token and ends early when it says so.
 pub fn generate(
     engine: &mut dyn Engine,
     block_size: usize,
     prompt: &[u32],
     sampling: &Sampling,
-    mut each: impl FnMut(u32),
+    mut each: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Vec<u32>, EngineError> {
     let mut tokens = prompt.to_vec();
     for i in 0..sampling.tokens {
@@ -33,7 +34,9 @@ pub fn generate(
         let uniform = (random_bits(sampling.seed, i as u64) >> 11) as f64 / (1u64 << 53) as f64;
         let next = draw(&logits, sampling, uniform);
         tokens.push(next);
-        each(next);
+        if each(next).is_break() {
+            break;
+        }
     }
     Ok(tokens)
 }

@@ -1,7 +1,7 @@
 //! The loop against an engine that only counts.
 
 use super::*;
-use crate::engine::{Applied, State};
+use crate::engine::Applied;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind};
 use std::borrow::Cow;

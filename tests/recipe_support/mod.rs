@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod mutate;
+
 use runner::recipe::{Diagnostics, Overrides, Resolved, load};
 use std::path::{Path, PathBuf};
 
@@ -83,4 +85,29 @@ pub(crate) fn unset(arguments: &[&str]) -> Overrides {
 pub(crate) fn env(variables: &[(&str, &str)]) -> Overrides {
     let env = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     Overrides { env, ..Overrides::default() }
+}
+
+/// The program in some directory, with a cache of its own there and nothing of ours in the environment.
+pub(crate) fn runner(dir: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runner"));
+    command.current_dir(dir).env("XDG_CACHE_HOME", dir.join(".user-cache")).env("NO_COLOR", "1");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RUNNER_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What the program prints under these arguments, separated by spaces; it must succeed.
+pub(crate) fn printed(dir: &Path, arguments: &str) -> String {
+    let output = runner(dir).args(arguments.split_whitespace()).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "runner {arguments}: {:?}\n{errors}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Its exit code and what it says on stderr; nothing may be on stdout.
+pub(crate) fn refused(dir: &Path, arguments: &str) -> (Option<i32>, String) {
+    let output = runner(dir).args(arguments.split_whitespace()).output().expect("it runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "runner {arguments}");
+    (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
 }

@@ -1,8 +1,9 @@
 //! `runner RECIPE...`: each recipe becomes a run that is trained, resumed or found finished.
 
+mod recorder;
 mod resume;
 mod session;
-mod summary;
+pub(super) mod summary;
 
 use super::build::{self, Data};
 use super::exit::Exit;
@@ -13,6 +14,7 @@ use crate::plan::Plan;
 use crate::plan::hardware::Hardware;
 use crate::recipe::{self, Diagnostics, Resolved};
 use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
+use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,6 @@ struct Call<'a> {
     runs_dir: &'a Path,
     fresh: bool,
     signals: Signals,
-    hardware: Hardware,
 }
 
 /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep the
@@ -30,7 +31,7 @@ struct Call<'a> {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
-    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, hardware: Hardware::detect() };
+    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals };
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
         return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
@@ -49,20 +50,42 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
         return Err(problems.into());
     }
     ensure_writable(&runs_dir)?;
+    // a single one is checked where it is trained
+    if resolved.len() > 1 {
+        check(&call, &resolved)?;
+    }
     let mut exit = Exit::Finished;
-    for resolved in &resolved {
+    for (i, resolved) in resolved.iter().enumerate() {
         let one = one(&call, resolved).unwrap_or_else(|error| {
             report(&error);
             Exit::of(&error)
         });
-        if matches!(one, Exit::Interrupted | Exit::Terminated) {
-            return Ok(one);
+        // a signal that came too late to interrupt this recipe was not meant for it alone
+        let more = i + 1 < args.recipes.len();
+        match call.signals.received() {
+            Some(Stop::Interrupt) if more => return Ok(Exit::Interrupted),
+            Some(Stop::Terminate) if more => return Ok(Exit::Terminated),
+            _ => {}
         }
         if exit == Exit::Finished {
             exit = one;
         }
     }
     Ok(exit)
+}
+
+/// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has been
+/// trained for a day.
+fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
+    let mut problems = Diagnostics::default();
+    for resolved in resolved {
+        let checked = Data::open_sets(resolved, call.runs_dir)
+            .and_then(|data| Ok(plan(resolved, &data, None).map(drop)?));
+        if let Err(error) = checked {
+            problems.append(error.downcast()?);
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
@@ -77,7 +100,7 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
     {
         return Ok(exit);
     }
-    let plan = plan(call, resolved, &data, None)?;
+    let plan = plan(resolved, &data, None)?;
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
@@ -113,13 +136,8 @@ fn ended(path: &Path) -> anyhow::Result<Option<Exit>> {
     Ok(Some(exit))
 }
 
-fn plan(
-    call: &Call,
-    resolved: &Resolved,
-    data: &Data,
-    micro_batch: Option<usize>,
-) -> Result<Plan, Diagnostics> {
-    Plan::new(&resolved.recipe, &call.hardware, data.size(), micro_batch)
+fn plan(resolved: &Resolved, data: &Data, micro_batch: Option<usize>) -> Result<Plan, Diagnostics> {
+    Plan::new(&resolved.recipe, &Hardware::detect(), data.size(), micro_batch)
         .map_err(|error| resolved.complain(error.key, &error.message, &error.help))
 }
 

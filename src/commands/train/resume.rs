@@ -5,7 +5,7 @@ use super::super::exit::{Exit, UsageError};
 use super::session::Session;
 use super::{Call, plan, shown};
 use crate::recipe::{self, Overrides, changes_mathematics};
-use crate::run::{RunDir, RunRecord, RunStatus, dir};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use std::path::Path;
 
 pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<Exit> {
@@ -15,13 +15,13 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     let resolved = recipe::load(&file, overrides)?;
     build::check_supported(&resolved)?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
-    let mut refused = changed.iter().filter(|change| changes_mathematics(change.key)).peekable();
+    let mut refused = changed.iter().filter(|change| !may_change(change.key)).peekable();
     if refused.peek().is_some() {
         let refused: Vec<String> =
             refused.map(|c| format!("{} ({} -> {})", c.key, value(&c.left), value(&c.right))).collect();
         let free: Vec<&str> = recipe::keys::KEYS
             .iter()
-            .filter(|key| key.is_resolved() && !changes_mathematics(key.path))
+            .filter(|key| key.is_resolved() && may_change(key.path))
             .map(|key| key.path)
             .collect();
         let message = format!(
@@ -34,6 +34,7 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     }
     let record = RunRecord::read(&run)?;
     let runs_dir = run.parent().unwrap_or(call.runs_dir);
+    ensure_writable(runs_dir)?;
     let data = Data::open(&resolved, runs_dir)?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     if let Some(record) = &record
@@ -46,11 +47,17 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
         super::super::print(&format!("{}\n", shown(&run)))?;
         return Ok(Exit::Finished);
     }
-    let plan = plan(call, &resolved, &data, None)?;
+    let plan = plan(&resolved, &data, None)?;
     let dir = RunDir::open(&run)?;
     super::super::print(&format!("{}\n", shown(&run)))?;
     let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
     Session { call, resolved: &resolved, data: &data, dir, hash: &hash, plan, overrides: &overrides }.train()
+}
+
+/// Whether a run may go on under another value: not where that is another experiment, nor its name, which is on the
+/// directory already.
+fn may_change(key: &str) -> bool {
+    key != "name" && !changes_mathematics(key)
 }
 
 /// A value as TOML, or a word where a key has none.

@@ -2,27 +2,23 @@
 
 use super::super::build::{self, Data};
 use super::super::exit::Exit;
-use super::super::signals::Held;
-use super::super::terminal::{Board, say};
-use super::summary::{duration, plan_lines, thousands};
+use super::super::terminal::say;
+use super::recorder::Recorder;
+use super::summary::plan_lines;
 use super::{Call, only_damaged, plan, shown};
-use crate::data::{Stream, Tokenizer};
+use crate::data::Stream;
 use crate::engine::{Engine, State, cpu};
-use crate::model::init::{initialize, random_bits};
+use crate::model::init::initialize;
 use crate::plan::Plan;
-use crate::plan::hardware::peak_resident_bytes;
+use crate::plan::hardware::Hardware;
 use crate::recipe::{Recipe, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, Scaler, Writer};
+use crate::run::checkpoint;
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{
-    RunDir, RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, cut_back, facts, samples,
-};
-use crate::train::sample::{Sampling, generate};
+use crate::run::{RunDir, RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
-use crate::train::{self, Events, Outcome, Progress, StepReport, Stop, TrainConfig, TrainError};
+use crate::train::{self, Outcome, Progress, TrainConfig, TrainError};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 /// Everything that is settled before the first step.
 pub(super) struct Session<'a> {
@@ -42,7 +38,7 @@ impl Session<'_> {
         let start = self.newest_checkpoint()?;
         if let Some(reader) = &start {
             let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
-            self.plan = plan(self.call, self.resolved, self.data, kept)?;
+            self.plan = plan(self.resolved, self.data, kept)?;
         }
         let (peak, how) = cpu::peak::measure(self.plan.threads);
         let step = start.as_ref().map_or(0, |reader| reader.state().step);
@@ -52,10 +48,11 @@ impl Session<'_> {
             self.plan.steps,
             plan_lines(&self.plan)
         ));
+        super::super::plan::warn(recipe, &self.plan, &Hardware::detect(), self.data);
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;
-        let elapsed_before = self.cut_logs_back(progress.step)?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
         record.peak = Some(Peak { flops: peak, how });
         record.sessions.push(RecordedSession {
@@ -67,25 +64,13 @@ impl Session<'_> {
         record.status = RunStatus::Running;
         record.steps_done = progress.step;
         record.error = None;
+        if !record.results.is_object() {
+            record.results = serde_json::json!({});
+        }
+        record.results["best_val_loss"] = progress.best_val_loss.into();
         self.dir.write_record(&record)?;
 
-        let (train_log, val_log) =
-            (TrainLog::open(&self.dir.train_csv())?, ValLog::open(&self.dir.val_csv())?);
-        let board = Board::new(self.plan.steps, self.plan.micro_steps as u64, progress.step);
-        let held = self.call.signals.hold();
-        let mut recorder = Recorder {
-            session: &self,
-            held,
-            train_log,
-            val_log,
-            board,
-            record,
-            start: Instant::now(),
-            elapsed_before,
-            step_ms: Vec::new(),
-            last_loss: None,
-            last_val_loss: None,
-        };
+        let mut recorder = Recorder::new(&self, record, elapsed_before, last_loss)?;
         let result = self.run(engine.as_mut(), progress, &mut recorder);
         recorder.conclude(result)
     }
@@ -173,8 +158,8 @@ impl Session<'_> {
         })
     }
 
-    /// Cuts the logs back to a checkpoint; the seconds trained up to there.
-    fn cut_logs_back(&self, step: u64) -> anyhow::Result<f64> {
+    /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
+    fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
         if kept.rows != step {
             let path = shown(&self.dir.train_csv());
@@ -186,7 +171,8 @@ impl Session<'_> {
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
         samples::cut_back(&self.dir.samples(), step)?;
-        Ok(kept.elapsed_s)
+        let last = read_train(&self.dir.train_csv())?.last().transpose()?;
+        Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
     }
 
     /// The run's record, begun or continued.
@@ -213,214 +199,7 @@ impl Session<'_> {
         Ok(record)
     }
 
-    fn recipe(&self) -> &Recipe {
+    pub(super) fn recipe(&self) -> &Recipe {
         &self.resolved.recipe
-    }
-}
-
-/// Writes down what happens.
-struct Recorder<'a> {
-    session: &'a Session<'a>,
-    #[expect(dead_code, reason = "held until the run's end is on record")]
-    held: Held<'a>,
-    train_log: TrainLog,
-    val_log: ValLog,
-    board: Board,
-    record: RunRecord,
-    start: Instant,
-    elapsed_before: f64,
-    step_ms: Vec<f64>,
-    last_loss: Option<f64>,
-    last_val_loss: Option<f64>,
-}
-
-impl Recorder<'_> {
-    fn elapsed_s(&self) -> f64 {
-        self.elapsed_before + self.start.elapsed().as_secs_f64()
-    }
-
-    fn tokens_per_s(&self, step_ms: f64) -> f64 {
-        self.session.plan.tokens_per_step as f64 / step_ms * 1e3
-    }
-
-    /// Puts the outcome on record and says it.
-    fn conclude(mut self, result: Result<Outcome, TrainError<anyhow::Error>>) -> anyhow::Result<Exit> {
-        self.board.clear();
-        let path = shown(self.session.dir.path());
-        let (status, exit, error) = match &result {
-            Ok(Outcome::Finished) => (RunStatus::Finished, Exit::Finished, None),
-            Ok(Outcome::Stopped(Stop::Interrupt)) => (RunStatus::Interrupted, Exit::Interrupted, None),
-            Ok(Outcome::Stopped(Stop::Terminate)) => (RunStatus::Interrupted, Exit::Terminated, None),
-            Ok(Outcome::Diverged { step, what }) => {
-                (RunStatus::Diverged, Exit::Diverged, Some(format!("at step {step} {what}")))
-            }
-            Err(error) => (RunStatus::Failed, Exit::Failure, Some(error.to_string())),
-        };
-        let median = median(&mut self.step_ms);
-        let (elapsed, speed) = (self.elapsed_s(), median.map(|ms| self.tokens_per_s(ms)));
-        self.record.status = status;
-        self.record.error = error;
-        self.record.ended = Some(facts::now());
-        if let Some(session) = self.record.sessions.last_mut() {
-            session.ended.clone_from(&self.record.ended);
-            session.to_step = Some(self.record.steps_done);
-        }
-        let entropy =
-            self.session.data.val.as_ref().filter(|d| d.tokens() < 10_000_000).map(|d| d.unigram_entropy());
-        let best = self.record.results.get("best_val_loss").cloned().unwrap_or_default();
-        self.record.results = serde_json::json!({
-            "final_loss": self.last_loss,
-            "final_val_loss": self.last_val_loss,
-            "best_val_loss": best,
-            "val_unigram_entropy": entropy,
-            "tokens_per_s": speed,
-            "peak_memory_bytes": peak_resident_bytes(),
-            "elapsed_s": elapsed,
-        });
-        self.session.dir.write_record(&self.record)?;
-        let time = duration(std::time::Duration::from_secs_f64(elapsed));
-        match &result {
-            Ok(Outcome::Finished) => {
-                let loss =
-                    self.last_loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
-                let speed = speed.map_or_else(String::new, |s| format!(", {} tokens/s", thousands(s as u64)));
-                say(&format!("{path}: finished in {time}{loss}{speed}"));
-                if let (Some(val), Some(entropy)) = (self.last_val_loss, entropy) {
-                    say(&format!(
-                        "validation loss {val:.4} nats per token; knowing only how often each token occurs would give {entropy:.4}"
-                    ));
-                }
-            }
-            Ok(Outcome::Stopped(_)) => say(&format!(
-                "{path}: interrupted after {} of {} steps; the same command resumes",
-                self.record.steps_done, self.session.plan.steps
-            )),
-            Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{path}: diverged at step {step}: {what}; the update was not applied, the last checkpoint is kept. \
-                 Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
-            )),
-            Err(_) => {}
-        }
-        match result {
-            Ok(_) => Ok(exit),
-            Err(TrainError::Engine(error)) => Err(error.into()),
-            Err(TrainError::Events(error)) => Err(error),
-        }
-    }
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
-impl Events for Recorder<'_> {
-    type Error = anyhow::Error;
-
-    fn step(&mut self, report: &StepReport, progress: &Progress) -> anyhow::Result<()> {
-        let plan = &self.session.plan;
-        let step_ms = report.time.as_secs_f64() * 1e3;
-        let tokens_per_s = self.tokens_per_s(step_ms);
-        let peak = self.record.peak.as_ref().map(|peak| peak.flops);
-        let row = TrainRow {
-            step: report.step,
-            tokens: progress.step * plan.tokens_per_step as u64,
-            loss: report.loss as f32,
-            lr: report.lr,
-            grad_norm: report.grad_norm,
-            epoch: (progress.step * plan.rows_per_step as u64) as f64 / plan.data.train_rows as f64,
-            loss_scale: report.loss_scale,
-            skipped: report.skipped,
-            step_ms,
-            tokens_per_s,
-            mfu: peak.map(|peak| plan.flops_per_token as f64 * tokens_per_s / peak),
-            memory_bytes: peak_resident_bytes(),
-            elapsed_s: self.elapsed_s(),
-        };
-        self.train_log.append(&row)?;
-        self.record.steps_done = progress.step;
-        self.last_loss = Some(report.loss);
-        self.step_ms.push(step_ms);
-        let line = format!(
-            "loss {:.4} lr {:.2e} norm {:.3} {} tok/s{}",
-            report.loss,
-            report.lr,
-            report.grad_norm,
-            thousands(tokens_per_s as u64),
-            if report.skipped { " skipped" } else { "" }
-        );
-        let always = report.step == 0 || progress.step == plan.steps;
-        self.board.step(progress.step, plan.steps, &line, always);
-        Ok(())
-    }
-
-    fn micro_step(&mut self, _tokens: usize) {
-        self.board.tick();
-    }
-
-    fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {
-        let tokens = progress.step * self.session.plan.tokens_per_step as u64;
-        self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
-        self.last_val_loss = Some(val_loss);
-        self.record.results["best_val_loss"] = progress.best_val_loss.into();
-        self.board.line(&format!(
-            "step {}/{} validation loss {val_loss:.4}",
-            progress.step, self.session.plan.steps
-        ));
-        Ok(())
-    }
-
-    fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let recipe = self.session.recipe();
-        let prompt = build::prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
-        let sampling = Sampling {
-            tokens: recipe.sample.tokens,
-            temperature: 0.8,
-            top_k: 50,
-            seed: random_bits(recipe.seed, progress.step),
-        };
-        let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {})?;
-        let text = Tokenizer::gpt2().decode(&tokens);
-        samples::append(&self.session.dir.samples(), progress.step, &text)?;
-        if progress.step == self.session.plan.steps {
-            self.board.line(&format!("sample: {text}"));
-        }
-        Ok(())
-    }
-
-    fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let Session { plan, data, hash, dir, .. } = self.session;
-        // a checkpoint that outlives a power cut needs the rows that led to it
-        self.train_log.sync()?;
-        self.val_log.sync()?;
-        let state = CheckpointState {
-            step: progress.step,
-            tokens: progress.step * plan.tokens_per_step as u64,
-            updates_applied: progress.updates,
-            rows_consumed: progress.step * plan.rows_per_step as u64,
-            scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
-            elapsed_s: self.elapsed_s(),
-            recipe_hash: (*hash).to_owned(),
-            data_digests: BTreeMap::from([
-                ("train".to_owned(), data.digests.train.clone()),
-                ("val".to_owned(), data.digests.val.clone()),
-            ]),
-            micro_batch: plan.micro_batch,
-            best_val: progress.best_val_loss,
-            ..CheckpointState::default()
-        };
-        let layout = engine.layout().clone();
-        let mut writer = Writer::begin(dir.path(), &plan.memory.dims, &layout, state)?;
-        for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
-            writer.put(state, &engine.read(state)?)?;
-        }
-        let written = writer.finish()?;
-        checkpoint::rotate(dir.path(), self.session.recipe().checkpoint.keep, Some(&written))?;
-        dir.write_record(&self.record)?;
-        Ok(())
-    }
-
-    fn stop(&mut self) -> Option<Stop> {
-        self.session.call.signals.received()
     }
 }

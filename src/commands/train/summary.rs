@@ -14,7 +14,7 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
          \x20 batch    {} tokens = {} x {} rows of {}\n\
          \x20 run      {} steps, {} tokens, {:.2} epochs of {} rows\n\
          \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {} threads, {}{emulated}\n\
-         \x20 memory   {}: {}",
+         \x20 memory   {}{}: {}",
         thousands(plan.parameters as u64),
         thousands(plan.decayed.elements as u64),
         plan.decayed.tensors,
@@ -33,6 +33,7 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
         plan.device,
         plan.threads,
         precision(plan),
+        if plan.bytes_exact { "" } else { "about " },
         gib(plan.total_bytes),
         bytes.join(", ")
     )
@@ -43,7 +44,7 @@ fn precision(plan: &Plan) -> String {
 }
 
 /// A number with its digits grouped.
-pub(super) fn thousands(number: u64) -> String {
+pub(in crate::commands) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -56,7 +57,7 @@ pub(super) fn thousands(number: u64) -> String {
 }
 
 /// A duration in hours, minutes and seconds.
-pub(super) fn duration(time: Duration) -> String {
+pub(in crate::commands) fn duration(time: Duration) -> String {
     let s = time.as_secs();
     match (s / 3600, s / 60 % 60) {
         (0, 0) => format!("{:.1} s", time.as_secs_f64()),

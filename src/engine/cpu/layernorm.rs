@@ -3,7 +3,7 @@
 use super::elementwise::{add_columns, partial_rows};
 use super::pool::piece;
 use super::round;
-use super::simd::{multiversion, sum};
+use super::simd::{LANES, multiversion, reduce, sum};
 use crate::recipe::Precision;
 use rayon::prelude::*;
 
@@ -12,9 +12,10 @@ const EPS: f32 = 1e-5;
 multiversion! {
     fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &mut [f32], out: &mut [f32]) {
         let c = weight.len();
+        let bias = &bias[..c];
         for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact_mut(2)) {
-            let mean = sum(c, |i| x[i]) / c as f32;
-            let variance = sum(c, |i| (x[i] - mean) * (x[i] - mean)) / c as f32;
+            let mean = sum(x, |x| x) / c as f32;
+            let variance = sum(x, |x| (x - mean) * (x - mean)) / c as f32;
             let rstd = 1.0 / (variance + EPS).sqrt();
             stats.copy_from_slice(&[mean, rstd]);
             for i in 0..c {
@@ -27,6 +28,7 @@ multiversion! {
 multiversion! {
     fn again_rows(x: &[f32], weight: &[f32], bias: &[f32], stats: &[f32], out: &mut [f32]) {
         let c = weight.len();
+        let bias = &bias[..c];
         for ((x, out), stats) in x.chunks_exact(c).zip(out.chunks_exact_mut(c)).zip(stats.chunks_exact(2)) {
             let (mean, rstd) = (stats[0], stats[1]);
             for i in 0..c {
@@ -47,6 +49,26 @@ multiversion! {
     }
 }
 
+/// Σ g and Σ g·x̂ with g = dout·weight, x̂ = (x - mean)·rstd, in fixed lanes.
+#[inline(always)]
+fn weighted_sums(dout: &[f32], weight: &[f32], x: &[f32], mean: f32, rstd: f32) -> (f32, f32) {
+    let (mut g_lanes, mut gx_lanes) = ([0.0; LANES], [0.0; LANES]);
+    let mut add = |dout: &[f32], weight: &[f32], x: &[f32]| {
+        let lanes = g_lanes.iter_mut().zip(&mut gx_lanes);
+        for (((sum_g, sum_gx), (dout, weight)), x) in lanes.zip(dout.iter().zip(weight)).zip(x) {
+            let g = dout * weight;
+            *sum_g += g;
+            *sum_gx += g * ((x - mean) * rstd);
+        }
+    };
+    let (mut d, mut w, mut v) = (dout.chunks_exact(LANES), weight.chunks_exact(LANES), x.chunks_exact(LANES));
+    for ((dout, weight), x) in (&mut d).zip(&mut w).zip(&mut v) {
+        add(dout, weight, x);
+    }
+    add(d.remainder(), w.remainder(), v.remainder());
+    (reduce(g_lanes), reduce(gx_lanes))
+}
+
 multiversion! {
     // With x̂ = (x - mean)·rstd and g = dout·weight: dx = rstd·(g - mean(g) - x̂·mean(g·x̂)).
     fn backward_rows(
@@ -58,8 +80,8 @@ multiversion! {
         let rows = dout.chunks_exact(c).zip(x.chunks_exact(c)).zip(dx.chunks_exact_mut(c)).zip(stats.chunks_exact(2));
         for (((dout, x), dx), stats) in rows {
             let (mean, rstd) = (stats[0], stats[1]);
-            let mean_g = sum(c, |i| dout[i] * weight[i]) / c as f32;
-            let mean_gx = sum(c, |i| dout[i] * weight[i] * ((x[i] - mean) * rstd)) / c as f32;
+            let (sum_g, sum_gx) = weighted_sums(dout, weight, x, mean, rstd);
+            let (mean_g, mean_gx) = (sum_g / c as f32, sum_gx / c as f32);
             for i in 0..c {
                 let hat = (x[i] - mean) * rstd;
                 dweight[i] += dout[i] * hat;

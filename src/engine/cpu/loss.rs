@@ -1,28 +1,22 @@
 //! Cross-entropy over the vocabulary, forward and backward in one visit of each row.
 
 use super::round;
-use super::simd::{LANES, exp, multiversion, sum};
+use super::simd::{exp, max, multiversion, sum};
 use crate::recipe::Precision;
 use rayon::prelude::*;
 
 multiversion! {
     // -log softmax(row)[target]; with a weight the row becomes weight · (softmax(row) - onehot(target)).
     fn row(row: &mut [f32], target: usize, weight: Option<f32>) -> f32 {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        for chunk in row.chunks(LANES) {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = if x > *lane { x } else { *lane };
-            }
-        }
-        let max = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
-        let score = row[target] - max;
+        let highest = max(row, f32::NEG_INFINITY);
+        let score = row[target] - highest;
         let Some(weight) = weight else {
-            return sum(row.len(), |i| exp(row[i] - max)).ln() - score;
+            return sum(row, |x| exp(x - highest)).ln() - score;
         };
         for x in row.iter_mut() {
-            *x = exp(*x - max);
+            *x = exp(*x - highest);
         }
-        let total = sum(row.len(), |i| row[i]);
+        let total = sum(row, |x| x);
         let factor = weight / total;
         for x in row.iter_mut() {
             *x *= factor;

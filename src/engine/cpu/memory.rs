@@ -49,6 +49,11 @@ impl Memory {
         Ok(Self { slabs })
     }
 
+    /// Bytes of all mappings.
+    pub(super) fn bytes(&self) -> usize {
+        self.slabs.iter().flatten().map(|slab| slab.map.len()).sum()
+    }
+
     /// Elements of a buffer, 0 where the plan has none.
     pub(super) fn len(&self, buffer: Buffer) -> usize {
         self.slabs[buffer as usize].as_ref().map_or(0, |slab| slab.len)
@@ -95,7 +100,8 @@ impl Memory {
     fn checked(&self, span: Span) -> *mut f32 {
         let slab = self.slabs[span.buffer as usize].as_ref();
         let slab = slab.unwrap_or_else(|| panic!("{:?} is not part of this plan", span.buffer));
-        assert!(span.start + span.len <= slab.len, "{span:?} exceeds its buffer of {}", slab.len);
+        let end = span.start.checked_add(span.len);
+        assert!(end.is_some_and(|end| end <= slab.len), "{span:?} exceeds its buffer of {}", slab.len);
         // Only ever written through slices that `split` makes from an exclusive borrow.
         slab.map.as_ptr().cast::<f32>().cast_mut().wrapping_add(span.start)
     }

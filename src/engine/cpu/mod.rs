@@ -20,6 +20,7 @@ mod simd;
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use super::fused::Fused;
 use super::pooled::Pooled;
+use super::timed::Timed;
 use super::{Batch, EngineError, Update};
 use crate::plan::memory::{Buffer, MemoryPlan, Span};
 use crate::recipe::{Attention, Precision};
@@ -35,6 +36,14 @@ pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
     Pooled::new(plan.config.threads, || {
         let backend = CpuBackend::new(&plan)?;
         Ok(Fused::new(plan, backend))
+    })
+}
+
+/// The same engine with the time of every phase on record.
+pub fn timed_engine(plan: MemoryPlan) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
+    Pooled::new(plan.config.threads, || {
+        let backend = CpuBackend::new(&plan)?;
+        Ok(Fused::new(plan, Timed::new(backend)))
     })
 }
 
@@ -65,6 +74,12 @@ impl CpuBackend {
             targets: Vec::with_capacity(tokens),
             cols: 0,
         })
+    }
+
+    /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
+    /// ids of the batch at hand, 8 bytes per token, are not among them.
+    pub fn allocated_bytes(&self) -> usize {
+        self.memory.bytes()
     }
 }
 
@@ -146,7 +161,7 @@ impl Backend for CpuBackend {
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
-        let Linear { weight, bias, inputs, outputs } = linear;
+        let Linear { weight, bias, inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
         let after = if let Epilogue::BiasGelu(span) = epilogue { span } else { out.head(0) };
         let ([x, weight, bias], [out, after]) = self.memory.split([x, weight, bias], [out, after]);

@@ -12,10 +12,14 @@ const GRAIN: usize = 64 * 1024;
 multiversion! {
     fn squares(x: &[f32]) -> f64 {
         let mut lanes = [0.0f64; LANES];
-        for chunk in x.chunks(LANES) {
+        let mut chunks = x.chunks_exact(LANES);
+        for chunk in &mut chunks {
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
                 *lane += f64::from(x) * f64::from(x);
             }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+            *lane += f64::from(x) * f64::from(x);
         }
         lanes.into_iter().sum()
     }

@@ -37,7 +37,8 @@ fn run(a: f32, b: f32) -> f32 {
         // Spelled out, for accumulators in an array may end up in memory.
         macro_rules! chains {
             ($fma:ident, $zero:expr, $a:ident, $b:ident, $rounds:expr; $($sum:ident)*) => {{
-                $(let mut $sum = $zero;)*
+                // chains that start alike could be merged into one
+                $(let mut $sum = black_box($zero);)*
                 for _ in 0..$rounds {
                     $($sum = $fma($sum, $a, $b);)*
                 }

@@ -106,13 +106,13 @@ pub(super) fn exp(x: f32) -> f32 {
 /// derivative: `½x(1 + tanh u) = x·σ(2u)` with `u = √(2/π)(x + 0.044715x³)`.
 #[inline(always)]
 pub(super) fn gelu(x: f32) -> (f32, f32) {
-    const A: f32 = 2.0 * 0.797_884_56;
+    const A: f32 = 2.0 * 0.797_884_6;
     const B: f32 = 0.044_715;
     let square = x * x;
     let sigmoid = 1.0 / (1.0 + exp(-A * x * (1.0 + B * square)));
     let slope = A * (1.0 + 3.0 * B * square);
     // where the sigmoid is 0 or 1, x·(1-σ)·slope may overflow although the product is 0
-    let curve = if sigmoid == 0.0 { 0.0 } else { x * (1.0 - sigmoid) * slope };
+    let curve = if sigmoid == 0.0 || sigmoid == 1.0 { 0.0 } else { x * (1.0 - sigmoid) * slope };
     (x * sigmoid, sigmoid * (1.0 + curve))
 }
 
@@ -129,20 +129,54 @@ pub(super) fn reduce(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// Sum of `f(i)` over `0..len` in [`LANES`] lanes.
+/// Sum of `f(x)` over a slice in [`LANES`] lanes.
 #[inline(always)]
-pub(super) fn sum(len: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
-    let whole = len - len % LANES;
-    for start in (0..whole).step_by(LANES) {
-        for (lane, value) in lanes.iter_mut().enumerate() {
-            *value += f(start + lane);
+    // whole chunks of a known length keep the lanes in one register
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(x);
         }
     }
-    for i in whole..len {
-        lanes[i - whole] += f(i);
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f(x);
     }
     reduce(lanes)
+}
+
+multiversion! {
+    /// Σ a·b in [`LANES`] lanes.
+    pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+        let mut lanes = [0.0; LANES];
+        let (mut x, mut y) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+        for (a, b) in (&mut x).zip(&mut y) {
+            for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+                *lane += a * b;
+            }
+        }
+        for ((lane, a), b) in lanes.iter_mut().zip(x.remainder()).zip(y.remainder()) {
+            *lane += a * b;
+        }
+        reduce(lanes)
+    }
+}
+
+/// The largest of `start` and a slice; numbers that are not (NaN) are passed over.
+#[inline(always)]
+pub(super) fn max(x: &[f32], start: f32) -> f32 {
+    let mut lanes = [start; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane = if x > *lane { x } else { *lane };
+    }
+    lanes.into_iter().fold(start, f32::max)
 }
 
 #[cfg(test)]
@@ -190,9 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn sum_covers_ragged_ends() {
+    fn reductions_cover_ragged_ends() {
         for len in [0, 1, 15, 16, 17, 100] {
-            assert_eq!(sum(len, |i| i as f32), (0..len).sum::<usize>() as f32);
+            let x: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            assert_eq!(sum(&x, |x| 2.0 * x), (0..len).sum::<u16>() as f32 * 2.0);
+            assert_eq!(max(&x, -1.0), f32::from(len) - 1.0);
         }
+        assert_eq!(max(&[f32::NAN, 2.0, f32::NAN], 1.0), 2.0);
     }
 }

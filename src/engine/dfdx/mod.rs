@@ -4,7 +4,6 @@
 //! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
 //! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
 
-pub mod memory;
 mod model;
 mod optimizer;
 

@@ -127,7 +127,7 @@ impl Engine for Changed {
             return Ok(loss);
         }
         self.2 += 1;
-        if self.1 == Change::MicroStep && self.2 % 2 == 0 {
+        if self.1 == Change::MicroStep && self.2.is_multiple_of(2) {
             return self.0.accumulate(batch, 0.0);
         }
         let loss = self.0.accumulate(batch, weight)?;

@@ -6,7 +6,7 @@
 use super::Head;
 use crate::engine::cpu::matmul::{Matrix, matmul};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{exp, multiversion, sum};
+use crate::engine::cpu::simd::{self, exp, multiversion, sum};
 use crate::plan::memory::{KEY_TILE, QUERY_TILE};
 
 /// Where a tile lies in the matrix of scores.
@@ -40,11 +40,11 @@ multiversion! {
         for (r, (row, out)) in rows.enumerate() {
             let (seen, unseen) = row.split_at_mut(tile.visible(r));
             unseen.fill(0.0);
-            let highest = seen.iter().copied().fold(max[r], |a, b| if b > a { b } else { a });
+            let highest = simd::max(seen, max[r]);
             for x in seen.iter_mut() {
                 *x = exp(*x - highest);
             }
-            let tile_total = sum(seen.len(), |i| seen[i]);
+            let tile_total = sum(seen, |x| x);
             // the first tile of a row always shows it a key, so `highest` is a number from then on
             let correction = if max[r] == highest { 1.0 } else { exp(max[r] - highest) };
             total[r] = total[r] * correction + tile_total;
@@ -74,10 +74,10 @@ multiversion! {
     fn scores_backward(tile: Tile, scores: &mut [f32], dp: &mut [f32], lse: &[f32], row_dots: &[f32], scale: f32) {
         let rows = scores.chunks_exact_mut(tile.keys).zip(dp.chunks_exact_mut(tile.keys));
         for (r, (row, dp)) in rows.enumerate() {
-            let visible = tile.visible(r);
+            let (visible, lse, dot) = (tile.visible(r), lse[r], row_dots[r]);
             for (x, dp) in row[..visible].iter_mut().zip(&mut dp[..visible]) {
-                *x = exp(*x - lse[r]);
-                *dp = *x * (*dp - row_dots[r]) * scale;
+                *x = exp(*x - lse);
+                *dp = *x * (*dp - dot) * scale;
             }
             row[visible..].fill(0.0);
             dp[visible..].fill(0.0);

@@ -9,6 +9,7 @@ mod naive;
 use super::matmul::Matrix;
 use super::pool::{Columns, with_scratch};
 use super::round;
+use super::simd;
 use crate::engine::backend::AttentionShape;
 use crate::recipe::{Attention, Precision};
 
@@ -50,8 +51,8 @@ fn block(
     Matrix::new(&data[first_row * width + first_col..], rows, cols, width)
 }
 
-/// See [`Backend::attention`](crate::engine::backend::Backend::attention). `keep` says whether `softmax` has room for the
-/// probabilities of the naive form.
+/// See [`Backend::attention`](crate::engine::backend::Backend::attention). The naive form keeps its probabilities in
+/// `softmax` if they fit there.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn forward(
     kind: Attention,
@@ -112,8 +113,7 @@ pub(super) fn backward(
         // Σ_j dout·out of each row: what the softmax's gradient subtracts (Dao et al., 2022, eq. 4)
         for (t, dot) in row_dots.iter_mut().enumerate() {
             let start = (first_row + t) * c + first_col;
-            let pairs = dout[start..][..head_size].iter().zip(&out[start..][..head_size]);
-            *dot = pairs.map(|(a, b)| a * b).sum();
+            *dot = simd::dot(&dout[start..][..head_size], &out[start..][..head_size]);
         }
         let kept = &softmax[task * per_head..][..per_head];
         match kind {

@@ -3,7 +3,7 @@
 use super::Head;
 use crate::engine::cpu::matmul::{Matrix, matmul};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{exp, multiversion, sum};
+use crate::engine::cpu::simd::{exp, max, multiversion, sum};
 use crate::recipe::Precision;
 
 multiversion! {
@@ -12,11 +12,11 @@ multiversion! {
         for (t, row) in scores.chunks_exact_mut(cols).enumerate() {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
-            let max = seen.iter().copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+            let highest = max(seen, f32::NEG_INFINITY);
             for x in seen.iter_mut() {
-                *x = exp(*x - max);
+                *x = exp(*x - highest);
             }
-            let total = sum(seen.len(), |i| seen[i]);
+            let total = sum(seen, |x| x);
             for x in seen.iter_mut() {
                 *x /= total;
             }
@@ -29,11 +29,12 @@ multiversion! {
     fn softmax_backward(probabilities: &[f32], dp: &mut [f32], row_dots: &[f32], scale: f32) {
         let cols = row_dots.len();
         let rows = probabilities.chunks_exact(cols).zip(dp.chunks_exact_mut(cols));
-        for ((p, dp), dot) in rows.zip(row_dots) {
-            for (p, dp) in p.iter().zip(dp) {
-                // entries after the diagonal have p = 0
+        for (t, ((p, dp), &dot)) in rows.zip(row_dots).enumerate() {
+            let (seen, unseen) = dp.split_at_mut(t + 1);
+            for (p, dp) in p.iter().zip(seen) {
                 *dp = *p * (*dp - dot) * scale;
             }
+            unseen.fill(0.0);
         }
     }
 }

@@ -1,0 +1,160 @@
+//! `runner bench RECIPE`: how fast this recipe's step is here, and where its time goes. Writes no run.
+
+use super::build;
+use super::exit::Exit;
+use super::terminal::say;
+use crate::cli::{BenchArgs, Format};
+use crate::engine::{Batch, Engine, State, Update, cpu};
+use crate::model::init::{initialize, random_bits};
+use crate::plan::hardware::{Hardware, peak_resident_bytes};
+use crate::plan::{DataSize, Plan, gib};
+use crate::recipe::{self, EngineKind, Recipe};
+use crate::train::scaler::LossScaler;
+use crate::train::schedule::Schedule;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Instant;
+
+/// Steps that are run and not counted: caches fill, pages are taken from the system, threads wake up.
+const WARM_UP: u32 = 2;
+
+/// Medians over the counted steps.
+struct Measured {
+    step_ms: f64,
+    /// Milliseconds by phase, in the order of a step.
+    phases: Vec<(String, f64)>,
+}
+
+/// Prints the median speed and the time by phase.
+pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    build::check_supported(&resolved)?;
+    let recipe = &resolved.recipe;
+    // rows are random tokens, as many as are needed
+    let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, val_rows: 0 };
+    let plan = Plan::new(recipe, &Hardware::detect(), data, None)
+        .map_err(|e| resolved.complain(e.key, &e.message, &e.help))?;
+    let (peak, how) = cpu::peak::measure(plan.threads);
+    let measured = match recipe.compute.engine {
+        EngineKind::Fused => {
+            let mut engine = cpu::timed_engine(plan.memory_plan())?;
+            measure(recipe, &plan, args.steps, &mut engine, |engine| {
+                let times = engine.inner_mut().backend_mut().take();
+                times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()
+            })?
+        }
+        EngineKind::Dfdx => {
+            let mut engine = build::reference(plan.memory.dims, plan.threads)?;
+            measure(recipe, &plan, args.steps, &mut engine, |_| Vec::new())?
+        }
+    };
+    let tokens_per_s = plan.tokens_per_step as f64 / measured.step_ms * 1e3;
+    let mfu = tokens_per_s * plan.flops_per_token as f64 / peak;
+    super::print(&match args.format {
+        Format::Json => {
+            let phases: serde_json::Map<_, _> =
+                measured.phases.iter().map(|(phase, ms)| (phase.clone(), json!(ms))).collect();
+            let output = json!({
+                "recipe": recipe.name,
+                "tokens_per_s": tokens_per_s,
+                "step_ms": measured.step_ms,
+                "mfu": mfu,
+                "peak_flops": peak,
+                "peak_flops_source": how,
+                "flops_per_token": plan.flops_per_token,
+                "peak_memory_bytes": peak_resident_bytes(),
+                "planned_memory_bytes": plan.total_bytes,
+                "steps": args.steps,
+                "phases": phases,
+            });
+            format!("{output:#}\n")
+        }
+        Format::Text => text(&measured, tokens_per_s, mfu, &how, &plan),
+    })?;
+    Ok(Exit::Finished)
+}
+
+fn text(measured: &Measured, tokens_per_s: f64, mfu: f64, how: &str, plan: &Plan) -> String {
+    let mut out = format!(
+        "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {} tokens, MFU {:.1} % of {:.0} GFLOP/s ({how})\n\
+         peak memory {}, planned {}\n",
+        measured.step_ms,
+        plan.tokens_per_step,
+        mfu * 100.0,
+        plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
+        gib(peak_resident_bytes() as usize),
+        gib(plan.total_bytes)
+    );
+    for (phase, ms) in &measured.phases {
+        let _ = writeln!(out, "{phase:<28} {ms:>10.2} ms {:>5.1} %", ms / measured.step_ms * 100.0);
+    }
+    out
+}
+
+fn measure<E: Engine>(
+    recipe: &Recipe,
+    plan: &Plan,
+    steps: u32,
+    engine: &mut E,
+    mut phases: impl FnMut(&mut E) -> Vec<(String, f64)>,
+) -> anyhow::Result<Measured> {
+    let layout = engine.layout().clone();
+    let mut parameters = vec![0.0; layout.len];
+    initialize(&plan.memory.dims, &layout, recipe.seed, &mut parameters);
+    engine.write(State::Parameters, &parameters)?;
+    drop(parameters);
+    let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr);
+    let loss_scale = LossScaler::new(recipe.compute.precision).scale();
+    let recipe::OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = recipe.optimizer;
+    let (rows, cols) = (plan.micro_batch, plan.memory.dims.block_size);
+    let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
+    let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut order = Vec::new();
+    let mut totals = Vec::new();
+    for step in 0..WARM_UP + steps {
+        let start = Instant::now();
+        let mut data_ms = 0.0;
+        for micro_step in 0..plan.micro_steps {
+            let key = random_bits(recipe.seed, u64::from(step) << 32 | micro_step as u64);
+            let token = |i: usize| (random_bits(key, i as u64) % plan.memory.dims.vocab_size as u64) as u32;
+            let begun = Instant::now();
+            inputs.iter_mut().enumerate().for_each(|(i, t)| *t = token(i));
+            targets.iter_mut().enumerate().for_each(|(i, t)| *t = token(i + 1));
+            data_ms += begun.elapsed().as_secs_f64() * 1e3;
+            let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
+            engine.accumulate(batch, loss_scale / plan.micro_steps as f64)?;
+        }
+        let (lr, t) = (schedule.lr(u64::from(step)), u64::from(step) + 1);
+        engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+        let total = start.elapsed().as_secs_f64() * 1e3;
+        let mut parts = phases(engine);
+        if step < WARM_UP {
+            say(&format!("warm-up step {}/{WARM_UP}: {total:.1} ms", step + 1));
+            continue;
+        }
+        let known: f64 = parts.iter().map(|(_, ms)| ms).sum::<f64>() + data_ms;
+        parts.push(("data".to_owned(), data_ms));
+        parts.push(("other".to_owned(), total - known));
+        totals.push(total);
+        for (phase, ms) in parts {
+            if !samples.contains_key(&phase) {
+                order.push(phase.clone());
+            }
+            samples.entry(phase).or_default().push(ms);
+        }
+    }
+    let phases = order
+        .into_iter()
+        .map(|phase| {
+            let ms = median(samples.get_mut(&phase).map(Vec::as_mut_slice).unwrap_or_default());
+            (phase, ms)
+        })
+        .collect();
+    Ok(Measured { step_ms: median(&mut totals), phases })
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,109 @@
+//! What this machine does with a small step of a recipe's shapes: measured once, then remembered.
+//!
+//! The cache is a convenience. Whatever is wrong with it, the measurement is simply made again.
+
+use crate::engine::{Batch, Engine, EngineError, State, Update, cpu, dfdx, pooled::Pooled};
+use crate::model::init::initialize;
+use crate::plan::Plan;
+use crate::plan::memory::{MemoryConfig, MemoryPlan};
+use crate::plan::predict::{self, Rates};
+use crate::recipe::EngineKind;
+use crate::run::{facts, files};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The sample of the reference engine is smaller, for it is slower.
+const REFERENCE_TOKENS: usize = 64;
+/// Passes that are timed, after one that is not.
+const PASSES: usize = 2;
+
+/// Rates for a plan, and whether they were remembered.
+pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineError> {
+    let mut sample = predict::sample(&plan.memory);
+    if engine == EngineKind::Dfdx {
+        sample.dims.block_size = sample.dims.block_size.min(REFERENCE_TOKENS);
+        sample.micro_batch = 1;
+    }
+    let (path, key) = (cache_path(), key(&sample, engine));
+    let mut cache: BTreeMap<String, Rates> = path
+        .as_ref()
+        .and_then(|path| std::fs::read(path).ok())
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default();
+    let is_plausible = |rates: &Rates| {
+        [rates.seconds_per_flop, rates.seconds_per_parameter].iter().all(|r| r.is_finite() && *r > 0.0)
+    };
+    if let Some(rates) = cache.get(&key).copied().filter(is_plausible) {
+        return Ok((rates, true));
+    }
+    let rates = measure(&sample, engine)?;
+    cache.insert(key, rates);
+    if let (Some(path), Ok(text)) = (path, serde_json::to_string_pretty(&cache))
+        && let Some(dir) = path.parent()
+        && std::fs::create_dir_all(dir).is_ok()
+    {
+        // a machine without a writable cache measures each time
+        let _ = files::write_atomic(&path, text.as_bytes(), "calibration");
+    }
+    Ok((rates, false))
+}
+
+/// Times forward and backward pass and update of the sample.
+fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError> {
+    let mut engine: Box<dyn Engine> = match kind {
+        EngineKind::Fused => Box::new(cpu::engine(MemoryPlan::new(*sample))?),
+        EngineKind::Dfdx => Box::new(Pooled::new(sample.threads, || dfdx::CpuEngine::new(sample.dims))?),
+    };
+    let layout = engine.layout().clone();
+    let mut parameters = vec![0.0; layout.len];
+    initialize(&sample.dims, &layout, 1, &mut parameters);
+    engine.write(State::Parameters, &parameters)?;
+    let (rows, cols) = (sample.micro_batch, sample.dims.block_size);
+    let tokens: Vec<u32> = (0..rows * cols).map(|i| (i * 31 % sample.dims.vocab_size) as u32).collect();
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols };
+    let (mut pass_s, mut update_s) = (f64::INFINITY, f64::INFINITY);
+    for t in 0..=PASSES as u64 {
+        let start = Instant::now();
+        engine.accumulate(batch, 1.0)?;
+        let passed = start.elapsed();
+        let (lr, betas, eps) = (1e-4, [0.9, 0.95], 1e-8);
+        let (weight_decay, clip_norm, loss_scale) = (0.1, 1.0, 1.0);
+        engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t: t + 1, loss_scale })?;
+        // the first touches memory that the later ones find at hand
+        if t > 0 {
+            pass_s = pass_s.min(passed.as_secs_f64());
+            update_s = update_s.min((start.elapsed() - passed).as_secs_f64());
+        }
+    }
+    Ok(predict::rates(sample, pass_s, update_s))
+}
+
+/// What a measurement holds for: this machine, this build, these shapes.
+fn key(sample: &MemoryConfig, engine: EngineKind) -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
+    let dims = sample.dims;
+    format!(
+        "{} | {model} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
+        facts::host(),
+        sample.threads,
+        env!("CARGO_PKG_VERSION"),
+        sample.precision,
+        sample.attention,
+        dims.n_layer,
+        dims.n_head,
+        dims.n_embd,
+        dims.padded_vocab,
+        dims.block_size,
+        sample.micro_batch
+    )
+}
+
+/// `$XDG_CACHE_HOME/runner/calibration.json`, or the same under `~/.cache`; `None` if neither can be told.
+fn cache_path() -> Option<PathBuf> {
+    let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let base = dir("XDG_CACHE_HOME").or_else(|| Some(dir("HOME")?.join(".cache")))?;
+    Some(base.join("runner").join("calibration.json"))
+}

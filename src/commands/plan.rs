@@ -1,0 +1,251 @@
+//! `runner plan RECIPE`: everything that follows from a recipe on this machine, before anything is started.
+//!
+//! Data that cannot be opened cost only the lines that depend on them, and a run that does not fit is shown with its
+//! figures: whoever plans may be on another machine than the one that will train.
+
+use super::build::{self, Data};
+use super::calibration;
+use super::exit::Exit;
+use super::terminal::say;
+use super::train::summary::{duration, thousands};
+use crate::cli::{Format, PlanArgs};
+use crate::plan::hardware::Hardware;
+use crate::plan::lints::{Lint, Shards, Subject, lints};
+use crate::plan::predict::Prediction;
+use crate::plan::{DataSize, Plan, gib};
+use crate::recipe::{self, Diagnostics, EngineKind, Recipe, Resolved};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Parameters under which the formula of operations is explained.
+const FORMULA: &str = "6 N + 6 n_layer n_embd block_size";
+const FORMULA_FROM: &str =
+    "N parameters times 2 operations forward and 4 backward, and causal attention (Kaplan et al., 2020)";
+
+/// All that there is to show.
+struct Outlook<'a> {
+    recipe: &'a Recipe,
+    plan: Plan,
+    hardware: Hardware,
+    /// The data's shards, or why they could not be opened.
+    data: Result<Shards, String>,
+    prediction: Result<(Prediction, bool), String>,
+    lints: Vec<Lint>,
+    /// Why training would be refused.
+    refusal: Option<String>,
+}
+
+/// Prints the plan. Exit code 0 also where data are missing or memory is short.
+pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
+    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    build::check_supported(&resolved)?;
+    let outlook = Outlook::new(&resolved, &build::absolute(&args.runs.runs_dir)?)?;
+    super::print(&match args.format {
+        Format::Text => outlook.text(),
+        Format::Json => format!("{:#}\n", outlook.json()?),
+    })?;
+    Ok(Exit::Finished)
+}
+
+/// Says what the lints have to say about a run that is about to start, one line each.
+pub(super) fn warn(recipe: &Recipe, plan: &Plan, hardware: &Hardware, data: &Data) {
+    let shards = data.shards();
+    for lint in lints(&Subject { recipe, plan, hardware, shards: Some(&shards) }) {
+        say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
+    }
+}
+
+impl<'a> Outlook<'a> {
+    fn new(resolved: &'a Resolved, runs_dir: &Path) -> Result<Self, Diagnostics> {
+        let recipe = &resolved.recipe;
+        let hardware = Hardware::detect();
+        let (size, data) = match Data::open(resolved, runs_dir) {
+            Ok(data) => (data.size(), Ok(data.shards())),
+            Err(error) => (DataSize::default(), Err(reason(&error))),
+        };
+        let blame = |error: crate::plan::PlanError| resolved.complain(error.key, &error.message, &error.help);
+        let plan = Plan::derive(recipe, &hardware, size, None).map_err(blame)?;
+        let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
+        let prediction = calibration::rates(&plan, recipe.compute.engine)
+            .map(|(rates, remembered)| (plan.predict(&rates, &recipe.eval), remembered))
+            .map_err(|error| error.to_string());
+        let subject = Subject { recipe, plan: &plan, hardware: &hardware, shards: data.as_ref().ok() };
+        let lints = lints(&subject);
+        Ok(Self { recipe, plan, hardware, data, prediction, lints, refusal })
+    }
+
+    fn text(&self) -> String {
+        let plan = &self.plan;
+        let dims = &plan.memory.dims;
+        let number = |n: usize| thousands(n as u64);
+        let mut out = String::new();
+        let mut line = |name: &str, text: String| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{name:<22}{text}");
+        };
+        line("recipe", self.recipe.name.clone());
+        line("model", format!("{} parameters", number(plan.parameters)));
+        for (name, group) in [("  decayed", plan.decayed), ("  not decayed", plan.not_decayed)] {
+            line(name, format!("{} in {} tensors", number(group.elements), group.tensors));
+        }
+        let padding = plan.padded_vocab - dims.vocab_size;
+        line("  vocabulary", format!("{} tokens and {padding} rows of padding", number(dims.vocab_size)));
+        line(
+            "batch",
+            format!(
+                "{} tokens per step = {} x {} rows of {} tokens",
+                number(plan.tokens_per_step),
+                plan.micro_steps,
+                plan.micro_batch,
+                dims.block_size
+            ),
+        );
+        line("run", format!("{} steps, {} tokens", thousands(plan.steps), thousands(plan.tokens)));
+        for (i, text) in self.data_lines().into_iter().enumerate() {
+            line(if i == 0 { "data" } else { "" }, text);
+        }
+        line("compute", format!("{:.1} MFLOP per token = {FORMULA}", plan.flops_per_token as f64 / 1e6));
+        line("", FORMULA_FROM.to_owned());
+        line("", format!("{} in all", flops(plan.flops)));
+        let precision = if plan.emulated { " (emulated by rounding)" } else { "" };
+        line(
+            "device",
+            format!(
+                "{}, {} threads, {}{precision}",
+                plan.device,
+                plan.threads,
+                word(self.recipe.compute.precision)
+            ),
+        );
+        let exact = if plan.bytes_exact { "" } else { "about " };
+        line("memory", format!("{exact}{} = {} bytes", gib(plan.total_bytes), number(plan.total_bytes)));
+        if self.recipe.compute.engine == EngineKind::Dfdx {
+            line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
+        }
+        for (kind, bytes) in &plan.bytes {
+            line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
+        }
+        line("  free", gib(self.hardware.free_memory));
+        line("predicted", self.prediction_text());
+        if let Some(refusal) = &self.refusal {
+            let _ = writeln!(out, "\nthis run would be refused: {refusal}");
+        }
+        for lint in &self.lints {
+            let code = lint.code.as_str();
+            let _ = write!(
+                out,
+                "\nlint {code}: {}\n  {}\n  to silence it: [lints] allow = [\"{code}\"]\n",
+                lint.message, lint.help
+            );
+        }
+        out
+    }
+
+    fn data_lines(&self) -> Vec<String> {
+        let plan = &self.plan;
+        if let Err(why) = &self.data {
+            return vec![format!("could not be opened, so epochs are unknown: {why}")];
+        }
+        let seen = match (plan.epochs.floor(), plan.epochs.ceil()) {
+            (low, high) if low == high => format!("{low} times"),
+            (low, high) => format!("{low} or {high} times"),
+        };
+        let mut lines = vec![
+            format!(
+                "{} tokens for training in {} rows",
+                thousands(plan.data.train_tokens),
+                thousands(plan.data.train_rows)
+            ),
+            format!("{:.2} epochs: each row is seen {seen}", plan.epochs),
+        ];
+        lines.push(match (plan.eval_rows, self.recipe.eval.every) {
+            (0, _) => "no validation".to_owned(),
+            (rows, 0) => {
+                format!("{} rows for validation, never used: eval.every = 0", thousands(rows as u64))
+            }
+            (rows, every) => format!(
+                "validation on {} of {} rows every {} steps",
+                thousands(rows as u64),
+                thousands(plan.data.val_rows),
+                thousands(every)
+            ),
+        });
+        lines
+    }
+
+    fn prediction_text(&self) -> String {
+        match &self.prediction {
+            Ok((prediction, remembered)) => format!(
+                "{} for the run at {} tokens/s, from a small step timed {}",
+                time(prediction.total_s),
+                rate(prediction.tokens_per_s),
+                if *remembered { "earlier" } else { "now" }
+            ),
+            Err(why) => format!("nothing: {why}"),
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<Json> {
+        let compute = &self.recipe.compute;
+        let mut out = json!({
+            "recipe": self.recipe.name,
+            "engine": compute.engine,
+            "precision": compute.precision,
+            "attention": compute.attention,
+        });
+        if let (Some(out), Json::Object(plan)) = (out.as_object_mut(), serde_json::to_value(&self.plan)?) {
+            out.extend(plan);
+        }
+        out["bytes"] =
+            self.plan.bytes.iter().map(|(kind, bytes)| ((*kind).to_owned(), json!(bytes))).collect();
+        out["flops_formula"] = format!("{FORMULA}: {FORMULA_FROM}").into();
+        if self.data.is_err() {
+            for key in ["data", "epochs", "eval_rows"] {
+                out[key] = Json::Null;
+            }
+        }
+        out["data_error"] = json!(self.data.as_ref().err());
+        out["free_bytes"] = self.hardware.free_memory.into();
+        out["refusal"] = json!(self.refusal);
+        out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));
+        out["lints"] = json!(self.lints);
+        Ok(out)
+    }
+}
+
+/// Tokens per second, with a decimal where that matters.
+fn rate(tokens_per_s: f64) -> String {
+    if tokens_per_s < 10.0 { format!("{tokens_per_s:.1}") } else { thousands(tokens_per_s as u64) }
+}
+
+/// Seconds, in the units that suit them.
+fn time(seconds: f64) -> String {
+    const DAY: f64 = 86_400.0;
+    if seconds > 2.0 * DAY {
+        return format!("{} days", thousands((seconds / DAY) as u64));
+    }
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+}
+
+/// Why data could not be opened, with paths below the current directory relative to it.
+fn reason(error: &anyhow::Error) -> String {
+    let text = match error.downcast_ref::<Diagnostics>() {
+        Some(problems) => problems.titles().collect::<Vec<_>>().join("; "),
+        None => format!("{error:#}"),
+    };
+    super::relative(&text)
+}
+
+/// Operations in the unit that suits them.
+fn flops(flops: f64) -> String {
+    let units = [(1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| flops >= *unit).unwrap_or((1e6, "MFLOP"));
+    format!("{:.1} {name}", flops / unit)
+}
+
+/// A word of the recipe language.
+fn word(value: impl serde::Serialize) -> String {
+    json!(value).as_str().unwrap_or_default().to_owned()
+}

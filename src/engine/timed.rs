@@ -1,0 +1,208 @@
+//! A backend that keeps the time of every kernel: where a step's time goes.
+//!
+//! It wraps another one and changes nothing, so what is measured is what trains.
+
+use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use super::{Batch, EngineError, Update};
+use crate::plan::memory::{Buffer, Span};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What a kernel belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Token and position embedding, both ways.
+    Embedding,
+    /// LayerNorm with the residual sums, both ways.
+    LayerNorm,
+    /// A linear layer's product, bias and GELU.
+    Forward(&'static str),
+    /// Its input's gradient, with GELU's.
+    BackwardInput(&'static str),
+    /// Its weight's and bias's gradient.
+    BackwardWeight(&'static str),
+    /// GELU computed again for the backward pass.
+    Gelu,
+    /// Attention forward.
+    AttentionForward,
+    /// Attention backward.
+    AttentionBackward,
+    /// Head and loss, both ways.
+    Head,
+    /// Gradient norm and update.
+    Optimizer,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Embedding => f.pad("embedding"),
+            Self::LayerNorm => f.pad("layernorm"),
+            Self::Forward(name) => f.pad(&format!("{name}_forward")),
+            Self::BackwardInput(name) => f.pad(&format!("{name}_backward_input")),
+            Self::BackwardWeight(name) => f.pad(&format!("{name}_backward_weight")),
+            Self::Gelu => f.pad("gelu_again"),
+            Self::AttentionForward => f.pad("attention_forward"),
+            Self::AttentionBackward => f.pad("attention_backward"),
+            Self::Head => f.pad("head_and_loss"),
+            Self::Optimizer => f.pad("optimizer"),
+        }
+    }
+}
+
+/// See the module.
+pub struct Timed<B> {
+    inner: B,
+    times: BTreeMap<Phase, Duration>,
+}
+
+impl<B> Timed<B> {
+    /// Wraps a backend whose kernels have finished when they return.
+    pub fn new(inner: B) -> Self {
+        Self { inner, times: BTreeMap::new() }
+    }
+
+    /// The time of each phase since the last call.
+    pub fn take(&mut self) -> BTreeMap<Phase, Duration> {
+        std::mem::take(&mut self.times)
+    }
+
+    fn time<T>(&mut self, phase: Phase, run: impl FnOnce(&mut B) -> T) -> T {
+        let start = Instant::now();
+        let result = run(&mut self.inner);
+        *self.times.entry(phase).or_default() += start.elapsed();
+        result
+    }
+}
+
+impl<B: Backend> Backend for Timed<B> {
+    fn upload(&mut self, batch: &Batch) {
+        self.inner.upload(batch);
+    }
+
+    fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
+        self.inner.download(span)
+    }
+
+    fn write(&mut self, span: Span, values: &[f32]) -> Result<(), EngineError> {
+        self.inner.write(span, values)
+    }
+
+    fn refresh_low(&mut self) {
+        self.time(Phase::Optimizer, |b| b.refresh_low());
+    }
+
+    fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
+        self.time(Phase::Embedding, |b| b.embed(wte, wpe, out));
+    }
+
+    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
+        self.time(Phase::Embedding, |b| b.embed_backward(dx, dwte, dwpe));
+    }
+
+    fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
+        self.time(Phase::LayerNorm, |b| b.layernorm(x, norm, out));
+    }
+
+    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
+        self.time(Phase::LayerNorm, |b| b.residual_layernorm(x, delta, bias, sum, norm, out));
+    }
+
+    fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
+        self.time(Phase::LayerNorm, |b| b.layernorm_again(x, norm, out));
+    }
+
+    fn layernorm_backward(
+        &mut self,
+        dout: Span,
+        x: Span,
+        norm: Norm,
+        dx: Span,
+        accumulate: bool,
+        dx_low: Option<Span>,
+        dweight: Span,
+        dbias: Span,
+    ) {
+        self.time(Phase::LayerNorm, |b| {
+            b.layernorm_backward(dout, x, norm, dx, accumulate, dx_low, dweight, dbias);
+        });
+    }
+
+    fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
+        self.time(Phase::Forward(linear.name), |b| b.linear(x, linear, out, epilogue));
+    }
+
+    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
+        self.time(Phase::BackwardWeight(linear.name), |b| {
+            b.linear_backward_weight(x, dout, linear, dweight, dbias);
+        });
+    }
+
+    fn linear_backward_input(
+        &mut self,
+        dout: Span,
+        linear: Linear,
+        dx: Span,
+        factor: Option<Span>,
+        round: bool,
+    ) {
+        self.time(Phase::BackwardInput(linear.name), |b| {
+            b.linear_backward_input(dout, linear, dx, factor, round);
+        });
+    }
+
+    fn gelu_again(&mut self, fc: Span, out: Span) {
+        self.time(Phase::Gelu, |b| b.gelu_again(fc, out));
+    }
+
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, workers: Span, shape: AttentionShape) {
+        self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, workers, shape));
+    }
+
+    fn attention_backward(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        dout: Span,
+        dqkv: Span,
+        workers: Span,
+        shape: AttentionShape,
+    ) {
+        self.time(Phase::AttentionBackward, |b| {
+            b.attention_backward(qkv, softmax, out, dout, dqkv, workers, shape);
+        });
+    }
+
+    fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
+        self.time(Phase::Head, |b| b.head(x, wte, logits, width));
+    }
+
+    fn cross_entropy(
+        &mut self,
+        logits: Span,
+        losses: Span,
+        first: usize,
+        vocab_size: usize,
+        weight: Option<f32>,
+    ) {
+        self.time(Phase::Head, |b| b.cross_entropy(logits, losses, first, vocab_size, weight));
+    }
+
+    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
+        self.time(Phase::Head, |b| b.head_backward(dlogits, x, wte, dx, dwte, width));
+    }
+
+    fn sum_of_squares(&mut self, buffer: Buffer) -> Result<f64, EngineError> {
+        self.time(Phase::Optimizer, |b| b.sum_of_squares(buffer))
+    }
+
+    fn adamw(&mut self, update: &Update, scale: f64, decayed: usize) {
+        self.time(Phase::Optimizer, |b| b.adamw(update, scale, decayed));
+    }
+
+    fn clear_gradients(&mut self) {
+        self.time(Phase::Optimizer, |b| b.clear_gradients());
+    }
+}

@@ -1,0 +1,65 @@
+//! Data that say less than they seem to.
+
+use super::{Remark, Subject};
+
+/// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
+const EPOCHS: f64 = 4.0;
+
+/// Validation data that are trained on too.
+pub(super) fn overlap(subject: &Subject) -> Remark {
+    let data = &subject.recipe.data;
+    let shared: Vec<&str> = match subject.shards {
+        Some(shards) => {
+            let is_trained_on = |content: &String| shards.train.iter().any(|shard| shard.content == *content);
+            shards
+                .val
+                .iter()
+                .filter(|shard| is_trained_on(&shard.content))
+                .map(|shard| shard.name.as_str())
+                .collect()
+        }
+        // without the files, only what is named twice can be known
+        None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
+    };
+    let first = shared.first()?;
+    let others = match shared.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    Some((
+        "data.val",
+        format!("validation data are among the training data: {first}{others}"),
+        "keep them apart: a loss on seen data says nothing about new data; builtin texts differ by seed"
+            .to_owned(),
+    ))
+}
+
+/// Training data that are read too often.
+pub(super) fn epochs(subject: &Subject) -> Remark {
+    let epochs = subject.plan.epochs;
+    (subject.shards.is_some() && epochs > EPOCHS).then(|| {
+        let steps = EPOCHS * subject.plan.data.train_rows as f64 / subject.plan.rows_per_step as f64;
+        (
+            "schedule.max_steps",
+            format!(
+                "the run goes through its data {epochs:.1} times; beyond {EPOCHS} times little is learned"
+            ),
+            format!("use more data, or {} steps at most", (steps as u64).max(1)),
+        )
+    })
+}
+
+/// Fewer rows than a step takes.
+pub(super) fn small(subject: &Subject) -> Remark {
+    let (rows, wanted) = (subject.plan.data.train_rows, subject.plan.rows_per_step);
+    (subject.shards.is_some() && rows < wanted as u64).then(|| {
+        (
+            "data.train",
+            format!("the training data have {rows} rows, but a step takes {wanted}: it sees some twice"),
+            format!(
+                "use more data, or a batch of {} tokens at most",
+                rows * subject.plan.memory.dims.block_size as u64
+            ),
+        )
+    })
+}

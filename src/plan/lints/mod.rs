@@ -1,0 +1,89 @@
+//! Remarks about a plan that will run but perhaps should not: one function per lint, each with its remedy.
+//!
+//! A recipe that knows better says so under `[lints] allow`.
+
+mod data;
+mod machine;
+mod shape;
+mod training;
+
+use super::Plan;
+use super::hardware::Hardware;
+use crate::recipe::{LintCode, Recipe};
+use serde::Serialize;
+
+/// What lints look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// What was asked for.
+    pub recipe: &'a Recipe,
+    /// What follows from it.
+    pub plan: &'a Plan,
+    /// The machine.
+    pub hardware: &'a Hardware,
+    /// The data, if it could be opened.
+    pub shards: Option<&'a Shards>,
+}
+
+/// The shards of both data sets, in reading order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shards {
+    /// Of the training data.
+    pub train: Vec<Shard>,
+    /// Of the validation data.
+    pub val: Vec<Shard>,
+}
+
+/// One shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// For people.
+    pub name: String,
+    /// What two shards with common contents share: a digest, or the seed of a generated text.
+    pub content: String,
+}
+
+/// A remark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lint {
+    /// Names it in `[lints] allow`.
+    pub code: LintCode,
+    /// The key that it is about.
+    pub key: &'static str,
+    /// What is noticed.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// What a lint function returns: key, message, help.
+type Remark = Option<(&'static str, String, String)>;
+
+/// Everything worth a remark, in the order of the codes, without what the recipe allows.
+pub fn lints(subject: &Subject) -> Vec<Lint> {
+    let allowed = &subject.recipe.lints.allow;
+    let wanted = LintCode::ALL.iter().filter(|code| !allowed.contains(code));
+    wanted
+        .filter_map(|&code| {
+            let (key, message, help) = look(code, subject)?;
+            Some(Lint { code, key, message, help })
+        })
+        .collect()
+}
+
+fn look(code: LintCode, subject: &Subject) -> Remark {
+    match code {
+        LintCode::UglyVocab => shape::vocab(subject),
+        LintCode::UglyWidth => shape::width(subject),
+        LintCode::UglyHeads => shape::heads(subject),
+        LintCode::UglyBatch => shape::batch(subject),
+        LintCode::ScheduleHorizon => training::horizon(subject),
+        LintCode::UnusualLr => training::lr(subject),
+        LintCode::UnusualBatch => training::batch(subject),
+        LintCode::ValOverlap => data::overlap(subject),
+        LintCode::ManyEpochs => data::epochs(subject),
+        LintCode::SmallData => data::small(subject),
+        LintCode::EmulatedPrecision => machine::precision(subject),
+        LintCode::TightMemory => machine::memory(subject),
+    }
+}

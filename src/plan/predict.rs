@@ -1,0 +1,108 @@
+//! How long a run will take, from what a small step of the same shapes was measured to take.
+//!
+//! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
+//! parameters. What a product of this width reaches depends on the width, so the sample keeps it.
+
+use super::memory::{MemoryConfig, MemoryPlan};
+use super::{Plan, flops_per_token};
+use crate::model::{Dims, ParamLayout};
+use crate::recipe::EvalConfig;
+use serde::{Deserialize, Serialize};
+
+/// The sample's parameters are about this many, unless its width alone makes more.
+const PARAMETERS: f64 = 12e6;
+/// Wider products are no more efficient.
+const WIDTH: usize = 1024;
+/// Tokens of the sample's forward pass, about.
+const TOKENS: usize = 512;
+/// The sample takes at most this much memory, where that can be.
+const BYTES: usize = 1 << 30;
+
+/// What a machine was measured to do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts.
+    pub seconds_per_flop: f64,
+    /// Seconds of the optimizer's update per parameter.
+    pub seconds_per_parameter: f64,
+}
+
+/// A guess at a run's time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Seconds of one optimizer step.
+    pub step_s: f64,
+    /// Tokens trained on per second.
+    pub tokens_per_s: f64,
+    /// Seconds of all steps.
+    pub training_s: f64,
+    /// Seconds of all evaluations.
+    pub evaluation_s: f64,
+    /// Seconds of the run; checkpoints and samples are not counted.
+    pub total_s: f64,
+}
+
+impl Plan {
+    /// The run's time at these rates.
+    pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
+        let token_s = rates.seconds_per_flop * self.flops_per_token as f64;
+        let update_s = rates.seconds_per_parameter * self.memory_elements() as f64;
+        let step_s = token_s * self.tokens_per_step as f64 + update_s;
+        let training_s = step_s * self.steps as f64;
+        // before every step that is a multiple, and after the last; a forward pass is a third of the work
+        let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
+        let eval_tokens = self.eval_rows as f64 * self.memory.dims.block_size as f64;
+        let evaluation_s = evaluations as f64 * eval_tokens * token_s / 3.0;
+        Prediction {
+            step_s,
+            tokens_per_s: self.tokens_per_step as f64 / step_s,
+            training_s,
+            evaluation_s,
+            total_s: training_s + evaluation_s,
+        }
+    }
+
+    fn memory_elements(&self) -> usize {
+        ParamLayout::new(&self.memory.dims).len
+    }
+}
+
+/// The small step that stands for a run's: its width and heads, fewer of everything else.
+pub fn sample(config: &MemoryConfig) -> MemoryConfig {
+    let dims = config.dims;
+    let head_size = dims.head_size().min(WIDTH);
+    let n_head = dims.n_head.min(WIDTH / head_size).max(1);
+    let n_embd = n_head * head_size;
+    let parameters = (12 * dims.n_layer * n_embd * n_embd + dims.padded_vocab * n_embd) as f64;
+    let share = (PARAMETERS / parameters).min(1.0);
+    let n_layer = ((dims.n_layer as f64 * share) as usize).max(1);
+    // the head keeps its share of the work
+    let share = share.max(n_layer as f64 / dims.n_layer as f64);
+    let vocab = ((dims.padded_vocab as f64 * share) as usize).max(dims.padded_vocab.min(64));
+    let block_size = dims.block_size.min(TOKENS);
+    let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size: vocab, padded_vocab: vocab };
+    let micro_batch = (TOKENS / block_size).clamp(1, config.micro_batch.max(1));
+    let mut sample = MemoryConfig { dims, micro_batch, ..*config };
+    // odd models are large in odd places; whatever it is, there is less of it in the sample
+    while MemoryPlan::new(sample).total_bytes() > BYTES {
+        let dims = &mut sample.dims;
+        let large =
+            [&mut dims.padded_vocab, &mut dims.n_layer, &mut dims.block_size, &mut sample.micro_batch];
+        let floors = [1 << 14, 1, 32, 1];
+        match large.into_iter().zip(floors).find(|(size, floor)| **size > *floor) {
+            Some((size, floor)) => *size = (*size / 2).max(floor),
+            None => break,
+        }
+        sample.dims.vocab_size = sample.dims.padded_vocab;
+    }
+    sample
+}
+
+/// Rates from the seconds that the sample's forward and backward pass and its update took.
+pub fn rates(sample: &MemoryConfig, pass_s: f64, update_s: f64) -> Rates {
+    let layout = ParamLayout::new(&sample.dims);
+    let parameters = layout.count(true).0 + layout.count(false).0;
+    let tokens = sample.micro_batch * sample.dims.block_size;
+    let flops = flops_per_token(&sample.dims, parameters) as f64 * tokens as f64;
+    Rates { seconds_per_flop: pass_s / flops, seconds_per_parameter: update_s / layout.len as f64 }
+}

@@ -1,0 +1,350 @@
+//! The rules of ARCHITECTURE.md, held against the source: who imports whom, and what each place may touch.
+//!
+//! Comments and strings are taken out first, so a link in a document is no import. A rule that is in the way is changed
+//! here and in ARCHITECTURE.md together, with its reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each top-level module may import of the others.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("recipe", &[]),
+    ("data", &[]),
+    ("cli", &[]),
+    ("model", &["recipe"]),
+    ("plan", &["model", "recipe"]),
+    ("engine", &["plan", "model", "recipe"]),
+    ("train", &["engine", "plan", "model", "recipe"]),
+    ("run", &["engine", "model"]),
+    ("commands", &["cli", "data", "engine", "model", "plan", "recipe", "run", "train"]),
+];
+
+/// Something that only some places may do.
+struct Rule {
+    why: &'static str,
+    /// As they stand in code, at the beginning of a word.
+    words: &'static [&'static str],
+    /// Paths below `src` that may; a directory ends in a slash.
+    places: &'static [&'static str],
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        why: "only commands talk to people",
+        words: &[
+            "print!",
+            "println!",
+            "eprint!",
+            "eprintln!",
+            "io::stdout",
+            "io::stderr",
+            "stdout()",
+            "stderr()",
+        ],
+        places: &["commands/"],
+    },
+    Rule {
+        why: "the exit code is what main returns, so that everything is dropped in order",
+        words: &["process::exit", "process::abort"],
+        places: &["run/fault.rs"],
+    },
+    Rule { why: "only commands know the terminal", words: &["indicatif::"], places: &["commands/"] },
+    Rule {
+        why: "the command line is defined once",
+        words: &["clap::"],
+        places: &["cli.rs", "commands/", "main.rs"],
+    },
+    Rule { why: "only the recipe layer knows TOML", words: &["figment::", "toml::"], places: &["recipe/"] },
+    Rule {
+        why: "a component receives its own configuration, never the whole recipe",
+        words: &["Recipe", "Resolved"],
+        places: &["recipe/", "plan/", "commands/"],
+    },
+    Rule {
+        why: "model, engine and train know nothing of files and of the environment",
+        words: &["std::fs", "std::io", "std::env", "fs::", "File::"],
+        places: &["recipe/", "data/", "plan/", "run/", "commands/"],
+    },
+    Rule {
+        why: "the file formats of a run are one module's business",
+        words: &["safetensors::", "csv::"],
+        places: &["run/"],
+    },
+    Rule {
+        why: "kernels live in the engine",
+        words: &["gemm::", "dfdx::tensor", "std::arch"],
+        places: &["engine/"],
+    },
+    Rule {
+        why: "unsafe code is confined to kernels, buffers and the mapping of shards",
+        words: &["unsafe"],
+        places: &["engine/cpu/", "engine/pooled.rs", "data/shard.rs"],
+    },
+];
+
+/// A source file: its path below `src` and its code without comments and strings.
+struct Source {
+    path: String,
+    code: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    files.sort();
+    let source = |file: PathBuf| {
+        let below = file.strip_prefix(&root).expect("it lies below src");
+        let path = below.to_str().expect("our names are ASCII").replace('\\', "/");
+        Source { path, code: code_of(&fs::read_to_string(&file).expect("a source file")) }
+    };
+    files.into_iter().map(source).collect()
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("src can be read") {
+        let path = entry.expect("src can be read").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The text with comments and the contents of strings and character literals taken out; line breaks stay.
+fn code_of(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skipped =
+            comment(rest).or_else(|| raw_string(rest)).or_else(|| string(rest)).or_else(|| character(rest));
+        let taken = skipped.unwrap_or(first.len_utf8());
+        match skipped {
+            // a blank keeps the words on both sides apart
+            Some(_) => code.extend(rest[..taken].chars().filter(|&c| c == '\n').chain([' '])),
+            None => code.push(first),
+        }
+        rest = &rest[taken..];
+        if skipped.is_none() && is_word(first) {
+            // a whole word at once: the r of `char"` begins no raw string
+            let word = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            code.push_str(&rest[..word]);
+            rest = &rest[word..];
+        }
+    }
+    code
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn comment(text: &str) -> Option<usize> {
+    if text.starts_with("//") {
+        return Some(text.find('\n').unwrap_or(text.len()));
+    }
+    text.starts_with("/*").then(|| text.find("*/").map_or(text.len(), |end| end + 2))
+}
+
+fn raw_string(text: &str) -> Option<usize> {
+    let after = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let body = after[hashes..].strip_prefix('"')?;
+    let close = format!("\"{}", "#".repeat(hashes));
+    let end = body.find(&close).map_or(body.len(), |end| end + close.len());
+    Some(text.len() - body.len() + end)
+}
+
+fn string(text: &str) -> Option<usize> {
+    let body = text.strip_prefix("b\"").or_else(|| text.strip_prefix('"'))?;
+    Some(text.len() - body.len() + quoted(body, '"'))
+}
+
+/// `'x'` and `'\n'`, but not the lifetime `'x`.
+fn character(text: &str) -> Option<usize> {
+    let body = text.strip_prefix('\'')?;
+    let mut chars = body.chars();
+    let closes = match chars.next()? {
+        '\\' => true,
+        _ => chars.next() == Some('\''),
+    };
+    closes.then(|| 1 + quoted(body, '\''))
+}
+
+/// Length up to and with the quote that closes.
+fn quoted(body: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in body.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    body.len()
+}
+
+/// The places where a word begins, with what follows it.
+fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let ends_in_word = word.ends_with(is_word);
+    code.match_indices(word).filter_map(move |(at, _)| {
+        let after = &code[at + word.len()..];
+        let continued = word == "super::" && code[..at].ends_with(word);
+        let begins = !code[..at].ends_with(is_word) && !continued;
+        let ends = !ends_in_word || !after.starts_with(is_word);
+        (begins && ends).then(|| (code[..at].matches('\n').count() + 1, after))
+    })
+}
+
+/// The first names of what follows `crate::`, as in `engine::Engine` or `{engine::{self, State}, run}`.
+fn first_names(path: &str) -> Vec<String> {
+    let word = |text: &str| text.trim_start().chars().take_while(|&c| is_word(c)).collect::<String>();
+    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
+    let mut names = vec![word(group)];
+    let mut depth = 0;
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(word(&group[at + 1..])),
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The top-level modules that a file names, each with the line.
+fn imports(source: &Source) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for (line, path) in occurrences(&source.code, "crate::") {
+        found.extend(first_names(path).into_iter().map(|name| (line, name)));
+    }
+    // enough steps up lead to the root as well
+    let to_root = source.path.matches('/').count() + usize::from(!source.path.ends_with("/mod.rs"));
+    for (line, mut path) in occurrences(&source.code, "super::") {
+        let mut steps = 1;
+        while let Some(above) = path.strip_prefix("super::") {
+            (steps, path) = (steps + 1, above);
+        }
+        if steps >= to_root {
+            found.extend(
+                first_names(path).into_iter().filter(|name| is_module(name)).map(|name| (line, name)),
+            );
+        }
+    }
+    found
+}
+
+fn is_module(name: &str) -> bool {
+    IMPORTS.iter().any(|(module, _)| *module == name)
+}
+
+fn module(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+/// Whether a path is the place, or lies in it if that is a directory.
+fn lies_in(path: &str, place: &str) -> bool {
+    path == place || place.ends_with('/') && path.starts_with(place)
+}
+
+fn breaches(source: &Source) -> Vec<String> {
+    let own = module(&source.path);
+    let mut breaches = Vec::new();
+    if !["lib", "main"].contains(&own) {
+        let Some((_, allowed)) = IMPORTS.iter().find(|(module, _)| *module == own) else {
+            return vec![format!(
+                "src/{}: the module `{own}` has no row in tests/architecture.rs",
+                source.path
+            )];
+        };
+        for (line, name) in imports(source) {
+            if name != own && !allowed.contains(&name.as_str()) {
+                breaches.push(format!("src/{}:{line}: `{own}` must not import `{name}`", source.path));
+            }
+        }
+    }
+    for rule in RULES.iter().filter(|rule| !rule.places.iter().any(|place| lies_in(&source.path, place))) {
+        for word in rule.words {
+            for (line, _) in occurrences(&source.code, word) {
+                breaches.push(format!("src/{}:{line}: `{word}`, but {}", source.path, rule.why));
+            }
+        }
+    }
+    breaches
+}
+
+#[test]
+fn every_file_keeps_to_its_place() {
+    let sources = sources();
+    assert!(sources.len() > 50, "only {} files found below src", sources.len());
+    let breaches: Vec<String> = sources.iter().flat_map(breaches).collect();
+    assert!(breaches.is_empty(), "\n{}", breaches.join("\n"));
+}
+
+#[test]
+fn no_rule_is_about_nothing() {
+    let sources = sources();
+    let modules: BTreeSet<&str> = sources.iter().map(|source| module(&source.path)).collect();
+    for (module, allowed) in IMPORTS {
+        assert!(modules.contains(module), "there is no module `{module}`");
+        assert!(allowed.iter().all(|name| is_module(name)), "`{module}` may import what does not exist");
+    }
+    for rule in RULES {
+        for place in rule.places {
+            assert!(sources.iter().any(|source| lies_in(&source.path, place)), "there is no src/{place}");
+        }
+        let used =
+            |source: &Source| rule.words.iter().any(|word| occurrences(&source.code, word).next().is_some());
+        assert!(sources.iter().any(used), "nobody does what this forbids: {}", rule.why);
+    }
+}
+
+fn found(path: &str, text: &str) -> Vec<String> {
+    breaches(&Source { path: path.to_owned(), code: code_of(text) })
+}
+
+#[test]
+fn imports_are_seen_in_every_form() {
+    for text in [
+        "use crate::run::RunDir;",
+        "use crate::{\n    model::{Dims, layout},\n    run,\n};",
+        "fn f() { crate::run::status(path) }",
+        "mod inner { use super::super::super::run::log; }",
+    ] {
+        let found = found("engine/cpu/mod.rs", text);
+        assert!(found.len() == 1 && found[0].contains("`engine` must not import `run`"), "{text}: {found:?}");
+    }
+    assert_eq!(found("recipe/check.rs", "use super::super::engine;").len(), 1);
+    assert_eq!(found("novelty/mod.rs", "").len(), 1, "a new module needs a row");
+    for text in ["use crate::model::Dims;", "// crate::run", "let s = \"crate::run\";", "use super::run;"] {
+        assert_eq!(found("engine/fused.rs", text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn words_are_seen_only_in_code_and_only_whole() {
+    assert_eq!(
+        found("train/mod.rs", "fn f() {\n    println!(\"x\");\n}"),
+        ["src/train/mod.rs:2: `println!`, but only commands talk to people"]
+    );
+    for text in ["unsafe { f() }", "use std::fs::File;", "config: &Recipe,", "std::process::exit(1)"] {
+        assert!(!found("train/mod.rs", text).is_empty(), "{text}");
+    }
+    for text in [
+        "let c = '\"'; // unsafe",
+        "r#\"a \" unsafe\"#",
+        "fn f<'a>(x: &'a str) {}",
+        "\"\\\" unsafe\"",
+        "RecipeLike",
+    ] {
+        assert_eq!(found("train/mod.rs", text), [""; 0], "{text}");
+    }
+    assert_eq!(found("train/mod.rs", "let c = '\\''; unsafe {}").len(), 1);
+    assert_eq!(found("train/mod.rs", "fn f<'a>(x: &'a str) { unsafe {} }").len(), 1);
+}

@@ -1,0 +1,72 @@
+//! The plan's bytes are the memory that a run takes.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::{Lab, Live, record, tiny};
+
+/// What a run may take besides: the program, its threads' stacks, the file buffers of a checkpoint.
+const CONSTANT: f64 = (64 << 20) as f64;
+
+/// Peak resident bytes of a live process, as the system counts them; none once it is gone.
+fn peak(id: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
+}
+
+/// The highest peak seen until the process ended, which must be well.
+fn watched(mut live: Live) -> f64 {
+    let id = live.id();
+    let mut highest = 0.0;
+    while !live.is_over() {
+        highest = peak(id).unwrap_or(highest);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    live.end().expect(0);
+    highest
+}
+
+fn within_the_plan(what: &str, run: &Path, seen: f64) {
+    let record = record(run);
+    let planned = record["plan"]["total_bytes"].as_f64().expect("a number");
+    let stated = record["results"]["peak_memory_bytes"].as_f64().expect("a number");
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let told =
+        format!("{what}: planned {:.1} MiB, seen {:.1}, stated {:.1}", mib(planned), mib(seen), mib(stated));
+    for peak in [seen, stated] {
+        assert!(peak >= 0.9 * planned, "{told}");
+        assert!(peak <= 1.1 * planned + CONSTANT, "{told}");
+    }
+}
+
+#[test]
+fn a_run_takes_the_memory_of_its_plan() {
+    let lab = Lab::new();
+    let model = [
+        "model.n_layer=4",
+        "model.n_head=4",
+        "model.n_embd=256",
+        "model.block_size=256",
+        "model.vocab_size=50304",
+    ];
+    let rest = ["batch.total_tokens=512", "batch.micro_batch=2", "schedule.max_steps=3", "eval.every=0"];
+    let common = [&model[..], &rest].concat();
+    for (what, more) in [
+        ("fp32", &[][..]),
+        ("bf16, naive", &["compute.precision=bf16", "compute.attention=naive", "compute.threads=2"]),
+    ] {
+        let sets = [&common[..], &["checkpoint.every=0"], more].concat();
+        let runs = if more.is_empty() { "fp32" } else { "bf16" };
+        let seen = watched(lab.start(tiny(runs, &sets)));
+        within_the_plan(what, &lab.only_run(runs), seen);
+    }
+    let common = [&common[..], &["checkpoint.every=2"]].concat();
+    // going on from a checkpoint reads more than a beginning does
+    let run = lab.crash("resumed", &common, "csv.before_row:3");
+    let seen = watched(lab.start(tiny("resumed", &common)));
+    within_the_plan("resumed", &run, seen);
+}

@@ -1,0 +1,111 @@
+//! What goes where: stdout is for programs, stderr for people, and neither has to be listened to.
+
+mod support;
+
+use std::process::Stdio;
+use support::{Lab, ended, tiny};
+
+#[test]
+fn stdout_has_the_run_directory_and_nothing_else() {
+    let lab = Lab::new();
+    let sets = ["schedule.max_steps=3", "sample.every=2", "sample.prompt=!"];
+    let first = lab.run(tiny("runs", &sets));
+    first.expect(0).says(&[
+        "step 0 of 3",
+        "step 1/3 loss ",
+        "step 3/3 loss ",
+        "validation loss",
+        "finished in",
+    ]);
+    assert_eq!(first.stdout, format!("runs/{}\n", lab.runs("runs")[0]));
+    assert!(lab.run_of(&first).join("run.json").is_file());
+    let again = lab.run(tiny("runs", &sets));
+    again.expect(0).says(&["already finished", "--fresh"]);
+    assert_eq!(again.stdout, first.stdout);
+    // outside the current directory it is absolute
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let there = lab.run(tiny(&elsewhere.path().display().to_string(), &sets));
+    assert_eq!(there.expect(0).stdout, format!("{}/{}\n", elsewhere.path().display(), lab.runs("runs")[0]));
+}
+
+#[test]
+fn without_a_terminal_there_are_plain_lines() {
+    let lab = Lab::new();
+    // the untrained model says any byte, control characters too
+    let sets = ["schedule.max_steps=8", "sample.every=8", "sample.prompt=!", "sample.tokens=400"];
+    for no_color in [None, Some("1")] {
+        let mut command = lab.command(tiny("runs", &sets));
+        command.args(["--fresh"]).envs(no_color.map(|value| ("NO_COLOR", value)));
+        let ended = ended(command);
+        ended.expect(0).says(&["model", "parameters", "step 8/8 loss", "sample: !"]);
+        let control = |c: char| c.is_control() && c != '\n' && c != '\t';
+        assert!(!ended.stderr.contains(control), "{:?}", ended.stderr);
+        let samples = std::fs::read(lab.run_of(&ended).join("samples.txt")).expect("samples");
+        assert!(
+            samples.contains(&0x1b),
+            "the sample is long enough to have an escape character, and kept as it is"
+        );
+    }
+    for no_color in [None, Some("1")] {
+        let mut command = lab.command(["tiny.toml", "--set", "optimizer.lrr=1"]);
+        command.envs(no_color.map(|value| ("NO_COLOR", value))).env("CLICOLOR_FORCE", "1");
+        let ended = ended(command);
+        ended.expect(2).says(&["optimizer.lrr"]);
+        assert!(!ended.stderr.contains('\x1b'), "{:?}", ended.stderr);
+    }
+}
+
+#[test]
+fn nobody_has_to_listen() {
+    let lab = Lab::new();
+    let sets = ["schedule.max_steps=3"];
+    for close in [(true, false), (false, true), (true, true)] {
+        let mut command = lab.command(tiny("runs", &sets));
+        command.arg("--fresh").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        if close.0 {
+            drop(child.stdout.take());
+        }
+        if close.1 {
+            drop(child.stderr.take());
+        }
+        let output = child.wait_with_output().expect("a child");
+        assert_eq!(output.status.code(), Some(0), "{close:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(support::record(&lab.only_run("runs"))["status"], "finished");
+    }
+    let mut child = lab.command(["--help"]).stdout(Stdio::piped()).spawn().expect("the program starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn help_and_version_go_to_stdout_and_usage_to_stderr() {
+    let lab = Lab::new();
+    for flag in ["--help", "-h"] {
+        let help = lab.run([flag]);
+        help.expect(0);
+        for part in
+            ["Usage: runner", "RECIPE", "--set", "--unset", "--runs-dir", "--fresh", "--resume", "sample"]
+        {
+            assert!(help.stdout.contains(part), "{part} is not in the help");
+        }
+        assert_eq!(help.stderr, "");
+    }
+    let version = lab.run(["--version"]);
+    assert_eq!(version.expect(0).stdout, format!("runner {}\n", env!("CARGO_PKG_VERSION")));
+    let nothing = lab.run([""; 0]);
+    nothing.expect(2).says(&["Usage: runner", "--help"]);
+    assert_eq!(nothing.stdout, "");
+    for (args, part) in [
+        (&["--nonsense"][..], "--nonsense"),
+        (&["tiny.toml", "--resume", "x"], "--resume"),
+        (&["--resume", "x", "--fresh"], "--fresh"),
+        (&["tiny.toml", "--set"], "a value is required for '--set"),
+        (&["sample"], "RUN|CHECKPOINT"),
+    ] {
+        let ended = lab.run(args);
+        ended.expect(2).says(&[part, "--help"]);
+        assert_eq!(ended.stdout, "");
+    }
+    assert!(lab.runs("runs").is_empty());
+}

@@ -1,0 +1,215 @@
+//! The documents, held against the source: what they list must be what there is, and their links must lead somewhere.
+//!
+//! Each test names the line to add or to change when it fails.
+
+use clap::CommandFactory;
+use runner::cli::Cli;
+use runner::run::rows::{Row, TrainRow, ValRow};
+use runner::run::{dir, lock, record};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const DOCUMENTS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "recipes/README.md",
+    "datasets/README.md",
+    "runs/README.md",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The part of a document under a heading, up to the next one of the second level. A single `#` may begin a comment.
+fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+    let (_, after) =
+        text.split_once(&format!("# {heading}\n")).unwrap_or_else(|| panic!("no heading `{heading}`"));
+    after.split("\n## ").next().unwrap_or(after)
+}
+
+/// The first cell of each row of the table with this head, without its backticks.
+fn first_cells<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
+    let (_, table) = text.split_once(head).unwrap_or_else(|| panic!("no table `{head}`"));
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.filter_map(|row| row.split('|').nth(1)).map(|cell| cell.trim().trim_matches('`')).collect()
+}
+
+/// The fenced blocks of a document in one language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let open = format!("```{language}\n");
+    text.split(&open).skip(1).filter_map(|after| after.split("\n```").next()).collect()
+}
+
+#[test]
+fn the_readme_lists_the_exit_codes_that_there_are() {
+    let source = read("src/commands/exit.rs");
+    let body = source
+        .split_once("pub enum Exit {")
+        .and_then(|(_, rest)| rest.split_once("\n}"))
+        .expect("the enum")
+        .0;
+    let codes: Vec<&str> = body
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "))
+        .map(|(_, code)| code)
+        .collect();
+    assert!(codes.len() >= 7, "found only {codes:?}");
+    assert_eq!(first_cells(section(&read("README.md"), "Exit codes"), "| code | means |"), codes);
+    let help = Cli::command().render_long_help().to_string();
+    let said = help.split_once("Exit codes:").expect("--help lists the exit codes").1;
+    let said = said.split("\n\n").next().expect("a paragraph");
+    for code in codes {
+        let numbers: Vec<&str> = said.split(|c: char| !c.is_ascii_digit()).collect();
+        assert!(numbers.contains(&code), "--help does not mention exit code {code}: {said}");
+    }
+}
+
+#[test]
+fn troubleshooting_names_codes_that_exist() {
+    let readme = read("README.md");
+    let known: BTreeSet<&str> = first_cells(&readme, "| code | means |").into_iter().collect();
+    let table = section(&readme, "When something is wrong");
+    let rows: Vec<&str> =
+        table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")).skip(1).collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        let codes = row.rsplit('|').nth(2).expect("three cells");
+        for code in codes.split(',').map(str::trim) {
+            assert!(known.contains(code), "no exit code {code}: {row}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_lists_the_columns_that_there_are() {
+    let readme = read("README.md");
+    assert_eq!(first_cells(&readme, "| column | meaning |"), TrainRow::HEADER);
+    assert!(readme.contains(&format!("`{}`", ValRow::HEADER.join(","))));
+}
+
+#[test]
+fn the_readme_lists_the_commands_that_there_are() {
+    let readme = read("README.md");
+    let command = Cli::command();
+    let there: BTreeSet<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let listed = first_cells(&readme, "| command | does |");
+    let named: BTreeSet<&str> = listed
+        .iter()
+        .filter_map(|cell| cell.strip_prefix("runner ")?.split(' ').next())
+        .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+        .collect();
+    assert_eq!(named, there, "the table under `Commands` in README.md is out of date");
+}
+
+#[test]
+fn the_readme_shows_the_shipped_recipe() {
+    let parse = |text: &str| text.parse::<toml::Table>().expect("TOML");
+    let readme = read("README.md");
+    let shown = blocks(section(&readme, "Recipes"), "toml");
+    assert_eq!(shown.len(), 1);
+    assert_eq!(
+        parse(shown[0]),
+        parse(&read("recipes/gpt3-small.toml")),
+        "recipes/gpt3-small.toml has changed"
+    );
+}
+
+#[test]
+fn the_two_commands_of_the_readme_are_those_that_ci_runs() {
+    let (readme, ci) = (read("README.md"), read(".ci/run"));
+    let shown = blocks(section(&readme, "Start"), "sh");
+    assert_eq!(shown, ["cargo run --release -- recipes/quickstart.toml", "cargo test --release"]);
+    for command in shown {
+        assert!(ci.contains(command), ".ci/run does not run `{command}`");
+    }
+}
+
+#[test]
+fn every_file_of_a_run_is_explained() {
+    let text = read("runs/README.md");
+    let files = first_cells(&text, "| file | contents |");
+    for name in [dir::RECIPE, dir::TRAIN_CSV, dir::VAL_CSV, dir::SAMPLES, record::FILE, lock::FILE] {
+        assert!(files.contains(&name), "runs/README.md does not list {name}");
+    }
+    assert!(files.contains(&format!("{}/", dir::CHECKPOINTS).as_str()));
+    let record = serde_json::to_value(record::RunRecord::new("id", "name", "hash")).expect("plain data");
+    let table = section(&text, "run.json");
+    for field in record.as_object().expect("an object").keys() {
+        let obvious =
+            ["format_version", "id", "name", "created", "started", "ended"].contains(&field.as_str());
+        assert!(
+            obvious || table.contains(&format!("`{field}`")),
+            "runs/README.md does not explain `{field}` of run.json"
+        );
+    }
+}
+
+#[test]
+fn the_map_has_every_module_and_no_path_that_is_gone() {
+    let text = read("ARCHITECTURE.md");
+    let listed: BTreeSet<&str> = first_cells(&text, "| module | is | imports |").into_iter().collect();
+    let modules: BTreeSet<String> = std::fs::read_dir(root().join("src"))
+        .expect("src")
+        .map(|entry| entry.expect("src").path())
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .filter(|name| !["lib", "main"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(
+        listed,
+        modules.iter().map(String::as_str).collect(),
+        "the code map in ARCHITECTURE.md is out of date"
+    );
+    for path in text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|span| span.starts_with("src/") || span.starts_with("tests/"))
+    {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
+    }
+}
+
+/// Headings as link targets: lower case, spaces as hyphens, other signs left out.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let slug = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        title.chars().filter(|&c| c.is_alphanumeric() || c == '-' || c == '_').collect()
+    };
+    headings.map(slug).collect()
+}
+
+#[test]
+fn links_between_the_documents_lead_somewhere() {
+    let mut checked = 0;
+    for document in DOCUMENTS {
+        let text = read(document);
+        let mut known: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+        for link in text.split("](").skip(1).filter_map(|after| after.split(')').next()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            checked += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = match file {
+                "" => root().join(document),
+                file => root().join(document).parent().unwrap_or(Path::new("")).join(file),
+            };
+            assert!(path.exists(), "{document}: the link to {link} leads nowhere");
+            if !anchor.is_empty() {
+                let anchors = known.entry(path.clone()).or_insert_with(|| {
+                    anchors(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{link}: {error}")))
+                });
+                assert!(anchors.contains(anchor), "{document}: {link} names no heading");
+            }
+        }
+    }
+    assert!(checked > 8, "only {checked} links found");
+}
