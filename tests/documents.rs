@@ -98,13 +98,15 @@ fn the_readme_lists_the_columns_that_there_are() {
 fn the_readme_lists_the_commands_that_there_are() {
     let readme = read("README.md");
     let command = Cli::command();
-    let there: BTreeSet<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let mut there: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     let listed = first_cells(&readme, "| command | does |");
-    let named: BTreeSet<&str> = listed
+    let mut named: Vec<&str> = listed
         .iter()
         .filter_map(|cell| cell.strip_prefix("runner ")?.split(' ').next())
         .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))
         .collect();
+    there.sort_unstable();
+    named.sort_unstable();
     assert_eq!(named, there, "the table under `Commands` in README.md is out of date");
 }
 
