@@ -145,7 +145,7 @@ fn what_cannot_be_verified_is_refused_with_code_2() {
     let place = Place::new();
     for (arguments, reason) in [
         (&["--set", "compute.engine=dfdx"][..], "is the reference itself"),
-        (&["--set", "compute.engine=dfdx", "--set", "compute.attention=flash"], "is the reference itself"),
+        (&["--set", "compute.engine=dfdx", "--set", "compute.attention=flash"], "has no effect"),
         (&["--set", "model.n_layers=3"], "did you mean `n_layer`?"),
         (&["--steps", "0"], "0 is not in 1.."),
         (&["--set", "model.init_from=nowhere.safetensors"], "nowhere.safetensors"),
