@@ -38,7 +38,7 @@ pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
 
 /// A GPT-2 on a dfdx device, with its training state in flat host buffers.
 ///
-/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`memory`].
+/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`plan::reference`](crate::plan::reference).
 pub struct DfdxEngine<D: Device<f32>> {
     dims: Dims,
     layout: ParamLayout,
