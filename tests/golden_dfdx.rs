@@ -55,19 +55,27 @@ impl Engine for Broken {
         self.0.write(state, values)
     }
 
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         let weight = if self.1 == Fault::Weight && weight < 1.0 { 1.0 } else { weight };
-        let loss = self.0.accumulate(batch, weight)?;
+        self.0.accumulate(batch, weight)?;
         if let Fault::Gradient(name) = self.1 {
             let range = self.layout().tensor(name).expect("the tensor exists").range();
             let mut gradients = self.read(State::Gradients)?.into_owned();
             gradients[range].iter_mut().for_each(|g| *g *= 1.001);
             self.write(State::Gradients, &gradients)?;
         }
-        Ok(loss)
+        Ok(())
     }
 
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        self.0.loss()
+    }
+
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        self.0.applied()
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
         let mut update = *update;
         match self.1 {
             Fault::Clip => update.clip_norm *= 2.0,
@@ -75,7 +83,7 @@ impl Engine for Broken {
             Fault::Correction => update.t += 1000,
             Fault::Gradient(_) | Fault::Weight => {}
         }
-        self.0.finish_step(&update)
+        self.0.update(&update)
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {

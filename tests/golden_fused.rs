@@ -4,7 +4,7 @@ mod golden;
 
 use golden::Golden;
 use runner::engine::cpu;
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 
 fn check(name: &str, attention: Attention, threads: usize) {
@@ -14,7 +14,7 @@ fn check(name: &str, attention: Attention, threads: usize) {
         micro_batch: 4,
         precision: Precision::Fp32,
         attention,
-        threads,
+        target: Target::Cpu { threads },
         mode: Mode::Train,
     };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");

@@ -7,7 +7,7 @@ use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes, printed, runner, set};
 use runner::plan::hardware::Hardware;
 use runner::plan::lints::{Subject, lints};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::plan::predict::{Rates, rates, sample};
 use runner::plan::{DataSize, Plan};
 use runner::recipe::keys::KEYS;
@@ -226,7 +226,8 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
         }
     }
     // thousands of workers take more, each having scratch of its own
-    let small = sample(&MemoryConfig { threads: plan.threads.min(64), ..plan.memory });
+    let target = Target::Cpu { threads: plan.threads.min(64) };
+    let small = sample(&MemoryConfig { target, ..plan.memory });
     let prediction = plan.predict(&rates(&small, 1.0, 1.0), &resolved.recipe.eval);
     if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > GIB {
         return Err(format!("{prediction:?} from {small:?}"));

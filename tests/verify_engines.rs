@@ -6,7 +6,7 @@ use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
 use runner::engine::{Update, cpu};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 
 /// Two tiles of queries, the second ragged; a vocabulary that 128 does not divide.
@@ -37,7 +37,8 @@ fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
 fn report(case: Case) -> Report {
     let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
     let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
-    let config = MemoryConfig { dims, micro_batch, precision, attention, threads, mode: Mode::Train };
+    let (target, mode) = (Target::Cpu { threads }, Mode::Train);
+    let config = MemoryConfig { dims, micro_batch, precision, attention, target, mode };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
     let mut reference = CpuEngine::new(dims).expect("valid dimensions");
     let layout = ParamLayout::new(&dims);

@@ -53,7 +53,7 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
 fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError> {
     let mut engine: Box<dyn Engine> = match kind {
         EngineKind::Fused => Box::new(cpu::engine(MemoryPlan::new(*sample))?),
-        EngineKind::Dfdx => Box::new(Pooled::new(sample.threads, || dfdx::CpuEngine::new(sample.dims))?),
+        EngineKind::Dfdx => Box::new(Pooled::new(sample.threads(), || dfdx::CpuEngine::new(sample.dims))?),
     };
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
@@ -88,7 +88,7 @@ fn key(sample: &MemoryConfig, engine: EngineKind) -> String {
     format!(
         "{} | {model} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
         facts::host(),
-        sample.threads,
+        sample.threads(),
         env!("CARGO_PKG_VERSION"),
         sample.precision,
         sample.attention,

@@ -8,7 +8,7 @@ use crate::engine::{Engine, State, cpu};
 use crate::model::Dims;
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Precision};
 use crate::run::checkpoint::newest_intact;
 use crate::run::{RunError, dir, hf_config, import};
@@ -31,7 +31,8 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let seen = prompt.len().saturating_add(args.tokens);
     let dims = Dims { block_size: dims.block_size.min(seen), ..dims };
     let (precision, attention) = (Precision::Fp32, Attention::Flash);
-    let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads, mode: Mode::Infer };
+    let (target, mode) = (Target::Cpu { threads }, Mode::Infer);
+    let config = MemoryConfig { dims, micro_batch: 1, precision, attention, target, mode };
     let plan = MemoryPlan::new(config);
     let (needed, free) = (plan.total_bytes() + plan.layout.len * size_of::<f32>(), hardware.free_memory);
     if needed > free {

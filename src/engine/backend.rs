@@ -4,7 +4,7 @@
 //! planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 use super::{Batch, EngineError, Update};
-use crate::plan::memory::{Buffer, Span};
+use crate::plan::memory::Span;
 use std::borrow::Cow;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
@@ -57,10 +57,59 @@ pub struct Norm {
     pub stats: Span,
 }
 
-/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next `download`.
+/// A sequence of kernels that comes again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sequence {
+    /// Forward and backward pass over a batch of this shape.
+    Train {
+        /// Sequences.
+        rows: usize,
+        /// Tokens per sequence.
+        cols: usize,
+    },
+}
+
+/// What to do with a [`Sequence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing: it is on its way.
+    Done,
+    /// Issue its kernels.
+    Issue,
+}
+
+/// What an update found and did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// The sum of the micro-batches' mean losses.
+    pub loss: f64,
+    /// The sum of the squares of the gradients as they were accumulated, times the loss scale.
+    pub squares: f64,
+    /// Whether the parameters changed.
+    pub applied: bool,
+}
+
+/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next call that returns a result.
 pub trait Backend {
-    /// Makes a batch's tokens available to the kernels that need them.
-    fn upload(&mut self, batch: &Batch);
+    /// Begins to bring the batch of the next [`upload`](Self::upload) to the device, where that takes time.
+    fn stage(&mut self, _batch: &Batch) {}
+
+    /// Makes a batch's tokens available to the kernels that need them, with the weight of each token's loss.
+    fn upload(&mut self, batch: &Batch, weight: f32);
+
+    /// Before a sequence of kernels that will come again with other tokens and weights: `Done` if the device has
+    /// carried it out from a recording. Otherwise issue the kernels and call [`end`](Self::end).
+    fn begin(&mut self, _sequence: Sequence) -> Begun {
+        Begun::Issue
+    }
+
+    /// After a sequence of kernels. False if it was recorded in vain: issue it again.
+    fn end(&mut self, _sequence: Sequence) -> bool {
+        true
+    }
+
+    /// Waits until the kernels issued so far are done.
+    fn wait(&mut self) {}
 
     /// Copies elements to the host (or lends them), waiting for everything before.
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError>;
@@ -107,25 +156,25 @@ pub trait Backend {
     /// `dweight += xᵀ · dout`, `dbias += ` column sums of `dout`.
     fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span);
 
-    /// `dx = dout · weightᵀ`, times `factor` elementwise where given; rounded if `round`.
+    /// `dx = dout · weightᵀ`, times GELU's slope where given, as [`gelu_again`](Self::gelu_again) left it; rounded if
+    /// `round`.
     fn linear_backward_input(
         &mut self,
         dout: Span,
         linear: Linear,
         dx: Span,
-        factor: Option<Span>,
+        slope: Option<Span>,
         round: bool,
     );
 
-    /// `out = gelu(fc)` rounded, `fc = gelu'(fc)`.
+    /// `out = gelu(fc)` rounded. Leaves in `fc` whatever the backend needs to multiply by gelu'(fc).
     fn gelu_again(&mut self, fc: Span, out: Span);
 
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
-    /// (see [`LayerSpans`](crate::plan::memory::LayerSpans)), `workers` scratch.
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, workers: Span, shape: AttentionShape);
+    /// (see [`LayerSpans`](crate::plan::memory::LayerSpans)).
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
 
     /// Gradient of [`attention`](Self::attention): `dqkv` is overwritten, rounded.
-    #[expect(clippy::too_many_arguments, reason = "one argument per tensor of the formula")]
     fn attention_backward(
         &mut self,
         qkv: Span,
@@ -133,34 +182,38 @@ pub trait Backend {
         out: Span,
         dout: Span,
         dqkv: Span,
-        workers: Span,
         shape: AttentionShape,
     );
 
     /// `logits[n, padded_vocab] = x[n, C] · wteᵀ`.
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize);
 
-    /// Cross-entropy of each row against the targets from `first` on, over the first `vocab_size` columns. With
-    /// `weight`, the logits are overwritten by `weight` times their gradient, rounded, zero in the padded columns.
+    /// Cross-entropy of each row against the targets from `first` on, over the first `vocab_size` columns. The
+    /// uploaded weight times the gradient, rounded, zero in the padded columns, goes to `dlogits` where given, which may
+    /// be the logits themselves.
     fn cross_entropy(
         &mut self,
         logits: Span,
         losses: Span,
         first: usize,
         vocab_size: usize,
-        weight: Option<f32>,
+        dlogits: Option<Span>,
     );
 
     /// `dx = dlogits · wte`, `dwte += dlogitsᵀ · x`.
     fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize);
 
-    /// Sum of squares of a whole buffer.
-    fn sum_of_squares(&mut self, buffer: Buffer) -> Result<f64, EngineError>;
+    /// Adds the mean of these losses to the step's sum.
+    fn add_loss(&mut self, losses: Span);
 
-    /// AdamW over the flat buffers, elements before `decayed` with weight decay; gradients are multiplied by `scale`
-    /// first and cleared after; the low-precision copy is refreshed.
-    fn adamw(&mut self, update: &Update, scale: f64, decayed: usize);
+    /// The step's sum of losses so far.
+    fn loss(&mut self) -> Result<f64, EngineError>;
 
-    /// Sets every gradient to zero.
-    fn clear_gradients(&mut self);
+    /// Ends a step: measures the accumulated gradients; if their norm and the loss are finite, clips them and applies AdamW
+    /// over the flat buffers (elements before `decayed` with weight decay) and refreshes the low-precision copy; clears
+    /// gradients and loss.
+    fn update(&mut self, update: &Update, decayed: usize);
+
+    /// What the last [`update`](Self::update) did, once it has.
+    fn outcome(&mut self) -> Result<Outcome, EngineError>;
 }

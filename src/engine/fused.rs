@@ -4,11 +4,10 @@
 //! each block's matrix products that cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the
 //! backward pass, which costs less than the memory traffic of keeping them.
 
-use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
-use super::{Applied, Batch, Engine, EngineError, State, Update};
+use super::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
+use super::{Applied, Batch, Engine, EngineError, State, Update, no_update};
 use crate::model::{Block, ParamLayout};
 use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
-use crate::recipe::Precision;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -18,6 +17,10 @@ pub struct Fused<B> {
     backend: B,
     /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
     matrices: Buffer,
+    /// Micro-batches accumulated since the last update.
+    accumulated: u32,
+    /// How many there were at the last update, and the loss scale then.
+    updated: Option<(u32, f64)>,
 }
 
 /// The shape of the batch at hand, at most the planned one.
@@ -34,9 +37,8 @@ struct Shape {
 impl<B: Backend> Fused<B> {
     /// An engine over a backend that has allocated this plan.
     pub fn new(plan: MemoryPlan, backend: B) -> Self {
-        let matrices =
-            if plan.config.precision == Precision::Fp32 { Buffer::Parameters } else { Buffer::Low };
-        Self { plan, backend, matrices }
+        let matrices = plan.matrices();
+        Self { plan, backend, matrices, accumulated: 0, updated: None }
     }
 
     /// The backend underneath.
@@ -49,23 +51,33 @@ impl<B: Backend> Fused<B> {
         &mut self.backend
     }
 
-    fn begin(&mut self, batch: &Batch) -> Shape {
+    fn check(&self, batch: &Batch) -> Shape {
         let Batch { rows, cols, inputs, targets } = *batch;
         let config = &self.plan.config;
         assert!(rows <= config.micro_batch && cols <= config.dims.block_size, "batch exceeds the plan");
         assert!(inputs.len() == rows * cols && targets.len() == rows * cols, "batch is not rows x cols");
-        self.backend.upload(batch);
         Shape { rows, cols, n: rows * cols, c: config.dims.n_embd }
     }
 
+    /// Checks a batch and brings it to the device; `weight` is that of its mean loss.
+    fn upload(&mut self, batch: &Batch, weight: f64) -> Shape {
+        let shape = self.check(batch);
+        self.backend.upload(batch, (weight / shape.n as f64) as f32);
+        shape
+    }
+
     fn parameter(&self, range: &Range<usize>) -> Span {
-        Span::of(Buffer::Parameters, range)
+        self.plan.span(Buffer::Parameters, range)
+    }
+
+    fn gradient(&self, range: &Range<usize>) -> Span {
+        self.plan.span(Buffer::Gradients, range)
     }
 
     fn linear(&self, name: &'static str, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
         Linear {
             name,
-            weight: Span::of(self.matrices, weight),
+            weight: self.plan.span(self.matrices, weight),
             bias: self.parameter(bias),
             inputs: weight.len() / bias.len(),
             outputs: bias.len(),
@@ -111,7 +123,7 @@ impl<B: Backend> Fused<B> {
             let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
 
             self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
-            self.backend.attention(qkv, softmax, att, arena.workers, shape);
+            self.backend.attention(qkv, softmax, att, shape);
             self.backend.linear(att, attn_proj, delta, Epilogue::None);
             self.backend.residual_layernorm(x, delta, attn_proj.bias, x_mid, ln_2, ln);
             self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
@@ -129,35 +141,33 @@ impl<B: Backend> Fused<B> {
         }
     }
 
-    /// Language-model head and loss, a chunk of rows at a time so that all logits never exist together. With `weight`,
-    /// also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
-    fn head(&mut self, s: Shape, weight: Option<f64>) -> Result<f64, EngineError> {
+    /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When
+    /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
+    fn head(&mut self, s: Shape, training: bool) {
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = Span::of(self.matrices, &self.plan.layout.wte);
-        let dwte = Span::of(Buffer::Gradients, &self.plan.layout.wte);
-        // the mean over the batch's tokens
-        let weight = weight.map(|w| (w / s.n as f64) as f32);
+        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
+        let dwte = self.gradient(&self.plan.layout.wte);
         for first in (0..s.n).step_by(arena.chunk) {
             let rows = arena.chunk.min(s.n - first);
             let ln = arena.ln.part(first * s.c, rows * s.c);
             let logits = arena.logits.head(rows * dims.padded_vocab);
             let losses = arena.losses.part(first, rows);
             self.backend.head(ln, wte, logits, s.c);
-            self.backend.cross_entropy(logits, losses, first, dims.vocab_size, weight);
-            if weight.is_some() {
+            let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
+            self.backend.cross_entropy(logits, losses, first, dims.vocab_size, dlogits);
+            if let Some(dlogits) = dlogits {
                 let dx = arena.delta.part(first * s.c, rows * s.c);
-                self.backend.head_backward(logits, ln, wte, dx, dwte, s.c);
+                self.backend.head_backward(dlogits, ln, wte, dx, dwte, s.c);
             }
         }
-        let losses = self.backend.download(arena.losses.head(s.n))?;
-        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / s.n as f64)
     }
 
     /// From the gradient of the final LayerNorm's output to that of every parameter.
     fn backward(&mut self, s: Shape) {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let rows = |span: Span, width: usize| span.head(s.n * width);
-        let grad = |range: &Range<usize>| Span::of(Buffer::Gradients, range);
+        let plan = self.plan.clone();
+        let grad = |range: &Range<usize>| plan.span(Buffer::Gradients, range);
         let dx = rows(arena.dx.expect("a training plan has the residual gradient"), s.c);
         let dx_low = arena.dx_low.map(|span| rows(span, s.c));
         let operand = dx_low.unwrap_or(dx);
@@ -195,7 +205,7 @@ impl<B: Backend> Fused<B> {
             // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
             b.linear_backward_weight(att, operand, attn_proj, grad(attn_proj_weight), grad(attn_proj_bias));
             b.linear_backward_input(operand, attn_proj, datt, None, true);
-            b.attention_backward(qkv, softmax, att, datt, dqkv, arena.workers, shape);
+            b.attention_backward(qkv, softmax, att, datt, dqkv, shape);
             b.layernorm_again(x, ln_1, ln);
             b.linear_backward_weight(ln, dqkv, c_attn, grad(c_attn_weight), grad(c_attn_bias));
             b.linear_backward_input(dqkv, c_attn, dln, None, false);
@@ -218,7 +228,7 @@ impl<B: Backend> Fused<B> {
         let buffer = Self::buffer(state);
         match self.plan.elements(buffer) {
             0 => Err(EngineError::Unsupported(format!("an engine for inference has no {state:?}"))),
-            len => Ok(Span { buffer, start: 0, len }),
+            _ => Ok(self.plan.whole(buffer)),
         }
     }
 }
@@ -242,41 +252,65 @@ impl<B: Backend> Engine for Fused<B> {
         Ok(())
     }
 
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
-        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
-        let shape = self.begin(&batch);
-        self.forward(shape);
-        let loss = self.head(shape, Some(weight))?;
-        self.backward(shape);
-        Ok(loss)
+    fn stage(&mut self, batch: Batch) {
+        self.check(&batch);
+        self.backend.stage(&batch);
     }
 
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
-        let norm = self.backend.sum_of_squares(Buffer::Gradients)?.sqrt() / update.loss_scale;
-        let applied = norm.is_finite();
-        if applied {
-            let clip = update.clip_factor(norm);
-            self.backend.adamw(update, clip / update.loss_scale, self.plan.layout.decayed);
-        } else {
-            self.backend.clear_gradients();
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
+        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
+        let shape = self.upload(&batch, weight);
+        let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols };
+        while self.backend.begin(sequence) == Begun::Issue {
+            self.forward(shape);
+            self.head(shape, true);
+            self.backend.add_loss(self.plan.arena.losses.head(shape.n));
+            self.backward(shape);
+            if self.backend.end(sequence) {
+                break;
+            }
         }
-        Ok(Applied { grad_norm: norm, applied })
+        self.accumulated += 1;
+        Ok(())
+    }
+
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        Ok(self.backend.loss()? / f64::from(self.accumulated))
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+        self.backend.update(update, self.plan.layout.decayed);
+        self.updated = Some((self.accumulated, update.loss_scale));
+        self.accumulated = 0;
+        Ok(())
+    }
+
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        let (micro_batches, loss_scale) = self.updated.ok_or_else(no_update)?;
+        let outcome = self.backend.outcome()?;
+        Ok(Applied {
+            loss: outcome.loss / f64::from(micro_batches),
+            grad_norm: outcome.squares.sqrt() / loss_scale,
+            applied: outcome.applied,
+        })
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
-        let shape = self.begin(&batch);
+        let shape = self.upload(&batch, 0.0);
         self.forward(shape);
-        self.head(shape, None)
+        self.head(shape, false);
+        let losses = self.backend.download(self.plan.arena.losses.head(shape.n))?;
+        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / shape.n as f64)
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
         if tokens.is_empty() {
             return Err(EngineError::Input("logits need at least one token".into()));
         }
-        let shape = self.begin(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() });
+        let shape = self.upload(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() }, 0.0);
         self.forward(shape);
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = Span::of(self.matrices, &self.plan.layout.wte);
+        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
         let mut out = Vec::new();
         let start = if last_only { shape.n.saturating_sub(1) } else { 0 };
         for first in (start..shape.n).step_by(arena.chunk) {

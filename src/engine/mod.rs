@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod cpu;
+pub mod cuda;
 pub mod dfdx;
 pub mod fused;
 pub mod pooled;
@@ -70,9 +71,11 @@ impl Update {
 /// What became of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Applied {
+    /// Mean loss over the step's micro-batches, in nats per token.
+    pub loss: f64,
     /// Global L2 norm of the unscaled gradients before clipping; not finite if a gradient was not.
     pub grad_norm: f64,
-    /// False when the norm was not finite: parameters and moments are then unchanged.
+    /// False when the norm or the loss was not finite: parameters and moments are then unchanged.
     pub applied: bool,
 }
 
@@ -98,10 +101,15 @@ pub enum EngineError {
     Device(String),
 }
 
+/// The outcome of an update was asked for before there was one.
+fn no_update() -> EngineError {
+    EngineError::Input("there has been no update".into())
+}
+
 /// A GPT-2 with its gradients and optimizer state, on some device.
 ///
-/// One optimizer step is: [`accumulate`](Engine::accumulate) for every micro-batch, then
-/// [`finish_step`](Engine::finish_step), which also clears the gradients.
+/// One optimizer step is: [`accumulate`](Engine::accumulate) for every micro-batch, then [`update`](Engine::update), which
+/// also clears the gradients. Neither waits for the device; [`applied`](Engine::applied) does.
 pub trait Engine {
     /// The layout of the flat buffers.
     fn layout(&self) -> &ParamLayout;
@@ -112,14 +120,29 @@ pub trait Engine {
     /// Overwrites a whole flat buffer.
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError>;
 
+    /// Begins to bring the batch of the next [`accumulate`](Self::accumulate) to the device, where that takes time.
+    fn stage(&mut self, _batch: Batch) {}
+
     /// Forward and backward pass: adds `weight` x the gradient of the batch's *mean* loss to the gradients.
-    /// Returns the mean loss over the batch, unweighted, in nats per token.
     ///
     /// With equal micro-batches, `weight` is loss_scale / (micro-steps per step).
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError>;
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError>;
 
-    /// Unscales, measures and clips the gradients, applies AdamW (unless the norm is not finite), clears the gradients.
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError>;
+    /// Mean loss over the micro-batches accumulated since the last update, unweighted, in nats per token.
+    fn loss(&mut self) -> Result<f64, EngineError>;
+
+    /// Unscales, measures and clips the gradients, applies AdamW (unless norm or loss are not finite), clears the
+    /// gradients.
+    fn update(&mut self, update: &Update) -> Result<(), EngineError>;
+
+    /// What the last update found and did.
+    fn applied(&mut self) -> Result<Applied, EngineError>;
+
+    /// [`update`](Self::update) and [`applied`](Self::applied).
+    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+        self.update(update)?;
+        self.applied()
+    }
 
     /// Mean loss over the batch, forward pass only.
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError>;

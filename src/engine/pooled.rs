@@ -52,12 +52,20 @@ impl<E: Engine + Send> Engine for Pooled<E> {
         self.pool.install(|| self.inner.write(state, values))
     }
 
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.pool.install(|| self.inner.accumulate(batch, weight))
     }
 
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
-        self.pool.install(|| self.inner.finish_step(update))
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        self.inner.loss()
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+        self.pool.install(|| self.inner.update(update))
+    }
+
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        self.inner.applied()
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {

@@ -2,9 +2,9 @@
 //!
 //! It wraps another one and changes nothing, so what is measured is what trains.
 
-use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::{Batch, EngineError, Update};
-use crate::plan::memory::{Buffer, Span};
+use crate::plan::memory::Span;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -57,8 +57,9 @@ pub struct Timed<B> {
     times: BTreeMap<Phase, Duration>,
 }
 
-impl<B> Timed<B> {
-    /// Wraps a backend whose kernels have finished when they return.
+impl<B: Backend> Timed<B> {
+    /// Wraps a backend. Each kernel is waited for, so an asynchronous device loses what it gains by running ahead, and
+    /// nothing is recorded.
     pub fn new(inner: B) -> Self {
         Self { inner, times: BTreeMap::new() }
     }
@@ -71,14 +72,23 @@ impl<B> Timed<B> {
     fn time<T>(&mut self, phase: Phase, run: impl FnOnce(&mut B) -> T) -> T {
         let start = Instant::now();
         let result = run(&mut self.inner);
+        self.inner.wait();
         *self.times.entry(phase).or_default() += start.elapsed();
         result
     }
 }
 
 impl<B: Backend> Backend for Timed<B> {
-    fn upload(&mut self, batch: &Batch) {
-        self.inner.upload(batch);
+    fn stage(&mut self, batch: &Batch) {
+        self.inner.stage(batch);
+    }
+
+    fn upload(&mut self, batch: &Batch, weight: f32) {
+        self.inner.upload(batch, weight);
+    }
+
+    fn wait(&mut self) {
+        self.inner.wait();
     }
 
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
@@ -144,11 +154,11 @@ impl<B: Backend> Backend for Timed<B> {
         dout: Span,
         linear: Linear,
         dx: Span,
-        factor: Option<Span>,
+        slope: Option<Span>,
         round: bool,
     ) {
         self.time(Phase::BackwardInput(linear.name), |b| {
-            b.linear_backward_input(dout, linear, dx, factor, round);
+            b.linear_backward_input(dout, linear, dx, slope, round);
         });
     }
 
@@ -156,8 +166,8 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Gelu, |b| b.gelu_again(fc, out));
     }
 
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, workers: Span, shape: AttentionShape) {
-        self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, workers, shape));
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
+        self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, shape));
     }
 
     fn attention_backward(
@@ -167,11 +177,10 @@ impl<B: Backend> Backend for Timed<B> {
         out: Span,
         dout: Span,
         dqkv: Span,
-        workers: Span,
         shape: AttentionShape,
     ) {
         self.time(Phase::AttentionBackward, |b| {
-            b.attention_backward(qkv, softmax, out, dout, dqkv, workers, shape);
+            b.attention_backward(qkv, softmax, out, dout, dqkv, shape);
         });
     }
 
@@ -185,24 +194,28 @@ impl<B: Backend> Backend for Timed<B> {
         losses: Span,
         first: usize,
         vocab_size: usize,
-        weight: Option<f32>,
+        dlogits: Option<Span>,
     ) {
-        self.time(Phase::Head, |b| b.cross_entropy(logits, losses, first, vocab_size, weight));
+        self.time(Phase::Head, |b| b.cross_entropy(logits, losses, first, vocab_size, dlogits));
     }
 
     fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
         self.time(Phase::Head, |b| b.head_backward(dlogits, x, wte, dx, dwte, width));
     }
 
-    fn sum_of_squares(&mut self, buffer: Buffer) -> Result<f64, EngineError> {
-        self.time(Phase::Optimizer, |b| b.sum_of_squares(buffer))
+    fn add_loss(&mut self, losses: Span) {
+        self.time(Phase::Head, |b| b.add_loss(losses));
     }
 
-    fn adamw(&mut self, update: &Update, scale: f64, decayed: usize) {
-        self.time(Phase::Optimizer, |b| b.adamw(update, scale, decayed));
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        self.inner.loss()
     }
 
-    fn clear_gradients(&mut self) {
-        self.time(Phase::Optimizer, |b| b.clear_gradients());
+    fn update(&mut self, update: &Update, decayed: usize) {
+        self.time(Phase::Optimizer, |b| b.update(update, decayed));
+    }
+
+    fn outcome(&mut self) -> Result<Outcome, EngineError> {
+        self.inner.outcome()
     }
 }

@@ -217,12 +217,10 @@ fn accumulate(engine: &mut dyn Engine, batches: &[MicroBatch], update: &Update) 
     if batches.is_empty() {
         return Err(EngineError::Input("a step to verify has no rows".into()));
     }
-    let n = batches.len() as f64;
-    let mut loss = 0.0;
     for micro_batch in batches {
-        loss += engine.accumulate(micro_batch.batch(), update.loss_scale / n)? / n;
+        engine.accumulate(micro_batch.batch(), update.loss_scale / batches.len() as f64)?;
     }
-    Ok(loss)
+    engine.loss()
 }
 
 /// The tensors in the order in which the forward pass first reads them.

@@ -9,7 +9,7 @@ pub mod reference;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
-use memory::{MemoryConfig, MemoryPlan, Mode};
+use memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use serde::Serialize;
 
 /// How much data there is, in the terms of the plan; all 0 where it is not known.
@@ -155,7 +155,7 @@ impl Plan {
             micro_batch,
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
-            threads,
+            target: Target::Cpu { threads },
             mode: Mode::Train,
         };
         let micro_batch = match (recipe.batch.micro_batch, micro_batch) {

@@ -124,7 +124,7 @@ pub enum EngineKind {
 }
 
 /// `compute.precision`: what the operands of matrix products are rounded to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// IEEE single precision: 23 mantissa bits.

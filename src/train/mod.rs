@@ -144,7 +144,7 @@ pub fn train<E: Events>(
     events: &mut E,
 ) -> Result<Outcome, TrainError<E::Error>> {
     let tokens = config.micro_batch * config.block_size;
-    let (mut inputs, mut targets) = (vec![0; tokens], vec![0; tokens]);
+    let mut buffer = RowBuffer { inputs: vec![0; tokens], targets: vec![0; tokens], first: None };
     let mut saved_at = progress.step;
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
@@ -152,7 +152,7 @@ pub fn train<E: Events>(
         if due(config.eval_every, step)
             && let Some(rows) = validation
         {
-            let Some(loss) = evaluate(engine, rows, config, (&mut inputs, &mut targets), events)? else {
+            let Some(loss) = evaluate(engine, rows, config, &mut buffer, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
             if loss.is_finite() {
@@ -174,19 +174,22 @@ pub fn train<E: Events>(
 
         let start = Instant::now();
         let loss_scale = progress.scaler.scale();
-        let Some(loss) =
-            accumulate(engine, training, config, step, loss_scale, (&mut inputs, &mut targets), events)?
-        else {
+        if !accumulate(engine, training, config, step, loss_scale, &mut buffer, events)? {
             return stop(engine, progress, saved_at, events);
-        };
-        if !loss.is_finite() {
-            return Ok(Outcome::Diverged { step, what: format!("the loss is {loss}") });
         }
         let lr = config.schedule.lr(step);
         let OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = config.optimizer;
         let t = progress.updates + 1;
-        let applied =
-            engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+        engine.update(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+        if step + 1 < config.max_steps {
+            // while the device is still busy
+            buffer.fill(training, config, (step + 1) * config.rows_per_step as u64);
+            engine.stage(buffer.batch(config));
+        }
+        let applied = engine.applied()?;
+        if !applied.loss.is_finite() {
+            return Ok(Outcome::Diverged { step, what: format!("the loss is {}", applied.loss) });
+        }
         if !progress.scaler.update(applied.applied) {
             let what = format!("the gradient norm is {}", applied.grad_norm);
             return Ok(Outcome::Diverged { step, what });
@@ -195,7 +198,7 @@ pub fn train<E: Events>(
         progress.step += 1;
         let report = StepReport {
             step,
-            loss,
+            loss: applied.loss,
             lr,
             grad_norm: applied.grad_norm,
             loss_scale,
@@ -246,29 +249,50 @@ fn save<E: Events>(
     Ok(None)
 }
 
-/// Forward and backward over the micro-batches of one step; the mean loss, or None if a stop was asked for.
+/// The rows of one micro-batch.
+struct RowBuffer {
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+    /// The training row that it begins with, if it holds training rows.
+    first: Option<u64>,
+}
+
+impl RowBuffer {
+    /// Makes it hold the training rows from `first` on.
+    fn fill(&mut self, rows: &dyn Rows, config: &TrainConfig, first: u64) {
+        if self.first != Some(first) {
+            rows.fill(first, config.micro_batch, &mut self.inputs, &mut self.targets);
+            self.first = Some(first);
+        }
+    }
+
+    fn batch(&self, config: &TrainConfig) -> Batch<'_> {
+        let (rows, cols) = (config.micro_batch, config.block_size);
+        Batch { inputs: &self.inputs, targets: &self.targets, rows, cols }
+    }
+}
+
+/// Forward and backward over the micro-batches of one step; false if a stop was asked for.
 fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
     config: &TrainConfig,
     step: u64,
     loss_scale: f64,
-    (inputs, targets): (&mut [u32], &mut [u32]),
+    buffer: &mut RowBuffer,
     events: &mut E,
-) -> Result<Option<f64>, TrainError<E::Error>> {
+) -> Result<bool, TrainError<E::Error>> {
     let micro_steps = config.rows_per_step / config.micro_batch;
-    let mut loss = 0.0;
     for micro_step in 0..micro_steps {
         if events.stop().is_some() {
-            return Ok(None);
+            return Ok(false);
         }
         let first = step * config.rows_per_step as u64 + (micro_step * config.micro_batch) as u64;
-        rows.fill(first, config.micro_batch, inputs, targets);
-        let batch = Batch { inputs, targets, rows: config.micro_batch, cols: config.block_size };
-        loss += engine.accumulate(batch, loss_scale / micro_steps as f64)?;
+        buffer.fill(rows, config, first);
+        engine.accumulate(buffer.batch(config), loss_scale / micro_steps as f64)?;
         events.micro_step(config.micro_batch * config.block_size);
     }
-    Ok(Some(loss / micro_steps as f64))
+    Ok(true)
 }
 
 /// Mean loss over the first `eval_rows` validation rows, or None if a stop was asked for.
@@ -276,17 +300,18 @@ fn evaluate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
     config: &TrainConfig,
-    (inputs, targets): (&mut [u32], &mut [u32]),
+    buffer: &mut RowBuffer,
     events: &mut E,
 ) -> Result<Option<f64>, TrainError<E::Error>> {
     let mut total = 0.0;
+    buffer.first = None;
     for first in (0..config.eval_rows).step_by(config.micro_batch) {
         if events.stop().is_some() {
             return Ok(None);
         }
         let count = config.micro_batch.min(config.eval_rows - first);
-        let (inputs, targets) =
-            (&mut inputs[..count * config.block_size], &mut targets[..count * config.block_size]);
+        let tokens = count * config.block_size;
+        let (inputs, targets) = (&mut buffer.inputs[..tokens], &mut buffer.targets[..tokens]);
         rows.fill(first as u64, count, inputs, targets);
         let batch = Batch { inputs, targets, rows: count, cols: config.block_size };
         total += engine.evaluate(batch)? * count as f64;

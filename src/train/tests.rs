@@ -12,6 +12,8 @@ struct Counting {
     rows: Vec<u32>,
     weights: f64,
     updates: Vec<Update>,
+    losses: Vec<f64>,
+    applied: Option<Applied>,
     nan_loss_at: Option<usize>,
     overflow_at: Vec<usize>,
 }
@@ -20,7 +22,16 @@ impl Counting {
     fn new() -> Self {
         let dims = Dims { n_layer: 0, n_head: 1, n_embd: 1, block_size: 2, vocab_size: 1, padded_vocab: 1 };
         let layout = ParamLayout::new(&dims);
-        Self { layout, rows: vec![], weights: 0.0, updates: vec![], nan_loss_at: None, overflow_at: vec![] }
+        Self {
+            layout,
+            rows: vec![],
+            weights: 0.0,
+            updates: vec![],
+            losses: vec![],
+            applied: None,
+            nan_loss_at: None,
+            overflow_at: vec![],
+        }
     }
 }
 
@@ -34,18 +45,28 @@ impl Engine for Counting {
     fn write(&mut self, _: State, _: &[f32]) -> Result<(), EngineError> {
         Ok(())
     }
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.rows.extend(batch.inputs.chunks(batch.cols).map(|row| row[0]));
         self.weights += weight;
         let nan = self.nan_loss_at == Some(self.updates.len());
-        Ok(if nan { f64::NAN } else { f64::from(batch.inputs[0]) })
+        self.losses.push(if nan { f64::NAN } else { f64::from(batch.inputs[0]) });
+        Ok(())
     }
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
+    }
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
         assert!((self.weights - update.loss_scale).abs() < 1e-9 * update.loss_scale);
         self.weights = 0.0;
         let overflow = self.overflow_at.contains(&self.updates.len());
         self.updates.push(*update);
-        Ok(Applied { grad_norm: if overflow { f64::INFINITY } else { 1.0 }, applied: !overflow })
+        let (loss, grad_norm) = (self.loss()?, if overflow { f64::INFINITY } else { 1.0 });
+        self.losses.clear();
+        self.applied = Some(Applied { loss, grad_norm, applied: !overflow && loss.is_finite() });
+        Ok(())
+    }
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        Ok(self.applied.expect("there was an update"))
     }
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         Ok(batch.inputs.chunks(batch.cols).map(|row| f64::from(row[0])).sum::<f64>() / batch.rows as f64)
@@ -164,7 +185,9 @@ fn a_nan_loss_is_never_applied() {
     let (mut events, mut progress) = (Recorder::default(), start(Precision::Fp32));
     let outcome = run(&mut engine, &mut progress, &mut events);
     assert_eq!(outcome, Outcome::Diverged { step: 3, what: "the loss is NaN".into() });
-    assert_eq!((engine.updates.len(), progress.step), (3, 3));
+    // the engine is asked, and declines
+    assert_eq!((engine.updates.len(), progress.step, progress.updates), (4, 3, 3));
+    assert!(engine.applied.is_some_and(|a| !a.applied));
     assert_eq!(events.log.last().map(String::as_str), Some("step 2"));
 }
 

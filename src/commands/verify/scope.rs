@@ -6,7 +6,7 @@
 
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode};
+use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::plan::reference;
 use crate::recipe::{Attention, MicroBatch, Precision, Recipe};
 use serde::Serialize;
@@ -88,7 +88,7 @@ impl Scope {
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
         let Setting { precision, attention, threads, .. } = *setting;
         let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train);
-        MemoryConfig { dims, micro_batch, precision, attention, threads, mode }
+        MemoryConfig { dims, micro_batch, precision, attention, target: Target::Cpu { threads }, mode }
     }
 
     /// Bytes of both engines and the initial parameters.

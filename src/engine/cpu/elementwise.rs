@@ -59,11 +59,14 @@ pub(super) fn add_bias(precision: Precision, x: &mut [f32], bias: &[f32]) {
     });
 }
 
-/// `x += bias` in every row, `out = gelu(x)` rounded.
+/// `x += bias` in every row, rounded where the precision stores it in 2 bytes (as autocast does); `out = gelu(x)` rounded.
 pub(super) fn bias_gelu(precision: Precision, x: &mut [f32], bias: &[f32], out: &mut [f32]) {
     let piece = piece(bias.len());
     x.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)).for_each(|(x, out)| {
         add_bias_rows(x, bias);
+        if matches!(precision, Precision::Bf16 | Precision::Fp16) {
+            round::slice(precision, x);
+        }
         gelu_slice(x, out);
         round::slice(precision, out);
     });

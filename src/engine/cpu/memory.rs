@@ -4,7 +4,7 @@
 //! lends all of them at once; it is the only place where that takes `unsafe`.
 
 use crate::engine::EngineError;
-use crate::plan::memory::{Buffer, MemoryPlan, Span};
+use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
 use memmap2::MmapMut;
 
 const BUFFERS: [(Buffer, &str); 6] = [
@@ -61,7 +61,7 @@ impl Memory {
 
     /// The whole of a buffer.
     pub(super) fn whole(&self, buffer: Buffer) -> Span {
-        Span { buffer, start: 0, len: self.len(buffer) }
+        Span { buffer, element: Element::F32, start: 0, len: self.len(buffer) }
     }
 
     pub(super) fn read(&self, span: Span) -> &[f32] {
@@ -98,6 +98,7 @@ impl Memory {
 
     /// The address of a span's first element, after a bounds check.
     fn checked(&self, span: Span) -> *mut f32 {
+        assert!(span.element == Element::F32, "{span:?}: the CPU computes in fp32");
         let slab = self.slabs[span.buffer as usize].as_ref();
         let slab = slab.unwrap_or_else(|| panic!("{:?} is not part of this plan", span.buffer));
         let end = span.start.checked_add(span.len);
@@ -111,19 +112,26 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::model::Dims;
-    use crate::plan::memory::{MemoryConfig, Mode};
+    use crate::plan::memory::{MemoryConfig, Mode, Target};
     use crate::recipe::{Attention, Precision};
 
     fn memory() -> Memory {
         let dims =
             Dims { n_layer: 1, n_head: 1, n_embd: 16, block_size: 8, vocab_size: 10, padded_vocab: 10 };
         let (precision, attention, mode) = (Precision::Fp32, Attention::Flash, Mode::Train);
-        let config = MemoryConfig { dims, micro_batch: 1, precision, attention, threads: 1, mode };
+        let config = MemoryConfig {
+            dims,
+            micro_batch: 1,
+            precision,
+            attention,
+            target: Target::Cpu { threads: 1 },
+            mode,
+        };
         Memory::new(&MemoryPlan::new(config)).expect("small buffers can be allocated")
     }
 
     fn span(start: usize, len: usize) -> Span {
-        Span { buffer: Buffer::Parameters, start, len }
+        Span { buffer: Buffer::Parameters, element: Element::F32, start, len }
     }
 
     #[test]
@@ -144,6 +152,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not part of this plan")]
     fn absent_buffers_are_refused() {
-        memory().read(Span { buffer: Buffer::Low, start: 0, len: 1 });
+        memory().read(Span { buffer: Buffer::Low, element: Element::F32, start: 0, len: 1 });
     }
 }

@@ -17,12 +17,12 @@ mod pool;
 mod round;
 mod simd;
 
-use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::fused::Fused;
 use super::pooled::Pooled;
 use super::timed::Timed;
-use super::{Batch, EngineError, Update};
-use crate::plan::memory::{Buffer, MemoryPlan, Span};
+use super::{Batch, EngineError, Update, no_update};
+use crate::plan::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
 use matmul::{Matrix, matmul};
 use memory::Memory;
@@ -33,7 +33,7 @@ pub type CpuEngine = Pooled<Fused<CpuBackend>>;
 
 /// Allocates everything that a plan lists and starts its threads. Parameters are zero.
 pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
-    Pooled::new(plan.config.threads, || {
+    Pooled::new(threads(&plan), || {
         let backend = CpuBackend::new(&plan)?;
         Ok(Fused::new(plan, backend))
     })
@@ -41,10 +41,18 @@ pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
 
 /// The same engine with the time of every phase on record.
 pub fn timed_engine(plan: MemoryPlan) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
-    Pooled::new(plan.config.threads, || {
+    Pooled::new(threads(&plan), || {
         let backend = CpuBackend::new(&plan)?;
         Ok(Fused::new(plan, Timed::new(backend)))
     })
+}
+
+/// Workers of a plan for the CPU.
+fn threads(plan: &MemoryPlan) -> usize {
+    match plan.config.target {
+        Target::Cpu { threads } => threads,
+        Target::Cuda => panic!("the CPU engine got a plan for a CUDA device"),
+    }
 }
 
 /// Buffers and kernels of the CPU.
@@ -54,10 +62,16 @@ pub struct CpuBackend {
     attention: Attention,
     threads: usize,
     worker: usize,
+    workers: Span,
     partials: Span,
     inputs: Vec<u32>,
     targets: Vec<u32>,
     cols: usize,
+    /// What each token's loss counts in the gradient.
+    weight: f32,
+    /// The sum of the step's losses.
+    loss: f64,
+    outcome: Option<Outcome>,
 }
 
 impl CpuBackend {
@@ -67,12 +81,16 @@ impl CpuBackend {
             memory: Memory::new(plan)?,
             precision: plan.config.precision,
             attention: plan.config.attention,
-            threads: plan.config.threads,
+            threads: threads(plan),
             worker: plan.arena.worker,
+            workers: plan.arena.workers,
             partials: plan.arena.partials,
             inputs: Vec::with_capacity(tokens),
             targets: Vec::with_capacity(tokens),
             cols: 0,
+            weight: 0.0,
+            loss: 0.0,
+            outcome: None,
         })
     }
 
@@ -84,7 +102,8 @@ impl CpuBackend {
 }
 
 impl Backend for CpuBackend {
-    fn upload(&mut self, batch: &Batch) {
+    fn upload(&mut self, batch: &Batch, weight: f32) {
+        self.weight = weight;
         self.inputs.clear();
         self.inputs.extend_from_slice(batch.inputs);
         self.targets.clear();
@@ -190,17 +209,17 @@ impl Backend for CpuBackend {
         dout: Span,
         linear: Linear,
         dx: Span,
-        factor: Option<Span>,
+        slope: Option<Span>,
         round: bool,
     ) {
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
-        let has_factor = factor.is_some();
-        let ([dout, weight, factor], [dx]) = self.memory.split([dout, weight, factor.unwrap_or(dout)], [dx]);
+        let has_slope = slope.is_some();
+        let ([dout, weight, slope], [dx]) = self.memory.split([dout, weight, slope.unwrap_or(dout)], [dx]);
         let weight = Matrix::new(weight, inputs, outputs, outputs).transposed();
         matmul(dx, inputs, Matrix::new(dout, rows, outputs, outputs), weight, 1.0, false, self.threads);
         let precision = if round { self.precision } else { Precision::Fp32 };
-        elementwise::scale_round(precision, dx, has_factor.then_some(factor));
+        elementwise::scale_round(precision, dx, has_slope.then_some(slope));
     }
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
@@ -208,8 +227,8 @@ impl Backend for CpuBackend {
         elementwise::gelu_again(self.precision, fc, out);
     }
 
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, workers: Span, shape: AttentionShape) {
-        let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, workers]);
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
+        let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
         attention::forward(self.attention, self.precision, qkv, softmax, out, workers, self.worker, shape);
     }
 
@@ -220,11 +239,10 @@ impl Backend for CpuBackend {
         out: Span,
         dout: Span,
         dqkv: Span,
-        workers: Span,
         shape: AttentionShape,
     ) {
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
-            self.memory.split([qkv, softmax, out, dout], [dqkv, workers]);
+            self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
         let (kind, precision, worker) = (self.attention, self.precision, self.worker);
         attention::backward(kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape);
     }
@@ -242,8 +260,10 @@ impl Backend for CpuBackend {
         losses: Span,
         first: usize,
         vocab_size: usize,
-        weight: Option<f32>,
+        dlogits: Option<Span>,
     ) {
+        assert!(dlogits.is_none_or(|span| span == logits), "the CPU's plan has the gradient in place");
+        let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
         loss::cross_entropy(self.precision, logits, width, targets, losses, vocab_size, weight);
@@ -258,20 +278,34 @@ impl Backend for CpuBackend {
         matmul(dwte, width, dlogits.transposed(), x, 1.0, true, self.threads);
     }
 
-    fn sum_of_squares(&mut self, buffer: Buffer) -> Result<f64, EngineError> {
-        Ok(optimizer::sum_of_squares(self.memory.read(self.memory.whole(buffer))))
+    fn add_loss(&mut self, losses: Span) {
+        let losses = self.memory.read(losses);
+        self.loss += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len() as f64;
     }
 
-    fn adamw(&mut self, update: &Update, scale: f64, decayed: usize) {
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        Ok(self.loss)
+    }
+
+    fn update(&mut self, update: &Update, decayed: usize) {
         let flat = [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment, Buffer::SecondMoment];
         let [p, g, m, v] = flat.map(|buffer| self.memory.whole(buffer));
         let low = if self.memory.len(Buffer::Low) > 0 { self.memory.whole(Buffer::Low) } else { p.head(0) };
         let ([], [p, g, m, v, low]) = self.memory.split([], [p, g, m, v, low]);
-        optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+        let squares = optimizer::sum_of_squares(g);
+        let loss = std::mem::take(&mut self.loss);
+        let norm = squares.sqrt() / update.loss_scale;
+        let applied = norm.is_finite() && loss.is_finite();
+        if applied {
+            let scale = update.clip_factor(norm) / update.loss_scale;
+            optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+        } else {
+            g.fill(0.0);
+        }
+        self.outcome = Some(Outcome { loss, squares, applied });
     }
 
-    fn clear_gradients(&mut self) {
-        let ([], [gradients]) = self.memory.split([], [self.memory.whole(Buffer::Gradients)]);
-        gradients.fill(0.0);
+    fn outcome(&mut self) -> Result<Outcome, EngineError> {
+        self.outcome.ok_or_else(no_update)
     }
 }

@@ -7,7 +7,7 @@
 mod model;
 mod optimizer;
 
-use super::{Applied, Batch, Engine, EngineError, State, Update};
+use super::{Applied, Batch, Engine, EngineError, State, Update, no_update};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::Precision;
 use dfdx::tensor::{NoneTape, OwnedTape};
@@ -48,6 +48,9 @@ pub struct DfdxEngine<D: Device<f32>> {
     gradients: Vec<f32>,
     first_moment: Vec<f32>,
     second_moment: Vec<f32>,
+    /// Mean losses of the micro-batches since the last update.
+    losses: Vec<f64>,
+    applied: Option<Applied>,
 }
 
 impl<D: Device<f32>> DfdxEngine<D> {
@@ -73,6 +76,8 @@ impl<D: Device<f32>> DfdxEngine<D> {
             device,
             model,
             parameters,
+            losses: Vec::new(),
+            applied: None,
         })
     }
 
@@ -153,7 +158,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         if state == State::Parameters { self.reload() } else { Ok(()) }
     }
 
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.check_batch(&batch)?;
         let (losses, gradients) = (|| {
             let hidden = self.model.hidden::<OwnedTape<f32, D>>(batch.inputs, batch.rows, batch.cols)?;
@@ -163,12 +168,18 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         })()
         .map_err(failed)?;
         self.model.collect(&gradients, weight as f32, &mut self.gradients);
-        Ok(mean(&losses))
+        self.losses.push(mean(&losses));
+        Ok(())
     }
 
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
         let (scale, grad_norm) = optimizer::scale_and_norm(&self.gradients, update);
-        let applied = grad_norm.is_finite();
+        let loss = self.loss()?;
+        let applied = grad_norm.is_finite() && !self.losses.iter().any(|loss| !loss.is_finite());
         if applied {
             let decayed = self.layout.decayed;
             for (range, decay) in [(0..decayed, update.weight_decay), (decayed..self.layout.len, 0.0)] {
@@ -185,7 +196,13 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
             self.reload()?;
         }
         self.gradients.fill(0.0);
-        Ok(Applied { grad_norm, applied })
+        self.losses.clear();
+        self.applied = Some(Applied { loss, grad_norm, applied });
+        Ok(())
+    }
+
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        self.applied.ok_or_else(no_update)
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {

@@ -117,20 +117,19 @@ impl Engine for Changed {
         self.0.write(state, values)
     }
 
-    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<f64, EngineError> {
+    fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         if self.1 == Change::Rounding {
             let (n, cols) = (batch.rows as f64, batch.cols);
-            let mut loss = 0.0;
             for (inputs, targets) in batch.inputs.chunks(cols).zip(batch.targets.chunks(cols)) {
-                loss += self.0.accumulate(Batch { inputs, targets, rows: 1, cols }, weight / n)? / n;
+                self.0.accumulate(Batch { inputs, targets, rows: 1, cols }, weight / n)?;
             }
-            return Ok(loss);
+            return Ok(());
         }
         self.2 += 1;
         if self.1 == Change::MicroStep && self.2.is_multiple_of(2) {
             return self.0.accumulate(batch, 0.0);
         }
-        let loss = self.0.accumulate(batch, weight)?;
+        self.0.accumulate(batch, weight)?;
         match self.1 {
             Change::Backward(last) => {
                 let order = computation_order(self.layout());
@@ -144,27 +143,34 @@ impl Engine for Changed {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        let loss = self.0.loss()?;
         Ok(if self.1 == Change::Loss { loss * 1.0001 } else { loss })
     }
 
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
-        if self.1 == Change::Skip {
-            let grad_norm = self.0.finish_step(&Update { lr: 0.0, ..*update })?.grad_norm;
-            return Ok(Applied { grad_norm, applied: false });
-        }
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
         let mut update = *update;
         match self.1 {
             Change::Decay => update.weight_decay = 0.0,
             Change::Correction => update.t += 1,
+            Change::Skip => update.lr = 0.0,
             _ => {}
         }
-        let applied = self.0.finish_step(&update)?;
+        self.0.update(&update)?;
         if let Change::Parameter(name) = self.1
             && update.t == STEPS as u64
         {
             self.edit(State::Parameters, &[name.into()], |p| *p *= 1.001)?;
         }
-        Ok(applied)
+        Ok(())
+    }
+
+    fn applied(&mut self) -> Result<Applied, EngineError> {
+        let applied = self.0.applied()?;
+        Ok(Applied { applied: applied.applied && self.1 != Change::Skip, ..applied })
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {

@@ -1,0 +1,213 @@
+//! The arena: one allocation for everything that a step computes, laid out span by span.
+
+use super::{
+    Buffer, CUDA_PARTIALS, Element, KEY_TILE, MemoryConfig, MemoryPlan, Mode, PARTIALS, QUERY_TILE, Span,
+    Target,
+};
+use crate::model::Dims;
+use crate::recipe::{Attention, Precision};
+
+/// Spans of the arena start on multiples of this many bytes: a cache line, and what a CUDA device reads at once.
+const ALIGN: usize = 64;
+
+/// Activations of one block; N = B·T rows, C = n_embd.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerSpans {
+    /// The block's input, `[N, C]`.
+    pub x: Span,
+    /// Mean and reciprocal deviation of the first LayerNorm, `[N, 2]`.
+    pub ln_1: Span,
+    /// Queries, keys and values, `[N, 3C]`.
+    pub qkv: Span,
+    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`. Naive: probabilities, `[B, n_head, T, T]`.
+    pub softmax: Span,
+    /// Attention's output before its projection, `[N, C]`.
+    pub att: Span,
+    /// The residual stream between attention and MLP, `[N, C]`.
+    pub x_mid: Span,
+    /// Statistics of the second LayerNorm, `[N, 2]`.
+    pub ln_2: Span,
+    /// The MLP's hidden layer before GELU, `[N, 4C]`.
+    pub fc: Span,
+}
+
+/// The arena: what is kept between forward and backward pass, and the scratch that is used again and again.
+#[derive(Debug, Clone)]
+pub struct Arena {
+    /// Per block.
+    pub layers: Vec<LayerSpans>,
+    /// The last block's output, `[N, C]`.
+    pub x_out: Span,
+    /// Statistics of the final LayerNorm, `[N, 2]`.
+    pub ln_f: Span,
+    /// A LayerNorm's output, `[N, C]`, overwritten by each.
+    pub ln: Span,
+    /// Forward: a projection's output. Backward: gradient of a LayerNorm's output. `[N, C]`.
+    pub delta: Span,
+    /// The MLP's hidden layer after GELU; in the backward pass its gradient, or those of qkv and att. `[N, 4C]`.
+    pub wide: Span,
+    /// Gradient of the residual stream, `[N, C]` (training).
+    pub dx: Option<Span>,
+    /// `dx` rounded, where it is an operand of a matrix product in low precision.
+    pub dx_low: Option<Span>,
+    /// One chunk of logits, `[chunk, padded_vocab]`.
+    pub logits: Span,
+    /// Their gradient: the same span where it is stored alike.
+    pub dlogits: Span,
+    /// Rows of `logits`.
+    pub chunk: usize,
+    /// Loss of each token, `[N]`.
+    pub losses: Span,
+    /// Partial column sums, `[PARTIALS or CUDA_PARTIALS, 4·C]`.
+    pub partials: Span,
+    /// Scratch of attention. CPU: `[threads, worker]`. CUDA: naive, one sequence's scores `[n_head, T, T]`; flash, one
+    /// number per row and head (training).
+    pub workers: Span,
+    /// CPU: elements of scratch per worker.
+    pub worker: usize,
+    /// CUDA, naive: one sequence's scores as operands, `[n_head, T, T]`.
+    pub scores: Span,
+    /// CUDA: the batch at hand, see [`MemoryPlan::batch_words`].
+    pub batch: Span,
+    /// CUDA: what a step adds up and decides, as 64-bit numbers.
+    pub sums: Span,
+    /// Length in words of 4 bytes.
+    pub len: usize,
+    /// Words kept from the forward to the backward pass.
+    pub activations: usize,
+}
+
+/// Places in [`Arena::sums`], counted in 64-bit numbers.
+pub mod sums {
+    /// The sum of the micro-batches' mean losses.
+    pub const LOSS: usize = 0;
+    /// The sum of the squares of the accumulated gradients.
+    pub const SQUARES: usize = 1;
+    /// What gradients are multiplied by; 0 if the update is left out.
+    pub const SCALE: usize = 2;
+    /// The first of the partial sums of squares.
+    pub const PARTIALS: usize = 8;
+    /// How many partial sums there are.
+    pub const PARTIAL_COUNT: usize = 1024;
+}
+
+/// Lays spans out one after the other.
+struct Layout {
+    /// Bytes so far.
+    end: usize,
+}
+
+impl Layout {
+    fn take(&mut self, element: Element, len: usize) -> Span {
+        let start = self.end / element.bytes();
+        self.end = (self.end + len * element.bytes()).next_multiple_of(ALIGN);
+        Span { buffer: Buffer::Arena, element, start, len }
+    }
+
+    fn words(&self) -> usize {
+        self.end / Element::F32.bytes()
+    }
+}
+
+impl Arena {
+    pub(super) fn new(config: &MemoryConfig) -> Self {
+        let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
+        let n = config.micro_batch * t;
+        let (training, cuda) = (config.mode == Mode::Train, config.target == Target::Cuda);
+        let (operand, number) = (config.operand(), Element::F32);
+        let naive = config.attention == Attention::Naive;
+        let (softmax, softmax_element) = match naive && training {
+            true => (config.micro_batch * n_head * t * t, operand),
+            false => (config.micro_batch * n_head * t, number),
+        };
+        let mut space = Layout { end: 0 };
+        let layer = |space: &mut Layout| LayerSpans {
+            x: space.take(number, n * c),
+            ln_1: space.take(number, 2 * n),
+            qkv: space.take(operand, 3 * n * c),
+            softmax: space.take(softmax_element, softmax),
+            att: space.take(operand, n * c),
+            x_mid: space.take(number, n * c),
+            ln_2: space.take(number, 2 * n),
+            fc: space.take(operand, 4 * n * c),
+        };
+        let layers: Vec<_> = if training {
+            (0..n_layer).map(|_| layer(&mut space)).collect()
+        } else {
+            // Two sets in turn: a block's output is the next one's input.
+            let pair = [layer(&mut space), layer(&mut space)];
+            (0..n_layer).map(|l| pair[l % 2]).collect()
+        };
+        let x_out = space.take(number, n * c);
+        let ln_f = space.take(number, 2 * n);
+        let activations = space.words();
+        let chunk = (logits_bytes(config.target) / (v * number.bytes()) / 64 * 64).max(64).min(n);
+        let worker = worker_scratch(config).next_multiple_of(ALIGN / number.bytes());
+        let (workers, scores) = match config.target {
+            Target::Cpu { threads } => (worker * threads, 0),
+            Target::Cuda if naive => (n_head * t * t, n_head * t * t),
+            Target::Cuda => (if training { n * n_head } else { 0 }, 0),
+        };
+        let low = config.precision != Precision::Fp32 && !(cuda && config.precision == Precision::Tf32);
+        let [ln, delta] = [operand, number].map(|element| space.take(element, n * c));
+        let wide = space.take(operand, 4 * n * c);
+        let dx = training.then(|| space.take(number, n * c));
+        let dx_low = (training && low).then(|| space.take(operand, n * c));
+        let logits = space.take(number, chunk * v);
+        let dlogits = match operand {
+            Element::F32 => logits,
+            Element::Half => space.take(operand, if training { chunk * v } else { 0 }),
+        };
+        let partials = if cuda { CUDA_PARTIALS } else { PARTIALS };
+        let batch = if cuda { MemoryPlan::batch_words(config.micro_batch, t) } else { 0 };
+        let sums = if cuda { sums::PARTIALS + sums::PARTIAL_COUNT } else { 0 };
+        Self {
+            layers,
+            x_out,
+            ln_f,
+            ln,
+            delta,
+            wide,
+            dx,
+            dx_low,
+            logits,
+            dlogits,
+            chunk,
+            losses: space.take(number, n),
+            partials: space.take(number, if training { partials * 4 * c } else { 0 }),
+            workers: space.take(number, workers),
+            worker,
+            scores: space.take(operand, scores),
+            batch: space.take(number, batch),
+            sums: space.take(number, 2 * sums),
+            activations,
+            len: space.words(),
+        }
+    }
+}
+
+/// The chunk of logits that exists at a time is at most this large, unless 64 rows already exceed it: on the CPU little
+/// enough to stay near a cache, on CUDA enough to fill the device, for each chunk reads and writes the embedding's gradient.
+fn logits_bytes(target: Target) -> usize {
+    match target {
+        Target::Cpu { .. } => 64 << 20,
+        Target::Cuda => 1 << 30,
+    }
+}
+
+/// Elements of scratch that one attention worker needs.
+fn worker_scratch(config: &MemoryConfig) -> usize {
+    let (t, head_size) = (config.dims.block_size, config.dims.head_size());
+    let heads = match config.mode {
+        // gradients of one head's queries, keys and values, and one number per row
+        Mode::Train => 3 * t * head_size + t,
+        // one head's output
+        Mode::Infer => t * head_size,
+    };
+    let scores = match config.attention {
+        // scores and their gradient, running maximum and sum
+        Attention::Flash => 2 * QUERY_TILE * KEY_TILE + 2 * QUERY_TILE,
+        Attention::Naive => t * t,
+    };
+    heads + scores
+}
