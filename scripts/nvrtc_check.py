@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Compiles the CUDA kernels as the program does, for several devices, and looks for registers that spill to memory.
+
+Needs no GPU and nothing but Python and NVRTC, for instance from `pip install nvidia-cuda-nvrtc`; give it the directory
+that holds `libnvrtc.so.*`. Exits with 1 when a kernel is refused or spills more bytes than allowed.
+"""
+
+import argparse
+import concurrent.futures
+import ctypes
+import glob
+import os
+import re
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "engine", "cuda", "kernels")
+PRECISIONS = ["BF16", "FP16", "TF32", "FP32"]
+# Flash attention exists for heads up to this width (`LARGEST_HEAD` in src/engine/cuda/flash.rs).
+LARGEST_HEAD = 128
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("libraries", help="the directory of libnvrtc.so.*")
+    parser.add_argument("--archs", default="80,89,90,100", help="compute capabilities (default %(default)s)")
+    parser.add_argument("--heads", default="32,64,96,128", help="head sizes (default %(default)s)")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS).lower(), help="(default %(default)s)")
+    parser.add_argument("--spill", type=int, default=0, help="bytes of spills allowed per kernel (default %(default)s)")
+    parser.add_argument("--only", default="", help="show kernels whose name contains this")
+    args = parser.parse_args()
+    nvrtc = Nvrtc(args.libraries)
+    options = constant_strings("NVRTC_OPTIONS")
+    headers, sources = listed("HEADERS"), listed("SOURCES")
+    print(f"NVRTC {nvrtc.version()}, options {' '.join(options)}")
+    configurations = [
+        (arch, precision.upper(), int(head))
+        for precision in args.precisions.split(",")
+        for head in args.heads.split(",")
+        for arch in args.archs.split(",")
+    ]
+
+    def compile_one(configuration):
+        arch, precision, head = configuration
+        names = [name for name in sources if head <= LARGEST_HEAD or not name.startswith("flash_attention/")]
+        unit = "".join(f'#include "{name}"\n' for name in names)
+        flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}", *options]
+        return nvrtc.compile(unit, {name: read(name) for name in headers + sources}, flags)
+
+    failures = {}  # what, and where
+    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'registers':>9} {'spilled':>8} {'shared':>7}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (arch, precision, head), (ok, log) in zip(configurations, pool.map(compile_one, configurations)):
+            where = f"sm_{arch}, {precision}, head size {head}"
+            if not ok:
+                failures.setdefault(f"refused:\n{log}", []).append(where)
+                continue
+            found = list(usage(log))
+            if not found:
+                failures.setdefault(f"nothing about registers in NVRTC's log:\n{log}", []).append(where)
+            for kernel, registers, spilled, shared in found:
+                if args.only in kernel:
+                    print(f"{kernel:<34} sm_{arch:<4} {precision:<8} {head:>4} {registers:>9} {spilled:>8} {shared:>7}")
+                if spilled > args.spill:
+                    failures.setdefault(f"{kernel} spills {spilled} bytes", []).append(where)
+    for failure, places in failures.items():
+        print(f"{'; '.join(places)}: {failure}", file=sys.stderr)
+    print(f"{len(configurations)} configurations, {len(failures)} kinds of failures")
+    sys.exit(1 if failures else 0)
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def constant(name):
+    """The value of a constant in the module that lists the kernels, as text."""
+    return re.search(rf"pub const {name}:[^=]*= &\[(.*?)\];", read("mod.rs"), re.S)[1]
+
+
+def constant_strings(name):
+    return re.findall(r'"([^"]*)"', constant(name))
+
+
+def listed(name):
+    """The files of HEADERS or SOURCES."""
+    return re.findall(r'include_str!\("([^"]*)"\)', constant(name))
+
+
+def usage(log):
+    """Kernel, registers, spilled bytes and static shared bytes, from what ptxas says with --verbose."""
+    kernel = spilled = None
+    for line in log.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)'", line):
+            kernel = found[1]
+        elif found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            spilled = int(found[1]) + int(found[2])
+        elif kernel and (found := re.search(r"Used (\d+) registers", line)):
+            shared = re.search(r"(\d+) bytes smem", line)
+            yield kernel, int(found[1]), spilled, int(shared[1]) if shared else 0
+            kernel = None
+
+
+class Nvrtc:
+    """NVRTC, as far as it is needed here."""
+
+    def __init__(self, directory):
+        # its other half, which it looks for by name only
+        for path in sorted(glob.glob(os.path.join(directory, "libnvrtc-builtins.so*"))):
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        found = [p for p in sorted(glob.glob(os.path.join(directory, "libnvrtc.so*"))) if "alt" not in p]
+        if not found:
+            sys.exit(f"{directory}: there is no libnvrtc.so.* here")
+        self.library = ctypes.CDLL(found[-1], mode=ctypes.RTLD_GLOBAL)
+        self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def check(self, code):
+        if code:
+            sys.exit(f"NVRTC: {self.library.nvrtcGetErrorString(code).decode()}")
+
+    def version(self):
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self.check(self.library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        return f"{major.value}.{minor.value}"
+
+    def compile(self, unit, headers, options):
+        """Whether it compiled, and the log."""
+
+        def strings(values):
+            return (ctypes.c_char_p * len(values))(*[value.encode() for value in values])
+
+        program = ctypes.c_void_p()
+        self.check(
+            self.library.nvrtcCreateProgram(
+                ctypes.byref(program), unit.encode(), b"kernels.cu", len(headers), strings(list(headers.values())),
+                strings(list(headers.keys())),
+            )
+        )
+        options = [*options, "--ptxas-options=--verbose"]
+        code = self.library.nvrtcCompileProgram(program, len(options), strings(options))
+        size = ctypes.c_size_t()
+        self.check(self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        self.check(self.library.nvrtcGetProgramLog(program, log))
+        self.check(self.library.nvrtcDestroyProgram(ctypes.byref(program)))
+        return code == 0, log.value.decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+//! Compiles the kernels for the host, once per configuration: libraries are kept under a hash of all that went in.
+
+use super::EmulatorError;
+use crate::engine::cuda::device::KernelConfig;
+use crate::engine::cuda::kernels;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The emulator's own headers.
+const HEADERS: &[(&str, &str)] = &[
+    ("emulator.h", include_str!("emulator.h")),
+    ("fiber.h", include_str!("fiber.h")),
+    ("machine.h", include_str!("machine.h")),
+    ("language.h", include_str!("language.h")),
+    ("tensor_core.h", include_str!("tensor_core.h")),
+    ("launcher.h", include_str!("launcher.h")),
+];
+
+/// Optimized, without liberties: products and sums stay apart, and operands may be looked at as words. `_longjmp`
+/// between stacks is what fortified libraries refuse.
+const OPTIONS: &[&str] = &[
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-U_FORTIFY_SOURCE",
+    "-DCUDA_EMULATOR",
+    "-I.",
+];
+
+/// The translation unit: the kernels in a namespace of their own, where nothing of theirs is visible from outside and
+/// so all their shared arrays can lie in one section, and the table of their names.
+fn unit(config: &KernelConfig) -> String {
+    let mut unit = format!("#include \"emulator.h\"\nnamespace {{\n{}}}\n", kernels::unit(config));
+    unit.push_str("const emulator::Kernel emulator::kernels[] = {\n");
+    for name in kernels::names(config) {
+        writeln!(unit, "    {{\"{name}\", emulator::Call<{name}>::run}},").expect("strings can be written");
+    }
+    unit.push_str(
+        "};\nconst size_t emulator::kernel_count = sizeof emulator::kernels / sizeof *emulator::kernels;\n",
+    );
+    unit
+}
+
+/// The compiled library of a configuration.
+pub(super) fn library(config: &KernelConfig, cache: &Path) -> Result<PathBuf, EmulatorError> {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let unit = unit(config);
+    let files: Vec<(&str, &str)> =
+        [kernels::HEADERS, kernels::SOURCES, HEADERS, &[("unit.cpp", &unit)]].concat();
+    let defines = kernels::defines(config);
+    let options: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
+    let mut hasher = blake3::Hasher::new();
+    for text in
+        files.iter().flat_map(|(name, text)| [*name, *text]).chain([compiler.as_str()]).chain(options.clone())
+    {
+        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    }
+    let path = cache.join(format!("kernels-{}.so", &hasher.finalize().to_hex()[..16]));
+    if !path.exists() {
+        build(&compiler, &options, &files, cache, &path)?;
+    }
+    Ok(path)
+}
+
+/// Compiles in a directory of its own and moves the library to `path`: others may be doing the same.
+fn build(
+    compiler: &str,
+    options: &[&str],
+    files: &[(&str, &str)],
+    cache: &Path,
+    path: &Path,
+) -> Result<(), EmulatorError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| EmulatorError::File { path, error }
+    };
+    fs::create_dir_all(cache).map_err(failed(cache))?;
+    let dir = tempfile::Builder::new().prefix("building-").tempdir_in(cache).map_err(failed(cache))?;
+    for (name, text) in files {
+        let file = dir.path().join(name);
+        let parent = file.parent().unwrap_or(dir.path());
+        fs::create_dir_all(parent).map_err(failed(parent))?;
+        fs::write(&file, text).map_err(failed(&file))?;
+    }
+    // CXX may hold options too, as in `ccache g++`
+    let mut words = compiler.split_whitespace();
+    let output = Command::new(words.next().unwrap_or("c++"))
+        .args(words)
+        .args(options)
+        .args(["unit.cpp", "-o", "kernels.so"])
+        .current_dir(dir.path())
+        .output()
+        .map_err(|error| EmulatorError::Compiler { compiler: compiler.to_owned(), error })?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(EmulatorError::Sources { compiler: compiler.to_owned(), log });
+    }
+    fs::rename(dir.path().join("kernels.so"), path).map_err(failed(path))
+}

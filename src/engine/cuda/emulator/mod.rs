@@ -1,0 +1,127 @@
+//! Runs the CUDA kernels on the CPU, so that they are tested where there is no GPU.
+//!
+//! The sources are compiled by the system's C++ compiler into a library, beside C++ headers that supply CUDA's keywords
+//! and functions: every CUDA thread becomes a fiber (`machine.h`). The emulation is slow and strict. It finds missing
+//! barriers, waits and bounds, deadlocks and races; it says nothing about speed, and its sums round like the host's.
+
+mod build;
+mod error;
+mod memory;
+
+pub use error::EmulatorError;
+pub use memory::{Memory, Overrun};
+
+use super::device::{Arg, KernelConfig, Launch};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::Path;
+
+/// In which order threads run where no barrier says so. Results that differ between orders are a race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Blocks, warps and lanes by number.
+    Ascending,
+    /// By number, the last first.
+    Descending,
+    /// Shuffled anew at each step, from this seed.
+    Shuffled(u64),
+}
+
+/// `emulator::Argument` of `launcher.h`.
+#[repr(C)]
+struct Argument {
+    kind: u32,
+    bits: u64,
+}
+
+impl Argument {
+    fn new(arg: &Arg) -> Self {
+        let (kind, bits) = match *arg {
+            Arg::Pointer(address) => (0, address.0),
+            Arg::Int(x) => (1, u64::from(x as u32)),
+            Arg::Long(x) => (2, x as u64),
+            Arg::Float(x) => (3, u64::from(x.to_bits())),
+            Arg::Double(x) => (4, x.to_bits()),
+        };
+        Self { kind, bits }
+    }
+}
+
+/// `emulator::Request` of `launcher.h`.
+#[repr(C)]
+struct Request {
+    kernel: *const c_char,
+    arguments: *const Argument,
+    argument_count: u64,
+    seed: u64,
+    grid: [u32; 3],
+    threads: u32,
+    dynamic_bytes: u32,
+    order: u32,
+}
+
+/// `emulator_launch` of `launcher.h`.
+type LaunchFunction = unsafe extern "C" fn(*const Request, *mut c_char, usize) -> c_int;
+
+/// The kernels of one configuration, ready to run on the host.
+#[derive(Debug)]
+pub struct Emulator {
+    launch: LaunchFunction,
+    // keeps the code that `launch` points to
+    _library: Library,
+}
+
+impl Emulator {
+    /// Compiles all kernels, or takes what an earlier call has left in the directory `cache`, which is made if need be.
+    ///
+    /// The compiler is the environment's `CXX`, else `c++`; it must know C++17.
+    ///
+    /// # Errors
+    /// When there is no compiler, it refuses the sources, or the directory or the library cannot be used.
+    pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
+        let path = build::library(config, cache)?;
+        let failed = |error| EmulatorError::Library { path: path.clone(), error };
+        // SAFETY: the library is built from our sources; loading it runs nothing but constructors of plain data.
+        let library = unsafe { Library::new(&path) }.map_err(failed)?;
+        // SAFETY: launcher.h declares the function with this type.
+        let launch = *unsafe { library.get::<LaunchFunction>(b"emulator_launch\0") }.map_err(failed)?;
+        Ok(Self { launch, _library: library })
+    }
+
+    /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each other.
+    /// Addresses are addresses of the host, as [`Memory`] hands them out.
+    ///
+    /// # Errors
+    /// When there is no such kernel, its arguments have other types, or it does what a kernel must not do. What it has
+    /// written up to then stays.
+    pub fn launch(&self, launch: &Launch, order: Order) -> Result<(), EmulatorError> {
+        let failed = |reason| EmulatorError::Launch { kernel: launch.kernel, reason };
+        let name = CString::new(launch.kernel).map_err(|_| failed("its name contains a zero byte".into()))?;
+        let arguments: Vec<Argument> = launch.args.iter().map(Argument::new).collect();
+        let (order, seed) = match order {
+            Order::Ascending => (0, 0),
+            Order::Descending => (1, 0),
+            Order::Shuffled(seed) => (2, seed),
+        };
+        let request = Request {
+            kernel: name.as_ptr(),
+            arguments: arguments.as_ptr(),
+            argument_count: arguments.len() as u64,
+            seed,
+            grid: launch.grid,
+            threads: launch.block,
+            dynamic_bytes: launch.shared,
+            order,
+        };
+        let mut message: [c_char; 512] = [0; 512];
+        // SAFETY: the request and what it points to outlive the call, and at most the message's capacity is written. The
+        // kernel itself reads and writes where its arguments say: the caller's addresses.
+        let code = unsafe { (self.launch)(&request, message.as_mut_ptr(), message.len()) };
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the message ends in a zero, which it held before or which the call has written.
+        let reason = unsafe { CStr::from_ptr(message.as_ptr()) };
+        Err(failed(reason.to_string_lossy().into_owned()))
+    }
+}

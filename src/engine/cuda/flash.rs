@@ -1,0 +1,115 @@
+//! How the flash attention kernels are launched: blocks, threads and shared memory for each precision and head size.
+//!
+//! The kernels choose their tiles when they are compiled (`kernels/flash_attention/`); this is the same choice, for the
+//! host. A tile that is larger than the kernel thinks is harmless, a smaller one is caught by the emulator.
+//!
+//! | kernel | arguments |
+//! | --- | --- |
+//! | `flash_forward` | qkv, out, lse, cols, n_head, scale |
+//! | `flash_delta` | out, dout, delta, cols, n_head |
+//! | `flash_backward_keys_values` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
+//! | `flash_backward_queries` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
+//!
+//! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse and
+//! delta `[rows, n_head, cols]` are fp32. cols and n_head are `int`, scale is a `float`. Both backward kernels follow
+//! `flash_delta`; each writes its own columns of dqkv. Pointers are aligned to 16 bytes.
+
+use super::device::KernelConfig;
+use crate::engine::backend::AttentionShape;
+use crate::recipe::Precision;
+
+/// The widest head that the kernels can do.
+pub const LARGEST_HEAD: usize = 128;
+
+/// Threads of a block.
+const THREADS: usize = 128;
+const WARPS: usize = THREADS / 32;
+/// Rows of a result that a warp holds at least.
+const ROWS: usize = 16;
+/// Shared memory of a block that every device has: `SMALLEST_SHARED` of `tile.cuh`.
+const SMALLEST_SHARED: usize = 99 * 1024;
+
+/// The size of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks, x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of dynamic shared memory; more than 48 KiB must be asked for with
+    /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+    pub shared: u32,
+}
+
+/// The launches of one attention layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Flash {
+    /// `flash_forward`.
+    pub forward: Geometry,
+    /// `flash_delta`.
+    pub delta: Geometry,
+    /// `flash_backward_keys_values`.
+    pub backward_keys_values: Geometry,
+    /// `flash_backward_queries`.
+    pub backward_queries: Geometry,
+    /// 1/√head_size.
+    pub scale: f32,
+}
+
+/// The tiles of a configuration.
+struct Tiles {
+    /// Bytes of a tile's row.
+    row: usize,
+    /// Queries of a block of the forward kernel, and the keys it fetches at a time.
+    forward: (usize, usize),
+    /// Keys (or queries) of a block of the backward kernels, and the queries (or keys) it fetches at a time.
+    backward: (usize, usize),
+}
+
+impl Tiles {
+    fn new(config: &KernelConfig) -> Self {
+        let width = config.head_size.next_multiple_of(16);
+        let narrow = matches!(config.precision, Precision::Bf16 | Precision::Fp16);
+        let element = if narrow { 2 } else { 4 };
+        let per_warp = if width <= 64 { 2 } else { 1 };
+        Self {
+            row: width * element + 16,
+            forward: (WARPS * ROWS * per_warp, if narrow { 64 } else { 32 }),
+            backward: (WARPS * ROWS, if narrow { 64 } else { 32 } / if width <= 64 { 1 } else { 2 }),
+        }
+    }
+}
+
+/// Bytes of what stays and of one or, where they fit, two sets of what passes by.
+fn shared(resident: usize, streamed: usize) -> u32 {
+    let two = resident + 2 * streamed;
+    let bytes = if two <= SMALLEST_SHARED { two } else { resident + streamed };
+    u32::try_from(bytes).expect("less than SMALLEST_SHARED")
+}
+
+impl Flash {
+    /// For heads of at most [`LARGEST_HEAD`]; none for wider ones, which have no kernels.
+    pub fn new(config: &KernelConfig, shape: AttentionShape) -> Option<Self> {
+        let AttentionShape { rows, cols, n_head, head_size } = shape;
+        assert_eq!(head_size, config.head_size, "kernels are compiled for one head size");
+        if head_size > LARGEST_HEAD {
+            return None;
+        }
+        let Tiles { row, forward, backward } = Tiles::new(config);
+        let geometry = |tile: usize, shared| {
+            let grid = [cols.div_ceil(tile), n_head, rows];
+            let grid = grid.map(|blocks| u32::try_from(blocks).expect("a shape that fits into memory"));
+            Geometry { grid, block: THREADS as u32, shared }
+        };
+        // two statistics per query pass by with the queries, or stay with them
+        let statistics = 2 * size_of::<f32>();
+        let (stays, passes) = backward;
+        Some(Self {
+            forward: geometry(forward.0, shared(forward.0 * row, 2 * forward.1 * row)),
+            delta: geometry(WARPS, 0),
+            backward_keys_values: geometry(stays, shared(2 * stays * row, passes * (2 * row + statistics))),
+            backward_queries: geometry(stays, shared(2 * stays * row, 2 * passes * row)),
+            scale: 1.0 / (head_size as f32).sqrt(),
+        })
+    }
+}

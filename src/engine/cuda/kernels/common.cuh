@@ -1,0 +1,143 @@
+// What every kernel uses: the operand type of the run, its conversions, and reductions over warps and blocks.
+//
+// A run is compiled with exactly one of OPERAND_FP32, OPERAND_TF32, OPERAND_BF16 and OPERAND_FP16, and with HEAD_SIZE.
+// NVRTC comes without the headers of CUDA's narrow types, so conversions are PTX instructions here. With CUDA_EMULATOR
+// the same names come from emulator/, which is included first.
+#ifndef COMMON_CUH
+#define COMMON_CUH
+
+#if defined(OPERAND_FP32) + defined(OPERAND_TF32) + defined(OPERAND_BF16) + defined(OPERAND_FP16) != 1
+#error "define exactly one of OPERAND_FP32, OPERAND_TF32, OPERAND_BF16 and OPERAND_FP16"
+#endif
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr int WARP = 32;
+constexpr u32 ALL_LANES = 0xffffffffu;
+
+#ifndef CUDA_EMULATOR
+
+// The dynamic shared memory of a launch, as an array of `type`.
+#define DYNAMIC_SHARED(type, name) \
+    extern __shared__ __align__(16) unsigned char name##_bytes[]; \
+    type* name = reinterpret_cast<type*>(name##_bytes)
+
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
+__device__ __forceinline__ u16 bf16_bits(float x) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
+__device__ __forceinline__ u16 fp16_bits(float x) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
+__device__ __forceinline__ float float_of_fp16(u16 bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+// To 10 mantissa bits, ties away from zero: how tensor cores want their tf32 operands.
+__device__ __forceinline__ float round_tf32(float x) {
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
+
+// 2^x; 2^-inf = 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif
+
+__device__ __forceinline__ float float_of_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+
+// An operand of a matrix product as it lies in memory. The 16-bit formats are wrapped, so that their bits are never taken
+// for a number.
+#if defined(OPERAND_BF16) || defined(OPERAND_FP16)
+#define OPERAND_16_BIT 1
+struct operand {
+    u16 bits;
+};
+#else
+typedef float operand;
+#endif
+
+#if defined(OPERAND_BF16)
+__device__ __forceinline__ float to_float(operand x) { return float_of_bf16(x.bits); }
+__device__ __forceinline__ operand to_operand(float x) { return operand{bf16_bits(x)}; }
+#elif defined(OPERAND_FP16)
+__device__ __forceinline__ float to_float(operand x) { return float_of_fp16(x.bits); }
+__device__ __forceinline__ operand to_operand(float x) { return operand{fp16_bits(x)}; }
+#elif defined(OPERAND_TF32)
+__device__ __forceinline__ operand to_operand(float x) { return round_tf32(x); }
+#else
+__device__ __forceinline__ operand to_operand(float x) { return x; }
+#endif
+
+#ifdef OPERAND_16_BIT
+__device__ __forceinline__ float to_float(float x) { return x; }
+// Two operands in one register, `low` at the lower address.
+__device__ __forceinline__ u32 pack(float low, float high) {
+    return (u32)to_operand(low).bits | (u32)to_operand(high).bits << 16;
+}
+#else
+__device__ __forceinline__ float to_float(operand x) { return x; }
+#endif
+
+__device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// The sum over the 32 lanes, in a fixed order; every lane gets it.
+template <class T>
+__device__ __forceinline__ T warp_sum(T x) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
+    return x;
+}
+
+// The largest over the 32 lanes; every lane gets it.
+__device__ __forceinline__ float warp_max(float x) {
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
+    }
+    return x;
+}
+
+// The sum over a block of at most 1024 threads, a multiple of 32, in a fixed order; every thread gets it. `scratch` is
+// shared memory of 32 elements, free again when the function returns.
+template <class T>
+__device__ __forceinline__ T block_sum(T x, T* scratch) {
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    x = warp_sum(x);
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? scratch[lane] : T(0));
+    __syncthreads();
+    return x;
+}
+
+// As block_sum, the largest.
+__device__ __forceinline__ float block_max(float x, float* scratch) {
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    x = warp_max(x);
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    x = warp_max(lane < warps ? scratch[lane] : -INFINITY);
+    __syncthreads();
+    return x;
+}
+
+#endif

@@ -1,0 +1,154 @@
+// Causal attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithm 1): memory linear in T.
+//
+// One block computes a tile of queries of one head; keys and values pass by in tiles, fetched one ahead. Scores are
+// kept in units of log2 e, for the hardware's exponential has base 2.
+#include "flash_attention/tile.cuh"
+
+namespace flash {
+
+// Narrow heads leave registers for 32 queries per warp, and so each fragment of keys and values serves twice.
+constexpr int FORWARD_M = WIDTH <= 64 ? 2 : 1;
+constexpr int FORWARD_QUERIES = WARPS * ROWS * FORWARD_M;
+constexpr int FORWARD_KEYS = sizeof(operand) == 2 ? 64 : 32;
+constexpr int FORWARD_STAGES = stages(tile_bytes(FORWARD_QUERIES), tile_bytes(2 * FORWARD_KEYS));
+
+// Largest score and sum of exponentials of a thread's rows, the latter of the thread's own columns only.
+template <int M>
+struct RunningSoftmax {
+    float max[M][2], sum[M][2];
+
+    __device__ __forceinline__ RunningSoftmax() {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                max[m][half] = -INFINITY;
+                sum[m][half] = 0.0f;
+            }
+        }
+    }
+
+    // Turns scores into 2^(factor score - running maximum), zero where the key comes after the query, and scales the
+    // rows of `out` to the new maximum. `first_query` and `first_key` are those of the warp and of the tile.
+    template <int N>
+    __device__ __forceinline__ void update(Accumulator<M, N>& scores, Accumulator<M, WIDTH>& out, float factor,
+                                           int first_query, int first_key) {
+        Place place;
+        bool masked = first_key + N - 1 > first_query;
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int query = first_query + m * ROWS + half * 8 + place.row;
+                float highest = max[m][half];
+#pragma unroll
+                for (int n = 0; n < scores.COLUMNS; n++) {
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float& score = scores.at[m][n][2 * half + e];
+                        int key = first_key + n * 8 + place.column + e;
+                        score = masked && key > query ? -INFINITY : score * factor;
+                        highest = fmaxf(highest, score);
+                    }
+                }
+                // the four lanes that share the row
+                highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 1));
+                highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 2));
+                // the first tile shows every row its first key, so `highest` is a number
+                float correction = exp2_fast(max[m][half] - highest);
+                float total = 0.0f;
+#pragma unroll
+                for (int n = 0; n < scores.COLUMNS; n++) {
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float& score = scores.at[m][n][2 * half + e];
+                        score = exp2_fast(score - highest);
+                        total += score;
+                    }
+                }
+#pragma unroll
+                for (int n = 0; n < out.COLUMNS; n++) {
+#pragma unroll
+                    for (int e = 0; e < 2; e++) out.at[m][n][2 * half + e] *= correction;
+                }
+                max[m][half] = highest;
+                sum[m][half] = sum[m][half] * correction + total;
+            }
+        }
+    }
+};
+
+}  // namespace flash
+
+// qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols]: the logarithm of the
+// sum of the exponentials of a query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of queries, heads, rows.
+extern "C" __global__ void __launch_bounds__(flash::THREADS)
+flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
+              float scale) {
+    using namespace flash;
+    constexpr int M = FORWARD_M, QUERIES = FORWARD_QUERIES, KEYS = FORWARD_KEYS, STAGES = FORWARD_STAGES;
+    DYNAMIC_SHARED(operand, shared);
+    operand* queries = shared;
+    operand* keys = queries + QUERIES * STRIDE;
+    operand* values = keys + STAGES * KEYS * STRIDE;
+
+    // tiles with the most keys first: they take longest
+    int first_query = (gridDim.x - 1 - blockIdx.x) * QUERIES;
+    int head = blockIdx.y, row = blockIdx.z;
+    int width = n_head * HEAD_SIZE, pitch = 3 * width;
+    const operand* source = qkv + (i64)row * cols * pitch + head * HEAD_SIZE;
+    int key_tiles = ceil_div(min(first_query + QUERIES, cols), KEYS);
+    auto fetch_keys = [&](int tile) {
+        if (tile < key_tiles) {
+            int first = tile * KEYS, stage = tile % STAGES * KEYS * STRIDE;
+            const operand* from = source + (i64)first * pitch;
+            fetch<KEYS>(keys + stage, from + width, pitch, cols - first);
+            fetch<KEYS>(values + stage, from + 2 * width, pitch, cols - first);
+        }
+        copy_async_commit();
+    };
+    fetch<QUERIES>(queries, source + (i64)first_query * pitch, pitch, cols - first_query);
+    fetch_keys(0);
+
+    int own = threadIdx.x / WARP * ROWS * M;
+    RunningSoftmax<M> softmax;
+    Accumulator<M, WIDTH> sum;
+    sum.clear();
+    for (int tile = 0; tile < key_tiles; tile++) {
+        if (STAGES == 2) fetch_keys(tile + 1);
+        copy_async_wait<STAGES - 1>();
+        __syncthreads();
+        // nothing to do for a warp whose queries all come before these keys
+        if (tile * KEYS < first_query + own + ROWS * M) {
+            int stage = tile % STAGES * KEYS * STRIDE;
+            Accumulator<M, KEYS> scores;
+            scores.clear();
+            add_product_transposed(scores, queries + own * STRIDE, keys + stage);
+            softmax.update(scores, sum, scale * LOG2_E, first_query + own, tile * KEYS);
+            add_product(sum, scores, values + stage);
+        }
+        __syncthreads();
+        if (STAGES == 1) fetch_keys(tile + 1);
+    }
+
+    Place place;
+    float factors[M][2];
+    int present = cols - first_query - own;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float total = softmax.sum[m][half];
+            total += __shfl_xor_sync(ALL_LANES, total, 1);
+            total += __shfl_xor_sync(ALL_LANES, total, 2);
+            factors[m][half] = 1.0f / total;
+            int query = m * ROWS + half * 8 + place.row;
+            if (place.column == 0 && query < present) {
+                lse[((i64)row * n_head + head) * cols + first_query + own + query] =
+                    softmax.max[m][half] * LN_2 + logf(total);
+            }
+        }
+    }
+    operand* target = out + ((i64)row * cols + first_query + own) * width + head * HEAD_SIZE;
+    store(target, width, present, sum, factors);
+}

@@ -1,0 +1,316 @@
+// The building blocks of flash attention: tiles of queries, keys and values in shared memory, and a warp's products of
+// them, in each precision.
+//
+// A block is four warps. Each warp owns 16 or 32 rows of the block's resident tile and holds its part of a result as
+// accumulators of 16 x 8 elements, laid out as tensor cores do (tensor_core.cuh). A product's left factor is either rows
+// of a tile or another accumulator, so probabilities never leave the registers. In fp32 the same layout is computed with
+// ordinary multiply-adds, and so the kernels themselves are written once.
+#ifndef FLASH_ATTENTION_TILE_CUH
+#define FLASH_ATTENTION_TILE_CUH
+
+#include "common.cuh"
+#include "tensor_core.cuh"
+
+static_assert(1 <= HEAD_SIZE && HEAD_SIZE <= 128, "the width of a head is 1 to 128");
+
+namespace flash {
+
+constexpr int WARPS = 4;
+constexpr int THREADS = WARPS * WARP;
+// Rows of one accumulator, and keys that one product of fragments sums over at most.
+constexpr int ROWS = 16;
+// A head in shared memory: a multiple of 16 elements wide, the rest zeros.
+constexpr int WIDTH = ceil_div(HEAD_SIZE, 16) * 16;
+// Elements that are copied at once, 16 bytes.
+constexpr int CHUNK = 16 / sizeof(operand);
+// Elements from one row of a tile to the next. One chunk more than the width, so that eight rows lie in different banks.
+constexpr int STRIDE = WIDTH + CHUNK;
+
+constexpr float LOG2_E = 1.4426950408889634f;
+constexpr float LN_2 = 0.6931471805599453f;
+
+// Bytes of `rows` rows in shared memory.
+__device__ constexpr int tile_bytes(int rows) { return rows * STRIDE * (int)sizeof(operand); }
+
+// Shared memory that a block can have on every device from sm_80 on (sm_86 and sm_89 have the least).
+constexpr int SMALLEST_SHARED = 99 * 1024;
+
+// Streamed tiles are fetched one ahead where two sets of them fit.
+__device__ constexpr int stages(int resident_bytes, int streamed_bytes) {
+    return resident_bytes + 2 * streamed_bytes <= SMALLEST_SHARED ? 2 : 1;
+}
+
+// A thread's part of [16 M, N].
+template <int M, int N>
+struct Accumulator {
+    static_assert(N % 8 == 0, "accumulators are 8 columns wide");
+    static constexpr int COLUMNS = N / 8;
+    float at[M][COLUMNS][4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int n = 0; n < COLUMNS; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) at[m][n][e] = 0.0f;
+            }
+        }
+    }
+};
+
+// Where a thread's elements lie: `row` for elements 0 and 1, `row + 8` for 2 and 3; `column` for 0 and 2, the next for 1
+// and 3. Counted within an accumulator.
+struct Place {
+    int row, column;
+
+    __device__ __forceinline__ Place() {
+        int lane = threadIdx.x % WARP;
+        row = lane / 4;
+        column = lane % 4 * 2;
+    }
+};
+
+// Fetches `rows` rows of a head into a tile, those from `present` on as zeros. `source` is row 0 in global memory, `pitch`
+// the elements from row to row. Asynchronous where rows are made of whole chunks.
+template <int COUNT>
+__device__ __forceinline__ void fetch(operand* tile, const operand* source, int pitch, int present) {
+    constexpr int PER_ROW = WIDTH / CHUNK;
+#pragma unroll
+    for (int i = 0; i < ceil_div(COUNT * PER_ROW, THREADS); i++) {
+        int chunk = threadIdx.x + i * THREADS;
+        if (COUNT * PER_ROW % THREADS != 0 && chunk >= COUNT * PER_ROW) break;
+        int row = chunk / PER_ROW, column = chunk % PER_ROW * CHUNK;
+        operand* to = tile + row * STRIDE + column;
+        const operand* from = source + (i64)row * pitch + column;
+        if constexpr (HEAD_SIZE % CHUNK == 0) {
+            bool whole = row < present && column < HEAD_SIZE;
+            copy_async(to, whole ? from : source, whole);
+        } else {
+#pragma unroll
+            for (int e = 0; e < CHUNK; e++) {
+                to[e] = row < present && column + e < HEAD_SIZE ? from[e] : to_operand(0.0f);
+            }
+        }
+    }
+}
+
+// Writes an accumulator to rows of a head in global memory, those before `present`, each times its factor.
+template <int M>
+__device__ __forceinline__ void store(operand* target, int pitch, int present, const Accumulator<M, WIDTH>& values,
+                                      const float (&factors)[M][2]) {
+    Place place;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = m * ROWS + half * 8 + place.row;
+            if (row >= present) continue;
+            operand* to = target + (i64)row * pitch + place.column;
+#pragma unroll
+            for (int n = 0; n < values.COLUMNS; n++) {
+                float low = values.at[m][n][2 * half] * factors[m][half];
+                float high = values.at[m][n][2 * half + 1] * factors[m][half];
+                int column = n * 8 + place.column;
+#ifdef OPERAND_16_BIT
+                if constexpr (HEAD_SIZE % 2 == 0) {
+                    // heads begin at even elements, so two of them are an aligned word
+                    if (column < HEAD_SIZE) *reinterpret_cast<u32*>(to + n * 8) = pack(low, high);
+                    continue;
+                }
+#endif
+                if (column < HEAD_SIZE) to[n * 8] = to_operand(low);
+                if (column + 1 < HEAD_SIZE) to[n * 8 + 1] = to_operand(high);
+            }
+        }
+    }
+}
+
+#if defined(OPERAND_16_BIT)
+
+// sum[16 M, N] += left[16 M, WIDTH] right[N, WIDTH]^T, both rows of tiles.
+template <int M, int N>
+__device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* left_row = left + lane % 16 * STRIDE + lane / 16 * 8;
+    const operand* right_row = right + (lane % 8 + lane / 16 * 8) * STRIDE + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int k = 0; k < WIDTH; k += 16) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) load_matrices(a[m], left_row + m * ROWS * STRIDE + k);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            u32 b[4];
+            load_matrices(b, right_row + n * STRIDE + k);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(sum.at[m][n / 8], a[m], b[0], b[1]);
+                multiply_add(sum.at[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// sum[16 M, WIDTH] += left[16 M, K] right[K, WIDTH]: an accumulator, rounded, times rows of a tile.
+template <int M, int K>
+__device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
+                                            const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* right_row = right + lane % 16 * STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            // two accumulators side by side are a left fragment
+            const float(&first)[4] = left.at[m][k / 8];
+            const float(&second)[4] = left.at[m][k / 8 + 1];
+            a[m][0] = pack(first[0], first[1]);
+            a[m][1] = pack(first[2], first[3]);
+            a[m][2] = pack(second[0], second[1]);
+            a[m][3] = pack(second[2], second[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < WIDTH; n += 16) {
+            u32 b[4];
+            load_matrices_transposed(b, right_row + k * STRIDE + n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(sum.at[m][n / 8], a[m], b[0], b[1]);
+                multiply_add(sum.at[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+#elif defined(OPERAND_TF32)
+
+template <int M, int N>
+__device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* left_row = left + lane / 4 * STRIDE + lane % 4;
+    const operand* right_row = right + lane / 4 * STRIDE + lane % 4;
+#pragma unroll
+    for (int k = 0; k < WIDTH; k += 8) {
+        float a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                a[m][i] = to_operand(left_row[(m * ROWS + i % 2 * 8) * STRIDE + k + i / 2 * 4]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            float b0 = to_operand(right_row[n * STRIDE + k]), b1 = to_operand(right_row[n * STRIDE + k + 4]);
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply_add(sum.at[m][n / 8], a[m], b0, b1);
+        }
+    }
+}
+
+// An accumulator holds columns 2t and 2t + 1 where a left fragment wants t and t + 4. A sum does not mind in which order
+// it is taken, so the right factor's rows are taken in the accumulator's order.
+template <int M, int K>
+__device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
+                                            const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* right_row = right + lane % 4 * 2 * STRIDE + lane / 4;
+#pragma unroll
+    for (int k = 0; k < K; k += 8) {
+        float a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float(&from)[4] = left.at[m][k / 8];
+            a[m][0] = to_operand(from[0]);
+            a[m][1] = to_operand(from[2]);
+            a[m][2] = to_operand(from[1]);
+            a[m][3] = to_operand(from[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < WIDTH; n += 8) {
+            float b0 = to_operand(right_row[k * STRIDE + n]), b1 = to_operand(right_row[(k + 1) * STRIDE + n]);
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply_add(sum.at[m][n / 8], a[m], b0, b1);
+        }
+    }
+}
+
+#else
+
+template <int M, int N>
+__device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    Place place;
+    const operand* left_row = left + place.row * STRIDE;
+    const operand* right_row = right + place.column * STRIDE;
+    for (int k = 0; k < WIDTH; k += 4) {
+        float4 a[M][2];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                a[m][half] = *reinterpret_cast<const float4*>(left_row + (m * ROWS + half * 8) * STRIDE + k);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+#pragma unroll
+            for (int second = 0; second < 2; second++) {
+                float4 b = *reinterpret_cast<const float4*>(right_row + (n + second) * STRIDE + k);
+#pragma unroll
+                for (int m = 0; m < M; m++) {
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        float& x = sum.at[m][n / 8][2 * half + second];
+                        x += a[m][half].x * b.x;
+                        x += a[m][half].y * b.y;
+                        x += a[m][half].z * b.z;
+                        x += a[m][half].w * b.w;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Each element of the left factor is held by one lane of the four that share its row.
+template <int M, int K>
+__device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
+                                            const operand* right) {
+    Place place;
+    int first_of_row = threadIdx.x % WARP / 4 * 4;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        float a[M][2];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float held = left.at[m][k / 8][2 * half + k % 2];
+                a[m][half] = __shfl_sync(ALL_LANES, held, first_of_row + k % 8 / 2);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < WIDTH; n += 8) {
+            float2 b = *reinterpret_cast<const float2*>(right + k * STRIDE + n + place.column);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    sum.at[m][n / 8][2 * half] += a[m][half] * b.x;
+                    sum.at[m][n / 8][2 * half + 1] += a[m][half] * b.y;
+                }
+            }
+        }
+    }
+}
+
+#endif
+
+}  // namespace flash
+
+#endif

@@ -1,0 +1,100 @@
+//! The sources of the CUDA kernels, compiled when a run begins: for its device, its precision and its head size.
+//!
+//! All of them are one translation unit, for NVRTC and for the emulator alike. A new file gets its row here.
+
+use super::device::KernelConfig;
+use super::flash;
+use crate::recipe::Precision;
+
+/// What sources include: name in `#include`, text.
+pub const HEADERS: &[(&str, &str)] = &[
+    ("common.cuh", include_str!("common.cuh")),
+    ("tensor_core.cuh", include_str!("tensor_core.cuh")),
+    ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
+];
+
+/// The files with kernels: name, text.
+pub const SOURCES: &[(&str, &str)] = &[
+    ("flash_attention/forward.cu", include_str!("flash_attention/forward.cu")),
+    ("flash_attention/backward.cu", include_str!("flash_attention/backward.cu")),
+];
+
+/// How NVRTC is called, besides the architecture and the [`defines`]. `scripts/nvrtc_check.py` reads this list.
+pub const NVRTC_OPTIONS: &[&str] = &["--std=c++17", "--fmad=true", "--ptxas-options=-O3"];
+
+/// The macros of a configuration, as a compiler's options.
+pub fn defines(config: &KernelConfig) -> [String; 2] {
+    let precision = match config.precision {
+        Precision::Fp32 => "FP32",
+        Precision::Tf32 => "TF32",
+        Precision::Bf16 => "BF16",
+        Precision::Fp16 => "FP16",
+    };
+    [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)]
+}
+
+/// The files with kernels that a configuration can have: all, but no flash attention for heads that are too wide for it.
+pub fn sources(config: &KernelConfig) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let flash = config.head_size <= flash::LARGEST_HEAD;
+    SOURCES.iter().filter(move |(name, _)| flash || !name.starts_with("flash_attention/"))
+}
+
+/// The translation unit: one `#include` for each source.
+pub fn unit(config: &KernelConfig) -> String {
+    sources(config).map(|(name, _)| format!("#include \"{name}\"\n")).collect()
+}
+
+/// The names of all kernels, in the order of the sources.
+pub fn names(config: &KernelConfig) -> Vec<&'static str> {
+    sources(config).flat_map(|(_, text)| kernel_names(text)).collect()
+}
+
+/// The functions that a source declares as `extern "C" __global__ void`, with or without launch bounds.
+fn kernel_names(source: &str) -> impl Iterator<Item = &str> {
+    source.split("extern \"C\" __global__ void").skip(1).filter_map(|after| {
+        let mut after = after.trim_start();
+        if let Some(bounds) = after.strip_prefix("__launch_bounds__") {
+            after = bounds.split_once(')')?.1.trim_start();
+        }
+        after.split('(').next().map(str::trim_end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_with_and_without_launch_bounds() {
+        let source = "extern \"C\" __global__ void a(int n) {}\n\
+            extern \"C\" __global__ void __launch_bounds__(THREADS, 2)\nb(float x) {}\n__global__ void not_c() {}";
+        assert_eq!(kernel_names(source).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn every_source_declares_kernels_with_names_of_their_own() {
+        for (file, text) in SOURCES {
+            assert!(kernel_names(text).next().is_some(), "{file}");
+        }
+        let all = names(&KernelConfig { precision: Precision::Bf16, head_size: 64 });
+        for (at, name) in all.iter().enumerate() {
+            assert!(!all[..at].contains(name), "two kernels are called {name}");
+        }
+    }
+
+    #[test]
+    fn wide_heads_go_without_flash_attention() {
+        let names = |head_size| names(&KernelConfig { precision: Precision::Fp32, head_size });
+        assert!(names(128).contains(&"flash_forward"));
+        assert!(!names(129).iter().any(|name| name.starts_with("flash_")));
+    }
+
+    #[test]
+    fn every_include_is_listed() {
+        for (file, text) in HEADERS.iter().chain(SOURCES) {
+            for name in text.split("#include \"").skip(1).filter_map(|after| after.split('"').next()) {
+                assert!(HEADERS.iter().any(|(header, _)| *header == name), "{file} includes {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The flash attention kernels, run on the CPU by the emulator, against attention as it is defined, in f64.
+//!
+//! The inputs are numbers of the precision, so a result may differ by what the kernels round, and the bounds are derived
+//! from that, element by element. Each launch is done in three orders of threads, which must agree in every bit.
+
+use runner::engine::backend::AttentionShape;
+use runner::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
+use runner::engine::cuda::emulator::{Emulator, Memory, Order};
+use runner::engine::cuda::flash::{Flash, Geometry};
+use runner::model::init::random_bits;
+use runner::recipe::Precision;
+use std::path::Path;
+
+const ORDERS: [Order; 3] = [Order::Ascending, Order::Descending, Order::Shuffled(7)];
+
+/// How a precision stores numbers.
+#[derive(Clone, Copy)]
+struct Format {
+    precision: Precision,
+    /// Bytes of an operand.
+    bytes: usize,
+    /// Largest relative error of rounding.
+    unit: f64,
+    /// Largest error of rounding where the format has no more exponents.
+    tiny: f64,
+}
+
+impl Format {
+    fn new(precision: Precision) -> Self {
+        let (bytes, unit, tiny) = match precision {
+            Precision::Fp32 => (4, 0.0, 0.0),
+            Precision::Tf32 => (4, 2f64.powi(-11), 0.0),
+            Precision::Bf16 => (2, 2f64.powi(-8), 0.0),
+            Precision::Fp16 => (2, 2f64.powi(-11), 2f64.powi(-25)),
+        };
+        Self { precision, bytes, unit, tiny }
+    }
+
+    fn encode(&self, x: f32) -> Vec<u8> {
+        match self.precision {
+            Precision::Fp32 => x.to_le_bytes().to_vec(),
+            // these inputs are multiples of 2⁻¹⁰ below 1
+            Precision::Tf32 => ((x * 1024.0).round() / 1024.0).to_le_bytes().to_vec(),
+            Precision::Bf16 => half::bf16::from_f32(x).to_le_bytes().to_vec(),
+            Precision::Fp16 => half::f16::from_f32(x).to_le_bytes().to_vec(),
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Vec<f64> {
+        let word = |b: &[u8]| match self.precision {
+            Precision::Bf16 => half::bf16::from_le_bytes([b[0], b[1]]).to_f64(),
+            Precision::Fp16 => half::f16::from_le_bytes([b[0], b[1]]).to_f64(),
+            _ => f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
+        };
+        bytes.chunks_exact(self.bytes).map(word).collect()
+    }
+
+    /// Numbers of this format in (-1, 1), as bytes.
+    fn random(&self, key: u64, len: usize) -> Vec<u8> {
+        let number = |i| (random_bits(key, i as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        (0..len).flat_map(|i| self.encode(number(i))).collect()
+    }
+}
+
+/// What the kernels have written, as bytes.
+#[derive(PartialEq)]
+struct Results {
+    out: Vec<u8>,
+    lse: Vec<u8>,
+    dqkv: Vec<u8>,
+}
+
+/// Forward and backward pass in one order of threads.
+fn run(
+    emulator: &Emulator,
+    flash: &Flash,
+    shape: AttentionShape,
+    qkv: &[u8],
+    dout: &[u8],
+    order: Order,
+) -> Results {
+    let AttentionShape { rows, cols, n_head, .. } = shape;
+    let statistics = rows * n_head * cols * 4;
+    let mut memory = Memory::default();
+    // what no kernel writes stays NaN
+    let mut filled = |bytes: usize, what, content: Option<&[u8]>| {
+        let address = memory.allocate(bytes, what);
+        let to = memory.bytes_mut(address).expect("just allocated");
+        match content {
+            Some(content) => to.copy_from_slice(content),
+            None => to.fill(0xff),
+        }
+        address
+    };
+    let qkv_at = filled(qkv.len(), "qkv", Some(qkv));
+    let dout_at = filled(dout.len(), "dout", Some(dout));
+    let out_at = filled(dout.len(), "out", None);
+    let lse_at = filled(statistics, "lse", None);
+    let delta_at = filled(statistics, "delta", None);
+    let dqkv_at = filled(qkv.len(), "dqkv", None);
+    let launch = |kernel: &'static str, geometry: Geometry, pointers: &[Address], scale: Option<f32>| {
+        let pointers = pointers.iter().map(|&address| Arg::Pointer(address));
+        let sizes = [Arg::Int(cols as i32), Arg::Int(n_head as i32)];
+        let args: Vec<Arg> = pointers.chain(sizes).chain(scale.map(Arg::Float)).collect();
+        let Geometry { grid, block, shared } = geometry;
+        emulator
+            .launch(&Launch { kernel, grid, block, shared, args: &args }, order)
+            .unwrap_or_else(|error| panic!("{shape:?}, {order:?}: {error}"));
+    };
+    launch("flash_forward", flash.forward, &[qkv_at, out_at, lse_at], Some(flash.scale));
+    launch("flash_delta", flash.delta, &[out_at, dout_at, delta_at], None);
+    let backward = [qkv_at, dout_at, lse_at, delta_at, dqkv_at];
+    launch("flash_backward_keys_values", flash.backward_keys_values, &backward, Some(flash.scale));
+    launch("flash_backward_queries", flash.backward_queries, &backward, Some(flash.scale));
+    memory.check().unwrap_or_else(|overrun| panic!("{shape:?}: {overrun}"));
+    let bytes = |at| memory.bytes(at).expect("allocated").to_vec();
+    Results { out: bytes(out_at), lse: bytes(lse_at), dqkv: bytes(dqkv_at) }
+}
+
+/// A result as it is defined, and how far from it rounding may lead.
+struct Expected {
+    value: Vec<f64>,
+    bound: Vec<f64>,
+}
+
+impl Expected {
+    fn new(len: usize) -> Self {
+        Self { value: vec![0.0; len], bound: vec![0.0; len] }
+    }
+
+    /// Adds a product whose first factor is off by as much as `error`; `slack` is what fp32 adds to that.
+    fn add(&mut self, at: usize, a: f64, b: f64, error: f64, slack: f64) {
+        self.value[at] += a * b;
+        self.bound[at] += (error + slack * a.abs()) * b.abs();
+    }
+
+    /// The result is rounded when it is written.
+    fn round(&mut self, format: Format) {
+        for (bound, value) in self.bound.iter_mut().zip(&self.value) {
+            *bound += format.unit * (value.abs() + *bound) + format.tiny;
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, got: &[f64], what: &str, case: &str) {
+        assert_eq!(got.len(), self.value.len(), "{what}, {case}");
+        for (i, ((got, value), bound)) in got.iter().zip(&self.value).zip(&self.bound).enumerate() {
+            let error = (got - value).abs();
+            assert!(
+                error <= bound + 1e-6,
+                "{what}[{i}], {case}: {got} instead of {value}, off by {error:.2e}, allowed are {bound:.2e}"
+            );
+        }
+    }
+}
+
+/// Attention of every head and its gradients, by their definitions: out, lse, dqkv.
+fn reference(format: Format, shape: AttentionShape, qkv: &[f64], dout: &[f64]) -> [Expected; 3] {
+    // what fp32 may add, relative to the sum of the terms' sizes; measured errors are a tenth of it
+    const SLACK: f64 = 1e-5;
+    let AttentionShape { rows, cols, n_head, head_size } = shape;
+    let Format { unit, tiny, .. } = format;
+    let c = n_head * head_size;
+    let scale = 1.0 / (head_size as f64).sqrt();
+    let mut out = Expected::new(rows * cols * c);
+    let mut lse = Expected::new(rows * n_head * cols);
+    let mut dqkv = Expected::new(rows * cols * 3 * c);
+    for task in 0..rows * n_head {
+        let (row, head) = (task / n_head, task % n_head);
+        // element x of token t's head in [N, C], and of its part (0 query, 1 key, 2 value) in [N, 3C]
+        let place = |t: usize, x: usize| (row * cols + t) * c + head * head_size + x;
+        let packed =
+            |part: usize, t: usize, x: usize| (row * cols + t) * 3 * c + part * c + head * head_size + x;
+        let dot = |a: &dyn Fn(usize) -> f64, b: &dyn Fn(usize) -> f64| -> f64 {
+            (0..head_size).map(|x| a(x) * b(x)).sum()
+        };
+        for i in 0..cols {
+            let scores: Vec<f64> =
+                (0..=i).map(|j| scale * dot(&|x| qkv[packed(0, i, x)], &|x| qkv[packed(1, j, x)])).collect();
+            let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = scores.iter().map(|s| (s - highest).exp()).sum();
+            lse.value[task * cols + i] = highest + total.ln();
+            lse.bound[task * cols + i] = SLACK;
+            let p: Vec<f64> = scores.iter().map(|s| (s - highest).exp() / total).collect();
+            for x in 0..head_size {
+                for (j, p) in p.iter().enumerate() {
+                    // a probability is rounded before it is divided by the total
+                    out.add(place(i, x), *p, qkv[packed(2, j, x)], unit * p + tiny / total, SLACK);
+                }
+            }
+        }
+        let mut rounded = Expected { value: out.value.clone(), bound: out.bound.clone() };
+        rounded.round(format);
+        for i in 0..cols {
+            let delta = dot(&|x| dout[place(i, x)], &|x| out.value[place(i, x)]);
+            // delta is computed from what was written
+            let delta_error = dot(&|x| dout[place(i, x)].abs(), &|x| rounded.bound[place(i, x)]);
+            for j in 0..=i {
+                let s = scale * dot(&|x| qkv[packed(0, i, x)], &|x| qkv[packed(1, j, x)]);
+                let p = (s - lse.value[task * cols + i]).exp();
+                let dp = dot(&|x| dout[place(i, x)], &|x| qkv[packed(2, j, x)]);
+                let ds = p * (dp - delta) * scale;
+                let ds_error = p * scale * (delta_error + SLACK * (dp.abs() + delta.abs()));
+                let ds_error = ds_error + unit * (ds.abs() + ds_error) + tiny;
+                for x in 0..head_size {
+                    dqkv.add(packed(0, i, x), ds, qkv[packed(1, j, x)], ds_error, SLACK);
+                    dqkv.add(packed(1, j, x), ds, qkv[packed(0, i, x)], ds_error, SLACK);
+                    dqkv.add(packed(2, j, x), p, dout[place(i, x)], unit * p + tiny, SLACK);
+                }
+            }
+        }
+    }
+    out.round(format);
+    dqkv.round(format);
+    [out, lse, dqkv]
+}
+
+/// Holds one configuration against the definition, for some numbers of tokens.
+fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
+    let config = KernelConfig { precision, head_size };
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let emulator = Emulator::compile(&config, &cache).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+    let format = Format::new(precision);
+    for &cols in lengths {
+        let shape = AttentionShape { rows: 2, cols, n_head: 2, head_size };
+        let case = format!("{precision:?}, {shape:?}");
+        let elements = shape.rows * cols * shape.n_head * head_size;
+        let (qkv, dout) = (format.random(cols as u64, 3 * elements), format.random(99, elements));
+        let flash = Flash::new(&config, shape).expect("heads that are narrow enough");
+        let mut runs = ORDERS.map(|order| run(&emulator, &flash, shape, &qkv, &dout, order)).into_iter();
+        let results = runs.next().expect("an order");
+        for (other, order) in runs.zip(&ORDERS[1..]) {
+            assert!(other == results, "{case}: {order:?} differs from {:?}", ORDERS[0]);
+        }
+        let [out, lse, dqkv] = reference(format, shape, &format.decode(&qkv), &format.decode(&dout));
+        out.check(&format.decode(&results.out), "out", &case);
+        lse.check(&Format::new(Precision::Fp32).decode(&results.lse), "lse", &case);
+        dqkv.check(&format.decode(&results.dqkv), "dqkv", &case);
+    }
+}
+
+#[test]
+fn bf16_with_tiny_heads() {
+    // 5 and 4 are no whole 16 bytes, 8 is but no whole fragment
+    check(Precision::Bf16, 5, &[1, 7, 65]);
+    check(Precision::Bf16, 4, &[64, 130]);
+    check(Precision::Bf16, 8, &[66]);
+    check(Precision::Bf16, 16, &[1, 65, 130]);
+}
+
+#[test]
+fn bf16_with_usual_heads() {
+    check(Precision::Bf16, 32, &[7, 64, 130]);
+    check(Precision::Bf16, 64, &[1, 7, 64, 65, 127, 130, 200]);
+}
+
+#[test]
+fn bf16_with_wide_heads() {
+    check(Precision::Bf16, 80, &[1, 65, 130]);
+    check(Precision::Bf16, 96, &[7, 64, 100]);
+    check(Precision::Bf16, 128, &[1, 65, 130]);
+}
+
+#[test]
+fn fp16() {
+    check(Precision::Fp16, 4, &[1, 65]);
+    check(Precision::Fp16, 64, &[7, 130]);
+    check(Precision::Fp16, 96, &[70]);
+    check(Precision::Fp16, 128, &[33]);
+}
+
+#[test]
+fn tf32() {
+    check(Precision::Tf32, 4, &[1, 7, 65]);
+    check(Precision::Tf32, 16, &[65]);
+    check(Precision::Tf32, 64, &[1, 64, 130]);
+    check(Precision::Tf32, 80, &[65]);
+    check(Precision::Tf32, 128, &[1, 65]);
+}
+
+#[test]
+fn fp32() {
+    check(Precision::Fp32, 3, &[1, 65]);
+    check(Precision::Fp32, 8, &[7, 130]);
+    check(Precision::Fp32, 32, &[64, 65]);
+    check(Precision::Fp32, 64, &[1, 65, 130]);
+    check(Precision::Fp32, 96, &[70]);
+    check(Precision::Fp32, 128, &[1, 65]);
+}
