@@ -74,6 +74,13 @@ pub struct Operand {
     pub transposed: bool,
 }
 
+impl Operand {
+    /// Read the other way round.
+    pub fn transposed(self) -> Self {
+        Self { transposed: !self.transposed, ..self }
+    }
+}
+
 /// What a matrix product does to its result before it is written, where the library can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fused {
@@ -132,14 +139,11 @@ pub trait Device {
     /// Copies to the host, waiting for everything before.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError>;
 
-    /// Sets bytes to zero.
-    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError>;
-
     /// Starts a copy of `words` into staging buffer `slot` (0 or 1) of the device, beside the stream. Waits only for
     /// the buffer's earlier content to have been taken.
     fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError>;
 
-    /// Copies what was staged in `slot` to `to`, once it has arrived.
+    /// Makes the stream copy what was staged in `slot` to `to`, once it has arrived.
     fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError>;
 
     /// Starts a kernel.

@@ -81,10 +81,8 @@ pub struct Arena {
 pub mod sums {
     /// The sum of the micro-batches' mean losses.
     pub const LOSS: usize = 0;
-    /// The sum of the squares of the accumulated gradients.
-    pub const SQUARES: usize = 1;
-    /// What gradients are multiplied by; 0 if the update is left out.
-    pub const SCALE: usize = 2;
+    /// The last update: loss, sum of the squares of the gradients, whether it was applied, and the factor on gradients.
+    pub const OUTCOME: usize = 1;
     /// The first of the partial sums of squares.
     pub const PARTIALS: usize = 8;
     /// How many partial sums there are.

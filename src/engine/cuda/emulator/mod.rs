@@ -5,9 +5,11 @@
 //! barriers, waits and bounds, deadlocks and races; it says nothing about speed, and its sums round like the host's.
 
 mod build;
+mod device;
 mod error;
 mod memory;
 
+pub use device::{Behaviour, EmulatedDevice};
 pub use error::EmulatorError;
 pub use memory::{Memory, Overrun};
 

@@ -2,19 +2,36 @@
 //!
 //! All of them are one translation unit, for NVRTC and for the emulator alike. A new file gets its row here.
 
-use super::device::KernelConfig;
+pub(super) mod embedding;
+pub(super) mod flash_attention;
+pub(super) mod layernorm;
+pub(super) mod linear;
+pub(super) mod loss;
+pub(super) mod naive_attention;
+pub(super) mod optimizer;
+
+use super::device::{Address, Device, KernelConfig};
 use super::flash;
+use super::stream::{Stream, int, pointer};
+use crate::plan::memory::{CUDA_PARTIALS, Element};
 use crate::recipe::Precision;
 
 /// What sources include: name in `#include`, text.
 pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
+    ("quad.cuh", include_str!("quad.cuh")),
     ("tensor_core.cuh", include_str!("tensor_core.cuh")),
     ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
 ];
 
 /// The files with kernels: name, text.
 pub const SOURCES: &[(&str, &str)] = &[
+    ("embedding/embedding.cu", include_str!("embedding/embedding.cu")),
+    ("layernorm/layernorm.cu", include_str!("layernorm/layernorm.cu")),
+    ("linear/linear.cu", include_str!("linear/linear.cu")),
+    ("naive_attention/softmax.cu", include_str!("naive_attention/softmax.cu")),
+    ("loss/cross_entropy.cu", include_str!("loss/cross_entropy.cu")),
+    ("optimizer/adamw.cu", include_str!("optimizer/adamw.cu")),
     ("flash_attention/forward.cu", include_str!("flash_attention/forward.cu")),
     ("flash_attention/backward.cu", include_str!("flash_attention/backward.cu")),
 ];
@@ -47,6 +64,59 @@ pub fn unit(config: &KernelConfig) -> String {
 /// The names of all kernels, in the order of the sources.
 pub fn names(config: &KernelConfig) -> Vec<&'static str> {
     sources(config).flat_map(|(_, text)| kernel_names(text)).collect()
+}
+
+/// Rows cut into slices, one partial sum for each: always alike, so that sums have one order.
+struct Slices {
+    /// Rows of each, but the last may have fewer.
+    rows: usize,
+    /// How many.
+    count: usize,
+}
+
+impl Slices {
+    fn of(rows: usize) -> Self {
+        let each = rows.div_ceil(CUDA_PARTIALS).max(8);
+        Self { rows: each, count: rows.div_ceil(each) }
+    }
+}
+
+/// `out[0..width] += ` the sum of `count` rows of partial sums, `stride` apart.
+fn add_partials<D: Device>(
+    stream: &mut Stream<D>,
+    partials: Address,
+    out: Address,
+    count: usize,
+    stride: usize,
+    width: usize,
+) {
+    const THREADS: usize = 128;
+    let args = [pointer(partials), pointer(out), int(count), int(stride), int(width)];
+    stream.launch("add_partials", [width.div_ceil(THREADS), 1, 1], THREADS as u32, &args);
+}
+
+/// Numbers as a device stores them.
+pub(super) fn floats(bytes: &[u8], element: Element, precision: Precision) -> Vec<f32> {
+    match (element, precision) {
+        (Element::F32, _) => bytes.as_chunks().0.iter().copied().map(f32::from_ne_bytes).collect(),
+        (Element::Half, Precision::Fp16) => {
+            bytes.as_chunks().0.iter().map(|b| half::f16::from_ne_bytes(*b).to_f32()).collect()
+        }
+        (Element::Half, _) => {
+            bytes.as_chunks().0.iter().map(|b| half::bf16::from_ne_bytes(*b).to_f32()).collect()
+        }
+    }
+}
+
+/// Numbers as a device is to store them.
+pub(super) fn bytes(values: &[f32], element: Element, precision: Precision) -> Vec<u8> {
+    match (element, precision) {
+        (Element::F32, _) => values.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        (Element::Half, Precision::Fp16) => {
+            values.iter().flat_map(|&x| half::f16::from_f32(x).to_ne_bytes()).collect()
+        }
+        (Element::Half, _) => values.iter().flat_map(|&x| half::bf16::from_f32(x).to_ne_bytes()).collect(),
+    }
 }
 
 /// The functions that a source declares as `extern "C" __global__ void`, with or without launch bounds.

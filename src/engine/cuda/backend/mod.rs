@@ -1,0 +1,165 @@
+//! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and products.
+//! `steps` has the kernels of each step of the choreography.
+
+mod steps;
+
+use super::batch::{Uploads, Words};
+use super::device::{Address, Device, Fused, Operand, Product, Recording};
+use super::kernels::{embedding, layernorm, naive_attention, optimizer};
+use super::stream::Stream;
+use crate::engine::EngineError;
+use crate::engine::backend::{AttentionShape, Norm, Sequence};
+use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::recipe::Precision;
+use std::collections::HashMap;
+
+const BUFFERS: [(Buffer, &str); 6] = [
+    (Buffer::Parameters, "parameters"),
+    (Buffer::Gradients, "gradients"),
+    (Buffer::FirstMoment, "the first moment"),
+    (Buffer::SecondMoment, "the second moment"),
+    (Buffer::Low, "the low-precision copy"),
+    (Buffer::Arena, "activations and scratch"),
+];
+
+/// How far a sequence of kernels has come towards being replayed.
+enum Known {
+    /// Issued once, so that the library has chosen its algorithms.
+    Seen,
+    /// Being recorded.
+    Recording,
+    /// Ready.
+    Recorded(Recording),
+    /// The device cannot.
+    Never,
+}
+
+/// Buffers and kernels of a CUDA device.
+pub struct CudaBackend<D> {
+    stream: Stream<D>,
+    plan: MemoryPlan,
+    /// Where each of [`BUFFERS`] begins.
+    bases: [Address; BUFFERS.len()],
+    uploads: Uploads,
+    rows: usize,
+    cols: usize,
+    known: HashMap<Sequence, Known>,
+}
+
+impl<D: Device> CudaBackend<D> {
+    /// Allocates everything that a plan for CUDA lists.
+    pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
+        let mut bases = [Address(0); BUFFERS.len()];
+        for (base, (buffer, what)) in bases.iter_mut().zip(BUFFERS) {
+            let bytes = plan.buffer_bytes(buffer);
+            if bytes > 0 {
+                *base = device.allocate(bytes, what)?;
+            }
+        }
+        Ok(Self {
+            stream: Stream::new(device),
+            plan: plan.clone(),
+            bases,
+            uploads: Uploads::new(plan.config.dims.padded_vocab),
+            rows: 0,
+            cols: 0,
+            known: HashMap::new(),
+        })
+    }
+
+    /// The device.
+    pub fn device_mut(&mut self) -> &mut D {
+        self.stream.device_mut()
+    }
+
+    /// Where a span begins.
+    fn at(&self, span: Span) -> Address {
+        self.bases[span.buffer as usize].offset(span.byte_range().start)
+    }
+
+    /// Where a word of the batch lies.
+    fn word(&self, word: usize) -> Address {
+        self.at(self.plan.arena.batch).offset(word * Element::F32.bytes())
+    }
+
+    fn total(&self, which: usize) -> Address {
+        self.at(self.plan.arena.sums).offset(which * size_of::<f64>())
+    }
+
+    fn tokens(&self) -> embedding::Tokens {
+        let words = Words::new(self.rows * self.cols);
+        embedding::Tokens {
+            inputs: self.word(words.inputs()),
+            distinct: self.word(Words::DISTINCT),
+            order: self.word(words.order()),
+            begins: self.word(words.begins()),
+            rows: self.rows,
+            cols: self.cols,
+        }
+    }
+
+    fn norm(&self, norm: Norm) -> layernorm::Norm {
+        let [weight, bias, stats] = [norm.weight, norm.bias, norm.stats].map(|span| self.at(span));
+        layernorm::Norm { weight, bias, stats }
+    }
+
+    /// A matrix with rows of `width`.
+    fn matrix(&self, span: Span, width: usize) -> Operand {
+        Operand { address: self.at(span), element: span.element, stride: width, stack: 0, transposed: false }
+    }
+
+    fn product(
+        &self,
+        [m, n, k]: [usize; 3],
+        a: Operand,
+        b: Operand,
+        out: Operand,
+        accumulate: bool,
+    ) -> Product {
+        Product { m, n, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None }
+    }
+
+    /// A bias as the library wants it: stored as the operands are.
+    fn stored_bias(&self, bias: Span) -> Address {
+        match self.plan.elements(Buffer::Low) {
+            0 => self.at(bias),
+            _ => self.at(Span { buffer: Buffer::Low, element: self.plan.element(Buffer::Low), ..bias }),
+        }
+    }
+
+    /// A product with what follows fused into it, where the library can and it is the same arithmetic. Otherwise the
+    /// product alone; false.
+    fn fused(&mut self, product: Product, fused: Fused) -> bool {
+        // tf32 results are operands to be rounded, which the library does not do
+        let whole = Product { fused, ..product };
+        let fuses = self.plan.config.precision != Precision::Tf32 && self.stream.fuses(&whole);
+        self.stream.product(if fuses { &whole } else { &product });
+        fuses
+    }
+
+    fn naive(&self, qkv: Span, shape: AttentionShape) -> naive_attention::Problem {
+        naive_attention::Problem {
+            shape,
+            operand: self.plan.config.operand(),
+            qkv: self.at(qkv),
+            scores: self.at(self.plan.arena.workers),
+        }
+    }
+
+    fn buffers(&self) -> optimizer::Buffers {
+        let flat = [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment, Buffer::SecondMoment];
+        optimizer::Buffers {
+            flat: flat.map(|buffer| self.bases[buffer as usize]),
+            low: (self.plan.elements(Buffer::Low) > 0).then_some(self.bases[Buffer::Low as usize]),
+            len: self.plan.layout.len,
+        }
+    }
+
+    /// Reads doubles of the totals, waiting.
+    fn totals<const N: usize>(&mut self, first: usize) -> Result<[f64; N], EngineError> {
+        let from = self.total(first);
+        let mut bytes = [[0; 8]; N];
+        self.stream.checked(|device| device.read(from, bytes.as_flattened_mut()))?;
+        Ok(bytes.map(f64::from_ne_bytes))
+    }
+}

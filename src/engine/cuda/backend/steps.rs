@@ -1,0 +1,303 @@
+//! Which kernels each step of the choreography takes.
+
+use super::{CudaBackend, Known};
+use crate::engine::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Outcome, Sequence};
+use crate::engine::cuda::batch::Words;
+use crate::engine::cuda::device::{Device, Fused, Product};
+use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
+use crate::engine::{Batch, EngineError, Update};
+use crate::plan::memory::{Mode, Span, sums};
+use crate::recipe::{Attention, Precision};
+use std::borrow::Cow;
+
+impl<D: Device> Backend for CudaBackend<D> {
+    fn stage(&mut self, batch: &Batch) {
+        self.uploads.stage(&mut self.stream, batch);
+    }
+
+    fn upload(&mut self, batch: &Batch, weight: f32) {
+        (self.rows, self.cols) = (batch.rows, batch.cols);
+        let (to, weight_at) = (self.word(0), self.word(Words::WEIGHT));
+        self.uploads.take(&mut self.stream, batch, to);
+        loss::set(&mut self.stream, weight_at, weight);
+    }
+
+    fn begin(&mut self, sequence: Sequence) -> Begun {
+        match self.known.get(&sequence) {
+            None => {
+                self.known.insert(sequence, Known::Seen);
+                Begun::Issue
+            }
+            Some(Known::Seen) => {
+                if self.stream.run(D::begin_recording) == Some(true) {
+                    self.known.insert(sequence, Known::Recording);
+                }
+                Begun::Issue
+            }
+            Some(&Known::Recorded(recording)) => {
+                self.stream.run(|device| device.play(recording));
+                Begun::Done
+            }
+            Some(Known::Recording | Known::Never) => Begun::Issue,
+        }
+    }
+
+    fn end(&mut self, sequence: Sequence) -> bool {
+        if !matches!(self.known.get(&sequence), Some(Known::Recording)) {
+            return true;
+        }
+        // also after a failure, or the device would go on recording
+        let recording = self.stream.device_mut().end_recording();
+        let recording = self.stream.run(|_| recording).flatten();
+        self.known.insert(sequence, recording.map_or(Known::Never, Known::Recorded));
+        recording.is_some_and(|recording| self.stream.run(|device| device.play(recording)).is_some())
+    }
+
+    fn wait(&mut self) {
+        self.stream.run(D::synchronize);
+    }
+
+    fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
+        let (from, precision) = (self.at(span), self.plan.config.precision);
+        let mut bytes = vec![0; span.len * span.element.bytes()];
+        self.stream.checked(|device| device.read(from, &mut bytes))?;
+        Ok(Cow::Owned(kernels::floats(&bytes, span.element, precision)))
+    }
+
+    fn write(&mut self, span: Span, values: &[f32]) -> Result<(), EngineError> {
+        assert!(span.len == values.len(), "{span:?} for {} values", values.len());
+        let to = self.at(span);
+        let bytes = kernels::bytes(values, span.element, self.plan.config.precision);
+        self.stream.checked(|device| device.write(to, &bytes))
+    }
+
+    fn refresh_low(&mut self) {
+        let buffers = self.buffers();
+        optimizer::round(&mut self.stream, buffers);
+    }
+
+    fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
+        let c = out.len / (self.rows * self.cols);
+        let spans = [wte, wpe, out].map(|span| self.at(span));
+        let tokens = self.tokens();
+        embedding::forward(&mut self.stream, tokens, spans, c);
+    }
+
+    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
+        let c = dx.len / (self.rows * self.cols);
+        let spans = [dx, dwte, dwpe].map(|span| self.at(span));
+        let tokens = self.tokens();
+        embedding::backward(&mut self.stream, tokens, spans, c);
+    }
+
+    fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
+        let c = norm.weight.len;
+        let (from, to, inner) = (self.at(x), self.at(out), self.norm(norm));
+        layernorm::forward(&mut self.stream, from, inner, to, x.len / c, c);
+    }
+
+    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
+        let c = norm.weight.len;
+        let spans = [x, delta, bias, sum].map(|span| self.at(span));
+        let (to, inner) = (self.at(out), self.norm(norm));
+        layernorm::residual(&mut self.stream, spans, inner, to, x.len / c, c);
+    }
+
+    fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
+        let c = norm.weight.len;
+        let (from, to, inner) = (self.at(x), self.at(out), self.norm(norm));
+        layernorm::again(&mut self.stream, from, inner, to, x.len / c, c);
+    }
+
+    fn layernorm_backward(
+        &mut self,
+        dout: Span,
+        x: Span,
+        norm: Norm,
+        dx: Span,
+        accumulate: bool,
+        dx_low: Option<Span>,
+        dweight: Span,
+        dbias: Span,
+    ) {
+        let c = norm.weight.len;
+        let low = dx_low.map(|span| self.at(span));
+        let [dx, dweight, dbias, partials] =
+            [dx, dweight, dbias, self.plan.arena.partials].map(|span| self.at(span));
+        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias };
+        let (spans, inner) = ([dout, x].map(|span| self.at(span)), self.norm(norm));
+        layernorm::backward(&mut self.stream, spans, inner, gradients, partials, x.len / c, c);
+    }
+
+    fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
+        let Linear { weight, bias, inputs, outputs, .. } = linear;
+        let rows = x.len / inputs;
+        let sizes = [rows, outputs, inputs];
+        let (x, weight) = (self.matrix(x, inputs), self.matrix(weight, outputs));
+        let product = |result| self.product(sizes, x, weight, self.matrix(result, outputs), false);
+        let (stored, sum) = (self.stored_bias(bias), self.at(out));
+        match epilogue {
+            Epilogue::None => {
+                let product = product(out);
+                self.stream.product(&product);
+            }
+            Epilogue::Bias => {
+                if !self.fused(product(out), Fused::Bias(stored)) {
+                    let pointers = [sum, self.at(bias)];
+                    linear::elementwise(&mut self.stream, "add_bias", &pointers, rows, outputs);
+                }
+            }
+            Epilogue::BiasGelu(after) => {
+                let whole = Product { fused: Fused::BiasGelu { bias: stored, sum }, ..product(after) };
+                let alone = product(out);
+                if self.plan.config.precision != Precision::Tf32 && self.stream.fuses(&whole) {
+                    self.stream.product(&whole);
+                } else {
+                    self.stream.product(&alone);
+                    let pointers = [sum, self.at(bias), self.at(after)];
+                    linear::elementwise(&mut self.stream, "bias_gelu", &pointers, rows, outputs);
+                }
+            }
+        }
+    }
+
+    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
+        let Linear { inputs, outputs, .. } = linear;
+        let rows = x.len / inputs;
+        let (a, b) = (self.matrix(x, inputs).transposed(), self.matrix(dout, outputs));
+        let product = self.product([inputs, outputs, rows], a, b, self.matrix(dweight, outputs), true);
+        self.stream.product(&product);
+        let (from, to, partials) = (self.at(dout), self.at(dbias), self.at(self.plan.arena.partials));
+        linear::column_sums(&mut self.stream, from, to, partials, rows, outputs);
+    }
+
+    fn linear_backward_input(
+        &mut self,
+        dout: Span,
+        linear: Linear,
+        dx: Span,
+        slope: Option<Span>,
+        _round: bool,
+    ) {
+        let Linear { weight, inputs, outputs, .. } = linear;
+        let rows = dout.len / outputs;
+        let (a, b) = (self.matrix(dout, outputs), self.matrix(weight, outputs).transposed());
+        let product = self.product([rows, inputs, outputs], a, b, self.matrix(dx, inputs), false);
+        match slope {
+            None => self.stream.product(&product),
+            Some(fc) => {
+                let fc = self.at(fc);
+                if !self.fused(product, Fused::GeluSlope(fc)) {
+                    let pointers = [self.at(dx), fc];
+                    linear::elementwise(&mut self.stream, "gelu_slope", &pointers, rows, inputs);
+                }
+            }
+        }
+    }
+
+    fn gelu_again(&mut self, fc: Span, out: Span) {
+        let width = 4 * self.plan.config.dims.n_embd;
+        let pointers = [fc, out].map(|span| self.at(span));
+        linear::elementwise(&mut self.stream, "gelu_again", &pointers, fc.len / width, width);
+    }
+
+    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
+        let (kept, scratch, to) = (self.at(softmax), self.at(self.plan.arena.scores), self.at(out));
+        match self.plan.config.attention {
+            Attention::Flash => {
+                let qkv = self.at(qkv);
+                flash_attention::forward(
+                    &mut self.stream,
+                    self.plan.config.precision,
+                    [qkv, kept, to],
+                    shape,
+                );
+            }
+            Attention::Naive => {
+                let kept = (self.plan.config.mode == Mode::Train).then_some(kept);
+                self.naive(qkv, shape).forward(&mut self.stream, kept, scratch, to);
+            }
+        }
+    }
+
+    fn attention_backward(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        dout: Span,
+        dqkv: Span,
+        shape: AttentionShape,
+    ) {
+        let (kept, scratch) = (self.at(softmax), self.at(self.plan.arena.scores));
+        let [from, out, dout, dqkv, delta] =
+            [qkv, out, dout, dqkv, self.plan.arena.workers].map(|span| self.at(span));
+        match self.plan.config.attention {
+            Attention::Flash => {
+                let precision = self.plan.config.precision;
+                let spans = flash_attention::Backward { qkv: from, lse: kept, out, dout, dqkv, delta };
+                flash_attention::backward(&mut self.stream, precision, spans, shape);
+            }
+            Attention::Naive => {
+                self.naive(qkv, shape).backward(&mut self.stream, kept, scratch, dout, dqkv);
+            }
+        }
+    }
+
+    fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
+        let (rows, vocab) = (x.len / width, wte.len / width);
+        let (a, b) = (self.matrix(x, width), self.matrix(wte, width).transposed());
+        let product = self.product([rows, vocab, width], a, b, self.matrix(logits, vocab), false);
+        self.stream.product(&product);
+    }
+
+    fn cross_entropy(
+        &mut self,
+        logits: Span,
+        losses: Span,
+        first: usize,
+        vocab_size: usize,
+        dlogits: Option<Span>,
+    ) {
+        let words = Words::new(self.rows * self.cols);
+        let (targets, weight) = (self.word(words.targets() + first), self.word(Words::WEIGHT));
+        let pointers = [self.at(logits), targets, weight, self.at(losses)];
+        let shape = loss::Shape { rows: losses.len, width: logits.len / losses.len, vocab_size };
+        let dlogits = dlogits.map(|span| self.at(span));
+        loss::cross_entropy(&mut self.stream, pointers, dlogits, shape);
+    }
+
+    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
+        let (rows, vocab) = (x.len / width, wte.len / width);
+        let (dlogits, x) = (self.matrix(dlogits, vocab), self.matrix(x, width));
+        let (wte, dx, dwte) = (self.matrix(wte, width), self.matrix(dx, width), self.matrix(dwte, width));
+        let products = [
+            self.product([rows, width, vocab], dlogits, wte, dx, false),
+            self.product([vocab, width, rows], dlogits.transposed(), x, dwte, true),
+        ];
+        products.iter().for_each(|product| self.stream.product(product));
+    }
+
+    fn add_loss(&mut self, losses: Span) {
+        let (from, sum) = (self.at(losses), self.total(sums::LOSS));
+        loss::add(&mut self.stream, from, sum, losses.len);
+    }
+
+    fn loss(&mut self) -> Result<f64, EngineError> {
+        let [loss] = self.totals(sums::LOSS)?;
+        Ok(loss)
+    }
+
+    fn update(&mut self, update: &Update, decayed: usize) {
+        let (buffers, totals) = (self.buffers(), self.total(0));
+        optimizer::decide(&mut self.stream, buffers.flat[1], buffers.len, totals, update);
+        for (range, decay) in [(0..decayed, update.weight_decay), (decayed..buffers.len, 0.0)] {
+            optimizer::adamw(&mut self.stream, buffers, totals, range, decay, update);
+        }
+    }
+
+    fn outcome(&mut self) -> Result<Outcome, EngineError> {
+        let [loss, squares, applied] = self.totals(sums::OUTCOME)?;
+        Ok(Outcome { loss, squares, applied: applied != 0.0 })
+    }
+}

@@ -1,0 +1,148 @@
+//! A batch as the kernels want it, and its way to the device.
+
+use super::device::{Address, Device};
+use super::stream::Stream;
+use crate::engine::Batch;
+use crate::plan::memory::MemoryPlan;
+
+/// Where the parts of a batch of `n` tokens lie, in words; see [`MemoryPlan::batch_words`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words {
+    n: usize,
+}
+
+impl Words {
+    pub(super) fn new(n: usize) -> Self {
+        Self { n }
+    }
+
+    /// How many distinct input tokens there are.
+    pub(super) const DISTINCT: usize = 0;
+    /// The weight of each token's loss, a float.
+    pub(super) const WEIGHT: usize = 1;
+    const INPUTS: usize = 2;
+
+    pub(super) fn inputs(self) -> usize {
+        Self::INPUTS
+    }
+
+    pub(super) fn targets(self) -> usize {
+        Self::INPUTS + self.n
+    }
+
+    /// Positions ordered by input token.
+    pub(super) fn order(self) -> usize {
+        Self::INPUTS + 2 * self.n
+    }
+
+    /// Where in the order each distinct token begins, and the end of the last.
+    pub(super) fn begins(self) -> usize {
+        Self::INPUTS + 3 * self.n
+    }
+
+    fn len(self) -> usize {
+        MemoryPlan::batch_words(self.n, 1)
+    }
+}
+
+/// Packs batches and stages them in turn in the device's two buffers.
+pub(super) struct Uploads {
+    slots: [Slot; 2],
+    next: usize,
+    /// Scratch: positions of each token.
+    counts: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Slot {
+    words: Vec<u32>,
+    n: usize,
+    /// Staged, and not yet taken.
+    waiting: bool,
+}
+
+impl Slot {
+    fn holds(&self, batch: &Batch) -> bool {
+        let words = Words::new(self.n);
+        self.waiting
+            && self.n == batch.inputs.len()
+            && self.words[words.inputs()..][..self.n] == *batch.inputs
+            && self.words[words.targets()..][..self.n] == *batch.targets
+    }
+}
+
+impl Uploads {
+    /// For token ids below `vocab_size`.
+    pub(super) fn new(vocab_size: usize) -> Self {
+        Self { slots: Default::default(), next: 0, counts: vec![0; vocab_size + 1] }
+    }
+
+    /// Sends a batch on its way, unless it is; returns its slot.
+    pub(super) fn stage<D: Device>(&mut self, stream: &mut Stream<D>, batch: &Batch) -> usize {
+        if let Some(slot) = self.slots.iter().position(|slot| slot.holds(batch)) {
+            return slot;
+        }
+        // a batch that waits is wanted later
+        let slot = if self.slots[self.next].waiting { 1 - self.next } else { self.next };
+        let (counts, target) = (&mut self.counts, &mut self.slots[slot]);
+        pack(batch, counts, &mut target.words);
+        (target.n, target.waiting) = (batch.inputs.len(), true);
+        stream.run(|device| device.stage(slot, &target.words));
+        self.next = 1 - slot;
+        slot
+    }
+
+    /// Brings a batch to `to`.
+    pub(super) fn take<D: Device>(&mut self, stream: &mut Stream<D>, batch: &Batch, to: Address) {
+        let slot = self.stage(stream, batch);
+        self.slots[slot].waiting = false;
+        stream.run(|device| device.take(slot, to));
+    }
+}
+
+/// A counting sort of the positions by token: stable, so sums over a token's positions have one order.
+fn pack(batch: &Batch, counts: &mut [u32], words: &mut Vec<u32>) {
+    let n = batch.inputs.len();
+    let at = Words::new(n);
+    words.clear();
+    words.resize(at.len(), 0);
+    words[at.inputs()..][..n].copy_from_slice(batch.inputs);
+    words[at.targets()..][..n].copy_from_slice(batch.targets);
+    counts.fill(0);
+    batch.inputs.iter().for_each(|&token| counts[token as usize + 1] += 1);
+    let mut distinct = 0;
+    for token in 1..counts.len() {
+        if counts[token] > 0 {
+            words[at.begins() + distinct] = counts[token - 1];
+            distinct += 1;
+        }
+        counts[token] += counts[token - 1];
+    }
+    words[at.begins() + distinct] = n as u32;
+    words[Words::DISTINCT] = distinct as u32;
+    for (position, &token) in batch.inputs.iter().enumerate() {
+        let place = &mut counts[token as usize];
+        words[at.order() + *place as usize] = position as u32;
+        *place += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_ordered_by_token_and_then_by_position() {
+        let (inputs, targets) = ([5, 0, 2, 5, 2, 5], [0, 2, 5, 2, 5, 1]);
+        let batch = Batch { inputs: &inputs, targets: &targets, rows: 2, cols: 3 };
+        let mut words = Vec::new();
+        pack(&batch, &mut [9; 8], &mut words);
+        let at = Words::new(6);
+        assert_eq!(words[Words::DISTINCT], 3);
+        assert_eq!(words[at.inputs()..][..6], inputs);
+        assert_eq!(words[at.targets()..][..6], targets);
+        assert_eq!(words[at.order()..][..6], [1, 2, 4, 0, 3, 5]);
+        assert_eq!(words[at.begins()..][..4], [0, 1, 3, 6]);
+        assert_eq!(words.len(), MemoryPlan::batch_words(2, 3));
+    }
+}

@@ -1,0 +1,287 @@
+//! A device that is the host: memory with fences, kernels by the emulator, products by the CPU's.
+
+use super::{Emulator, Memory, Order};
+use crate::engine::EngineError;
+use crate::engine::cuda::device::{
+    Address, Arg, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
+};
+use crate::engine::cuda::kernels;
+use crate::plan::memory::Element;
+use crate::recipe::Precision;
+use std::path::Path;
+
+/// How an [`EmulatedDevice`] behaves where devices differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behaviour {
+    /// In which order threads run.
+    pub order: Order,
+    /// Whether products do what is fused into them.
+    pub fuses: bool,
+    /// Whether sequences can be recorded.
+    pub records: bool,
+}
+
+/// Something that was started.
+#[derive(Debug, Clone)]
+enum Work {
+    Kernel { kernel: &'static str, grid: [u32; 3], block: u32, shared: u32, args: Vec<Arg> },
+    Product(Product),
+}
+
+/// See the module.
+pub struct EmulatedDevice {
+    emulator: Emulator,
+    memory: Memory,
+    precision: Precision,
+    behaviour: Behaviour,
+    /// Batches on their way; `None` once taken.
+    staged: [Option<Vec<u32>>; 2],
+    recording: Option<Vec<Work>>,
+    recorded: Vec<Vec<Work>>,
+    /// Bytes handed out.
+    allocated: usize,
+    /// Recordings carried out.
+    played: usize,
+}
+
+impl EmulatedDevice {
+    /// Compiles the kernels, or finds them in `cache`.
+    ///
+    /// # Errors
+    /// When there is no C++ compiler, or the cache cannot be used.
+    pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
+        Ok(Self {
+            emulator: Emulator::compile(config, cache).map_err(failed)?,
+            memory: Memory::default(),
+            precision: config.precision,
+            behaviour,
+            staged: [None, None],
+            recording: None,
+            recorded: Vec::new(),
+            allocated: 0,
+            played: 0,
+        })
+    }
+
+    /// Bytes that were allocated, fences left out.
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated
+    }
+
+    /// How often a recording was carried out.
+    pub fn played(&self) -> usize {
+        self.played
+    }
+
+    fn bytes(&self, at: Address, len: usize) -> Result<&[u8], EngineError> {
+        self.memory.bytes(at).and_then(|bytes| bytes.get(..len)).ok_or_else(|| outside(at, len))
+    }
+
+    fn bytes_mut(&mut self, at: Address, len: usize) -> Result<&mut [u8], EngineError> {
+        self.memory.bytes_mut(at).and_then(|bytes| bytes.get_mut(..len)).ok_or_else(|| outside(at, len))
+    }
+
+    /// Numbers as a product sees them: in tf32 it rounds its operands itself.
+    fn load(&self, at: Address, element: Element, len: usize) -> Result<Vec<f32>, EngineError> {
+        let bytes = self.bytes(at, len * element.bytes())?;
+        Ok(kernels::floats(bytes, element, self.precision))
+    }
+
+    fn store(&mut self, at: Address, element: Element, values: &[f32]) -> Result<(), EngineError> {
+        let bytes = kernels::bytes(values, element, self.precision);
+        self.bytes_mut(at, bytes.len())?.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// `rows` x `cols` of an operand as it is read, gathered.
+    fn gather(
+        &self,
+        operand: &Operand,
+        index: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Vec<f32>, EngineError> {
+        let (stored_rows, stored_cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
+        let first = operand.address.offset(index * operand.stack * operand.element.bytes());
+        let mut stored = Vec::with_capacity(rows * cols);
+        for row in 0..stored_rows {
+            let at = first.offset(row * operand.stride * operand.element.bytes());
+            stored.extend(self.load(at, operand.element, stored_cols)?);
+        }
+        if self.precision == Precision::Tf32 {
+            stored.iter_mut().for_each(|x| *x = keep_ten_bits(*x));
+        }
+        if !operand.transposed {
+            return Ok(stored);
+        }
+        Ok((0..rows * cols).map(|i| stored[i % cols * rows + i / cols]).collect())
+    }
+
+    fn multiply(&mut self, product: &Product) -> Result<(), EngineError> {
+        let Product { m, n, k, count, ref a, ref b, out, alpha, accumulate, fused } = *product;
+        for index in 0..count {
+            let (a, b) = (self.gather(a, index, m, k)?, self.gather(b, index, k, n)?);
+            let mut result = vec![0.0; m * n];
+            multiply(&mut result, &a, &b, [m, n, k]);
+            for (row, values) in result.chunks_exact_mut(n).enumerate() {
+                values.iter_mut().for_each(|x| *x *= alpha);
+                let place = (index * out.stack + row * out.stride) * out.element.bytes();
+                let at = out.address.offset(place);
+                if accumulate {
+                    let before = self.load(at, out.element, n)?;
+                    values.iter_mut().zip(before).for_each(|(x, before)| *x += before);
+                }
+                self.follow(fused, values, place, out.element)?;
+                self.store(at, out.element, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is fused into a product, for one row of its result, `place` bytes behind its beginning.
+    fn follow(
+        &mut self,
+        fused: Fused,
+        values: &mut [f32],
+        place: usize,
+        element: Element,
+    ) -> Result<(), EngineError> {
+        let n = values.len();
+        match fused {
+            Fused::None => {}
+            Fused::Bias(bias) => {
+                let bias = self.load(bias, element, n)?;
+                values.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+            }
+            Fused::BiasGelu { bias, sum } => {
+                let bias = self.load(bias, element, n)?;
+                values.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+                self.store(sum.offset(place), element, values)?;
+                values.iter_mut().for_each(|x| *x = gelu(*x).0);
+            }
+            Fused::GeluSlope(fc) => {
+                let fc = self.load(fc.offset(place), element, n)?;
+                values.iter_mut().zip(fc).for_each(|(x, fc)| *x *= gelu(fc).1);
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, work: &Work) -> Result<(), EngineError> {
+        match work {
+            Work::Product(product) => self.multiply(product)?,
+            Work::Kernel { kernel, grid, block, shared, args } => {
+                let launch = Launch { kernel, grid: *grid, block: *block, shared: *shared, args };
+                self.emulator.launch(&launch, self.behaviour.order).map_err(failed)?;
+            }
+        }
+        self.memory.check().map_err(|overrun| failed(format!("after {work:?}: {overrun}")))
+    }
+
+    fn submit(&mut self, work: Work) -> Result<(), EngineError> {
+        match &mut self.recording {
+            Some(recording) => {
+                recording.push(work);
+                Ok(())
+            }
+            None => self.carry_out(&work),
+        }
+    }
+}
+
+impl Device for EmulatedDevice {
+    fn allocate(&mut self, bytes: usize, what: &'static str) -> Result<Address, EngineError> {
+        self.allocated += bytes;
+        Ok(self.memory.allocate(bytes, what))
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
+        self.bytes_mut(to, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError> {
+        bytes.copy_from_slice(self.bytes(from, bytes.len())?);
+        Ok(())
+    }
+
+    fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError> {
+        self.staged[slot] = Some(words.to_vec());
+        Ok(())
+    }
+
+    fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError> {
+        let words = self.staged[slot].take().ok_or_else(|| failed(format!("slot {slot} is empty")))?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.write(to, &bytes)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
+        let Launch { kernel, grid, block, shared, args } = *launch;
+        self.submit(Work::Kernel { kernel, grid, block, shared, args: args.to_vec() })
+    }
+
+    fn product(&mut self, product: &Product) -> Result<(), EngineError> {
+        self.submit(Work::Product(*product))
+    }
+
+    fn fuses(&mut self, _: &Product) -> bool {
+        self.behaviour.fuses
+    }
+
+    fn begin_recording(&mut self) -> Result<bool, EngineError> {
+        if self.behaviour.records {
+            self.recording = Some(Vec::new());
+        }
+        Ok(self.behaviour.records)
+    }
+
+    fn end_recording(&mut self) -> Result<Option<Recording>, EngineError> {
+        let recording = self.recording.take().ok_or_else(|| failed("nothing was being recorded"))?;
+        self.recorded.push(recording);
+        Ok(Some(Recording(self.recorded.len() - 1)))
+    }
+
+    fn play(&mut self, recording: Recording) -> Result<(), EngineError> {
+        self.played += 1;
+        let works = std::mem::take(&mut self.recorded[recording.0]);
+        let done = works.iter().try_for_each(|work| self.carry_out(work));
+        self.recorded[recording.0] = works;
+        done
+    }
+
+    fn synchronize(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> EngineError {
+    EngineError::Device(format!("emulator: {error}"))
+}
+
+fn outside(at: Address, len: usize) -> EngineError {
+    failed(format!("{len} bytes at {:#x} are not inside one allocation", at.0))
+}
+
+/// `out[m, n] = a[m, k] · b[k, n]`.
+fn multiply(out: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3]) {
+    for (out, a) in out.chunks_exact_mut(n).zip(a.chunks_exact(k)).take(m) {
+        for (&x, b) in a.iter().zip(b.chunks_exact(n)) {
+            out.iter_mut().zip(b).for_each(|(out, b)| *out += x * b);
+        }
+    }
+}
+
+/// What a tensor core makes of an fp32 operand in tf32.
+fn keep_ten_bits(x: f32) -> f32 {
+    if x.is_finite() { f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff) } else { x }
+}
+
+/// GELU (tanh form) and its slope.
+fn gelu(x: f32) -> (f32, f32) {
+    let x = f64::from(x);
+    let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
+    let tanh = (a * (x + b * x * x * x)).tanh();
+    let slope = 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * a * (1.0 + 3.0 * b * x * x);
+    ((0.5 * x * (1.0 + tanh)) as f32, slope as f32)
+}

@@ -1,0 +1,43 @@
+// Token and position embeddings. Tokens repeat, so the backward pass goes through them sorted: one block adds up all rows
+// of a token, in the order of the batch, and no atomic addition makes the sum depend on the weather.
+#include "quad.cuh"
+
+constexpr int EMBED_THREADS = 128;
+
+// out[n] = wte[tokens[n]] + wpe[n mod cols]; one block for each row n, `c` wide.
+extern "C" __global__ void __launch_bounds__(EMBED_THREADS)
+embed(const int* tokens, const float* wte, const float* wpe, float* out, int cols, int c) {
+    size_t n = blockIdx.x;
+    const float* token = wte + (size_t)tokens[n] * c;
+    const float* position = wpe + (n % cols) * c;
+    for (int i = 4 * threadIdx.x; i < c; i += 4 * EMBED_THREADS) {
+        Quad a = load_quad(token, i, c), b = load_quad(position, i, c);
+        for (int j = 0; j < 4; j++) a.x[j] += b.x[j];
+        store_quad(out + n * c, i, c, a);
+    }
+}
+
+// dwte[token] += the rows of dx where the token stands; block (s, part) has the s-th distinct token and EMBED_THREADS
+// columns. `order` lists positions by token, `begins` where each token's begin in it.
+extern "C" __global__ void __launch_bounds__(EMBED_THREADS)
+embed_backward_tokens(const int* tokens, const int* distinct, const int* order, const int* begins, const float* dx,
+                      float* dwte, int c) {
+    int segment = blockIdx.x, column = blockIdx.y * EMBED_THREADS + threadIdx.x;
+    if (segment >= *distinct || column >= c) return;
+    int begin = begins[segment], end = begins[segment + 1];
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = begin; i < end; i++) sum += dx[(size_t)order[i] * c + column];
+    dwte[(size_t)tokens[order[begin]] * c + column] += sum;
+}
+
+// dwpe[t] += the rows of dx at position t of each sequence; one block for each position.
+extern "C" __global__ void __launch_bounds__(EMBED_THREADS)
+embed_backward_positions(const float* dx, float* dwpe, int rows, int cols, int c) {
+    size_t t = blockIdx.x;
+    for (int i = threadIdx.x; i < c; i += EMBED_THREADS) {
+        float sum = 0.0f;
+        for (int row = 0; row < rows; row++) sum += dx[(row * (size_t)cols + t) * c + i];
+        dwpe[t * c + i] += sum;
+    }
+}

@@ -1,0 +1,47 @@
+//! Launches of the embedding kernels.
+
+use crate::engine::cuda::device::{Address, Device};
+use crate::engine::cuda::stream::{Stream, int, pointer};
+
+/// `EMBED_THREADS` of the source.
+const THREADS: usize = 128;
+
+/// Rows of tokens as they lie in device memory.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Tokens {
+    pub(in crate::engine::cuda) inputs: Address,
+    pub(in crate::engine::cuda) distinct: Address,
+    pub(in crate::engine::cuda) order: Address,
+    pub(in crate::engine::cuda) begins: Address,
+    /// Sequences.
+    pub(in crate::engine::cuda) rows: usize,
+    /// Tokens per sequence.
+    pub(in crate::engine::cuda) cols: usize,
+}
+
+pub(in crate::engine::cuda) fn forward<D: Device>(
+    stream: &mut Stream<D>,
+    tokens: Tokens,
+    [wte, wpe, out]: [Address; 3],
+    c: usize,
+) {
+    let args = [tokens.inputs, wte, wpe, out].map(pointer);
+    let [a, b, d, e] = args;
+    let grid = [tokens.rows * tokens.cols, 1, 1];
+    stream.launch("embed", grid, THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
+}
+
+pub(in crate::engine::cuda) fn backward<D: Device>(
+    stream: &mut Stream<D>,
+    tokens: Tokens,
+    [dx, dwte, dwpe]: [Address; 3],
+    c: usize,
+) {
+    let Tokens { inputs, distinct, order, begins, rows, cols } = tokens;
+    let [inputs, distinct, order, begins] = [inputs, distinct, order, begins].map(pointer);
+    let args = [inputs, distinct, order, begins, pointer(dx), pointer(dwte), int(c)];
+    // how many distinct tokens there are is known on the device only
+    stream.launch("embed_backward_tokens", [rows * cols, c.div_ceil(THREADS), 1], THREADS as u32, &args);
+    let args = [pointer(dx), pointer(dwpe), int(rows), int(cols), int(c)];
+    stream.launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);
+}

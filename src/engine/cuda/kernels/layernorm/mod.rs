@@ -1,0 +1,100 @@
+//! Launches of the LayerNorm kernels.
+
+use super::{Slices, add_partials};
+use crate::engine::cuda::device::{Address, Arg, Device};
+use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+
+/// `NORM_THREADS` of the source.
+const THREADS: u32 = 128;
+/// `NORM_ROWS` of the source.
+const ROWS: usize = 4;
+/// `SUM_WARPS * WARP` of the source.
+const SUM_THREADS: u32 = 256;
+
+/// Scale, shift and statistics.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Norm {
+    pub(in crate::engine::cuda) weight: Address,
+    pub(in crate::engine::cuda) bias: Address,
+    pub(in crate::engine::cuda) stats: Address,
+}
+
+fn launch<D: Device>(
+    stream: &mut Stream<D>,
+    kernel: &'static str,
+    pointers: &[Address],
+    rows: usize,
+    c: usize,
+) {
+    let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain([int(rows), int(c)]).collect();
+    stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+}
+
+pub(in crate::engine::cuda) fn forward<D: Device>(
+    stream: &mut Stream<D>,
+    x: Address,
+    norm: Norm,
+    out: Address,
+    rows: usize,
+    c: usize,
+) {
+    launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+}
+
+pub(in crate::engine::cuda) fn residual<D: Device>(
+    stream: &mut Stream<D>,
+    [x, delta, delta_bias, sum]: [Address; 4],
+    norm: Norm,
+    out: Address,
+    rows: usize,
+    c: usize,
+) {
+    let pointers = [x, delta, delta_bias, sum, norm.weight, norm.bias, norm.stats, out];
+    launch(stream, "residual_layernorm", &pointers, rows, c);
+}
+
+pub(in crate::engine::cuda) fn again<D: Device>(
+    stream: &mut Stream<D>,
+    x: Address,
+    norm: Norm,
+    out: Address,
+    rows: usize,
+    c: usize,
+) {
+    launch(stream, "layernorm_again", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+}
+
+/// What the backward pass writes.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Gradients {
+    pub(in crate::engine::cuda) dx: Address,
+    pub(in crate::engine::cuda) accumulate: bool,
+    pub(in crate::engine::cuda) low: Option<Address>,
+    pub(in crate::engine::cuda) dweight: Address,
+    pub(in crate::engine::cuda) dbias: Address,
+}
+
+pub(in crate::engine::cuda) fn backward<D: Device>(
+    stream: &mut Stream<D>,
+    [dout, x]: [Address; 2],
+    norm: Norm,
+    gradients: Gradients,
+    partials: Address,
+    rows: usize,
+    c: usize,
+) {
+    let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
+    let low = low.map_or(NULL, pointer);
+    let [dout, x, weight, stats] = [dout, x, norm.weight, norm.stats].map(pointer);
+    let flag = Arg::Int(i32::from(accumulate));
+    let args = [dout, x, weight, stats, pointer(dx), flag, low, int(rows), int(c)];
+    stream.launch("layernorm_backward", [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+
+    let slices = Slices::of(rows);
+    let args = [dout, x, stats, pointer(partials), int(rows), int(c), int(slices.rows)];
+    stream.launch("layernorm_backward_sums", [c.div_ceil(32), slices.count, 1], SUM_THREADS, &args);
+    let shift = partials.offset(c * size_of::<f32>());
+    for (partials, out) in [(partials, dweight), (shift, dbias)] {
+        add_partials(stream, partials, out, slices.count, 2 * c, c);
+    }
+}

@@ -1,0 +1,133 @@
+//! Attention with its probabilities in memory: two stacked products around a softmax, a sequence at a time.
+
+use crate::engine::backend::AttentionShape;
+use crate::engine::cuda::device::{Address, Arg, Device, Fused, Operand, Product};
+use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::plan::memory::Element;
+
+/// `SOFTMAX_THREADS` of the source.
+const THREADS: u32 = 128;
+/// `SOFTMAX_ROWS` of the source.
+const ROWS: usize = 4;
+
+/// Queries, keys, values and the matrices of scores of one attention problem.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Problem {
+    pub(in crate::engine::cuda) shape: AttentionShape,
+    /// How operands are stored.
+    pub(in crate::engine::cuda) operand: Element,
+    /// `[N, 3C]` operands.
+    pub(in crate::engine::cuda) qkv: Address,
+    /// One sequence's scores, `[n_head, T, T]` fp32.
+    pub(in crate::engine::cuda) scores: Address,
+}
+
+impl Problem {
+    fn c(&self) -> usize {
+        self.shape.n_head * self.shape.head_size
+    }
+
+    /// Operands of one sequence and all heads, side by side in rows of `width`: the heads are the stack.
+    fn heads(&self, base: Address, row: usize, width: usize, first: usize) -> Operand {
+        let elements = row * self.shape.cols * width + first;
+        Operand {
+            address: base.offset(elements * self.operand.bytes()),
+            element: self.operand,
+            stride: width,
+            stack: self.shape.head_size,
+            transposed: false,
+        }
+    }
+
+    /// Queries, keys or values of a sequence.
+    fn part(&self, row: usize, which: usize) -> Operand {
+        self.heads(self.qkv, row, 3 * self.c(), which * self.c())
+    }
+
+    /// A matrix of `[T, T]` for each head.
+    fn square(&self, address: Address, element: Element) -> Operand {
+        let t = self.shape.cols;
+        Operand { address, element, stride: t, stack: t * t, transposed: false }
+    }
+
+    /// The probabilities of sequence `row` in `[B, n_head, T, T]`.
+    fn probabilities(&self, base: Address, row: usize) -> Operand {
+        let AttentionShape { cols, n_head, .. } = self.shape;
+        self.square(base.offset(row * n_head * cols * cols * self.operand.bytes()), self.operand)
+    }
+
+    fn product<D: Device>(
+        &self,
+        stream: &mut Stream<D>,
+        [m, n, k]: [usize; 3],
+        a: Operand,
+        b: Operand,
+        out: Operand,
+        alpha: f32,
+    ) {
+        let count = self.shape.n_head;
+        stream.product(&Product { m, n, k, count, a, b, out, alpha, accumulate: false, fused: Fused::None });
+    }
+
+    fn softmax<D: Device>(
+        &self,
+        stream: &mut Stream<D>,
+        kernel: &'static str,
+        pointers: &[Address],
+        scale: Option<f32>,
+    ) {
+        let (rows, cols) = (self.shape.n_head * self.shape.cols, self.shape.cols);
+        let sizes = [int(rows), int(cols)];
+        let args: Vec<Arg> =
+            pointers.iter().copied().map(pointer).chain(sizes).chain(scale.map(Arg::Float)).collect();
+        stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.shape.head_size as f32).sqrt()
+    }
+
+    /// `out [N, C]`. Probabilities are kept in `kept` (all sequences), or else in `scratch` (one sequence).
+    pub(in crate::engine::cuda) fn forward<D: Device>(
+        &self,
+        stream: &mut Stream<D>,
+        kept: Option<Address>,
+        scratch: Address,
+        out: Address,
+    ) {
+        let AttentionShape { rows, cols: t, head_size: d, .. } = self.shape;
+        let scores = self.square(self.scores, Element::F32);
+        for row in 0..rows {
+            let p = kept.map_or(self.square(scratch, self.operand), |kept| self.probabilities(kept, row));
+            let [q, k, v] = [0, 1, 2].map(|which| self.part(row, which));
+            self.product(stream, [t, t, d], q, k.transposed(), scores, self.scale());
+            self.softmax(stream, "causal_softmax", &[self.scores, p.address], None);
+            self.product(stream, [t, d, t], p, v, self.heads(out, row, self.c(), 0), 1.0);
+        }
+    }
+
+    /// `dqkv [N, 3C]` from `dout [N, C]`; `scratch` takes the gradient of one sequence's scores as operands.
+    pub(in crate::engine::cuda) fn backward<D: Device>(
+        &self,
+        stream: &mut Stream<D>,
+        kept: Address,
+        scratch: Address,
+        dout: Address,
+        dqkv: Address,
+    ) {
+        let AttentionShape { rows, cols: t, head_size: d, .. } = self.shape;
+        let (dp, ds) = (self.square(self.scores, Element::F32), self.square(scratch, self.operand));
+        for row in 0..rows {
+            let p = self.probabilities(kept, row);
+            let [q, k, v] = [0, 1, 2].map(|which| self.part(row, which));
+            let [dq, dk, dv] = [0, 1, 2].map(|w| self.heads(dqkv, row, 3 * self.c(), w * self.c()));
+            let dout = self.heads(dout, row, self.c(), 0);
+            self.product(stream, [t, d, t], p.transposed(), dout, dv, 1.0);
+            self.product(stream, [t, t, d], dout, v.transposed(), dp, 1.0);
+            let pointers = [p.address, self.scores, scratch];
+            self.softmax(stream, "causal_softmax_backward", &pointers, Some(self.scale()));
+            self.product(stream, [t, d, t], ds, k, dq, 1.0);
+            self.product(stream, [t, d, t], ds.transposed(), q, dk, 1.0);
+        }
+    }
+}

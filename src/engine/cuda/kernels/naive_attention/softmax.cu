@@ -1,0 +1,44 @@
+// The softmax between the two products of materialized attention, and its gradient. One warp has one row of scores.
+#include "common.cuh"
+
+constexpr int SOFTMAX_THREADS = 128;
+constexpr int SOFTMAX_ROWS = SOFTMAX_THREADS / WARP;
+
+// probabilities[h][t] = softmax(scores[h][t][0..t]), rounded, zero after t; `rows` = n_head * cols rows, `cols` wide.
+extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
+causal_softmax(const float* scores, operand* probabilities, int rows, int cols) {
+    size_t row = (size_t)blockIdx.x * SOFTMAX_ROWS + threadIdx.x / WARP;
+    if (row >= rows) return;
+    constexpr float LOG2_E = 1.44269504f;
+    int lane = threadIdx.x % WARP, seen = row % cols + 1;
+    scores += row * cols;
+    probabilities += row * cols;
+    float highest = -INFINITY, total = 0.0f;
+    for (int i = lane; i < seen; i += WARP) highest = fmaxf(highest, scores[i]);
+    highest = warp_max(highest);
+    for (int i = lane; i < seen; i += WARP) total += exp2_fast((scores[i] - highest) * LOG2_E);
+    total = warp_sum(total);
+    for (int i = lane; i < cols; i += WARP) {
+        float p = i < seen ? exp2_fast((scores[i] - highest) * LOG2_E) / total : 0.0f;
+        probabilities[i] = to_operand(p);
+    }
+}
+
+// dscores = p * (dp - sum(p * dp)) * scale, rounded, zero where nothing is seen.
+extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
+causal_softmax_backward(const operand* probabilities, const float* dp, operand* dscores, int rows, int cols,
+                        float scale) {
+    size_t row = (size_t)blockIdx.x * SOFTMAX_ROWS + threadIdx.x / WARP;
+    if (row >= rows) return;
+    int lane = threadIdx.x % WARP, seen = row % cols + 1;
+    probabilities += row * cols;
+    dp += row * cols;
+    dscores += row * cols;
+    float dot = 0.0f;
+    for (int i = lane; i < seen; i += WARP) dot += to_float(probabilities[i]) * dp[i];
+    dot = warp_sum(dot);
+    for (int i = lane; i < cols; i += WARP) {
+        float ds = i < seen ? to_float(probabilities[i]) * (dp[i] - dot) * scale : 0.0f;
+        dscores[i] = to_operand(ds);
+    }
+}

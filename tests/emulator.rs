@@ -1,0 +1,186 @@
+//! The CUDA backend without a GPU: every kernel source and every call to the device, on the host.
+//!
+//! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator`.
+
+use runner::engine::cpu::{self, CpuEngine};
+use runner::engine::cuda::CudaBackend;
+use runner::engine::cuda::device::KernelConfig;
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::fused::Fused;
+use runner::engine::{Batch, Engine, State, Update};
+use runner::model::init::{initialize, random_bits};
+use runner::model::{Dims, ParamLayout};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::recipe::{Attention, Precision};
+use std::path::Path;
+
+type Emulated = Fused<CudaBackend<EmulatedDevice>>;
+
+/// No size is a multiple of what kernels have in a block: heads of 12, rows of 36, 29 of 32 words.
+const DIMS: Dims =
+    Dims { n_layer: 2, n_head: 3, n_embd: 36, block_size: 21, vocab_size: 29, padded_vocab: 32 };
+const PLAIN: Behaviour = Behaviour { order: Order::Ascending, fuses: false, records: false };
+const MICRO_BATCH: usize = 3;
+
+fn emulated(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train, Target::Cuda);
+    let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode });
+    let config = KernelConfig { precision, head_size: dims.head_size() };
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
+    let backend = CudaBackend::new(&plan, device).expect("host memory");
+    Fused::new(plan, backend)
+}
+
+fn on_the_cpu(dims: Dims, precision: Precision, attention: Attention) -> CpuEngine {
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train, Target::Cpu { threads: 1 });
+    let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode });
+    cpu::engine(plan).expect("host memory")
+}
+
+fn initial(dims: &Dims) -> Vec<f32> {
+    let layout = ParamLayout::new(dims);
+    let mut values = vec![0.0; layout.len];
+    initialize(dims, &layout, 1, &mut values);
+    for tensor in &layout.tensors {
+        for i in tensor.range() {
+            // biases and scales off zero and one, matrices large enough for every term to matter
+            match tensor.decayed {
+                true => values[i] *= 5.0,
+                false => values[i] += (random_bits(2, i as u64) % 1000) as f32 * 1e-4 - 0.05,
+            }
+        }
+    }
+    values
+}
+
+fn tokens(key: u64, count: usize, vocab_size: usize) -> Vec<u32> {
+    (0..count).map(|i| (random_bits(key, i as u64) % vocab_size as u64) as u32).collect()
+}
+
+/// ‖a − b‖ / ‖b‖ of each tensor.
+fn errors(layout: &ParamLayout, a: &[f32], b: &[f32]) -> Vec<(String, f64)> {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let of = |range: std::ops::Range<usize>| {
+        let pairs = || range.clone().map(|i| (f64::from(a[i]), f64::from(b[i])));
+        norm(&mut pairs().map(|(a, b)| a - b)) / norm(&mut pairs().map(|(_, b)| b)).max(1e-30)
+    };
+    layout.tensors.iter().map(|t| (t.name.clone(), of(t.range()))).collect()
+}
+
+fn worst(layout: &ParamLayout, a: &[f32], b: &[f32], but: &str) -> (String, f64) {
+    let errors = errors(layout, a, b).into_iter().filter(|(name, _)| !name.ends_with(but));
+    errors.max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are tensors")
+}
+
+/// The largest relative differences between emulated device and CPU.
+struct Bounds {
+    loss: f64,
+    /// Of the first step's gradients. Later ones start from parameters that have drifted apart: five times as much.
+    gradient: f64,
+    parameter: f64,
+}
+
+/// About three times what was seen. In fp32 only the order of sums differs. Lower precisions also round in other places:
+/// the device stores a product before the bias is added, probabilities are kept as operands, tiles have other sizes.
+fn bounds(precision: Precision) -> Bounds {
+    match precision {
+        Precision::Fp32 => Bounds { loss: 1e-7, gradient: 2e-6, parameter: 1e-6 },
+        Precision::Tf32 | Precision::Fp16 => Bounds { loss: 1e-4, gradient: 3e-3, parameter: 5e-3 },
+        Precision::Bf16 => Bounds { loss: 1e-3, gradient: 3e-2, parameter: 4e-2 },
+    }
+}
+
+/// Three updates of two micro-batches on both; the second micro-batch is smaller and shorter.
+fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
+    let mut cuda = emulated(dims, precision, attention, behaviour);
+    let mut cpu = on_the_cpu(dims, precision, attention);
+    let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
+    let what = format!("{precision:?} {attention:?} {behaviour:?}");
+    let bounds = bounds(precision);
+    let loss_scale = if precision == Precision::Fp16 { 1024.0 } else { 1.0 };
+    let engines: [&mut dyn Engine; 2] = [&mut cuda, &mut cpu];
+    let [cuda_engine, cpu_engine] = engines;
+    for engine in [&mut *cuda_engine, &mut *cpu_engine] {
+        engine.write(State::Parameters, &start).expect("the layout fits");
+    }
+    for step in 0..3 {
+        for (micro, rows, cols) in [(0, MICRO_BATCH, dims.block_size), (1, 2, dims.block_size - 3)] {
+            let inputs = tokens(step * 2 + micro, rows * cols, dims.vocab_size);
+            let targets = tokens(100 + step * 2 + micro, rows * cols, dims.vocab_size);
+            let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
+            for engine in [&mut *cuda_engine, &mut *cpu_engine] {
+                engine.stage(batch);
+                engine.accumulate(batch, loss_scale / 2.0).expect("a step");
+            }
+        }
+        let [a, b] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.loss().expect("a loss"));
+        assert!((a - b).abs() <= bounds.loss * b, "{what}: step {step}: loss {a}, on the CPU {b}");
+        let a = cuda_engine.read(State::Gradients).expect("gradients").into_owned();
+        let b = cpu_engine.read(State::Gradients).expect("gradients");
+        // the gradient of the keys' bias is zero but for rounding
+        let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
+        let bound = bounds.gradient * if step == 0 { 1.0 } else { 5.0 };
+        assert!(error <= bound, "{what}: step {step}: the gradient of {name} is off by {error:.1e}");
+        let update = Update {
+            lr: 1e-3,
+            betas: [0.9, 0.95],
+            eps: 1e-8,
+            weight_decay: 0.1,
+            clip_norm: 0.5,
+            t: step + 1,
+            loss_scale,
+        };
+        let [a, b] =
+            [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.finish_step(&update).expect("an update"));
+        assert!(a.applied && b.applied && b.grad_norm > 0.5, "{what}: {a:?} {b:?}");
+        assert!((a.grad_norm - b.grad_norm).abs() <= bound * b.grad_norm, "{what}: {a:?} {b:?}");
+        assert!((a.loss - b.loss).abs() <= bounds.loss * b.loss, "{what}: {a:?} {b:?}");
+    }
+    let a = cuda_engine.read(State::Parameters).expect("parameters").into_owned();
+    let b = cpu_engine.read(State::Parameters).expect("parameters");
+    let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
+    assert!(error <= bounds.parameter, "{what}: {name} is off by {error:.1e} after the updates");
+    assert!(cuda_engine.read(State::Gradients).expect("gradients").iter().all(|g| *g == 0.0));
+    // what evaluates and samples
+    let inputs = tokens(7, dims.block_size, dims.vocab_size);
+    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size };
+    let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.evaluate(batch).expect("a loss"));
+    assert!((x - y).abs() <= 3.0 * bounds.loss * y, "{what}: evaluated {x}, on the CPU {y}");
+    let [x, y] = [cuda_engine, cpu_engine].map(|e| e.logits(&inputs[..5], true).expect("logits"));
+    assert_eq!(x.len(), dims.vocab_size);
+    let off = x.iter().zip(&y).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    assert!(f64::from(off) <= bounds.gradient, "{what}: logits are off by {off:.1e}");
+    cuda
+}
+
+#[test]
+fn steps_follow_the_cpu_in_every_precision() {
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for attention in [Attention::Flash, Attention::Naive] {
+            follow(DIMS, precision, attention, PLAIN);
+        }
+    }
+}
+
+#[test]
+fn fused_products_are_the_same_arithmetic() {
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        follow(DIMS, precision, Attention::Flash, Behaviour { fuses: true, ..PLAIN });
+    }
+}
+
+#[test]
+fn recordings_are_replayed() {
+    let mut engine = follow(DIMS, Precision::Bf16, Attention::Flash, Behaviour { records: true, ..PLAIN });
+    // two shapes, three times each: seen, recorded and played, played
+    assert_eq!(engine.backend_mut().device_mut().played(), 4);
+}
+
+#[test]
+fn rows_that_are_no_multiple_of_four_go_number_by_number() {
+    let dims = Dims { n_head: 2, n_embd: 26, vocab_size: 31, padded_vocab: 31, ..DIMS };
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        follow(dims, precision, Attention::Flash, PLAIN);
+    }
+}

@@ -1,0 +1,431 @@
+//! Every kernel of the CUDA backend alone, in the emulator, against the CPU's: one call on both, what differs?
+//!
+//! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator_kernels`.
+
+use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use runner::engine::cpu::{self, CpuEngine};
+use runner::engine::cuda::CudaBackend;
+use runner::engine::cuda::device::KernelConfig;
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::{Batch, Update};
+use runner::model::Dims;
+use runner::model::init::random_bits;
+use runner::plan::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
+use runner::recipe::{Attention, Precision};
+use std::path::Path;
+
+const ROWS: usize = 3;
+const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
+/// Ragged in every direction; 31 tokens of 33, more rows than one slice of partial sums.
+const DIMS: Dims =
+    Dims { n_layer: 1, n_head: 3, n_embd: 60, block_size: 37, vocab_size: 301, padded_vocab: 304 };
+
+/// A number near zero, small enough for sums to stay in fp16.
+fn random(key: u64, i: usize) -> f32 {
+    (random_bits(key, i as u64) % 2001) as f32 * 1e-3 - 1.0
+}
+
+fn rounded(precision: Precision, x: f32) -> f32 {
+    match precision {
+        Precision::Fp32 => x,
+        Precision::Tf32 => f32::from_bits(x.to_bits() & !0x1fff),
+        Precision::Bf16 => half::bf16::from_f32(x).to_f32(),
+        Precision::Fp16 => half::f16::from_f32(x).to_f32(),
+    }
+}
+
+/// The same memory on both sides.
+struct Pair {
+    precision: Precision,
+    cuda: (CudaBackend<EmulatedDevice>, MemoryPlan),
+    cpu: (CpuEngine, MemoryPlan),
+    key: u64,
+}
+
+type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;
+
+impl Pair {
+    fn new(dims: Dims, precision: Precision, attention: Attention, order: Order) -> Self {
+        let plan = |target| {
+            let (micro_batch, mode) = (ROWS, Mode::Train);
+            MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode })
+        };
+        let (cuda, cpu) = (plan(Target::Cuda), plan(Target::Cpu { threads: 1 }));
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+        let config = KernelConfig { precision, head_size: dims.head_size() };
+        let behaviour = Behaviour { order, fuses: false, records: false };
+        let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
+        let backend = CudaBackend::new(&cuda, device).expect("host memory");
+        let mut pair = Self {
+            precision,
+            cuda: (backend, cuda),
+            cpu: (cpu::engine(cpu.clone()).expect("host memory"), cpu),
+            key: 1,
+        };
+        let n = ROWS * dims.block_size;
+        let inputs: Vec<u32> = (0..n).map(|i| (random_bits(9, i as u64) % 31) as u32).collect();
+        let targets: Vec<u32> = inputs.iter().map(|token| token * 9 + 22).collect();
+        pair.each(|backend, _| {
+            let batch = Batch { inputs: &inputs, targets: &targets, rows: ROWS, cols: dims.block_size };
+            backend.upload(&batch, 0.01);
+        });
+        for buffer in [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment] {
+            pair.fill(&|plan| plan.whole(buffer), false);
+        }
+        pair.each(|backend, _| backend.refresh_low());
+        pair
+    }
+
+    fn each(&mut self, mut run: impl FnMut(&mut dyn Backend, &MemoryPlan)) {
+        run(&mut self.cuda.0, &self.cuda.1);
+        run(self.cpu.0.inner_mut().backend_mut(), &self.cpu.1);
+    }
+
+    /// Random numbers, the same on both sides; `operands` are rounded.
+    fn fill(&mut self, place: Place, operands: bool) {
+        self.key += 1;
+        let (key, precision) = (self.key, if operands { self.precision } else { Precision::Fp32 });
+        self.each(|backend, plan| {
+            let span = place(plan);
+            let values: Vec<f32> = (0..span.len).map(|i| rounded(precision, random(key, i))).collect();
+            backend.write(span, &values).expect("host memory");
+        });
+    }
+
+    /// What a CUDA buffer holds, and the CPU's.
+    fn read(&mut self, place: Place) -> [Vec<f32>; 2] {
+        let mut found = Vec::new();
+        self.each(|backend, plan| found.push(backend.download(place(plan)).expect("memory").into_owned()));
+        found.try_into().expect("two sides")
+    }
+
+    /// Compares by the largest difference over the largest number.
+    fn compare(&mut self, what: &str, place: Place, bound: f32) {
+        let [a, b] = self.read(place);
+        assert_eq!(a.len(), b.len(), "{what}");
+        let largest = b.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        assert!(largest > 0.0 && b.iter().all(|x| x.is_finite()), "{what}: nothing to compare");
+        let (at, off) = (a.iter().zip(&b).map(|(a, b)| (a - b).abs()).enumerate())
+            .max_by(|x, y| x.1.total_cmp(&y.1))
+            .expect("there are numbers");
+        assert!(
+            off <= bound * largest,
+            "{:?}: {what}: {} instead of {} at {at} of {}, the bound is {:e}",
+            self.precision,
+            a[at],
+            b[at],
+            a.len(),
+            bound * largest
+        );
+    }
+}
+
+/// Of one rounding to the precision of operands, relative to the largest number: two neighbours may both be right.
+fn step(precision: Precision) -> f32 {
+    match precision {
+        Precision::Fp32 => 2e-6,
+        Precision::Tf32 | Precision::Fp16 => 2f32.powi(-10),
+        Precision::Bf16 => 2f32.powi(-7),
+    }
+}
+
+fn layer(plan: &MemoryPlan) -> runner::plan::memory::LayerSpans {
+    plan.arena.layers[0]
+}
+
+fn norm(plan: &MemoryPlan) -> Norm {
+    let block = &plan.layout.blocks[0];
+    let span = |range| plan.span(Buffer::Parameters, range);
+    Norm { weight: span(&block.ln_1_weight), bias: span(&block.ln_1_bias), stats: layer(plan).ln_1 }
+}
+
+/// The MLP's first layer: C to 4C.
+fn linear(plan: &MemoryPlan) -> Linear {
+    let (block, c) = (&plan.layout.blocks[0], plan.config.dims.n_embd);
+    Linear {
+        name: "c_fc",
+        weight: plan.span(plan.matrices(), &block.c_fc_weight),
+        bias: plan.span(Buffer::Parameters, &block.c_fc_bias),
+        inputs: c,
+        outputs: 4 * c,
+    }
+}
+
+fn gradient(plan: &MemoryPlan, range: &std::ops::Range<usize>) -> Span {
+    plan.span(Buffer::Gradients, range)
+}
+
+fn for_each_pair(mut check: impl FnMut(&mut Pair, f32)) {
+    // the second width goes number by number
+    for dims in [DIMS, Dims { n_head: 2, n_embd: 58, ..DIMS }] {
+        for precision in PRECISIONS {
+            for order in [Order::Ascending, Order::Shuffled(3)] {
+                check(&mut Pair::new(dims, precision, Attention::Flash, order), step(precision));
+            }
+        }
+    }
+}
+
+#[test]
+fn embeddings() {
+    for_each_pair(|pair, _| {
+        let tables = |plan: &MemoryPlan, buffer| {
+            [&plan.layout.wte, &plan.layout.wpe].map(|range| plan.span(buffer, range))
+        };
+        pair.each(|backend, plan| {
+            let [wte, wpe] = tables(plan, Buffer::Parameters);
+            backend.embed(wte, wpe, layer(plan).x);
+        });
+        pair.compare("embed", &|plan| layer(plan).x, 1e-7);
+        pair.fill(&|plan| plan.arena.dx.expect("training"), false);
+        pair.each(|backend, plan| {
+            let [wte, wpe] = tables(plan, Buffer::Gradients);
+            backend.embed_backward(plan.arena.dx.expect("training"), wte, wpe);
+        });
+        pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 1e-6);
+        pair.compare("dwpe", &|plan| gradient(plan, &plan.layout.wpe), 1e-6);
+    });
+}
+
+#[test]
+fn layernorms() {
+    for_each_pair(|pair, step| {
+        let bias = |plan: &MemoryPlan| plan.span(Buffer::Parameters, &plan.layout.blocks[0].attn_proj_bias);
+        for place in [&(|plan: &MemoryPlan| layer(plan).x) as Place, &|plan| plan.arena.delta] {
+            pair.fill(place, false);
+        }
+        pair.each(|backend, plan| backend.layernorm(layer(plan).x, norm(plan), plan.arena.ln));
+        pair.compare("layernorm", &|plan| plan.arena.ln, step);
+        pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6);
+        pair.each(|backend, plan| {
+            let (x, delta, sum) = (layer(plan).x, plan.arena.delta, layer(plan).x_mid);
+            backend.residual_layernorm(x, delta, bias(plan), sum, norm(plan), plan.arena.ln);
+        });
+        pair.compare("the sum", &|plan| layer(plan).x_mid, 1e-6);
+        pair.compare("layernorm of the sum", &|plan| plan.arena.ln, step);
+        pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6);
+        pair.fill(&|plan| plan.arena.ln, true);
+        pair.each(|backend, plan| backend.layernorm_again(layer(plan).x_mid, norm(plan), plan.arena.ln));
+        pair.compare("layernorm again", &|plan| plan.arena.ln, step);
+        for accumulate in [false, true] {
+            pair.each(|backend, plan| {
+                let (dx, block) = (plan.arena.dx.expect("training"), &plan.layout.blocks[0]);
+                let (dweight, dbias) = (gradient(plan, &block.ln_1_weight), gradient(plan, &block.ln_1_bias));
+                let (dout, x, low) = (plan.arena.delta, layer(plan).x_mid, plan.arena.dx_low);
+                backend.layernorm_backward(dout, x, norm(plan), dx, accumulate, low, dweight, dbias);
+            });
+            pair.compare("dx", &|plan| plan.arena.dx.expect("training"), 2e-6);
+            if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
+                pair.compare("dx as operand", &|plan| plan.arena.dx_low.expect("low precision"), step);
+            }
+        }
+        pair.compare("dweight", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_weight), 2e-6);
+        pair.compare("dbias", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_bias), 2e-6);
+    });
+}
+
+#[test]
+fn linear_layers() {
+    for_each_pair(|pair, step| {
+        pair.fill(&|plan| plan.arena.ln, true);
+        let wide = |plan: &MemoryPlan| plan.arena.wide;
+        pair.each(|backend, plan| backend.linear(plan.arena.ln, linear(plan), wide(plan), Epilogue::Bias));
+        // the device rounds the product, and then the sum with the bias
+        pair.compare("linear with bias", &wide, 2.0 * step);
+        pair.each(|backend, plan| {
+            backend.linear(plan.arena.ln, linear(plan), layer(plan).fc, Epilogue::BiasGelu(wide(plan)));
+        });
+        pair.compare("before GELU", &|plan| layer(plan).fc, 2.0 * step);
+        pair.compare("GELU", &wide, 3.0 * step);
+        pair.fill(&|plan| layer(plan).fc, true);
+        pair.each(|backend, plan| backend.gelu_again(layer(plan).fc, wide(plan)));
+        pair.compare("GELU again", &wide, step);
+        // back through the second layer, 4C to C, and GELU
+        pair.fill(&|plan| plan.arena.ln, true);
+        pair.each(|backend, plan| {
+            let (block, c) = (&plan.layout.blocks[0], plan.config.dims.n_embd);
+            let proj = Linear {
+                name: "mlp_proj",
+                weight: plan.span(plan.matrices(), &block.mlp_proj_weight),
+                bias: plan.span(Buffer::Parameters, &block.mlp_proj_bias),
+                inputs: 4 * c,
+                outputs: c,
+            };
+            let (dweight, dbias) =
+                (gradient(plan, &block.mlp_proj_weight), gradient(plan, &block.mlp_proj_bias));
+            backend.linear_backward_weight(wide(plan), plan.arena.ln, proj, dweight, dbias);
+            backend.linear_backward_input(plan.arena.ln, proj, wide(plan), Some(layer(plan).fc), true);
+        });
+        let block = |plan: &MemoryPlan| plan.layout.blocks[0].clone();
+        let exact = pair.precision == Precision::Fp32;
+        pair.compare(
+            "dweight",
+            &|plan| gradient(plan, &block(plan).mlp_proj_weight),
+            if exact { 2e-6 } else { step },
+        );
+        pair.compare("dbias", &|plan| gradient(plan, &block(plan).mlp_proj_bias), 2e-6);
+        pair.compare("dx through GELU", &wide, 3.0 * step);
+        // back through the first layer, to an unrounded gradient
+        pair.fill(&wide, true);
+        pair.each(|backend, plan| {
+            backend.linear_backward_input(wide(plan), linear(plan), plan.arena.delta, None, false);
+        });
+        pair.compare("dx", &|plan| plan.arena.delta, 2e-6);
+    });
+}
+
+#[test]
+fn heads_and_losses() {
+    for_each_pair(|pair, step| {
+        pair.fill(&|plan| plan.arena.ln, true);
+        let losses = |plan: &MemoryPlan| plan.arena.losses;
+        // all but the first seven rows
+        let (first, c) = (7, pair.cuda.1.config.dims.n_embd);
+        let rows = ROWS * DIMS.block_size - first;
+        let part = |span: Span, width: usize| span.part(0, rows * width);
+        let wte = |plan: &MemoryPlan| plan.span(plan.matrices(), &plan.layout.wte);
+        for training in [false, true] {
+            pair.each(|backend, plan| {
+                let ln = plan.arena.ln.part(first * c, rows * c);
+                let logits = part(plan.arena.logits, DIMS.padded_vocab);
+                let dlogits = training.then(|| part(plan.arena.dlogits, DIMS.padded_vocab));
+                backend.head(ln, wte(plan), logits, c);
+                backend.cross_entropy(
+                    logits,
+                    losses(plan).part(first, rows),
+                    first,
+                    DIMS.vocab_size,
+                    dlogits,
+                );
+            });
+            pair.compare("losses", &|plan| losses(plan).part(first, rows), 2e-6);
+        }
+        pair.compare("dlogits", &|plan| part(plan.arena.dlogits, DIMS.padded_vocab), step);
+        let [a, _] = pair.read(&|plan| part(plan.arena.dlogits, DIMS.padded_vocab));
+        assert!(a.chunks(DIMS.padded_vocab).all(|row| row[DIMS.vocab_size..].iter().all(|x| *x == 0.0)));
+        pair.fill(&|plan| part(plan.arena.dlogits, DIMS.padded_vocab), true);
+        pair.each(|backend, plan| {
+            let ln = plan.arena.ln.part(first * c, rows * c);
+            let (dlogits, dwte) =
+                (part(plan.arena.dlogits, DIMS.padded_vocab), gradient(plan, &plan.layout.wte));
+            backend.head_backward(dlogits, ln, wte(plan), part(plan.arena.delta, c), dwte, c);
+            backend.add_loss(losses(plan).part(first, rows));
+            backend.add_loss(losses(plan).part(first, rows - 1));
+        });
+        pair.compare("dx", &|plan| part(plan.arena.delta, c), 3e-6);
+        pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 3e-6);
+        let mut sums = Vec::new();
+        pair.each(|backend, _| sums.push(backend.loss().expect("a sum")));
+        assert!((sums[0] - sums[1]).abs() < 1e-6 * sums[1] && sums[1] > 1.0, "{sums:?}");
+    });
+}
+
+#[test]
+fn a_logit_that_is_no_number_is_a_loss_that_is_none() {
+    let mut pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, Order::Ascending);
+    pair.each(|backend, plan| {
+        let logits = plan.arena.logits.head(DIMS.padded_vocab);
+        let mut values = vec![0.5; DIMS.padded_vocab];
+        values[77] = f32::NAN;
+        backend.write(logits, &values).expect("host memory");
+        backend.cross_entropy(logits, plan.arena.losses.head(1), 0, DIMS.vocab_size, None);
+    });
+    let [a, b] = pair.read(&|plan| plan.arena.losses.head(1));
+    assert!(a[0].is_nan() && b[0].is_nan());
+}
+
+#[test]
+fn attention_of_both_kinds() {
+    for attention in [Attention::Flash, Attention::Naive] {
+        for precision in PRECISIONS {
+            let mut pair = Pair::new(DIMS, precision, attention, Order::Shuffled(5));
+            let (n_head, head_size) = (DIMS.n_head, DIMS.head_size());
+            let shape = AttentionShape { rows: ROWS, cols: DIMS.block_size, n_head, head_size };
+            pair.fill(&|plan| layer(plan).qkv, true);
+            pair.each(|backend, plan| {
+                let l = layer(plan);
+                backend.attention(l.qkv, l.softmax, l.att, shape);
+            });
+            let step = 2.0 * step(precision);
+            pair.compare("attention", &|plan| layer(plan).att, step);
+            pair.compare("what it keeps", &|plan| layer(plan).softmax, step);
+            let n = ROWS * DIMS.block_size * DIMS.n_embd;
+            pair.fill(&|plan| plan.arena.ln, true);
+            pair.each(|backend, plan| {
+                let (l, dqkv) = (layer(plan), plan.arena.wide.head(3 * n));
+                backend.attention_backward(l.qkv, l.softmax, l.att, plan.arena.ln, dqkv, shape);
+            });
+            pair.compare("dqkv", &|plan| plan.arena.wide.head(3 * n), 2.0 * step);
+        }
+    }
+}
+
+fn update(loss_scale: f64, t: u64) -> Update {
+    let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
+    Update { lr, betas, eps, weight_decay: 0.1, clip_norm: 3.0, t, loss_scale }
+}
+
+#[test]
+fn updates() {
+    for precision in PRECISIONS {
+        let mut pair = Pair::new(DIMS, precision, Attention::Flash, Order::Descending);
+        // squares are not negative
+        pair.each(|backend, plan| {
+            let span = plan.whole(Buffer::SecondMoment);
+            let values: Vec<f32> = (0..span.len).map(|i| random(5, i).abs()).collect();
+            backend.write(span, &values).expect("host memory");
+        });
+        let mut outcomes = Vec::new();
+        pair.each(|backend, plan| {
+            backend.update(&update(16.0, 3), plan.layout.decayed);
+            outcomes.push(backend.outcome().expect("an outcome"));
+        });
+        assert!(outcomes.iter().all(|outcome| outcome.applied), "{outcomes:?}");
+        let [a, b] = [outcomes[0].squares, outcomes[1].squares];
+        assert!((a - b).abs() < 1e-12 * b && b.sqrt() > 16.0 * 3.0, "{a} {b}");
+        for buffer in [Buffer::Parameters, Buffer::FirstMoment, Buffer::SecondMoment] {
+            pair.compare(&format!("{buffer:?}"), &|plan| plan.whole(buffer), 1e-6);
+        }
+        if !matches!(precision, Precision::Fp32 | Precision::Tf32) {
+            let matrices = |plan: &MemoryPlan| plan.span(Buffer::Low, &(0..plan.layout.decayed));
+            pair.compare("the low-precision copy", &matrices, step(precision));
+        }
+        assert!(pair.read(&|plan| plan.whole(Buffer::Gradients)).iter().flatten().all(|g| *g == 0.0));
+    }
+}
+
+#[test]
+fn nothing_is_applied_that_is_not_finite() {
+    for (spoiled, value) in [(Buffer::Gradients, f32::INFINITY), (Buffer::Arena, f32::NAN)] {
+        let mut pair = Pair::new(DIMS, Precision::Fp16, Attention::Flash, Order::Ascending);
+        let before = pair.read(&|plan| plan.whole(Buffer::Parameters));
+        let mut applied = Vec::new();
+        pair.each(|backend, plan| {
+            let span = match spoiled {
+                Buffer::Gradients => plan.whole(Buffer::Gradients).part(1000, 1),
+                _ => plan.arena.losses.head(1),
+            };
+            backend.write(span, &[value]).expect("host memory");
+            backend.add_loss(plan.arena.losses.head(1));
+            backend.update(&update(16.0, 1), plan.layout.decayed);
+            applied.push(backend.outcome().expect("an outcome").applied);
+        });
+        assert_eq!(applied, [false, false], "{spoiled:?}");
+        assert_eq!(pair.read(&|plan| plan.whole(Buffer::Parameters)), before);
+        assert!(pair.read(&|plan| plan.whole(Buffer::Gradients)).iter().flatten().all(|g| *g == 0.0));
+        let mut losses = Vec::new();
+        pair.each(|backend, _| losses.push(backend.loss().expect("a sum")));
+        assert_eq!(losses, [0.0, 0.0], "the next step begins anew");
+    }
+}
+
+#[test]
+fn the_plan_is_what_is_allocated() {
+    for precision in PRECISIONS {
+        for attention in [Attention::Flash, Attention::Naive] {
+            let mut pair = Pair::new(DIMS, precision, attention, Order::Ascending);
+            let planned = pair.cuda.1.total_bytes() - pair.cuda.1.device_bytes();
+            assert_eq!(pair.cuda.0.device_mut().allocated_bytes(), planned);
+        }
+    }
+}
