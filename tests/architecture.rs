@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 /// What each top-level module may import of the others.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("recipe", &[]),
+    ("cuda", &[]),
     ("data", &[]),
     ("cli", &[]),
     ("model", &["recipe"]),
     ("plan", &["model", "recipe"]),
-    ("engine", &["plan", "model", "recipe"]),
+    ("engine", &["cuda", "plan", "model", "recipe"]),
     ("train", &["engine", "plan", "model", "recipe"]),
     ("run", &["engine", "model"]),
-    ("commands", &["cli", "data", "engine", "model", "plan", "recipe", "run", "train"]),
+    ("commands", &["cli", "cuda", "data", "engine", "model", "plan", "recipe", "run", "train"]),
 ];
 
 /// Something that only some places may do.
@@ -64,7 +65,7 @@ const RULES: &[Rule] = &[
     Rule {
         why: "model, engine and train know nothing of files and of the environment",
         words: &["std::fs", "std::io", "std::env", "fs::", "File::"],
-        places: &["recipe/", "data/", "plan/", "run/", "commands/"],
+        places: &["recipe/", "cuda/", "data/", "plan/", "run/", "commands/"],
     },
     Rule {
         why: "the file formats of a run are one module's business",
@@ -77,9 +78,14 @@ const RULES: &[Rule] = &[
         places: &["engine/"],
     },
     Rule {
-        why: "unsafe code is confined to kernels, buffers and the mapping of shards",
+        why: "CUDA's libraries are called from one place, which knows when they are missing",
+        words: &["cudarc::", "libloading::"],
+        places: &["cuda/"],
+    },
+    Rule {
+        why: "unsafe code is confined to kernels, buffers, the mapping of shards and the calls of CUDA's libraries",
         words: &["unsafe"],
-        places: &["engine/cpu/", "engine/pooled.rs", "data/shard.rs"],
+        places: &["cuda/", "engine/cpu/", "engine/pooled.rs", "data/shard.rs"],
     },
 ];
 
