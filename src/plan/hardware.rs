@@ -4,13 +4,28 @@ use std::fs;
 use std::path::Path;
 
 /// The machine as the plan sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// Hardware threads that this process may use.
     pub threads: usize,
     /// Bytes of memory, or of the control group's limit where that is lower.
     pub total_memory: usize,
     /// Bytes that can be had now without swapping.
+    pub free_memory: usize,
+    /// The CUDA device that is to compute, if one is.
+    pub cuda: Option<CudaDevice>,
+}
+
+/// A CUDA device as the plan sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CudaDevice {
+    /// Its index, as in `compute.device = "cuda:0"`.
+    pub index: usize,
+    /// The product's name.
+    pub name: String,
+    /// Bytes of its memory.
+    pub total_memory: usize,
+    /// Bytes that are free now.
     pub free_memory: usize,
 }
 
@@ -29,13 +44,30 @@ impl Hardware {
             threads,
             total_memory: field("MemTotal").min(limit),
             free_memory: field("MemAvailable").min(left),
+            cuda: None,
         }
     }
 
+    /// The device that computes, for people and for `run.json`.
+    pub fn device(&self) -> String {
+        match &self.cuda {
+            None => "cpu".to_owned(),
+            Some(cuda) => format!("cuda:{} ({})", cuda.index, cuda.name),
+        }
+    }
+
+    /// Bytes of memory that the device that computes has free.
+    pub fn free(&self) -> usize {
+        self.cuda.as_ref().map_or(self.free_memory, |cuda| cuda.free_memory)
+    }
+
     /// What `micro_batch = "auto"` may fill: of the memory *installed*, so that the choice, and with it the order of
-    /// additions, is the same on each start.
+    /// additions, is the same on each start. A CUDA device has no other programs to leave much for.
     pub fn memory_for_auto(&self) -> usize {
-        self.total_memory / 10 * 7
+        match &self.cuda {
+            None => self.total_memory / 10 * 7,
+            Some(cuda) => cuda.total_memory / 20 * 17,
+        }
     }
 }
 

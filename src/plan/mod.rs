@@ -35,8 +35,11 @@ pub struct Group {
 /// Everything that follows from a recipe on a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// The device, e.g. `cpu`.
+    /// The device: `cpu`, or `cuda:0` with the product's name.
     pub device: String,
+    /// The index of the CUDA device.
+    #[serde(skip)]
+    pub cuda: Option<usize>,
     /// CPU threads.
     pub threads: usize,
     /// Whether the precision is emulated by rounding.
@@ -155,7 +158,7 @@ impl Plan {
             micro_batch,
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
-            target: Target::Cpu { threads },
+            target: if hardware.cuda.is_some() { Target::Cuda } else { Target::Cpu { threads } },
             mode: Mode::Train,
         };
         let micro_batch = match (recipe.batch.micro_batch, micro_batch) {
@@ -189,9 +192,10 @@ impl Plan {
         let flops_per_token = flops_per_token(&dims, parameters);
         let eval_rows = (recipe.eval.batches as u64).saturating_mul(rows_per_step as u64);
         Ok(Self {
-            device: "cpu".to_owned(),
+            device: hardware.device(),
+            cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
             threads,
-            emulated: recipe.compute.precision != Precision::Fp32,
+            emulated: recipe.compute.precision != Precision::Fp32 && hardware.cuda.is_none(),
             padded_vocab: dims.padded_vocab,
             decayed,
             not_decayed,
@@ -217,10 +221,10 @@ impl Plan {
 
     /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.
     pub fn check_fit(&self, hardware: &Hardware) -> Result<(), PlanError> {
-        if self.total_bytes <= hardware.free_memory {
+        if self.total_bytes <= hardware.free() {
             return Ok(());
         }
-        let help = match self.largest_micro_batch(hardware.free_memory) {
+        let help = match self.largest_micro_batch(hardware.free()) {
             Some(rows) => format!("the largest micro_batch that fits is {rows}"),
             None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
         };
@@ -228,10 +232,11 @@ impl Plan {
             .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
             .collect();
         let message = format!(
-            "a micro_batch of {} needs {} of memory, but only {} are free: {}",
+            "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
             self.micro_batch,
             gib(self.total_bytes),
-            gib(hardware.free_memory),
+            if hardware.cuda.is_some() { " on the device" } else { "" },
+            gib(hardware.free()),
             kinds.join(", ")
         );
         Err(PlanError::new("batch.micro_batch", message, help))
