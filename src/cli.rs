@@ -88,6 +88,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Measure this recipe's throughput and where its time goes; writes no run
     Bench(BenchArgs),
+    /// Show the processor, the CUDA libraries and devices found, their peak rates, and what is missing
+    Doctor(DoctorArgs),
 }
 
 /// Arguments of `bench`.
@@ -104,6 +106,17 @@ pub struct BenchArgs {
     /// Changes to the recipe.
     #[command(flatten)]
     pub overrides: OverrideArgs,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Measure rates of arithmetic and of copies too; takes a few seconds and uses the devices
+    #[arg(long)]
+    pub measure: bool,
+    /// Print text or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }
 
 /// As many threads as a recipe may ask for.

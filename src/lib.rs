@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod cuda;
 pub mod data;
 pub mod engine;
 pub mod model;

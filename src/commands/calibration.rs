@@ -81,9 +81,7 @@ fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError
 
 /// What a measurement holds for: this machine, this build, these shapes.
 fn key(sample: &MemoryConfig, engine: EngineKind) -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
+    let model = cpu_model();
     let dims = sample.dims;
     format!(
         "{} | {model} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
@@ -99,6 +97,13 @@ fn key(sample: &MemoryConfig, engine: EngineKind) -> String {
         dims.block_size,
         sample.micro_batch
     )
+}
+
+/// The processor's name, or its architecture where the system does not tell.
+pub(super) fn cpu_model() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()).to_owned()
 }
 
 /// `$XDG_CACHE_HOME/runner/calibration.json`, or the same under `~/.cache`; `None` if neither can be told.

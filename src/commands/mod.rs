@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod calibration;
 mod completions;
+mod doctor;
 pub mod exit;
 mod explain;
 mod plan;
@@ -31,6 +32,7 @@ pub fn dispatch(cli: Cli) -> Exit {
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
         Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args),
     };
     // a panic has said where it happened; what is left is an exit code that is documented
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

@@ -1,5 +1,7 @@
-//! The processor's peak rate, measured: what MFU is a fraction of.
+//! What the processor can do at most, measured: its peak rate, of which MFU is a fraction, and beside it the rates of a
+//! large matrix product and of copies.
 
+use super::matmul::{Matrix, matmul};
 use super::simd::{LANES, Level, level};
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,12 +14,53 @@ const ROUNDS: usize = 3_000_000;
 /// registers (2 operations each), and how that was found. Takes some 50 ms.
 pub fn measure(threads: usize) -> (f64, String) {
     let best = (0..4).map(|_| all_threads(threads)).fold(0.0, f64::max);
-    let vectors = match level() {
+    (best, format!("measured: {} fp32 FMA loop on {threads} threads", vectors()))
+}
+
+/// The vector instructions for which kernels were compiled and that this processor has.
+pub fn vectors() -> &'static str {
+    match level() {
         Level::Avx512 => "AVX-512",
         Level::Avx2 => "AVX2",
         Level::Baseline => "baseline",
+    }
+}
+
+/// Operations per second of the product of two fp32 matrices of 1536 rows and columns, the best of three.
+pub fn matmul_rate(threads: usize) -> f64 {
+    const SIZE: usize = 1536;
+    let factor: Vec<f32> = (0..SIZE * SIZE).map(|i| (i % 7) as f32 - 3.0).collect();
+    let mut out = vec![0.0; SIZE * SIZE];
+    let matrix = Matrix::new(&factor, SIZE, SIZE, SIZE);
+    let mut once = || {
+        let start = Instant::now();
+        matmul(&mut out, SIZE, matrix, matrix.transposed(), 1.0, false, threads);
+        black_box(&mut out);
+        start.elapsed().as_secs_f64()
     };
-    (best, format!("measured: {vectors} fp32 FMA loop on {threads} threads"))
+    once();
+    let best = (0..3).map(|_| once()).fold(f64::INFINITY, f64::min);
+    2.0 * (SIZE as f64).powi(3) / best
+}
+
+/// Bytes per second that `threads` threads copy together in memory, each byte read and written once; the best of three.
+pub fn copy_bandwidth(threads: usize) -> f64 {
+    const BYTES: usize = 256 << 20;
+    let share = BYTES / threads.max(1);
+    let from = vec![1u8; BYTES];
+    let mut to = vec![0u8; BYTES];
+    let mut once = || {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for (from, to) in from.chunks(share).zip(to.chunks_mut(share)) {
+                scope.spawn(|| to.copy_from_slice(from));
+            }
+        });
+        black_box(&mut to);
+        start.elapsed().as_secs_f64()
+    };
+    once();
+    BYTES as f64 / (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
 fn all_threads(threads: usize) -> f64 {
@@ -84,5 +127,11 @@ mod tests {
         let (flops, how) = super::measure(1);
         assert!(flops > 1e9 && flops < 1e13, "{flops}");
         assert!(how.contains("measured"));
+    }
+
+    #[test]
+    fn rates_are_those_of_a_computer() {
+        assert!((1e8..1e14).contains(&super::matmul_rate(1)));
+        assert!((1e7..1e13).contains(&super::copy_bandwidth(2)));
     }
 }

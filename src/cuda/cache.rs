@@ -1,0 +1,73 @@
+//! Files that save work and that nothing depends on: compiled kernels, and which algorithm was fastest.
+//!
+//! They appear whole or not at all, and hold a checksum. Whatever is wrong with one, the work is done again; where none
+//! can be written, it is done each time.
+
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes of the checksum before the content.
+const CHECKSUM: usize = blake3::OUT_LEN;
+
+/// The content of a file that was [written](write) here, if it is whole.
+pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = std::fs::read(path).ok()?;
+    let (checksum, content) = bytes.split_at_checked(CHECKSUM)?;
+    if blake3::hash(content).as_bytes() != checksum {
+        return None;
+    }
+    bytes.drain(..CHECKSUM);
+    Some(bytes)
+}
+
+/// Keeps content, if that can be done.
+pub(super) fn write(path: &Path, content: &[u8]) {
+    let checksum = blake3::hash(content);
+    // without a cache, everything is only slower
+    let _ = replace(path, &[checksum.as_bytes(), content]);
+}
+
+/// Puts a file in place as a whole. It is not synced: after a crash, the checksum or the parser refuses what is broken.
+pub(super) fn replace(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_what_is_read_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("below/kernels.cubin");
+        assert_eq!(read(&path), None);
+        write(&path, b"content");
+        assert_eq!(read(&path).as_deref(), Some(&b"content"[..]));
+        let whole = std::fs::read(&path).expect("a file");
+        for broken in [&whole[..whole.len() - 1], &whole[..10], b""] {
+            std::fs::write(&path, broken).expect("a file");
+            assert_eq!(read(&path), None, "{} bytes", broken.len());
+        }
+        let mut changed = whole.clone();
+        changed[CHECKSUM] ^= 1;
+        std::fs::write(&path, changed).expect("a file");
+        assert_eq!(read(&path), None);
+        write(&path, b"");
+        assert_eq!(read(&path).as_deref(), Some(&b""[..]), "an empty content is one");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_no_failure() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("file"), "").expect("a file");
+        write(&dir.path().join("file/below"), b"content");
+        assert_eq!(read(&dir.path().join("file/below")), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Which algorithm was fastest for which matrix product, remembered on disk.
+//!
+//! Timings differ from start to start, algorithms differ in the order of their sums, so a choice made anew each time would
+//! give other bits each time. What was chosen first on a machine is chosen ever after: the first entry of a file wins,
+//! also over another process that measured meanwhile. The file is text and may be deleted.
+
+use super::cache;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a choice holds for besides the shape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The product's name.
+    pub device: String,
+    /// Multiprocessors, for a slice of a device is another device.
+    pub multiprocessors: u32,
+    /// The newest release of CUDA that the driver supports.
+    pub driver: String,
+    /// Release of the library.
+    pub cublaslt: String,
+}
+
+/// A choice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The algorithm's eight words, in hexadecimal.
+    algorithm: String,
+    /// What it took when it was chosen.
+    pub microseconds: f64,
+}
+
+impl Choice {
+    /// Remembers an algorithm.
+    pub fn new(words: [u64; 8], microseconds: f64) -> Self {
+        let algorithm: Vec<String> = words.iter().map(|word| format!("{word:016x}")).collect();
+        Self { algorithm: algorithm.join("-"), microseconds }
+    }
+
+    /// The algorithm's words; `None` if the text is none of ours.
+    pub fn words(&self) -> Option<[u64; 8]> {
+        let words: Result<Vec<u64>, _> =
+            self.algorithm.split('-').map(|word| u64::from_str_radix(word, 16)).collect();
+        words.ok()?.try_into().ok()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    machine: Machine,
+    products: BTreeMap<String, Choice>,
+}
+
+/// The choices of a machine.
+#[derive(Debug)]
+pub struct Choices {
+    machine: Machine,
+    path: PathBuf,
+    known: BTreeMap<String, Choice>,
+}
+
+impl Choices {
+    /// What `directory` keeps for this machine.
+    pub fn open(directory: &Path, machine: Machine) -> Self {
+        let identity = format!("{machine:?}");
+        let name = format!("products-{}.json", &blake3::hash(identity.as_bytes()).to_hex()[..16]);
+        let mut choices = Self { machine, path: directory.join(name), known: BTreeMap::new() };
+        choices.known = choices.stored();
+        choices
+    }
+
+    /// The choice for a shape.
+    pub fn get(&self, shape: &str) -> Option<&Choice> {
+        self.known.get(shape)
+    }
+
+    /// Remembers a choice unless another process was first. Returns the one that holds.
+    pub fn keep(&mut self, shape: String, choice: Choice) -> Choice {
+        // what is on disk was first
+        self.known.extend(self.stored());
+        let kept = self.known.entry(shape).or_insert(choice).clone();
+        self.write();
+        kept
+    }
+
+    /// Replaces a choice that turned out to be of no use.
+    pub fn replace(&mut self, shape: String, choice: Choice) {
+        self.known.extend(self.stored());
+        self.known.insert(shape, choice);
+        self.write();
+    }
+
+    fn write(&self) {
+        let file = File { machine: self.machine.clone(), products: self.known.clone() };
+        if let Ok(text) = serde_json::to_string_pretty(&file) {
+            // without it, choices hold for this process only
+            let _ = cache::replace(&self.path, &[text.as_bytes()]);
+        }
+    }
+
+    /// What is on disk. A file that is broken or another machine's counts as empty.
+    fn stored(&self) -> BTreeMap<String, Choice> {
+        let file = std::fs::read(&self.path).ok().and_then(|text| serde_json::from_slice::<File>(&text).ok());
+        file.filter(|file| file.machine == self.machine).map(|file| file.products).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(device: &str) -> Machine {
+        let (driver, cublaslt) = ("13.0".to_owned(), "13.1".to_owned());
+        Machine { device: device.to_owned(), multiprocessors: 132, driver, cublaslt }
+    }
+
+    fn choice(word: u64) -> Choice {
+        Choice::new([word, 2, 3, 4, 5, 6, 7, u64::MAX], word as f64)
+    }
+
+    #[test]
+    fn the_first_choice_holds_for_everyone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut first = Choices::open(dir.path(), machine("H200"));
+        let mut second = Choices::open(dir.path(), machine("H200"));
+        assert_eq!(first.keep("shape".to_owned(), choice(1)), choice(1));
+        assert_eq!(second.keep("shape".to_owned(), choice(9)), choice(1), "another process was first");
+        second.keep("other".to_owned(), choice(2));
+        first.keep("third".to_owned(), choice(3));
+        let again = Choices::open(dir.path(), machine("H200"));
+        for (shape, word) in [("shape", 1), ("other", 2), ("third", 3)] {
+            assert_eq!(again.get(shape), Some(&choice(word)), "{shape}");
+        }
+        assert_eq!(again.get("shape").and_then(Choice::words), Some([1, 2, 3, 4, 5, 6, 7, u64::MAX]));
+        assert_eq!(Choices::open(dir.path(), machine("L4")).get("shape"), None);
+        second.replace("shape".to_owned(), choice(7));
+        assert_eq!(Choices::open(dir.path(), machine("H200")).get("shape"), Some(&choice(7)));
+    }
+
+    #[test]
+    fn a_broken_file_counts_as_empty_and_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut choices = Choices::open(dir.path(), machine("H200"));
+        choices.keep("shape".to_owned(), choice(1));
+        std::fs::write(&choices.path, "{\"machine\":").expect("a file");
+        let mut again = Choices::open(dir.path(), machine("H200"));
+        assert_eq!(again.get("shape"), None);
+        again.keep("shape".to_owned(), choice(2));
+        assert_eq!(Choices::open(dir.path(), machine("H200")).get("shape"), Some(&choice(2)));
+        let odd = Choice { algorithm: "12-zz".to_owned(), microseconds: 1.0 };
+        assert_eq!(odd.words(), None);
+    }
+}

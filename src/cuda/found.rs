@@ -1,0 +1,209 @@
+//! How a library is found and opened.
+//!
+//! A file with the right name may be a leftover, a stub, of another processor or too new for the driver. So each candidate
+//! is opened and tried; what is refused is noted with the reason, and the search goes on. Libraries stay loaded until the
+//! process ends, for CUDA starts threads that run on in them.
+
+use super::search::{Place, Search, children, newest_first};
+use libloading::Library;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A release of CUDA or of one of its libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Version {
+    /// Libraries of a greater one than the driver's do not work with it.
+    pub major: u32,
+    /// Within a major release, libraries are compatible with drivers.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A file that was there and was no good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its path, or its name where the loader found it.
+    pub file: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What became of the search for one library.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// What people call it.
+    pub name: &'static str,
+    /// Whether it was found and works.
+    pub usable: bool,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// The file that is used; none if none is.
+    pub path: Option<PathBuf>,
+    /// Why that place was looked at.
+    pub because: Option<String>,
+    /// Its version; for the driver, the newest release of CUDA that it supports.
+    pub version: Option<Version>,
+    /// Why it is of no use although it is there.
+    pub problem: Option<String>,
+    /// The names that were looked for.
+    pub looked_for: &'static [&'static str],
+    /// Files of these names that are no good.
+    pub refused: Vec<Refused>,
+    /// What follows from its absence.
+    pub meaning: &'static str,
+}
+
+impl Finding {
+    /// Why it cannot be used, with the names and places of the search, as one fragment; `None` if it can.
+    pub fn complaint(&self, search: &Search) -> Option<String> {
+        let name = self.name;
+        if let Some(problem) = &self.problem {
+            return Some(format!("{name} cannot be used: {problem}"));
+        }
+        if self.path.is_some() {
+            return None;
+        }
+        let places: Vec<String> = search.places.iter().map(Place::to_string).collect();
+        let mut text = format!(
+            "{name} was not found: looked for {} in {}",
+            self.looked_for.join(", "),
+            places.join(", ")
+        );
+        for Refused { file, reason } in &self.refused {
+            text += &format!("; `{file}` is no good: {reason}");
+        }
+        Some(text)
+    }
+}
+
+/// A library, if it is there.
+pub(super) struct Part<T: 'static> {
+    pub(super) finding: Finding,
+    pub(super) table: Option<&'static T>,
+}
+
+/// How to find one library, and when a file is good.
+pub(super) struct Wanted<'a, T> {
+    pub(super) name: &'static str,
+    pub(super) purpose: &'static str,
+    pub(super) meaning: &'static str,
+    /// Names for the system's loader, newest first; in directories, files that begin like the last.
+    pub(super) names: &'static [&'static str],
+    /// Libraries of the same directory that it opens itself, by a name that the loader may not find.
+    pub(super) first: Option<&'static str>,
+    #[expect(clippy::type_complexity, reason = "the table, an address in the library, its version")]
+    pub(super) open: &'a dyn Fn(&Library) -> Result<(T, usize, Version), String>,
+}
+
+impl<T> Wanted<'_, T> {
+    /// The first file that is good.
+    pub(super) fn find(&self, search: &Search) -> Part<T> {
+        let mut refused = Vec::new();
+        let mut seen = BTreeSet::new();
+        for place in &search.places {
+            let files = match &place.directory {
+                None => self.names.iter().map(PathBuf::from).collect(),
+                Some(directory) => self.files(directory),
+            };
+            for file in files {
+                let named = if place.directory.is_some() { std::fs::canonicalize(&file).ok() } else { None };
+                if named.is_some_and(|real| !seen.insert(real)) {
+                    continue;
+                }
+                match self.try_open(&file, place.directory.as_deref()) {
+                    None => {}
+                    Some(Err(reason)) => refused.push(Refused { file: file.display().to_string(), reason }),
+                    Some(Ok((table, path, version))) => {
+                        let mut finding = self.finding(refused);
+                        finding.usable = true;
+                        finding.path = Some(path.unwrap_or(file));
+                        finding.because = Some(place.because.clone());
+                        finding.version = Some(version);
+                        return Part { finding, table: Some(Box::leak(Box::new(table))) };
+                    }
+                }
+            }
+        }
+        Part { finding: self.finding(refused), table: None }
+    }
+
+    fn finding(&self, refused: Vec<Refused>) -> Finding {
+        let Self { name, purpose, meaning, names: looked_for, .. } = *self;
+        Finding {
+            name,
+            usable: false,
+            purpose,
+            path: None,
+            because: None,
+            version: None,
+            problem: None,
+            looked_for,
+            refused,
+            meaning,
+        }
+    }
+
+    /// The candidates of a directory, newest first. NVIDIA's `.alt.` builds are slower ones.
+    fn files(&self, directory: &Path) -> Vec<PathBuf> {
+        let stem = self.names.last().copied().unwrap_or_default();
+        let mut files = children(directory, stem);
+        files.retain(|file| !file.to_string_lossy().contains(".alt."));
+        newest_first(files)
+    }
+
+    /// Opens a file, or a name by the system's loader; `None` for a name that the loader does not know.
+    #[expect(clippy::type_complexity, reason = "the table, the path where it can be told, the version")]
+    fn try_open(
+        &self,
+        file: &Path,
+        directory: Option<&Path>,
+    ) -> Option<Result<(T, Option<PathBuf>, Version), String>> {
+        if let (Some(first), Some(directory)) = (self.first, directory) {
+            for needed in newest_first(children(directory, first)) {
+                // SAFETY: as below. It is found by its name later, so it is kept; if it is no good, that shows then.
+                std::mem::forget(unsafe { Library::new(needed) });
+            }
+        }
+        // SAFETY: opening runs the library's initializers. It lies where CUDA's libraries lie and has the name of one:
+        // whoever can put another there can as well replace it or this program.
+        let library = match unsafe { Library::new(file) } {
+            Ok(library) => library,
+            Err(error) => {
+                // the error itself says no more than that opening failed
+                let reason = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+                let unknown = directory.is_none() && reason.contains("cannot open shared object file");
+                let own = reason.starts_with(&*file.to_string_lossy());
+                if unknown && own {
+                    return None;
+                }
+                // the loader names the file, which is named anyway
+                let said = reason.strip_prefix(&format!("{}: ", file.display())).map(str::to_owned);
+                return Some(Err(said.unwrap_or(reason)));
+            }
+        };
+        let opened = (self.open)(&library);
+        if opened.is_ok() {
+            std::mem::forget(library);
+        }
+        Some(opened.map(|(table, address, version)| (table, mapped_file(address), version)))
+    }
+}
+
+/// The file that is mapped at an address of this process, where the system tells (Linux).
+fn mapped_file(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let holds = (number(from)?..number(to)?).contains(&address);
+        let path = &rest[rest.find('/')?..];
+        holds.then(|| PathBuf::from(path))
+    })
+}

@@ -1,0 +1,284 @@
+//! Which of CUDA's libraries are there, from where, and what it means where one is not.
+//!
+//! What makes a file a good driver, compiler or library of matrix products is said here; how files are found and opened,
+//! in `found.rs`. The versions must fit each other and the device.
+
+use super::compile;
+use super::cublaslt::CublasLt;
+use super::device::DeviceInfo;
+use super::driver::Driver;
+use super::found::{Finding, Part, Version, Wanted};
+use super::nvrtc::Nvrtc;
+use super::search::{LIBS_VARIABLE, Place, Search};
+use super::table::symbol;
+use libloading::Library;
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The oldest devices that kernels are compiled for: Ampere, the first with bf16 and asynchronous copies.
+pub const OLDEST_DEVICE: (u32, u32) = (8, 0);
+
+/// `CUDA_ERROR_STUB_LIBRARY`: what a toolkit's stub, which is there to link against, answers to everything.
+const STUB: u32 = 34;
+
+/// CUDA's libraries on this machine. The driver is looked for at once, the others when they are first asked for.
+pub struct Libraries {
+    search: Search,
+    driver: Part<Driver>,
+    nvrtc: OnceLock<Part<Nvrtc>>,
+    cublaslt: OnceLock<Part<CublasLt>>,
+    nccl: OnceLock<Part<()>>,
+}
+
+/// Why there is no CUDA device to be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CudaMissing {
+    /// What is missing, what was looked for and where.
+    pub message: String,
+    /// What to do about it.
+    pub help: String,
+}
+
+impl CudaMissing {
+    fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: help.into() }
+    }
+}
+
+impl Libraries {
+    /// Those of this process, looked for once.
+    pub fn get() -> &'static Self {
+        static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+        LIBRARIES.get_or_init(|| Self::find(Search::from_environment()))
+    }
+
+    /// Looks in these places.
+    pub fn find(search: Search) -> Self {
+        let driver = find_driver(&search);
+        let (nvrtc, cublaslt, nccl) = Default::default();
+        Self { search, driver, nvrtc, cublaslt, nccl }
+    }
+
+    /// Everything that was looked for, the driver first.
+    pub fn findings(&self) -> [&Finding; 4] {
+        [&self.driver.finding, &self.nvrtc().finding, &self.cublaslt().finding, &self.nccl().finding]
+    }
+
+    /// Where was looked.
+    pub fn places(&self) -> &[Place] {
+        &self.search.places
+    }
+
+    /// The driver, where it is ready to be used.
+    pub(super) fn usable_driver(&self) -> Option<&'static Driver> {
+        self.driver.table.filter(|_| self.driver.finding.usable)
+    }
+
+    pub(super) fn driver_version(&self) -> Option<Version> {
+        self.driver.finding.version
+    }
+
+    pub(super) fn nvrtc(&self) -> &Part<Nvrtc> {
+        self.nvrtc.get_or_init(|| {
+            let wanted = Wanted {
+                name: "NVRTC",
+                purpose: "compiles the kernels for the device at hand",
+                meaning: "without it no kernel can be compiled, so CUDA devices cannot be used; install the Python \
+                          package nvidia-cuda-nvrtc or a CUDA toolkit of the driver's release",
+                names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"],
+                first: Some("libnvrtc-builtins.so"),
+                open: &|library| self.open_nvrtc(library),
+            };
+            wanted.find(&self.search)
+        })
+    }
+
+    pub(super) fn cublaslt(&self) -> &Part<CublasLt> {
+        self.cublaslt.get_or_init(|| {
+            let wanted = Wanted {
+                name: "cuBLASLt",
+                purpose: "multiplies matrices on the device",
+                meaning: "without it CUDA devices cannot be used; install the Python package nvidia-cublas or a CUDA \
+                          toolkit of the driver's release",
+                names: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"],
+                first: None,
+                open: &|library| {
+                    let table = CublasLt::load(library).map_err(|missing| missing.to_string())?;
+                    // SAFETY: it takes nothing and returns a number.
+                    let version = unsafe { (table.version)() } as u32;
+                    // major·10³ + minor·10² + patch in CUDA 11, major·10⁴ + minor·10² + patch since (cublas_api.h)
+                    let version = match version {
+                        ..100_000 => Version { major: 11, minor: version.saturating_sub(11_000) / 100 },
+                        _ => Version { major: version / 10_000, minor: version / 100 % 100 },
+                    };
+                    self.not_too_new(version)?;
+                    let address = table.version as usize;
+                    Ok((table, address, version))
+                },
+            };
+            wanted.find(&self.search)
+        })
+    }
+
+    /// NCCL, which only runs of several ranks need. It is told where it is; nothing here calls it.
+    pub fn nccl_path(&self) -> Option<&Path> {
+        self.nccl().finding.path.as_deref()
+    }
+
+    fn nccl(&self) -> &Part<()> {
+        self.nccl.get_or_init(|| {
+            let wanted = Wanted {
+                name: "NCCL",
+                purpose: "adds gradients of several devices",
+                meaning: "needed for nothing on one device",
+                names: &["libnccl.so.2", "libnccl.so"],
+                first: None,
+                open: &|library| {
+                    type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
+                    // SAFETY: this is the signature of NCCL's function of this name.
+                    let get = unsafe { symbol::<GetVersion>(library, "ncclGetVersion") };
+                    let get = get.map_err(|missing| missing.to_string())?;
+                    let mut version = 0;
+                    // SAFETY: it writes one number.
+                    let status = unsafe { get(&mut version) };
+                    if status != 0 {
+                        return Err(format!("ncclGetVersion returns {status}"));
+                    }
+                    // major·10³ + minor·10² + patch up to 2.8, major·10⁴ + minor·10² + patch since (nccl.h)
+                    let version = version.unsigned_abs();
+                    let version = match version {
+                        ..10_000 => Version { major: version / 1000, minor: version / 100 % 10 },
+                        _ => Version { major: version / 10_000, minor: version / 100 % 100 },
+                    };
+                    Ok(((), get as usize, version))
+                },
+            };
+            wanted.find(&self.search)
+        })
+    }
+
+    /// Why a library cannot be used; `None` if it can.
+    pub(super) fn complaint(&self, finding: &Finding) -> Option<String> {
+        finding.complaint(&self.search)
+    }
+
+    fn open_nvrtc(&self, library: &Library) -> Result<(Nvrtc, usize, Version), String> {
+        let table = Nvrtc::load(library).map_err(|missing| missing.to_string())?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: it writes two numbers.
+        let status = unsafe { (table.nvrtcVersion)(&mut major, &mut minor) };
+        table.check("nvrtcVersion", status).map_err(|error| error.to_string())?;
+        let version = Version { major: major as u32, minor: minor as u32 };
+        self.not_too_new(version)?;
+        compile::probe(&table)?;
+        let address = table.nvrtcVersion as usize;
+        Ok((table, address, version))
+    }
+
+    /// What a library of a newer major release than the driver's makes does not run there (CUDA Compatibility, minor
+    /// version compatibility).
+    fn not_too_new(&self, version: Version) -> Result<(), String> {
+        match self.driver_version() {
+            Some(driver) if version.major > driver.major => {
+                Err(format!("it is of CUDA {version}, and the driver supports CUDA up to {driver}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The devices that the driver shows, with everything known about them; none without a driver.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        let Some(driver) = self.usable_driver() else { return Vec::new() };
+        let count = DeviceInfo::count(driver).unwrap_or(0);
+        (0..count).filter_map(|index| DeviceInfo::query(driver, index).ok()).collect()
+    }
+
+    /// The device of this index, if everything is there that training on it needs.
+    pub fn require_device(&self, index: usize) -> Result<DeviceInfo, CudaMissing> {
+        let complain = |finding: &Finding| {
+            self.complaint(finding).map(|text| {
+                let help = format!(
+                    "{}; name other directories in {LIBS_VARIABLE}, see what is there with `runner doctor`, or use \
+                     compute.device = \"cpu\"",
+                    finding.meaning
+                );
+                CudaMissing::new(text, help)
+            })
+        };
+        let Some(driver) = self.usable_driver() else {
+            return Err(complain(&self.driver.finding)
+                .unwrap_or_else(|| CudaMissing::new("the CUDA driver cannot be used", "")));
+        };
+        let failed =
+            |error: super::CudaError| CudaMissing::new(format!("the CUDA driver failed: {error}"), "");
+        let count = DeviceInfo::count(driver).map_err(failed)?;
+        if index >= count {
+            return Err(CudaMissing::new(
+                format!("there is no CUDA device {index}: the driver shows {count}, counted from 0"),
+                "see `runner doctor`; CUDA_VISIBLE_DEVICES hides devices from a process",
+            ));
+        }
+        let device = DeviceInfo::query(driver, index).map_err(failed)?;
+        let capability = device.compute_capability;
+        if capability < OLDEST_DEVICE {
+            return Err(CudaMissing::new(
+                format!(
+                    "{} has compute capability {}.{}, and the kernels need {}.{} (Ampere) or later",
+                    device.name, capability.0, capability.1, OLDEST_DEVICE.0, OLDEST_DEVICE.1
+                ),
+                "use compute.device = \"cpu\"",
+            ));
+        }
+        for finding in [&self.nvrtc().finding, &self.cublaslt().finding] {
+            if let Some(missing) = complain(finding) {
+                return Err(missing);
+            }
+        }
+        if let Some(nvrtc) = self.nvrtc().table {
+            compile::target(nvrtc, capability).map_err(|error| {
+                CudaMissing::new(
+                    format!("kernels cannot be compiled for {}: {error}", device.name),
+                    "install a newer NVRTC",
+                )
+            })?;
+        }
+        Ok(device)
+    }
+}
+
+fn find_driver(search: &Search) -> Part<Driver> {
+    let problem = std::cell::RefCell::new(None);
+    let wanted = Wanted {
+        name: "the CUDA driver",
+        purpose: "reaches the device",
+        meaning: "without it there is no CUDA device to be used; it comes with NVIDIA's display driver",
+        names: &["libcuda.so.1", "libcuda.so"],
+        first: None,
+        open: &|library| {
+            let table = Driver::load(library).map_err(|missing| missing.to_string())?;
+            // SAFETY: the flags must be 0.
+            let started = unsafe { (table.cuInit)(0) };
+            if started == STUB {
+                return Err("it is a stub, to link against; the driver itself is not installed".to_owned());
+            }
+            let mut version = 0;
+            // SAFETY: it writes one number, whether or not the driver has started.
+            let status = unsafe { (table.cuDriverGetVersion)(&mut version) };
+            table.check("cuDriverGetVersion", status).map_err(|error| error.to_string())?;
+            let version = version as u32;
+            *problem.borrow_mut() = (started != 0).then(|| {
+                let hidden = std::env::var("CUDA_VISIBLE_DEVICES")
+                    .map_or(String::new(), |list| format!("; CUDA_VISIBLE_DEVICES is \"{list}\""));
+                format!("cuInit: {}{hidden}", table.text(started))
+            });
+            let address = table.cuInit as usize;
+            Ok((table, address, Version { major: version / 1000, minor: version % 1000 / 10 }))
+        },
+    };
+    let mut part = wanted.find(search);
+    part.finding.problem = problem.take();
+    part.finding.usable &= part.finding.problem.is_none();
+    part
+}

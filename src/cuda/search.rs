@@ -1,0 +1,241 @@
+//! Where CUDA's libraries may lie.
+//!
+//! There is no one place: the driver comes with the system, the other libraries with a toolkit, a distribution's
+//! package, or the wheels that PyTorch brings into a Python environment. Nothing is run to find out, so looking is cheap.
+
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The environment variable that goes before everything else: a list of directories, as in `PATH`.
+pub const LIBS_VARIABLE: &str = "RUNNER_CUDA_LIBS";
+
+/// A place to look for a library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The directory; none for the system's loader, which has places of its own.
+    pub directory: Option<PathBuf>,
+    /// Why it is looked at, such as `CUDA_HOME`.
+    pub because: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.directory {
+            Some(directory) => write!(f, "{} ({})", directory.display(), self.because),
+            None => f.write_str(&self.because),
+        }
+    }
+}
+
+/// The places, in order.
+#[derive(Debug, Clone)]
+pub struct Search {
+    /// Each exists, and none is there twice.
+    pub places: Vec<Place>,
+}
+
+impl Search {
+    /// What this process's environment says.
+    pub fn from_environment() -> Self {
+        Self::new(|name| std::env::var_os(name), Path::new("/"))
+    }
+
+    /// The places for these environment variables, with the system's directories below `root`.
+    pub fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
+        let mut places = Places::default();
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let paths = |name: &str| set(name).map(|v| std::env::split_paths(&v).collect()).unwrap_or_default();
+        let directories: Vec<PathBuf> = paths(LIBS_VARIABLE);
+        for directory in directories {
+            places.add(directory, LIBS_VARIABLE);
+        }
+        places.0.push(Place { directory: None, because: "the system's loader".to_owned() });
+        for name in ["CUDA_HOME", "CUDA_PATH"] {
+            if let Some(toolkit) = set(name) {
+                places.toolkit(Path::new(&toolkit), name);
+            }
+        }
+        places.toolkit(&root.join("usr/local/cuda"), "toolkit");
+        for toolkit in newest_first(children(&root.join("usr/local"), "cuda-")) {
+            places.toolkit(&toolkit, "toolkit");
+        }
+        for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+            if let Some(prefix) = set(name) {
+                places.python(Path::new(&prefix), name);
+            }
+        }
+        if let Some(conda) = set("CONDA_PREFIX") {
+            places.add(Path::new(&conda).join("lib"), "CONDA_PREFIX");
+        }
+        let path: Vec<PathBuf> = paths("PATH");
+        if let Some(python) = path.iter().map(|bin| bin.join("python3")).find(|python| python.is_file()) {
+            // as it is called, for a virtual environment's is a link to another's, and as it is
+            let real = std::fs::canonicalize(&python).ok();
+            for python in [Some(python), real].into_iter().flatten() {
+                if let Some(prefix) = python.parent().and_then(Path::parent) {
+                    places.python(prefix, "python3 on PATH");
+                }
+            }
+        }
+        if let Some(home) = set("HOME") {
+            places.python(&Path::new(&home).join(".local"), "the user's Python packages");
+        }
+        places.python(&root.join("usr/local"), "the system's Python packages");
+        // Debian and Ubuntu, Fedora and SUSE, Windows' subsystem for Linux, containers, NixOS
+        for directory in [
+            "usr/lib/x86_64-linux-gnu",
+            "usr/lib/aarch64-linux-gnu",
+            "usr/lib/sbsa-linux-gnu",
+            "usr/lib64",
+            "usr/lib/wsl/lib",
+            "usr/local/nvidia/lib64",
+            "run/opengl-driver/lib",
+        ] {
+            places.add(root.join(directory), "system");
+        }
+        Self { places: places.0 }
+    }
+}
+
+#[derive(Default)]
+struct Places(Vec<Place>);
+
+impl Places {
+    fn add(&mut self, directory: PathBuf, because: &str) {
+        let known = |place: &Place| place.directory.as_deref() == Some(directory.as_path());
+        if directory.is_dir() && !self.0.iter().any(known) {
+            self.0.push(Place { directory: Some(directory), because: because.to_owned() });
+        }
+    }
+
+    /// The directories of a toolkit. Its `stubs`, which are for linking only, are not among them.
+    fn toolkit(&mut self, root: &Path, because: &str) {
+        for below in [
+            "lib64",
+            "targets/x86_64-linux/lib",
+            "targets/sbsa-linux/lib",
+            "targets/aarch64-linux/lib",
+            "lib",
+        ] {
+            self.add(root.join(below), because);
+        }
+    }
+
+    /// The directories of NVIDIA's wheels below a Python prefix: one per library (`nvidia/cuda_nvrtc/lib`) up to
+    /// CUDA 12, one for all (`nvidia/cu13/lib`) since 13.
+    fn python(&mut self, prefix: &Path, because: &str) {
+        for python in newest_first(children(&prefix.join("lib"), "python3")) {
+            for packages in ["site-packages", "dist-packages"] {
+                for wheel in newest_first(children(&python.join(packages).join("nvidia"), "")) {
+                    self.add(wheel.join("lib"), because);
+                }
+            }
+        }
+    }
+}
+
+/// What a directory holds under names that begin so, in order of their names.
+pub(super) fn children(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
+        .collect();
+    found.sort();
+    found
+}
+
+/// The highest numbers in the name first: `cuda-12.10` before `cuda-12.9`, `libnvrtc.so.13` before `libnvrtc.so`.
+pub(super) fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let numbers = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let numbers = name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+        numbers.collect::<Vec<u64>>()
+    };
+    paths.sort_by_key(|path| std::cmp::Reverse(numbers(path)));
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
+        let variables: HashMap<_, _> = variables.iter().cloned().collect();
+        let search = Search::new(|name| variables.get(name).map(OsString::from), root);
+        let short = |place: Place| match place.directory {
+            Some(path) => {
+                format!("{}: {}", place.because, path.strip_prefix(root).expect("below root").display())
+            }
+            None => place.because,
+        };
+        search.places.into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn places_come_in_order_and_only_where_there_is_something() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| root.path().join(path).display().to_string();
+        for directory in [
+            "own",
+            "opt/cuda/lib64",
+            "opt/cuda/lib64/stubs",
+            "usr/local/cuda-12.9/lib64",
+            "usr/local/cuda-12.10/lib64",
+            "usr/local/cuda-13.0/targets/sbsa-linux/lib",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib",
+            "venv/lib/python3.12/site-packages/nvidia/cu13/lib",
+            "venv/lib/python3.12/site-packages/nvidia/cu13/include",
+            "conda/lib",
+            "usr/lib/x86_64-linux-gnu",
+        ] {
+            std::fs::create_dir_all(root.path().join(directory)).expect("a directory");
+        }
+        let own = format!("{}:{}", at("own"), at("absent"));
+        let variables = [
+            (LIBS_VARIABLE, own),
+            ("CUDA_HOME", at("opt/cuda")),
+            ("CUDA_PATH", at("opt/cuda")),
+            ("VIRTUAL_ENV", at("venv")),
+            ("CONDA_PREFIX", at("conda")),
+        ];
+        assert_eq!(
+            search(root.path(), &variables),
+            [
+                "RUNNER_CUDA_LIBS: own",
+                "the system's loader",
+                "CUDA_HOME: opt/cuda/lib64",
+                "toolkit: usr/local/cuda-13.0/targets/sbsa-linux/lib",
+                "toolkit: usr/local/cuda-12.10/lib64",
+                "toolkit: usr/local/cuda-12.9/lib64",
+                "VIRTUAL_ENV: venv/lib/python3.12/site-packages/nvidia/cu13/lib",
+                "VIRTUAL_ENV: venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib",
+                "CONDA_PREFIX: conda/lib",
+                "system: usr/lib/x86_64-linux-gnu",
+            ]
+        );
+        assert_eq!(
+            search(root.path(), &[("CUDA_HOME", String::new())])[0],
+            "the system's loader",
+            "an empty variable is none"
+        );
+    }
+
+    #[test]
+    fn the_python_on_the_path_is_followed_without_running_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let packages = root.path().join("env/lib/python3.11/site-packages/nvidia/cublas/lib");
+        std::fs::create_dir_all(packages).expect("a directory");
+        std::fs::create_dir_all(root.path().join("env/bin")).expect("a directory");
+        std::fs::write(root.path().join("env/bin/python3"), "not a program").expect("a file");
+        let path = root.path().join("env/bin").display().to_string();
+        assert!(
+            search(root.path(), &[("PATH", path)])
+                .contains(&"python3 on PATH: env/lib/python3.11/site-packages/nvidia/cublas/lib".to_owned())
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! `runner doctor`, and what is found of CUDA: with fake libraries that work, that are broken, and with none.
+
+mod cuda_support;
+
+use assert_cmd::Command;
+use cuda_support::Fakes;
+use runner::cuda::{CudaMissing, Libraries};
+use serde_json::Value as Json;
+
+/// The program with these libraries before all others.
+fn doctor(fakes: Option<&Fakes>, arguments: &[&str]) -> String {
+    let mut command = Command::cargo_bin("runner").expect("the program");
+    command.arg("doctor").args(arguments);
+    match fakes {
+        Some(fakes) => command.env("RUNNER_CUDA_LIBS", fakes.path()),
+        None => command.env_remove("RUNNER_CUDA_LIBS"),
+    };
+    let output = command.assert().success().get_output().stdout.clone();
+    String::from_utf8(output).expect("text")
+}
+
+fn json(fakes: Option<&Fakes>) -> Json {
+    serde_json::from_str(&doctor(fakes, &["--format", "json"])).expect("JSON")
+}
+
+fn library<'a>(report: &'a Json, name: &str) -> &'a Json {
+    let libraries = report["cuda"]["libraries"].as_array().expect("a list");
+    libraries.iter().find(|library| library["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn missing(libraries: &Libraries, index: usize) -> CudaMissing {
+    libraries.require_device(index).expect_err("something is missing")
+}
+
+#[test]
+fn whatever_there_is_the_report_succeeds_and_is_consistent() {
+    let text = doctor(None, &[]);
+    for heading in ["CPU\n", "CUDA libraries\n", "CUDA devices\n"] {
+        assert!(text.contains(heading), "{text}");
+    }
+    let report = json(None);
+    assert!(report["cpu"]["threads"].as_u64().expect("a number") > 0);
+    assert!(report["cpu"]["measured"].is_null(), "nothing is measured unasked");
+    let cuda = &report["cuda"];
+    assert_eq!(cuda["usable"].as_bool().expect("a flag"), cuda["problem"].is_null());
+    for library in cuda["libraries"].as_array().expect("a list") {
+        let usable = library["usable"].as_bool().expect("a flag");
+        assert!(!usable || library["path"].is_string() && library["version"].is_object(), "{library}");
+    }
+}
+
+#[test]
+fn a_machine_without_cuda_is_told_what_was_looked_for_and_where() {
+    let Some(fakes) = Fakes::new() else { return };
+    let missing = missing(&fakes.libraries(), 0);
+    let directory = fakes.path().display();
+    assert_eq!(
+        missing.to_string(),
+        format!(
+            "the CUDA driver was not found: looked for libcuda.so.1, libcuda.so in {directory} (the test)"
+        )
+    );
+    assert!(missing.help.contains("RUNNER_CUDA_LIBS"), "{}", missing.help);
+    assert!(fakes.libraries().devices().is_empty());
+}
+
+#[test]
+fn a_whole_installation_is_shown_with_its_device() {
+    let Some(fakes) = Fakes::whole(&["DEVICES=2"]) else { return };
+    let report = json(Some(&fakes));
+    let cuda = &report["cuda"];
+    assert_eq!(cuda["usable"], true, "{cuda:#}");
+    assert_eq!(library(&report, "NVRTC")["version"]["major"], 13);
+    assert_eq!(library(&report, "NVRTC")["because"], "RUNNER_CUDA_LIBS");
+    assert_eq!(library(&report, "cuBLASLt")["version"]["minor"], 1);
+    let devices = cuda["devices"].as_array().expect("a list");
+    assert_eq!(devices.len(), 2);
+    let device = &devices[0];
+    assert_eq!(device["name"], "NVIDIA H200");
+    assert_eq!(device["compute_capability"], serde_json::json!([9, 0]));
+    assert_eq!(device["pci_bus_id"], "0000:01:00.0");
+    assert_eq!(device["peaks"]["half"], 989.4e12);
+    assert_eq!(device["total_memory"], 64 << 20);
+    assert_eq!(device["free_memory"], 64 << 20);
+    let bandwidth = device["memory_bandwidth"].as_f64().expect("a number");
+    assert!((bandwidth - 2.0 * 3.201e9 * 6144.0 / 8.0).abs() < 1.0, "{bandwidth}");
+    let text = doctor(Some(&fakes), &[]);
+    assert!(text.contains("cuda:1     NVIDIA H200"), "{text}");
+    assert!(text.contains("CUDA can be used"), "{text}");
+}
+
+#[test]
+fn libraries_that_are_no_good_are_passed_over_with_the_reason() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.driver(&[]);
+    fakes.cublaslt();
+    fakes.file("libnvrtc.so.13", b"");
+    // the loader and other places may have a real one; here only this directory counts
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("NVRTC was not found"), "{reason}");
+    assert!(reason.contains("libnvrtc.so.13` is no good: file too short"), "{reason}");
+    let refused = library(&json(Some(&fakes)), "NVRTC")["refused"].clone();
+    assert!(refused[0]["reason"].as_str().expect("text").contains("file too short"), "{refused}");
+
+    fakes.file(
+        "libnvrtc.so.13",
+        b"not a library, but long enough to have a header, which it has not, and so on",
+    );
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("libnvrtc.so.13` is no good: invalid ELF header"), "{reason}");
+}
+
+#[test]
+fn a_library_of_another_kind_is_no_good() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.cublaslt();
+    std::fs::rename(fakes.path().join("libcublasLt.so.13"), fakes.path().join("libcuda.so.1"))
+        .expect("moved");
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("libcuda.so.1` is no good: it has no function `cu"), "{reason}");
+}
+
+#[test]
+fn a_stub_is_not_a_driver() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.driver(&["INIT_STATUS=34"]);
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("the CUDA driver was not found"), "{reason}");
+    assert!(reason.contains("is a stub"), "{reason}");
+}
+
+#[test]
+fn a_driver_without_a_device_says_so() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.driver(&["INIT_STATUS=100"]);
+    let libraries = fakes.libraries();
+    let reason = missing(&libraries, 0).to_string();
+    assert!(
+        reason.starts_with(
+            "the CUDA driver cannot be used: cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected"
+        ),
+        "{reason}"
+    );
+    assert!(libraries.devices().is_empty());
+    let report = json(Some(&fakes));
+    assert_eq!(library(&report, "the CUDA driver")["usable"], false);
+    assert_eq!(report["cuda"]["usable"], false);
+}
+
+#[test]
+fn a_status_that_no_header_knows_is_a_message() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.driver(&["INIT_STATUS=4711"]);
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("cuInit: status 4711"), "{reason}");
+}
+
+#[test]
+fn a_device_that_is_not_there_or_too_old_is_refused() {
+    let Some(fakes) = Fakes::whole(&["CAPABILITY=75", "NAME=\"Tesla T4\""]) else { return };
+    let libraries = fakes.libraries();
+    let reason = missing(&libraries, 3).to_string();
+    assert!(reason.contains("there is no CUDA device 3: the driver shows 1"), "{reason}");
+    let reason = missing(&libraries, 0).to_string();
+    assert!(reason.contains("Tesla T4 has compute capability 7.5, and the kernels need 8.0"), "{reason}");
+}
+
+#[test]
+fn a_compiler_without_its_second_library_is_no_good() {
+    let Some(fakes) = Fakes::new() else { return };
+    fakes.driver(&[]);
+    fakes.cublaslt();
+    fakes.nvrtc(&["NO_BUILTINS"]);
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("failed to open libnvrtc-builtins.so.13.1"), "{reason}");
+}
+
+#[test]
+fn libraries_newer_than_the_driver_are_passed_over() {
+    let Some(fakes) = Fakes::whole(&["DRIVER_VERSION=12040"]) else { return };
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(
+        reason.contains("is no good: it is of CUDA 13.1, and the driver supports CUDA up to 12.4"),
+        "{reason}"
+    );
+    // an older one beside it is taken
+    fakes.nvrtc(&["NVRTC_MAJOR=12"]);
+    let at = |name: &str| fakes.path().join(name);
+    std::fs::rename(at("libnvrtc.so.13"), at("libnvrtc.so.12")).expect("moved");
+    fakes.nvrtc(&[]);
+    let libraries = fakes.libraries();
+    let [_, nvrtc, ..] = libraries.findings();
+    assert_eq!(nvrtc.version.expect("a version").major, 12);
+    assert_eq!(nvrtc.refused.len(), 1);
+}
+
+#[test]
+fn a_device_newer_than_the_compiler_is_refused() {
+    let Some(fakes) = Fakes::whole(&["CAPABILITY=120"]) else { return };
+    let reason = missing(&fakes.libraries(), 0).to_string();
+    assert!(reason.contains("does not know compute capability 12.0, only 80, 90, 100"), "{reason}");
+}

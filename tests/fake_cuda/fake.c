@@ -1,0 +1,281 @@
+/* CUDA libraries that run on the host: memory of a device is memory of the process, and everything is done at once.
+
+   For tests of what calls them. Built three times, with DRIVER, NVRTC or CUBLASLT defined; further macros choose what is
+   wrong with them:
+
+     INIT_STATUS     what cuInit returns
+     DEVICES         how many devices there are
+     NAME            the first device's name
+     CAPABILITY      its compute capability, 90 for 9.0
+     DRIVER_VERSION  as cuDriverGetVersion tells it
+     MEMORY          bytes that can be allocated
+     NVRTC_MAJOR     of the compiler
+     NO_BUILTINS     the compiler finds its second library missing
+
+   The kernels that there are stand under cuLaunchKernel. A recorded stream keeps what is asked for and does it when the
+   graph is launched. Declarations follow cuda.h, nvrtc.h and cublasLt.h as far as these tests go. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+
+#define API __attribute__((visibility("default")))
+
+/* Shared by driver and cuBLASLt: a stream, and what was recorded on it. */
+typedef struct Op {
+    void (*run)(struct Op *);
+    struct Op *next;
+    unsigned char data[256];
+} Op;
+typedef struct Stream {
+    int recording;
+    Op *first, **last;
+} Stream;
+
+__attribute__((unused)) static void issue(Stream *stream, void (*run)(Op *), const void *data, size_t size) {
+    Op *op = calloc(1, sizeof *op);
+    op->run = run;
+    memcpy(op->data, data, size);
+    if (stream->recording) {
+        *stream->last = op;
+        stream->last = &op->next;
+    } else {
+        run(op);
+        free(op);
+    }
+}
+
+#ifdef DRIVER
+
+#ifndef INIT_STATUS
+#define INIT_STATUS 0
+#endif
+#ifndef DEVICES
+#define DEVICES 1
+#endif
+#ifndef NAME
+#define NAME "NVIDIA H200"
+#endif
+#ifndef CAPABILITY
+#define CAPABILITY 90
+#endif
+#ifndef DRIVER_VERSION
+#define DRIVER_VERSION 13000
+#endif
+#ifndef MEMORY
+#define MEMORY (64 << 20)
+#endif
+#define OUT_OF_MEMORY 2
+#define INVALID 1
+#define ILLEGAL_ADDRESS 700
+#define RECORDING_UNSUPPORTED 900
+
+static int fault;          /* a failure that shows later */
+static size_t used;        /* bytes allocated */
+
+API int cuInit(unsigned flags) { return flags ? INVALID : INIT_STATUS; }
+API int cuDriverGetVersion(int *v) { *v = DRIVER_VERSION; return INIT_STATUS == 34 ? 34 : 0; }
+API int cuGetErrorName(unsigned e, const char **s) {
+    *s = e == 100 ? "CUDA_ERROR_NO_DEVICE" : e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : e == 1 ? "CUDA_ERROR_INVALID_VALUE" : NULL;
+    return *s ? 0 : INVALID;
+}
+API int cuGetErrorString(unsigned e, const char **s) {
+    *s = e == 100 ? "no CUDA-capable device is detected" : e == 700 ? "an illegal memory access was encountered" : NULL;
+    return *s ? 0 : INVALID;
+}
+API int cuDeviceGetCount(int *n) { *n = DEVICES; return 0; }
+API int cuDeviceGet(int *d, int i) { *d = i; return i < DEVICES ? 0 : 101; }
+API int cuDeviceGetName(char *s, int n, int d) { (void)d; snprintf(s, n, "%s", NAME); return 0; }
+API int cuDeviceGetPCIBusId(char *s, int n, int d) { snprintf(s, n, "0000:%02x:00.0", d + 1); return 0; }
+API int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = MEMORY; return 0; }
+API int cuDeviceGetAttribute(int *v, int attribute, int d) {
+    (void)d;
+    switch (attribute) {
+    case 13: *v = 1980000; return 0;          /* clock, kHz */
+    case 16: *v = 132; return 0;              /* multiprocessors */
+    case 36: *v = 3201000; return 0;          /* memory clock, kHz */
+    case 37: *v = 6144; return 0;             /* bus, bits */
+    case 75: *v = CAPABILITY / 10; return 0;
+    case 76: *v = CAPABILITY % 10; return 0;
+    case 97: *v = 232448; return 0;           /* shared memory of a block */
+    default: return INVALID;
+    }
+}
+API int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)(intptr_t)(d + 1); return 0; }
+API int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
+API int cuCtxSetCurrent(void *c) { return c ? 0 : INVALID; }
+API int cuMemGetInfo_v2(size_t *f, size_t *t) { *f = MEMORY - used; *t = MEMORY; return 0; }
+API int cuMemAlloc_v2(uint64_t *p, size_t n) {
+    if (n == 0) return INVALID;
+    if (n > MEMORY - used) return OUT_OF_MEMORY;
+    size_t *at = aligned_alloc(256, 256 + (n + 255) / 256 * 256);
+    at[0] = n;
+    used += n;
+    memset((char *)at + 256, 0xAB, n);        /* not zeros */
+    *p = (uint64_t)(uintptr_t)at + 256;
+    return 0;
+}
+API int cuMemFree_v2(uint64_t p) {
+    size_t *at = (size_t *)(uintptr_t)(p - 256);
+    used -= at[0];
+    free(at);
+    return 0;
+}
+API int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : OUT_OF_MEMORY; }
+API int cuMemFreeHost(void *p) { free(p); return 0; }
+
+typedef struct { void *to; const void *from; size_t n; } Copy;
+static void copy(Op *op) { Copy c; memcpy(&c, op->data, sizeof c); memmove(c.to, c.from, c.n); }
+static int copied(void *to, const void *from, size_t n, Stream *s) {
+    if (fault) return fault;
+    Copy c = {to, from, n};
+    issue(s, copy, &c, sizeof c);
+    return 0;
+}
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, from, n, s); }
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *s) { return copied(to, (void *)(uintptr_t)from, n, s); }
+API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+typedef struct { void *to; unsigned char byte; size_t n; } Set;
+static void set(Op *op) { Set c; memcpy(&c, op->data, sizeof c); memset(c.to, c.byte, c.n); }
+API int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, Stream *s) {
+    Set c = {(void *)(uintptr_t)to, byte, n};
+    issue(s, set, &c, sizeof c);
+    return 0;
+}
+
+API int cuStreamCreate(Stream **s, unsigned flags) { (void)flags; *s = calloc(1, sizeof **s); return 0; }
+API int cuStreamDestroy_v2(Stream *s) { free(s); return 0; }
+API int cuStreamSynchronize(Stream *s) { return s->recording ? RECORDING_UNSUPPORTED : fault; }
+API int cuStreamWaitEvent(Stream *s, void *e, unsigned flags) { (void)e; (void)flags; return s->recording ? 905 : 0; }
+API int cuStreamBeginCapture_v2(Stream *s, int mode) {
+    if (s->recording || mode != 1) return INVALID;
+    s->recording = 1;
+    s->first = NULL;
+    s->last = &s->first;
+    return 0;
+}
+API int cuStreamEndCapture(Stream *s, Op ***graph) {
+    if (!s->recording) return INVALID;
+    s->recording = 0;
+    *graph = malloc(sizeof **graph);
+    **graph = s->first;
+    return 0;
+}
+API int cuGraphInstantiateWithFlags(Op ***exec, Op **graph, uint64_t flags) {
+    (void)flags;
+    *exec = malloc(sizeof **exec);
+    **exec = *graph;
+    return 0;
+}
+API int cuGraphDestroy(Op **graph) { free(graph); return 0; }
+API int cuGraphExecDestroy(Op **exec) {
+    for (Op *op = *exec, *next; op; op = next) { next = op->next; free(op); }
+    free(exec);
+    return 0;
+}
+API int cuGraphLaunch(Op **exec, Stream *s) {
+    if (s->recording) return INVALID;
+    for (Op *op = *exec; op; op = op->next) op->run(op);
+    return fault;
+}
+
+API int cuEventCreate(int **e, unsigned flags) { (void)flags; *e = calloc(1, sizeof **e); return 0; }
+API int cuEventDestroy_v2(int *e) { free(e); return 0; }
+API int cuEventRecord(int *e, Stream *s) { (void)s; *e = 1; return 0; }
+API int cuEventSynchronize(int *e) { (void)e; return fault; }
+/* each time is shorter than the one before, so that the last of several is the fastest */
+API int cuEventElapsedTime(float *ms, int *a, int *b) {
+    static float time = 1e6f;
+    if (!*a || !*b) return INVALID;
+    *ms = time *= 0.9f;
+    return 0;
+}
+
+API int cuModuleLoadData(void **m, const char *image) {
+    if (memcmp(image, "\177ELF", 4)) return 200;
+    *m = (void *)image;
+    return 0;
+}
+API int cuModuleUnload(void *m) { (void)m; return 0; }
+typedef struct { char name[32]; int shared; } Function;
+API int cuModuleGetFunction(Function **f, void *m, const char *name) {
+    (void)m;
+    if (strcmp(name, "axpy") && strcmp(name, "crash")) return 500;
+    *f = calloc(1, sizeof **f);               /* kept, as a module's functions are */
+    strcpy((*f)->name, name);
+    (*f)->shared = 48 << 10;
+    return 0;
+}
+API int cuFuncGetAttribute(int *v, int attribute, Function *f) { (void)f; *v = attribute == 4 ? 32 : 0; return 0; }
+API int cuFuncSetAttribute(Function *f, int attribute, int value) {
+    if (attribute != 8 || value > 232448) return INVALID;
+    f->shared = value;
+    return 0;
+}
+/* axpy(float *y, int n, double a, const float *x, float b): y[i] += a x[i] + b, by as many threads as are launched */
+typedef struct { float *y; int n; double a; const float *x; float b; } Axpy;
+typedef struct { Axpy arguments; unsigned threads; } AxpyLaunch;
+static void axpy(Op *op) {
+    AxpyLaunch l;
+    memcpy(&l, op->data, sizeof l);
+    for (int i = 0; i < l.arguments.n && i < (int)l.threads; i++)
+        l.arguments.y[i] += (float)(l.arguments.a * l.arguments.x[i] + l.arguments.b);
+}
+static void crash(Op *op) { (void)op; fault = ILLEGAL_ADDRESS; }
+API int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, Stream *s, void **params, void **extra) {
+    if (fault) return fault;
+    if (params || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID;
+    if ((int)shared > f->shared || by != 1 || bz != 1 || bx > 1024) return INVALID;
+    if (!strcmp(f->name, "crash")) {
+        issue(s, crash, "", 1);
+        return 0;
+    }
+    /* up to the end of the last parameter, without the padding of the struct */
+    if (*(size_t *)extra[3] != offsetof(Axpy, b) + sizeof(float)) return INVALID;
+    AxpyLaunch l = {.threads = x * y * z * bx};
+    memcpy(&l.arguments, extra[1], offsetof(Axpy, b) + sizeof(float));
+    issue(s, axpy, &l, sizeof l);
+    return 0;
+}
+
+#endif
+#ifdef NVRTC
+
+#ifndef NVRTC_MAJOR
+#define NVRTC_MAJOR 13
+#endif
+typedef struct { int failed; char log[512]; } Program;
+API const char *nvrtcGetErrorString(unsigned e) { return e == 6 ? "NVRTC_ERROR_COMPILATION" : e ? "NVRTC_ERROR_OTHER" : "NVRTC_SUCCESS"; }
+API int nvrtcVersion(int *major, int *minor) { *major = NVRTC_MAJOR; *minor = 1; return 0; }
+API int nvrtcGetNumSupportedArchs(int *n) { *n = 3; return 0; }
+API int nvrtcGetSupportedArchs(int *a) { a[0] = 80; a[1] = 90; a[2] = 100; return 0; }
+API int nvrtcCreateProgram(Program **p, const char *text, const char *name, int n, const char *const *bodies, const char *const *names) {
+    (void)name;
+    *p = calloc(1, sizeof **p);
+    for (int i = 0; i < n; i++)
+        if (strstr(bodies[i], "#error")) {
+            (*p)->failed = 1;
+            snprintf((*p)->log, sizeof (*p)->log, "%s(1): error: #error directive", names[i]);
+        }
+    (void)text;
+    return 0;
+}
+API int nvrtcCompileProgram(Program *p, int n, const char *const *options) {
+    (void)n; (void)options;
+#ifdef NO_BUILTINS
+    strcpy(p->log, "nvrtc: error: failed to open libnvrtc-builtins.so.13.1.\n  Make sure that it is installed correctly.");
+    return 7;
+#endif
+    return p->failed ? 6 : 0;
+}
+API int nvrtcGetProgramLogSize(Program *p, size_t *n) { *n = strlen(p->log) + 1; return 0; }
+API int nvrtcGetProgramLog(Program *p, char *s) { strcpy(s, p->log); return 0; }
+API int nvrtcGetCUBINSize(Program *p, size_t *n) { (void)p; *n = 64; return 0; }
+API int nvrtcGetCUBIN(Program *p, char *s) { (void)p; memset(s, 0, 64); memcpy(s, "\177ELF", 4); return 0; }
+API int nvrtcDestroyProgram(Program **p) { free(*p); *p = NULL; return 0; }
+
+#endif
