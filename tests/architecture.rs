@@ -86,7 +86,14 @@ const RULES: &[Rule] = &[
     Rule {
         why: "unsafe code is confined to kernels, buffers, the mapping of shards and the calls of CUDA's libraries",
         words: &["unsafe"],
-        places: &["cuda/", "engine/cpu/", "engine/cuda/emulator/", "engine/pooled.rs", "data/shard.rs"],
+        places: &[
+            "cuda/",
+            "engine/cpu/",
+            "engine/cuda/emulator/",
+            "engine/cuda/gpu/",
+            "engine/pooled.rs",
+            "data/shard.rs",
+        ],
     },
 ];
 

@@ -200,3 +200,23 @@ fn a_device_newer_than_the_compiler_is_refused() {
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("does not know compute capability 12.0, only 80, 90, 100"), "{reason}");
 }
+
+#[test]
+fn rates_are_measured_through_the_device_that_trains() {
+    // little memory, so that the matrices are small
+    let Some(fakes) = Fakes::whole(&["MEMORY=(40<<20)"]) else { return };
+    let text = doctor(Some(&fakes), &["--measure", "--format", "json"]);
+    let report: Json = serde_json::from_str(&text).expect("JSON");
+    let device = &report["cuda"]["devices"][0];
+    assert!(device["not_measured"].is_null(), "{device:#}");
+    assert_eq!(device["measured"]["matmul_size"], 256);
+    let positive = |rates: &Json| {
+        let rates = rates.as_object().expect("an object");
+        assert!(
+            rates.len() > 2 && rates.values().all(|rate| rate.as_f64().is_some_and(|rate| rate > 0.0)),
+            "{rates:?}"
+        );
+    };
+    positive(&device["measured"]);
+    positive(&report["cpu"]["measured"]);
+}

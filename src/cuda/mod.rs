@@ -44,7 +44,7 @@ pub enum CudaError {
     },
     /// Device memory could not be had.
     #[error(
-        "out of memory on the device: {what} needs {} MiB, {} of {} MiB are free", mib(*.bytes), mib(*.free), mib(*.total)
+        "out of memory on the device: {what} needs {} MiB, {} of {} MiB are free", .bytes.div_ceil(1 << 20), .free >> 20, .total >> 20
     )]
     OutOfMemory {
         /// What the memory was for.
@@ -67,10 +67,6 @@ pub enum CudaError {
     /// Something that this machine or its libraries cannot do.
     #[error("{0}")]
     Unsupported(String),
-}
-
-fn mib(bytes: usize) -> usize {
-    bytes.div_ceil(1 << 20)
 }
 
 /// A C string of a library's; `None` for a null pointer.

@@ -91,3 +91,32 @@ pub struct Algorithm {
     /// Bytes of workspace that it needs.
     pub workspace: usize,
 }
+
+/// One line that says everything, by which a choice is remembered.
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { m, n, k, count, a, b, out, accumulate, tf32, epilogue } = self;
+        write!(f, "{m}x{n}x{k} a {a} b {b} out {out}")?;
+        if *count > 1 {
+            write!(f, " stack {count}")?;
+        }
+        if *accumulate {
+            f.write_str(" accumulate")?;
+        }
+        if *tf32 {
+            f.write_str(" tf32")?;
+        }
+        if *epilogue != Epilogue::None {
+            write!(f, " {epilogue:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Matrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, stride, stack, transposed, alignment } = self;
+        let transposed = if *transposed { " transposed" } else { "" };
+        write!(f, "{kind:?} {stride}/{stack}@{alignment}{transposed}")
+    }
+}

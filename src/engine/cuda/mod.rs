@@ -9,6 +9,7 @@ pub mod device;
 #[cfg(feature = "cuda-emulator")]
 pub mod emulator;
 pub mod flash;
+pub mod gpu;
 pub mod kernels;
 mod stream;
 

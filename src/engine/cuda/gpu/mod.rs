@@ -1,0 +1,305 @@
+//! The real device: the CUDA driver, cuBLASLt, and kernels compiled for the device at hand.
+//!
+//! One stream carries everything in order; a second one copies the next rows meanwhile. What a recording is made of must
+//! have run once before: only then are algorithms chosen and kernels loaded, which a recording does not allow. A
+//! recording that meets something new is given up, and whoever made it issues everything again.
+
+mod arguments;
+mod mailbox;
+mod products;
+mod staging;
+
+use super::device::{Address, Device, KernelConfig, Launch, Product, Recording};
+use crate::cuda::compile::Program;
+use crate::cuda::{
+    Context, CudaError, CudaMissing, DeviceInfo, Function, Graph, Libraries, Memory, Module, Stream,
+};
+use crate::engine::EngineError;
+use mailbox::Mailbox;
+use products::Products;
+use staging::Staging;
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::rc::Rc;
+
+/// Kernels that are named when something failed later than it was started.
+const REMEMBERED: usize = 6;
+
+/// Whether work is being recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Recording,
+    /// Recording, but something came that cannot be kept.
+    Spoilt,
+}
+
+/// A CUDA device.
+pub struct Gpu {
+    state: State,
+    recordings: Vec<Graph>,
+    functions: HashMap<&'static str, Function>,
+    module: Option<Rc<Module>>,
+    products: Products,
+    staging: Staging,
+    mailbox: Mailbox,
+    memory: Vec<Memory>,
+    stream: Stream,
+    context: Rc<Context>,
+    info: DeviceInfo,
+    /// What was started last, the newest at the end.
+    started: VecDeque<&'static str>,
+    arguments: Vec<u8>,
+}
+
+impl Gpu {
+    /// Opens device `index` and compiles `program` for it, unless there are no kernels to be called. `cache` is a
+    /// directory that keeps machine code and chosen algorithms; without it, kernels are compiled each time and cuBLASLt's
+    /// first proposal is taken for each product, untimed, so that each time is like the other.
+    pub fn open(
+        libraries: &Libraries,
+        index: usize,
+        config: &KernelConfig,
+        program: Option<&Program>,
+        cache: Option<&Path>,
+    ) -> Result<Self, EngineError> {
+        let info = libraries.require_device(index).map_err(|CudaMissing { message, help }| {
+            EngineError::Unsupported(if help.is_empty() { message } else { format!("{message}; {help}") })
+        })?;
+        let context = Context::open(libraries, &info)?;
+        let module = match program {
+            Some(program) => Some(load(libraries, &context, &info, program, cache)?),
+            None => None,
+        };
+        Ok(Self {
+            state: State::Running,
+            recordings: Vec::new(),
+            functions: HashMap::new(),
+            module,
+            products: Products::new(libraries, &context, &info, config.precision, cache)?,
+            staging: Staging::new(&context)?,
+            mailbox: Mailbox::new(&context)?,
+            memory: Vec::new(),
+            stream: Stream::new(&context)?,
+            context,
+            info,
+            started: VecDeque::with_capacity(REMEMBERED),
+            arguments: Vec::new(),
+        })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Bytes of its memory: free now, and in all.
+    pub fn memory(&self) -> Result<(usize, usize), EngineError> {
+        Ok(self.context.memory()?)
+    }
+
+    /// Copies on the device.
+    pub fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        Ok(self.stream.copy(from.0, to.0, bytes)?)
+    }
+
+    fn start(&mut self, what: &'static str) {
+        if self.started.len() == REMEMBERED {
+            self.started.pop_front();
+        }
+        self.started.push_back(what);
+    }
+
+    /// An error with what was started last: it need not be of the call that returned it.
+    fn blame(&self, error: CudaError) -> EngineError {
+        let started: Vec<&str> = self.started.iter().copied().collect();
+        if started.is_empty() {
+            return error.into();
+        }
+        EngineError::Device(format!("{error}; started last: {}", started.join(", ")))
+    }
+
+    /// Only launches, products and clears can be recorded: the rest waits, allocates or reads what changes.
+    fn not_recording(&self, what: &str) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        match self.state {
+            State::Running => Ok(()),
+            _ => Err(EngineError::Device(format!("{what} cannot be part of a recording"))),
+        }
+    }
+}
+
+/// Compiles and loads. What was kept and is refused by the driver is compiled again, once.
+fn load(
+    libraries: &Libraries,
+    context: &Rc<Context>,
+    info: &DeviceInfo,
+    program: &Program,
+    cache: Option<&Path>,
+) -> Result<Rc<Module>, EngineError> {
+    let compiler = libraries.compiler().map_err(|missing| EngineError::Unsupported(missing.to_string()))?;
+    let arch = compiler.target(info.compute_capability)?;
+    let kept = compiler.compile_cached(program, &arch, cache)?;
+    let module = match Module::new(context, &kept.image) {
+        Err(_) if cache.is_some() => {
+            Module::new(context, &compiler.compile_anew(program, &arch, cache)?.image)?
+        }
+        loaded => loaded?,
+    };
+    Ok(Rc::new(module))
+}
+
+impl From<CudaError> for EngineError {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::Unsupported(text) => Self::Unsupported(text),
+            error => Self::Device(error.to_string()),
+        }
+    }
+}
+
+impl Device for Gpu {
+    fn allocate(&mut self, bytes: usize, what: &'static str) -> Result<Address, EngineError> {
+        self.not_recording("an allocation")?;
+        let memory = Memory::new(&self.context, bytes, what)?;
+        let address = memory.address();
+        self.memory.push(memory);
+        self.stream.clear(address, bytes)?;
+        Ok(Address(address))
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
+        self.not_recording("a write")?;
+        let written = if bytes.len() <= Mailbox::LARGEST {
+            self.mailbox.send(bytes, to.0, &self.stream)
+        } else {
+            self.stream.upload_now(bytes, to.0)
+        };
+        written.map_err(|error| self.blame(error))
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError> {
+        self.not_recording("a read")?;
+        self.stream.download(from.0, bytes).map_err(|error| self.blame(error))
+    }
+
+    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        self.stream.clear(at.0, bytes).map_err(|error| self.blame(error))
+    }
+
+    fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError> {
+        self.not_recording("staging")?;
+        self.staging.stage(slot, words, &self.stream).map_err(|error| self.blame(error))
+    }
+
+    fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError> {
+        self.not_recording("taking what was staged")?;
+        self.staging.take(slot, to.0, &self.stream).map_err(|error| self.blame(error))
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        let name = launch.kernel;
+        if launch.shared > self.info.shared_per_block {
+            return Err(EngineError::Unsupported(format!(
+                "the kernel {name} needs {} bytes of shared memory, and {} has {}",
+                launch.shared, self.info.name, self.info.shared_per_block
+            )));
+        }
+        if !self.functions.contains_key(name) {
+            if self.state != State::Running {
+                // loading is not allowed now
+                self.state = State::Spoilt;
+                return Ok(());
+            }
+            let none = || EngineError::Device(format!("no kernels were compiled, {name} is asked for"));
+            let function = self.module.as_ref().ok_or_else(none)?.function(name)?;
+            self.functions.insert(name, function);
+        }
+        arguments::pack(launch.args, &mut self.arguments);
+        self.start(name);
+        let Some(function) = self.functions.get_mut(name) else {
+            return Err(EngineError::Device(format!("the kernel {name} is not loaded")));
+        };
+        let launched = function.allow_shared(launch.shared).and_then(|()| {
+            // SAFETY: callers pass each kernel the arguments of its signature, which the tests in the emulator hold them
+            // to; kernels reach device memory only.
+            unsafe { self.stream.launch(function, launch.grid, launch.block, launch.shared, &self.arguments) }
+        });
+        launched.map_err(|error| self.blame(error))
+    }
+
+    fn product(&mut self, product: &Product) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        if product.m == 0 || product.n == 0 || product.count == 0 {
+            return Ok(());
+        }
+        if self.state != State::Running && !self.products.has_run(product)? {
+            self.state = State::Spoilt;
+            return Ok(());
+        }
+        self.start("a matrix product");
+        self.products.run(product, &self.stream).map_err(|error| match error {
+            products::ProductError::Cuda(error) => self.blame(error),
+            products::ProductError::Engine(error) => error,
+        })
+    }
+
+    fn fuses(&mut self, product: &Product) -> bool {
+        self.context.make_current().is_ok() && self.products.fuses(product)
+    }
+
+    fn begin_recording(&mut self) -> Result<bool, EngineError> {
+        self.not_recording("a recording")?;
+        // before anything has run, everything is new
+        if self.started.is_empty() {
+            return Ok(false);
+        }
+        self.stream.begin_recording().map_err(|error| self.blame(error))?;
+        self.state = State::Recording;
+        Ok(true)
+    }
+
+    fn end_recording(&mut self) -> Result<Option<Recording>, EngineError> {
+        self.context.make_current()?;
+        if self.state == State::Running {
+            return Err(EngineError::Device("there is no recording to be ended".to_owned()));
+        }
+        let kept = self.state == State::Recording;
+        self.state = State::Running;
+        let graph = self.stream.end_recording().map_err(|error| self.blame(error))?;
+        let Some(graph) = graph.filter(|_| kept) else { return Ok(None) };
+        self.recordings.push(graph);
+        Ok(Some(Recording(self.recordings.len() - 1)))
+    }
+
+    fn play(&mut self, recording: Recording) -> Result<(), EngineError> {
+        self.not_recording("another recording")?;
+        let Some(graph) = self.recordings.get(recording.0) else {
+            return Err(EngineError::Device(format!("there is no recording {}", recording.0)));
+        };
+        let played = self.stream.play(graph);
+        self.start("a recording");
+        played.map_err(|error| self.blame(error))
+    }
+
+    fn synchronize(&mut self) -> Result<(), EngineError> {
+        self.not_recording("waiting")?;
+        let done = self.stream.synchronize();
+        if done.is_err() {
+            return done.map_err(|error| self.blame(error));
+        }
+        self.staging.synchronize().map_err(|error| self.blame(error))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // nothing may be freed that is still in use; whatever failed has been reported or nobody asked
+        let _ = self.context.make_current();
+        let _ = self.stream.synchronize();
+        let _ = self.staging.synchronize();
+    }
+}

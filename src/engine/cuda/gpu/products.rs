@@ -1,0 +1,292 @@
+//! Matrix products: from rows to cuBLASLt's columns, and which algorithm does them.
+//!
+//! For the library, a row-major matrix is its transpose. The transpose of `a · b` is `bᵀ · aᵀ`, so the factors change
+//! places and nothing else changes.
+
+use super::super::device::{Fused, Operand, Product};
+use crate::cuda::choices::{Choice, Choices, Machine};
+use crate::cuda::matmul::{Described, MatrixProducts};
+use crate::cuda::product::{Addresses, Algorithm, Epilogue, Matrix, Shape, Type};
+use crate::cuda::{Context, CudaError, DeviceInfo, Event, Libraries, Memory, Stream};
+use crate::engine::EngineError;
+use crate::plan::memory::Element;
+use crate::recipe::Precision;
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Bytes that an algorithm may use for itself: what the library's documentation recommends for the newest devices.
+const WORKSPACE: usize = 32 << 20;
+/// Runs of one algorithm that are timed together, after one that is not.
+const RUNS: u32 = 5;
+/// An algorithm that was proposed later must be faster by this factor.
+const CLEARLY: f64 = 0.98;
+
+/// The library, and what is known of each shape.
+pub(super) struct Products {
+    shapes: HashMap<Shape, Known>,
+    choices: Option<Choices>,
+    library: Rc<MatrixProducts>,
+    workspace: Memory,
+    context: Rc<Context>,
+    precision: Precision,
+}
+
+struct Known {
+    described: Described,
+    /// The library's proposals; empty if it cannot do this.
+    proposed: Vec<Algorithm>,
+    /// Once it has run.
+    chosen: Option<Algorithm>,
+}
+
+/// A product that failed, or that nobody could have done.
+pub(super) enum ProductError {
+    Cuda(CudaError),
+    Engine(EngineError),
+}
+
+impl From<CudaError> for ProductError {
+    fn from(error: CudaError) -> Self {
+        Self::Cuda(error)
+    }
+}
+
+impl From<EngineError> for ProductError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl Products {
+    pub(super) fn new(
+        libraries: &Libraries,
+        context: &Rc<Context>,
+        info: &DeviceInfo,
+        precision: Precision,
+        cache: Option<&Path>,
+    ) -> Result<Self, CudaError> {
+        let [driver, _, cublaslt, _] = libraries.findings();
+        let version = |found: Option<crate::cuda::found::Version>| {
+            found.map(|version| version.to_string()).unwrap_or_default()
+        };
+        let machine = Machine {
+            device: info.name.clone(),
+            multiprocessors: info.multiprocessors,
+            driver: version(driver.version),
+            cublaslt: version(cublaslt.version),
+        };
+        Ok(Self {
+            shapes: HashMap::new(),
+            choices: cache.map(|directory| Choices::open(directory, machine)),
+            library: Rc::new(MatrixProducts::new(libraries, context)?),
+            workspace: Memory::new(context, WORKSPACE, "cuBLASLt's workspace")?,
+            context: context.clone(),
+            precision,
+        })
+    }
+
+    /// Whether this product, or one of its shape, has run.
+    pub(super) fn has_run(&self, product: &Product) -> Result<bool, EngineError> {
+        let (shape, _) = by_columns(product, self.precision)?;
+        Ok(self.shapes.get(&shape).is_some_and(|known| known.chosen.is_some()))
+    }
+
+    /// Whether the library can do this.
+    pub(super) fn fuses(&mut self, product: &Product) -> bool {
+        let Ok((shape, at)) = by_columns(product, self.precision) else { return false };
+        is_aligned(&shape, &at) && self.known(&shape, &at).is_ok_and(|known| !known.proposed.is_empty())
+    }
+
+    fn known(&mut self, shape: &Shape, at: &Addresses) -> Result<&mut Known, CudaError> {
+        if !self.shapes.contains_key(shape) {
+            let described = self.library.describe(shape)?;
+            let proposed = described.algorithms(at, WORKSPACE)?;
+            self.shapes.insert(*shape, Known { described, proposed, chosen: None });
+        }
+        self.shapes.get_mut(shape).ok_or_else(|| CudaError::Unsupported("the shape was lost".to_owned()))
+    }
+
+    /// Starts a product. The first of its shape also chooses the algorithm.
+    pub(super) fn run(&mut self, product: &Product, stream: &Stream) -> Result<(), ProductError> {
+        let (shape, at) = by_columns(product, self.precision)?;
+        let chosen = match self.known(&shape, &at)?.chosen {
+            Some(chosen) => chosen,
+            None => {
+                let chosen = self.choose(&shape, &at, product, stream)?;
+                self.known(&shape, &at)?.chosen = Some(chosen);
+                chosen
+            }
+        };
+        let workspace = self.workspace.address();
+        self.known(&shape, &at)?.described.run(&at, product.alpha, &chosen, workspace, stream)?;
+        Ok(())
+    }
+
+    fn choose(
+        &mut self,
+        shape: &Shape,
+        at: &Addresses,
+        product: &Product,
+        stream: &Stream,
+    ) -> Result<Algorithm, ProductError> {
+        let name = shape.to_string();
+        let remembered = self.choices.as_ref().and_then(|choices| choices.get(&name)).and_then(Choice::words);
+        let known = self.known(shape, at)?;
+        let checked = remembered.and_then(|words| known.described.check(at, words, WORKSPACE));
+        if let Some(algorithm) = checked {
+            return Ok(algorithm);
+        }
+        let Some(first) = known.proposed.first().copied() else {
+            return Err(
+                EngineError::Unsupported(format!("cuBLASLt cannot do the matrix product {name}")).into()
+            );
+        };
+        if self.choices.is_none() {
+            return Ok(first);
+        }
+        let Some((fastest, seconds)) = self.fastest(shape, at, product, stream)? else { return Ok(first) };
+        let choice = Choice::new(fastest.words, seconds * 1e6);
+        let kept = match &mut self.choices {
+            // what was remembered does not work here any more
+            Some(choices) if remembered.is_some() => {
+                choices.replace(name, choice);
+                None
+            }
+            Some(choices) => choices.keep(name, choice).words(),
+            None => None,
+        };
+        let described = &self.known(shape, at)?.described;
+        Ok(kept.and_then(|words| described.check(at, words, WORKSPACE)).unwrap_or(fastest))
+    }
+
+    /// The fastest of the proposals and its seconds; `None` where there was no room to try them.
+    fn fastest(
+        &mut self,
+        shape: &Shape,
+        at: &Addresses,
+        product: &Product,
+        stream: &Stream,
+    ) -> Result<Option<(Algorithm, f64)>, CudaError> {
+        // a trial must not spoil what is there: neither a sum nor a factor that is overwritten
+        let mut at = *at;
+        let mut scratch = None;
+        if product.accumulate || is_in_place(product) {
+            let bytes = extent(&product.out, (product.m, product.n), product.count);
+            match Memory::new(&self.context, bytes, "trials of matrix products") {
+                Ok(memory) => at.out = scratch.insert(memory).address(),
+                Err(CudaError::OutOfMemory { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let (begin, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
+        let workspace = self.workspace.address();
+        let mut best: Option<(Algorithm, f64)> = None;
+        let known = self.known(shape, &at)?;
+        for algorithm in &known.proposed {
+            let run = || known.described.run(&at, product.alpha, algorithm, workspace, stream);
+            // a proposal that is refused after all is none
+            if run().is_err() {
+                continue;
+            }
+            begin.record(stream)?;
+            for _ in 0..RUNS {
+                run()?;
+            }
+            end.record(stream)?;
+            end.synchronize()?;
+            let seconds = begin.seconds_to(&end)? / f64::from(RUNS);
+            if best.is_none_or(|(_, least)| seconds < least * CLEARLY) {
+                best = Some((*algorithm, seconds));
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// A product of rows as one of columns.
+fn by_columns(product: &Product, precision: Precision) -> Result<(Shape, Addresses), EngineError> {
+    let Product { m, n, k, count, a, b, out, alpha: _, accumulate, fused } = *product;
+    let matrix = |operand: Operand| {
+        Ok::<_, EngineError>(Matrix {
+            kind: kind(operand.element, precision)?,
+            stride: operand.stride as u64,
+            // of a single matrix, it is nothing that a choice depends on
+            stack: if count > 1 { operand.stack as u64 } else { 0 },
+            transposed: operand.transposed,
+            alignment: alignment(&operand, count),
+        })
+    };
+    let (epilogue, bias, aux) = match fused {
+        Fused::None => (Epilogue::None, 0, 0),
+        Fused::Bias(bias) => (Epilogue::Bias, bias.0, 0),
+        Fused::BiasGelu { bias, sum } => (Epilogue::BiasGelu, bias.0, sum.0),
+        Fused::GeluSlope(at) => (Epilogue::GeluSlope, 0, at.0),
+    };
+    if a.element != b.element || out.transposed {
+        return Err(EngineError::Input(
+            "factors of a matrix product are stored alike, its result by rows".into(),
+        ));
+    }
+    let shape = Shape {
+        m: n as u64,
+        n: m as u64,
+        k: k as u64,
+        count: u32::try_from(count)
+            .map_err(|_| EngineError::Input(format!("a stack of {count} matrices")))?,
+        a: matrix(b)?,
+        b: matrix(a)?,
+        out: matrix(out)?,
+        accumulate,
+        tf32: precision == Precision::Tf32 && a.element == Element::F32,
+        epilogue,
+    };
+    let at = Addresses { a: b.address.0, b: a.address.0, out: out.address.0, bias, aux };
+    Ok((shape, at))
+}
+
+fn kind(element: Element, precision: Precision) -> Result<Type, EngineError> {
+    match (element, precision) {
+        (Element::F32, _) => Ok(Type::F32),
+        (Element::Half, Precision::Bf16) => Ok(Type::Bf16),
+        (Element::Half, Precision::Fp16) => Ok(Type::F16),
+        (Element::Half, _) => Err(EngineError::Unsupported("in fp32 and tf32 nothing has two bytes".into())),
+    }
+}
+
+/// The power of two, at most 256, by which all addresses of a stack can be divided.
+fn alignment(operand: &Operand, count: usize) -> u32 {
+    let apart = if count > 1 { operand.stack * operand.element.bytes() } else { 0 };
+    let bits = operand.address.0 | apart as u64 | 256;
+    1 << bits.trailing_zeros()
+}
+
+/// What the epilogues want of addresses and rows: biases at multiples of 16 bytes; auxiliary matrices likewise and, in
+/// half precision, rows of a multiple of 8 (`CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`).
+fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
+    let half = shape.out.kind != Type::F32;
+    let aux = at.aux.is_multiple_of(16) && (!half || shape.out.stride.is_multiple_of(8));
+    match shape.epilogue {
+        Epilogue::None => true,
+        Epilogue::Bias => at.bias.is_multiple_of(16),
+        Epilogue::BiasGelu => at.bias.is_multiple_of(16) && aux,
+        Epilogue::GeluSlope => aux,
+    }
+}
+
+/// Bytes from the first element of a stack of matrices, of so many rows and columns as they are read, to the last.
+fn extent(operand: &Operand, (rows, cols): (usize, usize), count: usize) -> usize {
+    let (rows, cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
+    ((count.max(1) - 1) * operand.stack + (rows.max(1) - 1) * operand.stride + cols) * operand.element.bytes()
+}
+
+/// Whether the result overwrites a factor, or the values that its epilogue reads.
+fn is_in_place(product: &Product) -> bool {
+    let Product { m, n, k, count, a, b, out, .. } = *product;
+    let written = extent(&out, (m, n), count) as u64;
+    let (begin, end) = (out.address.0, out.address.0 + written);
+    let reads = |at: u64, bytes: u64| at < end && begin < at + bytes;
+    let aux = matches!(product.fused, Fused::GeluSlope(at) if reads(at.0, written));
+    aux || reads(a.address.0, extent(&a, (m, k), count) as u64)
+        || reads(b.address.0, extent(&b, (k, n), count) as u64)
+}
