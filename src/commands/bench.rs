@@ -1,13 +1,14 @@
 //! `runner bench RECIPE`: how fast this recipe's step is here, and where its time goes. Writes no run.
 
 use super::build;
+use super::device;
 use super::exit::Exit;
 use super::terminal::say;
 use crate::cli::{BenchArgs, Format};
-use crate::engine::{Batch, Engine, State, Update, cpu};
+use crate::cuda::Libraries;
+use crate::engine::{Batch, Engine, State, Update, cpu, cuda};
 use crate::model::init::{initialize, random_bits};
-use crate::plan::hardware::{Hardware, peak_resident_bytes};
-use crate::plan::{DataSize, Plan, gib};
+use crate::plan::{DataSize, Plan, PlanError, gib};
 use crate::recipe::{self, EngineKind, Recipe};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
@@ -33,18 +34,20 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let recipe = &resolved.recipe;
     // rows are random tokens, as many as are needed
     let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, val_rows: 0 };
-    let plan = Plan::new(recipe, &Hardware::detect(), data, None)
-        .map_err(|e| resolved.complain(e.key, &e.message, &e.help))?;
-    let (peak, how) = cpu::peak::measure(plan.threads);
-    let measured = match recipe.compute.engine {
-        EngineKind::Fused => {
+    let blame = |error: PlanError| resolved.complain(error.key, &error.message, &error.help);
+    let hardware = device::hardware(recipe).map_err(blame)?;
+    let plan = Plan::new(recipe, &hardware, data, None).map_err(blame)?;
+    let (peak, how) = device::peak(&plan);
+    let measured = match (recipe.compute.engine, plan.cuda) {
+        (EngineKind::Fused, Some(index)) => on_cuda(recipe, &plan, args.steps, index)?,
+        (EngineKind::Fused, None) => {
             let mut engine = cpu::timed_engine(plan.memory_plan())?;
             measure(recipe, &plan, args.steps, &mut engine, |engine| {
                 let times = engine.inner_mut().backend_mut().take();
                 times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()
             })?
         }
-        EngineKind::Dfdx => {
+        (EngineKind::Dfdx, _) => {
             let mut engine = build::reference(plan.memory.dims, plan.threads)?;
             measure(recipe, &plan, args.steps, &mut engine, |_| Vec::new())?
         }
@@ -63,7 +66,8 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "peak_flops": peak,
                 "peak_flops_source": how,
                 "flops_per_token": plan.flops_per_token,
-                "peak_memory_bytes": peak_resident_bytes(),
+                "device": plan.device,
+                "peak_memory_bytes": device::memory_bytes(&plan),
                 "planned_memory_bytes": plan.total_bytes,
                 "steps": args.steps,
                 "phases": phases,
@@ -75,6 +79,23 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
+/// Steps that are timed phase by phase on a CUDA device.
+const PHASE_STEPS: u32 = 3;
+
+/// The whole step as it trains, and then its phases: to time them, each kernel has to be waited for, so together they take
+/// longer than the step.
+fn on_cuda(recipe: &Recipe, plan: &Plan, steps: u32, index: usize) -> anyhow::Result<Measured> {
+    let (libraries, cache) = (Libraries::get(), device::cache_dir());
+    let open = || cuda::engine(libraries, index, plan.memory_plan(), cache.as_deref());
+    let whole = measure(recipe, plan, steps, &mut open()?, |_| Vec::new())?;
+    let mut engine = cuda::timed_engine(libraries, index, plan.memory_plan(), cache.as_deref())?;
+    let parts = measure(recipe, plan, PHASE_STEPS, &mut engine, |engine| {
+        let times = engine.backend_mut().take();
+        times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()
+    })?;
+    Ok(Measured { step_ms: whole.step_ms, phases: parts.phases })
+}
+
 fn text(measured: &Measured, tokens_per_s: f64, mfu: f64, how: &str, plan: &Plan) -> String {
     let mut out = format!(
         "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {} tokens, MFU {:.1} % of {:.0} GFLOP/s ({how})\n\
@@ -83,7 +104,7 @@ fn text(measured: &Measured, tokens_per_s: f64, mfu: f64, how: &str, plan: &Plan
         plan.tokens_per_step,
         mfu * 100.0,
         plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
-        gib(peak_resident_bytes() as usize),
+        gib(device::memory_bytes(plan) as usize),
         gib(plan.total_bytes)
     );
     for (phase, ms) in &measured.phases {

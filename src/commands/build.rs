@@ -1,13 +1,16 @@
 //! From a recipe to the parts of an experiment, and what this build cannot do.
 
+use super::device;
 use super::exit::UsageError;
 use super::terminal::Passes;
+use crate::cuda::Libraries;
 use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
-use crate::engine::{Engine, EngineError, cpu, dfdx, pooled::Pooled};
+use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::lints::{Shard, Shards};
+use crate::plan::memory::MemoryPlan;
 use crate::plan::{DataSize, Plan};
-use crate::recipe::{DataDigests, Device, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
+use crate::recipe::{Attention, DataDigests, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
 use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
@@ -17,11 +20,19 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
-    if let Device::Cuda(_) = recipe.compute.device {
-        let device = String::from(recipe.compute.device);
-        let message =
-            format!("compute.device = \"{device}\" is not supported by this build, which has no CUDA engine");
-        refuse("compute.device", &message, "use \"cpu\" or \"auto\"");
+    match device::hardware(recipe) {
+        Err(error) => refuse(error.key, &error.message, &error.help),
+        Ok(hardware) if hardware.cuda.is_some() => {
+            let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
+            if attention == Attention::Flash && size > cuda::flash::LARGEST_HEAD {
+                let message = format!(
+                    "flash attention on CUDA has heads of at most {}, the model's have {size}",
+                    cuda::flash::LARGEST_HEAD
+                );
+                refuse("compute.attention", &message, "use more heads (model.n_head), or \"naive\"");
+            }
+        }
+        Ok(_) => {}
     }
     if recipe.batch.world_size > 1 {
         let message = format!(
@@ -149,9 +160,20 @@ impl Rows for Stream<'_> {
 
 /// The engine that a recipe asks for, with the plan's memory. Parameters are zero.
 pub(super) fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineError> {
-    Ok(match recipe.compute.engine {
-        EngineKind::Fused => Box::new(cpu::engine(plan.memory_plan())?),
-        EngineKind::Dfdx => Box::new(reference(plan.memory.dims, plan.threads)?),
+    match recipe.compute.engine {
+        EngineKind::Fused => fused(plan.memory_plan(), plan.cuda),
+        EngineKind::Dfdx => Ok(Box::new(reference(plan.memory.dims, plan.threads)?)),
+    }
+}
+
+/// The fused engine on the CPU, or on a CUDA device by its index.
+pub(super) fn fused(plan: MemoryPlan, cuda: Option<usize>) -> Result<Box<dyn Engine>, EngineError> {
+    Ok(match cuda {
+        None => Box::new(cpu::engine(plan)?),
+        Some(index) => {
+            let cache = device::cache_dir();
+            Box::new(cuda::engine(Libraries::get(), index, plan, cache.as_deref())?)
+        }
     })
 }
 

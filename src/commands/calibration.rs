@@ -2,7 +2,9 @@
 //!
 //! The cache is a convenience. Whatever is wrong with it, the measurement is simply made again.
 
-use crate::engine::{Batch, Engine, EngineError, State, Update, cpu, dfdx, pooled::Pooled};
+use super::build;
+use super::device::cache_dir;
+use crate::engine::{Batch, Engine, EngineError, State, Update, dfdx, pooled::Pooled};
 use crate::model::init::initialize;
 use crate::plan::Plan;
 use crate::plan::memory::{MemoryConfig, MemoryPlan};
@@ -25,7 +27,7 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
         sample.dims.block_size = sample.dims.block_size.min(REFERENCE_TOKENS);
         sample.micro_batch = 1;
     }
-    let (path, key) = (cache_path(), key(&sample, engine));
+    let (path, key) = (cache_path(), key(&sample, engine, &plan.device));
     let mut cache: BTreeMap<String, Rates> = path
         .as_ref()
         .and_then(|path| std::fs::read(path).ok())
@@ -37,7 +39,7 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
     if let Some(rates) = cache.get(&key).copied().filter(is_plausible) {
         return Ok((rates, true));
     }
-    let rates = measure(&sample, engine)?;
+    let rates = measure(&sample, engine, plan.cuda)?;
     cache.insert(key, rates);
     if let (Some(path), Ok(text)) = (path, serde_json::to_string_pretty(&cache))
         && let Some(dir) = path.parent()
@@ -50,9 +52,9 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
 }
 
 /// Times forward and backward pass and update of the sample.
-fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError> {
+fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
     let mut engine: Box<dyn Engine> = match kind {
-        EngineKind::Fused => Box::new(cpu::engine(MemoryPlan::new(*sample))?),
+        EngineKind::Fused => build::fused(MemoryPlan::new(*sample), cuda)?,
         EngineKind::Dfdx => Box::new(Pooled::new(sample.threads(), || dfdx::CpuEngine::new(sample.dims))?),
     };
     let layout = engine.layout().clone();
@@ -66,6 +68,8 @@ fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError
     for t in 0..=PASSES as u64 {
         let start = Instant::now();
         engine.accumulate(batch, 1.0)?;
+        // waits for the device
+        engine.loss()?;
         let passed = start.elapsed();
         let (lr, betas, eps) = (1e-4, [0.9, 0.95], 1e-8);
         let (weight_decay, clip_norm, loss_scale) = (0.1, 1.0, 1.0);
@@ -80,11 +84,11 @@ fn measure(sample: &MemoryConfig, kind: EngineKind) -> Result<Rates, EngineError
 }
 
 /// What a measurement holds for: this machine, this build, these shapes.
-fn key(sample: &MemoryConfig, engine: EngineKind) -> String {
+fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
     let model = cpu_model();
     let dims = sample.dims;
     format!(
-        "{} | {model} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
+        "{} | {model} | {device} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
         facts::host(),
         sample.threads(),
         env!("CARGO_PKG_VERSION"),
@@ -106,9 +110,6 @@ pub(super) fn cpu_model() -> String {
     model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()).to_owned()
 }
 
-/// `$XDG_CACHE_HOME/runner/calibration.json`, or the same under `~/.cache`; `None` if neither can be told.
 fn cache_path() -> Option<PathBuf> {
-    let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let base = dir("XDG_CACHE_HOME").or_else(|| Some(dir("HOME")?.join(".cache")))?;
-    Some(base.join("runner").join("calibration.json"))
+    Some(cache_dir()?.join("calibration.json"))
 }

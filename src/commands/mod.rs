@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod calibration;
 mod completions;
+mod device;
 mod doctor;
 pub mod exit;
 mod explain;

@@ -5,6 +5,7 @@
 
 use super::build::{self, Data};
 use super::calibration;
+use super::device;
 use super::exit::Exit;
 use super::terminal::say;
 use super::train::summary::{duration, thousands};
@@ -60,12 +61,12 @@ pub(super) fn warn(recipe: &Recipe, plan: &Plan, hardware: &Hardware, data: &Dat
 impl<'a> Outlook<'a> {
     fn new(resolved: &'a Resolved, runs_dir: &Path) -> Result<Self, Diagnostics> {
         let recipe = &resolved.recipe;
-        let hardware = Hardware::detect();
+        let blame = |error: crate::plan::PlanError| resolved.complain(error.key, &error.message, &error.help);
+        let hardware = device::hardware(recipe).map_err(blame)?;
         let (size, data) = match Data::open(resolved, runs_dir) {
             Ok(data) => (data.size(), Ok(data.shards())),
             Err(error) => (DataSize::default(), Err(reason(&error))),
         };
-        let blame = |error: crate::plan::PlanError| resolved.complain(error.key, &error.message, &error.help);
         let plan = Plan::derive(recipe, &hardware, size, None).map_err(blame)?;
         let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
         let prediction = calibration::rates(&plan, recipe.compute.engine)

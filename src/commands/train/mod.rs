@@ -6,12 +6,12 @@ mod session;
 pub(super) mod summary;
 
 use super::build::{self, Data};
+use super::device;
 use super::exit::Exit;
 use super::signals::Signals;
 use super::terminal::{report, say};
 use crate::cli::TrainArgs;
-use crate::plan::Plan;
-use crate::plan::hardware::Hardware;
+use crate::plan::{Plan, PlanError};
 use crate::recipe::{self, Diagnostics, Resolved};
 use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
 use crate::train::Stop;
@@ -137,8 +137,9 @@ fn ended(path: &Path) -> anyhow::Result<Option<Exit>> {
 }
 
 fn plan(resolved: &Resolved, data: &Data, micro_batch: Option<usize>) -> Result<Plan, Diagnostics> {
-    Plan::new(&resolved.recipe, &Hardware::detect(), data.size(), micro_batch)
-        .map_err(|error| resolved.complain(error.key, &error.message, &error.help))
+    let blame = |error: PlanError| resolved.complain(error.key, &error.message, &error.help);
+    let hardware = device::hardware(&resolved.recipe).map_err(blame)?;
+    Plan::new(&resolved.recipe, &hardware, data.size(), micro_batch).map_err(blame)
 }
 
 /// A path as people would write it: relative where it lies below the current directory.

@@ -3,6 +3,7 @@
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
 use super::super::build;
+use super::super::device;
 use super::super::exit::Exit;
 use super::super::signals::Held;
 use super::super::terminal::{Board, say, tame};
@@ -12,7 +13,6 @@ use super::summary::{duration, thousands};
 use crate::data::Tokenizer;
 use crate::engine::{Engine, State};
 use crate::model::init::random_bits;
-use crate::plan::hardware::peak_resident_bytes;
 use crate::run::checkpoint::{self, CheckpointState, Scaler, Writer};
 use crate::run::{RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
 use crate::train::sample::{Sampling, generate};
@@ -100,7 +100,7 @@ impl<'a> Recorder<'a> {
         results["final_loss"] = self.last_loss.into();
         results["final_val_loss"] = self.last_val_loss.into();
         results["val_unigram_entropy"] = entropy.into();
-        results["peak_memory_bytes"] = peak_resident_bytes().into();
+        results["peak_memory_bytes"] = device::memory_bytes(&self.session.plan).into();
         results["elapsed_s"] = elapsed.into();
         // a session that came only for the last evaluation has measured no step
         if speed.is_some() || results.get("tokens_per_s").is_none() {
@@ -172,7 +172,7 @@ impl Events for Recorder<'_> {
             step_ms,
             tokens_per_s,
             mfu: peak.map(|peak| plan.flops_per_token as f64 * tokens_per_s / peak),
-            memory_bytes: peak_resident_bytes(),
+            memory_bytes: device::memory_bytes(&self.session.plan),
             elapsed_s: self.elapsed_s(),
         };
         self.train_log.append(&row)?;

@@ -1,16 +1,16 @@
 //! One process's share of a run: from the newest checkpoint, or the beginning, to the end or a signal.
 
 use super::super::build::{self, Data};
+use super::super::device;
 use super::super::exit::Exit;
 use super::super::terminal::say;
 use super::recorder::Recorder;
 use super::summary::plan_lines;
 use super::{Call, only_damaged, plan, shown};
 use crate::data::Stream;
-use crate::engine::{Engine, State, cpu};
+use crate::engine::{Engine, State};
 use crate::model::init::initialize;
 use crate::plan::Plan;
-use crate::plan::hardware::Hardware;
 use crate::recipe::{Recipe, Resolved};
 use crate::run::checkpoint;
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -40,7 +40,7 @@ impl Session<'_> {
             let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
             self.plan = plan(self.resolved, self.data, kept)?;
         }
-        let (peak, how) = cpu::peak::measure(self.plan.threads);
+        let (peak, how) = device::peak(&self.plan);
         let step = start.as_ref().map_or(0, |reader| reader.state().step);
         say(&format!(
             "{}: step {step} of {}\n{}",
@@ -48,7 +48,9 @@ impl Session<'_> {
             self.plan.steps,
             plan_lines(&self.plan)
         ));
-        super::super::plan::warn(recipe, &self.plan, &Hardware::detect(), self.data);
+        if let Ok(hardware) = device::hardware(recipe) {
+            super::super::plan::warn(recipe, &self.plan, &hardware, self.data);
+        }
 
         let mut engine = build::engine(recipe, &self.plan)?;
         let progress = self.load(engine.as_mut(), start)?;

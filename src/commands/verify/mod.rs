@@ -5,15 +5,15 @@ mod scope;
 mod show;
 
 use super::build;
+use super::device;
 use super::exit::{Exit, UsageError};
 use crate::cli::{Format, VerifyArgs};
+use crate::engine::Update;
 use crate::engine::verify::{Report, Tolerances, verify};
-use crate::engine::{Update, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
-use crate::plan::gib;
-use crate::plan::hardware::Hardware;
 use crate::plan::memory::MemoryPlan;
+use crate::plan::{PlanError, gib};
 use crate::recipe::{self, EngineKind, Recipe};
 use crate::run::RunError;
 use crate::train::scaler::LossScaler;
@@ -25,6 +25,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Output<'a> {
     recipe: &'a str,
+    device: String,
     precision: recipe::Precision,
     attention: recipe::Attention,
     rows: &'a str,
@@ -44,12 +45,14 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     }
     build::check_supported(&resolved)?;
     let recipe = &resolved.recipe;
-    let hardware = Hardware::detect();
+    let blame = |error: PlanError| resolved.complain(error.key, &error.message, &error.help);
+    let hardware = device::hardware(recipe).map_err(blame)?;
     let setting = Setting {
         dims: Dims::new(&recipe.model),
         precision: recipe.compute.precision,
         attention: recipe.compute.attention,
         threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
+        cuda: hardware.cuda.is_some(),
         steps: args.steps as usize,
     };
     let declared = Scope::declared(recipe);
@@ -61,10 +64,11 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     }
     let dims = verified.dims(&setting);
     let initial = initial(recipe, &setting.dims, &dims)?;
-    let mut engine = cpu::engine(MemoryPlan::new(verified.memory(&setting)))?;
+    let plan = MemoryPlan::new(verified.memory(&setting));
+    let mut engine = build::fused(plan, hardware.cuda.as_ref().map(|cuda| cuda.index))?;
     let mut reference = build::reference(dims, setting.threads)?;
     let report = verify(
-        &mut engine,
+        engine.as_mut(),
         &mut reference,
         &initial,
         |step| rows.step(&resolved, &verified, step),
@@ -76,6 +80,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
         Format::Json => {
             let output = Output {
                 recipe: &recipe.name,
+                device: hardware.device(),
                 precision: recipe.compute.precision,
                 attention: recipe.compute.attention,
                 rows: rows.name(),

@@ -42,6 +42,8 @@ pub(super) struct Setting {
     pub(super) attention: Attention,
     /// Threads of both engines.
     pub(super) threads: usize,
+    /// Whether the engine under test is on a CUDA device.
+    pub(super) cuda: bool,
     /// Optimizer steps.
     pub(super) steps: usize,
 }
@@ -86,9 +88,10 @@ impl Scope {
 
     /// What the engine under test allocates.
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
-        let Setting { precision, attention, threads, .. } = *setting;
+        let Setting { precision, attention, threads, cuda, .. } = *setting;
         let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train);
-        MemoryConfig { dims, micro_batch, precision, attention, target: Target::Cpu { threads }, mode }
+        let target = if cuda { Target::Cuda } else { Target::Cpu { threads } };
+        MemoryConfig { dims, micro_batch, precision, attention, target, mode }
     }
 
     /// Bytes of both engines and the initial parameters.
@@ -126,7 +129,7 @@ mod tests {
     fn setting(n_layer: usize, n_head: usize, n_embd: usize) -> Setting {
         let dims = Dims { n_layer, n_head, n_embd, block_size: 2048, vocab_size: 50257, padded_vocab: 50304 };
         let (precision, attention) = (Precision::Bf16, Attention::Naive);
-        Setting { dims, precision, attention, threads: 2, steps: 5 }
+        Setting { dims, precision, attention, threads: 2, cuda: false, steps: 5 }
     }
 
     fn declared(setting: &Setting) -> Scope {

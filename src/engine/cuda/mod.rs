@@ -14,3 +14,61 @@ pub mod kernels;
 mod stream;
 
 pub use backend::CudaBackend;
+
+use super::EngineError;
+use super::fused::Fused;
+use super::timed::Timed;
+use crate::cuda::Libraries;
+use crate::cuda::compile::Program;
+use crate::plan::memory::MemoryPlan;
+use crate::recipe::Attention;
+use gpu::Gpu;
+use std::path::Path;
+
+/// The fused engine on a CUDA device.
+pub type CudaEngine = Fused<CudaBackend<Gpu>>;
+
+/// Opens device `index`, compiles the kernels for it, and allocates everything that a plan for CUDA lists. Parameters are
+/// zero. `cache` is a directory that keeps compiled kernels and chosen algorithms.
+///
+/// # Errors
+/// When there is no such device, a library is missing, the head is too wide for flash attention, or memory is short.
+pub fn engine(
+    libraries: &Libraries,
+    index: usize,
+    plan: MemoryPlan,
+    cache: Option<&Path>,
+) -> Result<CudaEngine, EngineError> {
+    let backend = backend(libraries, index, &plan, cache)?;
+    Ok(Fused::new(plan, backend))
+}
+
+/// The same engine with the time of every phase on record: each kernel is waited for.
+pub fn timed_engine(
+    libraries: &Libraries,
+    index: usize,
+    plan: MemoryPlan,
+    cache: Option<&Path>,
+) -> Result<Fused<Timed<CudaBackend<Gpu>>>, EngineError> {
+    let backend = backend(libraries, index, &plan, cache)?;
+    Ok(Fused::new(plan, Timed::new(backend)))
+}
+
+fn backend(
+    libraries: &Libraries,
+    index: usize,
+    plan: &MemoryPlan,
+    cache: Option<&Path>,
+) -> Result<CudaBackend<Gpu>, EngineError> {
+    let config =
+        device::KernelConfig { precision: plan.config.precision, head_size: plan.config.dims.head_size() };
+    if plan.config.attention == Attention::Flash && config.head_size > flash::LARGEST_HEAD {
+        return Err(kernels::flash_attention::too_wide(config.head_size));
+    }
+    let files: Vec<(&str, &str)> = [kernels::HEADERS, kernels::SOURCES].concat();
+    let given = kernels::NVRTC_OPTIONS.iter().map(|option| (*option).to_owned());
+    let options: Vec<String> = given.chain(kernels::defines(&config)).collect();
+    let unit = kernels::unit(&config);
+    let program = Program { unit: &unit, files: &files, options: &options };
+    CudaBackend::new(plan, Gpu::open(libraries, index, &config, Some(&program), cache)?)
+}

@@ -184,11 +184,6 @@ impl Device for Gpu {
         self.stream.download(from.0, bytes).map_err(|error| self.blame(error))
     }
 
-    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError> {
-        self.context.make_current()?;
-        self.stream.clear(at.0, bytes).map_err(|error| self.blame(error))
-    }
-
     fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError> {
         self.not_recording("staging")?;
         self.staging.stage(slot, words, &self.stream).map_err(|error| self.blame(error))
