@@ -50,6 +50,7 @@ fn the_json_has_the_documented_keys() {
         keys(&json),
         [
             "recipe",
+            "device",
             "precision",
             "attention",
             "rows",

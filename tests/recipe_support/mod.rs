@@ -91,6 +91,8 @@ pub(crate) fn env(variables: &[(&str, &str)]) -> Overrides {
 pub(crate) fn runner(dir: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runner"));
     command.current_dir(dir).env("XDG_CACHE_HOME", dir.join(".user-cache")).env("NO_COLOR", "1");
+    // the tests are about the CPU, whatever else a machine has
+    command.env("CUDA_VISIBLE_DEVICES", "");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RUNNER_")) {
         command.env_remove(name);
     }

@@ -3,7 +3,7 @@
 use crate::cuda::{DeviceInfo, Libraries};
 use crate::engine::EngineError;
 use crate::engine::cpu::peak;
-use crate::engine::cuda::device::{Address, Device, Fused, KernelConfig, Operand, Product};
+use crate::engine::cuda::device::{Address, Device, Fused, Operand, Product};
 use crate::engine::cuda::gpu::Gpu;
 use crate::plan::memory::Element;
 use crate::recipe::Precision;
@@ -45,8 +45,7 @@ pub(super) fn cpu(threads: usize) -> CpuRates {
 
 /// Measures through the device that trains.
 pub(super) fn gpu(libraries: &Libraries, info: &DeviceInfo) -> Result<GpuRates, EngineError> {
-    let open =
-        |precision| Gpu::open(libraries, info.index, &KernelConfig { precision, head_size: 64 }, None, None);
+    let open = |precision| Gpu::open_with(libraries, info.index, precision, None, None);
     let mut device = open(Precision::Bf16)?;
     let (free, _) = device.memory()?;
     // the largest for which two factors and a result take a quarter of what is free

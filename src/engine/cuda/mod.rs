@@ -19,7 +19,6 @@ use super::EngineError;
 use super::fused::Fused;
 use super::timed::Timed;
 use crate::cuda::Libraries;
-use crate::cuda::compile::Program;
 use crate::plan::memory::MemoryPlan;
 use crate::recipe::Attention;
 use gpu::Gpu;
@@ -65,10 +64,5 @@ fn backend(
     if plan.config.attention == Attention::Flash && config.head_size > flash::LARGEST_HEAD {
         return Err(kernels::flash_attention::too_wide(config.head_size));
     }
-    let files: Vec<(&str, &str)> = [kernels::HEADERS, kernels::SOURCES].concat();
-    let given = kernels::NVRTC_OPTIONS.iter().map(|option| (*option).to_owned());
-    let options: Vec<String> = given.chain(kernels::defines(&config)).collect();
-    let unit = kernels::unit(&config);
-    let program = Program { unit: &unit, files: &files, options: &options };
-    CudaBackend::new(plan, Gpu::open(libraries, index, &config, Some(&program), cache)?)
+    CudaBackend::new(plan, Gpu::open(libraries, index, &config, cache)?)
 }

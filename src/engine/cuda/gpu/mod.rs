@@ -15,6 +15,8 @@ use crate::cuda::{
     Context, CudaError, CudaMissing, DeviceInfo, Function, Graph, Libraries, Memory, Module, Stream,
 };
 use crate::engine::EngineError;
+use crate::engine::cuda::kernels;
+use crate::recipe::Precision;
 use mailbox::Mailbox;
 use products::Products;
 use staging::Staging;
@@ -53,13 +55,29 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens device `index` and compiles `program` for it, unless there are no kernels to be called. `cache` is a
-    /// directory that keeps machine code and chosen algorithms; without it, kernels are compiled each time and cuBLASLt's
-    /// first proposal is taken for each product, untimed, so that each time is like the other.
+    /// Opens device `index`, with the kernels for this configuration. `cache` is a directory that keeps machine code and
+    /// chosen algorithms; without it, kernels are compiled each time and cuBLASLt's first proposal is taken for each
+    /// product, untimed, so that each time is like the other.
     pub fn open(
         libraries: &Libraries,
         index: usize,
         config: &KernelConfig,
+        cache: Option<&Path>,
+    ) -> Result<Self, EngineError> {
+        let files: Vec<_> = kernels::HEADERS.iter().chain(kernels::sources(config)).copied().collect();
+        let options: Vec<String> = kernels::defines(config)
+            .into_iter()
+            .chain(kernels::NVRTC_OPTIONS.iter().map(|&option| option.to_owned()))
+            .collect();
+        let program = Program { unit: &kernels::unit(config), files: &files, options: &options };
+        Self::open_with(libraries, index, config.precision, Some(&program), cache)
+    }
+
+    /// As [`open`](Self::open) with other kernels, or with none, for matrix products and copies only.
+    pub fn open_with(
+        libraries: &Libraries,
+        index: usize,
+        precision: Precision,
         program: Option<&Program>,
         cache: Option<&Path>,
     ) -> Result<Self, EngineError> {
@@ -76,7 +94,7 @@ impl Gpu {
             recordings: Vec::new(),
             functions: HashMap::new(),
             module,
-            products: Products::new(libraries, &context, &info, config.precision, cache)?,
+            products: Products::new(libraries, &context, &info, precision, cache)?,
             staging: Staging::new(&context)?,
             mailbox: Mailbox::new(&context)?,
             memory: Vec::new(),
@@ -120,7 +138,7 @@ impl Gpu {
         EngineError::Device(format!("{error}; started last: {}", started.join(", ")))
     }
 
-    /// Only launches, products and clears can be recorded: the rest waits, allocates or reads what changes.
+    /// Only launches and products can be recorded: the rest waits, allocates or reads what changes.
     fn not_recording(&self, what: &str) -> Result<(), EngineError> {
         self.context.make_current()?;
         match self.state {
