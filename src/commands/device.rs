@@ -1,11 +1,13 @@
 //! Which device a recipe trains on here, how fast that can be, and where what is found out about it is kept.
 
+use super::terminal::say;
 use crate::cuda::{CudaMissing, Libraries};
 use crate::engine::cpu;
 use crate::plan::hardware::{CudaDevice, Hardware, peak_resident_bytes};
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{Device, EngineKind, Precision, Recipe};
 use std::path::PathBuf;
+use std::sync::Once;
 
 /// This machine, with the CUDA device that the recipe asks for or, under `auto`, the first one that can be used.
 ///
@@ -20,7 +22,7 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
     };
     hardware.cuda = match (recipe.compute.device, recipe.compute.engine) {
         (Device::Cpu, _) | (Device::Auto, EngineKind::Dfdx) => None,
-        (Device::Auto, EngineKind::Fused) => cuda_device(0).ok(),
+        (Device::Auto, EngineKind::Fused) => cuda_device(0).inspect_err(explain_cpu).ok(),
         (Device::Cuda(index), EngineKind::Fused) => Some(cuda_device(index).map_err(missing)?),
         (Device::Cuda(_), EngineKind::Dfdx) => {
             return Err(PlanError {
@@ -31,6 +33,16 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         }
     };
     Ok(hardware)
+}
+
+/// Says once why `auto` takes the CPU where there is a CUDA device.
+fn explain_cpu(missing: &CudaMissing) {
+    static SAID: Once = Once::new();
+    if !Libraries::get().devices().is_empty() {
+        SAID.call_once(|| {
+            say(&format!("warning: the CUDA device is not used: {missing}; {}", missing.help));
+        });
+    }
 }
 
 fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
