@@ -1,10 +1,20 @@
 // Cross-entropy over the vocabulary and its gradient, one block for each row of logits.
-#include "common.cuh"
+#include "quad.cuh"
 
 constexpr int LOSS_THREADS = 512;
 
+// Four logits of which those from `vocab_size` on count as nothing.
+__device__ __forceinline__ Quad load_logits(const float* logits, int i, int vocab_size, int width) {
+    Quad quad = load_quad(logits, i, width);
+    for (int j = 0; j < 4; j++) {
+        if (i + j >= vocab_size) quad.x[j] = -INFINITY;
+    }
+    return quad;
+}
+
 // losses[n] = -log softmax(logits[n])[target] over the first `vocab_size` of `width` columns. Where `dlogits` is not null,
-// dlogits[n] = weight * (softmax - onehot), rounded, zero in the padding; it may be the logits themselves.
+// dlogits[n] = weight * (softmax - onehot), rounded, zero in the padding; it may be the logits themselves. Maximum and sum
+// are found in one pass, the sum scaled anew when the maximum rises (Milakov and Gimelshein, 2018, algorithm 3).
 extern "C" __global__ void __launch_bounds__(LOSS_THREADS)
 cross_entropy(const float* logits, const int* targets, const float* weight, float* losses, operand* dlogits,
               int vocab_size, int width) {
@@ -14,28 +24,34 @@ cross_entropy(const float* logits, const int* targets, const float* weight, floa
     int target = targets[row];
     logits += row * width;
     float highest = -INFINITY, total = 0.0f;
-    bool lost = false;
-    for (int i = threadIdx.x; i < vocab_size; i += LOSS_THREADS) {
-        float x = logits[i];
-        highest = fmaxf(highest, x);
-        // the largest of numbers leaves out what is none
-        lost = lost || x != x;
+    for (int i = 4 * threadIdx.x; i < vocab_size; i += 4 * LOSS_THREADS) {
+        Quad x = load_logits(logits, i, vocab_size, width);
+        float most = fmaxf(fmaxf(x.x[0], x.x[1]), fmaxf(x.x[2], x.x[3]));
+        if (most > highest) {
+            total *= exp2_fast((highest - most) * LOG2_E);
+            highest = most;
+        }
+        // what is no number makes the sum none
+        for (int j = 0; j < 4; j++) total += exp2_fast((x.x[j] - highest) * LOG2_E);
     }
-    highest = block_max(highest, scratch);
-    for (int i = threadIdx.x; i < vocab_size; i += LOSS_THREADS) total += exp2_fast((logits[i] - highest) * LOG2_E);
-    total = block_sum(lost ? __uint_as_float(0x7fc00000u) : total, scratch);
-    float score = logits[target] - highest;
+    float most = block_max(highest, scratch);
+    // a thread without logits has nothing to scale
+    if (highest < most) total *= exp2_fast((highest - most) * LOG2_E);
+    total = block_sum(total, scratch);
+    float score = logits[target] - most;
     if (threadIdx.x == 0) losses[row] = logf(total) - score;
     if (!dlogits) return;
     // everybody has read the target's logit before it is overwritten
     __syncthreads();
     float factor = *weight / total;
     dlogits += row * width;
-    for (int i = threadIdx.x; i < width; i += LOSS_THREADS) {
-        float gradient = 0.0f;
-        if (i < vocab_size) gradient = factor * exp2_fast((logits[i] - highest) * LOG2_E);
-        if (i == target) gradient -= *weight;
-        dlogits[i] = to_operand(gradient);
+    for (int i = 4 * threadIdx.x; i < width; i += 4 * LOSS_THREADS) {
+        Quad x = load_logits(logits, i, vocab_size, width);
+        for (int j = 0; j < 4; j++) {
+            x.x[j] = factor * exp2_fast((x.x[j] - most) * LOG2_E);
+            if (i + j == target) x.x[j] -= *weight;
+        }
+        store_operands(dlogits, i, width, x);
     }
 }
 
