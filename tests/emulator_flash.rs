@@ -241,10 +241,9 @@ fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
 
 #[test]
 fn bf16_with_tiny_heads() {
-    // 5 and 4 are no whole 16 bytes, 8 is but no whole fragment
+    // rows that are no whole 16 bytes, and pairs that are no whole words
     check(Precision::Bf16, 5, &[1, 7, 65]);
     check(Precision::Bf16, 4, &[64, 130]);
-    check(Precision::Bf16, 8, &[66]);
     check(Precision::Bf16, 16, &[1, 65, 130]);
 }
 
@@ -265,14 +264,11 @@ fn bf16_with_wide_heads() {
 fn fp16() {
     check(Precision::Fp16, 4, &[1, 65]);
     check(Precision::Fp16, 64, &[7, 130]);
-    check(Precision::Fp16, 96, &[70]);
-    check(Precision::Fp16, 128, &[33]);
 }
 
 #[test]
 fn tf32() {
     check(Precision::Tf32, 4, &[1, 7, 65]);
-    check(Precision::Tf32, 16, &[65]);
     check(Precision::Tf32, 64, &[1, 64, 130]);
     check(Precision::Tf32, 80, &[65]);
     check(Precision::Tf32, 128, &[1, 65]);
@@ -280,10 +276,8 @@ fn tf32() {
 
 #[test]
 fn fp32() {
-    check(Precision::Fp32, 3, &[1, 65]);
-    check(Precision::Fp32, 8, &[7, 130]);
+    check(Precision::Fp32, 3, &[1, 7, 130]);
     check(Precision::Fp32, 32, &[64, 65]);
     check(Precision::Fp32, 64, &[1, 65, 130]);
-    check(Precision::Fp32, 96, &[70]);
     check(Precision::Fp32, 128, &[1, 65]);
 }

@@ -216,7 +216,7 @@ inline void Machine::report_deadlock() {
 inline void Machine::check_fence() {
     for (unsigned i = 0; i < fence_bytes; i++) {
         if (dynamic_shared[dynamic_bytes + i] != poison) {
-            fail("something wrote %u bytes past the %u bytes of dynamic shared memory", i, dynamic_bytes);
+            fail("something wrote %u bytes past the %u bytes of dynamic shared memory", i + 1, dynamic_bytes);
         }
     }
 }
