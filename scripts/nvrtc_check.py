@@ -24,7 +24,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("libraries", help="the directory of libnvrtc.so.*")
     parser.add_argument("--archs", default="80,89,90,100", help="compute capabilities (default %(default)s)")
-    parser.add_argument("--heads", default="32,64,96,128", help="head sizes (default %(default)s)")
+    parser.add_argument("--heads", default="32,64,80,96,128", help="head sizes (default %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS).lower(), help="(default %(default)s)")
     parser.add_argument("--local", type=int, default=0, help="bytes of local memory allowed (default %(default)s)")
     parser.add_argument("--only", default="", help="show kernels whose name contains this")

@@ -27,7 +27,7 @@ __device__ __forceinline__ void through_softmax(float& score, float& dscore, flo
 
 // delta [rows, n_head, cols]: each query's sum of dout out, which the gradient of its softmax subtracts (Dao et al.,
 // 2022, eq. 4). One warp per query. Grid: 4 queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, float* __restrict__ delta, int cols,
             int n_head) {
     int lane = threadIdx.x % WARP, query = blockIdx.x * flash::WARPS + threadIdx.x / WARP;
@@ -45,7 +45,7 @@ flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, f
 }
 
 // Writes the keys' and values' columns of dqkv. Grid: tiles of keys, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                            const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
                            int cols, int n_head, float scale) {
@@ -127,7 +127,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
 }
 
 // Writes the queries' columns of dqkv. Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_queries(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                        const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
                        int cols, int n_head, float scale) {

@@ -73,7 +73,7 @@ struct RunningSoftmax {
 
 // qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols]: the logarithm of the
 // sum of the exponentials of a query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
               float scale) {
     using namespace flash;

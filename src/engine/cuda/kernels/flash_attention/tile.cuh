@@ -26,6 +26,10 @@ constexpr int CHUNK = 16 / sizeof(operand);
 // Elements from one row of a tile to the next. One chunk more than the width, so that eight rows lie in different banks.
 constexpr int STRIDE = WIDTH + CHUNK;
 
+// Blocks that a multiprocessor must have registers for; 0 leaves it to the compiler, which gives up some speed of a block
+// for more blocks, and does so without spilling where the width is a multiple of 32.
+constexpr int BLOCKS = WIDTH % 32 == 0 ? 0 : 1;
+
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // Bytes of `rows` rows in shared memory.
