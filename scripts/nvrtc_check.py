@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles the CUDA kernels as the program does, for several devices, and looks for registers that spill to memory.
+"""Compiles the CUDA kernels as the program does, for several devices, and looks for what does not fit into registers.
 
 Needs no GPU and nothing but Python and NVRTC, for instance from `pip install nvidia-cuda-nvrtc`; give it the directory
-that holds `libnvrtc.so.*`. Exits with 1 when a kernel is refused or spills more bytes than allowed.
+that holds `libnvrtc.so.*`. Exits with 1 when a kernel is refused, or keeps more bytes per thread in local memory than
+allowed: spilled registers, or arrays that are indexed by what is not known when it is compiled.
 """
 
 import argparse
@@ -23,9 +24,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("libraries", help="the directory of libnvrtc.so.*")
     parser.add_argument("--archs", default="80,89,90,100", help="compute capabilities (default %(default)s)")
-    parser.add_argument("--heads", default="32,64,96,128", help="head sizes (default %(default)s)")
+    parser.add_argument("--heads", default="32,64,80,96,128", help="head sizes (default %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS).lower(), help="(default %(default)s)")
-    parser.add_argument("--spill", type=int, default=0, help="bytes of spills allowed per kernel (default %(default)s)")
+    parser.add_argument("--local", type=int, default=0, help="bytes of local memory allowed (default %(default)s)")
     parser.add_argument("--only", default="", help="show kernels whose name contains this")
     args = parser.parse_args()
     nvrtc = Nvrtc(args.libraries)
@@ -47,7 +48,7 @@ def main():
         return nvrtc.compile(unit, {name: read(name) for name in headers + sources}, flags)
 
     failures = {}  # what, and where
-    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'registers':>9} {'spilled':>8} {'shared':>7}")
+    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'registers':>9} {'local':>6} {'spills':>6} {'shared':>7}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for (arch, precision, head), (ok, log) in zip(configurations, pool.map(compile_one, configurations)):
             where = f"sm_{arch}, {precision}, head size {head}"
@@ -57,11 +58,12 @@ def main():
             found = list(usage(log))
             if not found:
                 failures.setdefault(f"nothing about registers in NVRTC's log:\n{log}", []).append(where)
-            for kernel, registers, spilled, shared in found:
+            for kernel, registers, local, spills, shared in found:
                 if args.only in kernel:
-                    print(f"{kernel:<34} sm_{arch:<4} {precision:<8} {head:>4} {registers:>9} {spilled:>8} {shared:>7}")
-                if spilled > args.spill:
-                    failures.setdefault(f"{kernel} spills {spilled} bytes", []).append(where)
+                    place = f"sm_{arch:<4} {precision:<8} {head:>4}"
+                    print(f"{kernel:<34} {place} {registers:>9} {local:>6} {spills:>6} {shared:>7}")
+                if max(local, spills) > args.local:
+                    failures.setdefault(f"{kernel} uses {local} bytes of local memory", []).append(where)
     for failure, places in failures.items():
         print(f"{'; '.join(places)}: {failure}", file=sys.stderr)
     print(f"{len(configurations)} configurations, {len(failures)} kinds of failures")
@@ -88,17 +90,18 @@ def listed(name):
 
 
 def usage(log):
-    """Kernel, registers, spilled bytes and static shared bytes, from what ptxas says with --verbose."""
-    kernel = spilled = None
+    """Per thread of each kernel: registers, bytes of local memory, bytes of spill stores and loads; and static shared
+    bytes. From what ptxas says with --verbose."""
+    kernel = frame = None
     for line in log.splitlines():
         if found := re.search(r"Compiling entry function '(\w+)'", line):
             kernel = found[1]
-        elif found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            spilled = int(found[1]) + int(found[2])
-        elif kernel and (found := re.search(r"Used (\d+) registers", line)):
+        elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            frame = [int(bytes) for bytes in found.groups()]
+        elif kernel and frame and (found := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
-            yield kernel, int(found[1]), spilled, int(shared[1]) if shared else 0
-            kernel = None
+            yield kernel, int(found[1]), frame[0], frame[1] + frame[2], int(shared[1]) if shared else 0
+            kernel = frame = None
 
 
 class Nvrtc:

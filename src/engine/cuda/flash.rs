@@ -71,11 +71,12 @@ impl Tiles {
         let width = config.head_size.next_multiple_of(16);
         let narrow = matches!(config.precision, Precision::Bf16 | Precision::Fp16);
         let element = if narrow { 2 } else { 4 };
-        let per_warp = if width <= 64 { 2 } else { 1 };
+        let passes = if narrow { 64 } else { 32 };
+        let (forward, backward) = if width <= 64 { (2, passes) } else { (1, passes / 2) };
         Self {
             row: width * element + 16,
-            forward: (WARPS * ROWS * per_warp, if narrow { 64 } else { 32 }),
-            backward: (WARPS * ROWS, if narrow { 64 } else { 32 } / if width <= 64 { 1 } else { 2 }),
+            forward: (forward * WARPS * ROWS, passes),
+            backward: (WARPS * ROWS, backward),
         }
     }
 }
@@ -101,7 +102,7 @@ impl Flash {
             let grid = grid.map(|blocks| u32::try_from(blocks).expect("a shape that fits into memory"));
             Geometry { grid, block: THREADS as u32, shared }
         };
-        // two statistics per query pass by with the queries, or stay with them
+        // of a query: where queries pass by, these pass by with them
         let statistics = 2 * size_of::<f32>();
         let (stays, passes) = backward;
         Some(Self {
@@ -111,5 +112,57 @@ impl Flash {
             backward_queries: geometry(stays, shared(2 * stays * row, 2 * passes * row)),
             scale: 1.0 / (head_size as f32).sqrt(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flash(precision: Precision, head_size: usize, cols: usize) -> Option<Flash> {
+        let shape = AttentionShape { rows: 3, cols, n_head: 12, head_size };
+        Flash::new(&KernelConfig { precision, head_size }, shape)
+    }
+
+    #[test]
+    fn launches_of_gpt2_in_bf16() {
+        let flash = flash(Precision::Bf16, 64, 1000).expect("narrow enough");
+        // a row is 64 elements and 16 bytes more
+        let row = 2 * 64 + 16;
+        let geometry = |tiles, shared| Geometry { grid: [tiles, 12, 3], block: 128, shared };
+        // 128 queries, and two sets of 64 keys and 64 values
+        assert_eq!(flash.forward, geometry(8, (128 + 2 * 2 * 64) * row));
+        assert_eq!(flash.delta, geometry(250, 0));
+        assert_eq!(flash.backward_keys_values, geometry(16, (2 * 64 + 2 * 2 * 64) * row + 2 * 64 * 8));
+        assert_eq!(flash.backward_queries, geometry(16, (2 * 64 + 2 * 2 * 64) * row));
+        assert_eq!(flash.scale, 0.125);
+    }
+
+    #[test]
+    fn what_would_be_too_large_twice_is_there_once() {
+        let flash = flash(Precision::Fp32, 128, 1).expect("narrow enough");
+        let row = 4 * 128 + 16;
+        assert_eq!(flash.backward_queries.shared, (2 * 64 + 2 * 2 * 16) * row);
+        assert_eq!(flash.backward_keys_values.shared, (2 * 64 + 2 * 16) * row + 16 * 8);
+    }
+
+    #[test]
+    fn every_head_fits_every_device_and_every_row_is_covered() {
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+            for head_size in 1..=LARGEST_HEAD {
+                for cols in [1, 64, 65, 1024] {
+                    let flash = flash(precision, head_size, cols).expect("narrow enough");
+                    for launch in [flash.forward, flash.backward_keys_values, flash.backward_queries] {
+                        assert!(
+                            launch.shared as usize <= SMALLEST_SHARED,
+                            "{precision:?} {head_size}: {launch:?}"
+                        );
+                        assert!(launch.grid[0] as usize * 128 >= cols);
+                    }
+                    assert!(flash.delta.grid[0] as usize * 4 >= cols);
+                }
+            }
+            assert_eq!(super::tests::flash(precision, LARGEST_HEAD + 1, 64), None);
+        }
     }
 }

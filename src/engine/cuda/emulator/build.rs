@@ -35,10 +35,11 @@ const OPTIONS: &[&str] = &[
 
 /// The translation unit: the kernels in a namespace of their own, where nothing of theirs is visible from outside and
 /// so all their shared arrays can lie in one section, and the table of their names.
-fn unit(config: &KernelConfig) -> String {
-    let mut unit = format!("#include \"emulator.h\"\nnamespace {{\n{}}}\n", kernels::unit(config));
+fn unit(sources: &[(&str, &str)]) -> String {
+    let includes: String = sources.iter().map(|(name, _)| format!("#include \"{name}\"\n")).collect();
+    let mut unit = format!("#include \"emulator.h\"\nnamespace {{\n{includes}}}\n");
     unit.push_str("const emulator::Kernel emulator::kernels[] = {\n");
-    for name in kernels::names(config) {
+    for name in sources.iter().flat_map(|(_, text)| kernels::kernel_names(text)) {
         writeln!(unit, "    {{\"{name}\", emulator::Call<{name}>::run}},").expect("strings can be written");
     }
     unit.push_str(
@@ -47,12 +48,15 @@ fn unit(config: &KernelConfig) -> String {
     unit
 }
 
-/// The compiled library of a configuration.
-pub(super) fn library(config: &KernelConfig, cache: &Path) -> Result<PathBuf, EmulatorError> {
+/// The library that these sources make with a configuration, compiled unless `cache` has it already.
+pub(super) fn library(
+    config: &KernelConfig,
+    sources: &[(&str, &str)],
+    cache: &Path,
+) -> Result<PathBuf, EmulatorError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    let unit = unit(config);
-    let files: Vec<(&str, &str)> =
-        [kernels::HEADERS, kernels::SOURCES, HEADERS, &[("unit.cpp", &unit)]].concat();
+    let unit = unit(sources);
+    let files: Vec<(&str, &str)> = [kernels::HEADERS, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
     let defines = kernels::defines(config);
     let options: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
     let mut hasher = blake3::Hasher::new();

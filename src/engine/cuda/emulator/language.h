@@ -171,6 +171,9 @@ inline uint16_t fp16_bits(float x) {
     return sign | ((magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13);
 }
 
+inline uint32_t bf16_pair(float low, float high) { return bf16_bits(low) | uint32_t(bf16_bits(high)) << 16; }
+inline uint32_t fp16_pair(float low, float high) { return fp16_bits(low) | uint32_t(fp16_bits(high)) << 16; }
+
 inline float float_of_fp16(uint16_t bits) {
     uint32_t sign = uint32_t(bits & 0x8000) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
     if (exponent == 0) {

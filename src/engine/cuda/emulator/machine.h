@@ -91,7 +91,8 @@ class Machine {
     char message[512] = "";
 
   private:
-    static constexpr unsigned fence_bytes = 256;
+    // Poisoned bytes after the dynamic shared memory, and all that is there, so that overflows spoil nothing else.
+    static constexpr unsigned fence_bytes = 4 << 10, spare_bytes = 256 << 10;
 
     void park(Waits reason) {
         Thread* thread = current;
@@ -216,7 +217,7 @@ inline void Machine::report_deadlock() {
 inline void Machine::check_fence() {
     for (unsigned i = 0; i < fence_bytes; i++) {
         if (dynamic_shared[dynamic_bytes + i] != poison) {
-            fail("something wrote %u bytes past the %u bytes of dynamic shared memory", i, dynamic_bytes);
+            fail("something wrote %u bytes past the %u bytes of dynamic shared memory", i + 1, dynamic_bytes);
         }
     }
 }
@@ -262,7 +263,7 @@ inline bool Machine::run(dim3 grid, unsigned count, unsigned bytes, Order order,
     random = seed;
     failed = false;
     current = nullptr;
-    arena.resize(bytes + fence_bytes + 1024);
+    arena.resize(bytes + spare_bytes);
     dynamic_shared = arena.data() + (1024 - reinterpret_cast<uintptr_t>(arena.data()) % 1024) % 1024;
     try {
         if (count == 0 || count > 1024 || count % warp_size != 0) {

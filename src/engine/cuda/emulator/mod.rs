@@ -8,12 +8,15 @@ mod build;
 mod device;
 mod error;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 pub use device::{Behaviour, EmulatedDevice};
 pub use error::EmulatorError;
 pub use memory::{Memory, Overrun};
 
 use super::device::{Arg, KernelConfig, Launch};
+use super::kernels;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
@@ -81,7 +84,17 @@ impl Emulator {
     /// # Errors
     /// When there is no compiler, it refuses the sources, or the directory or the library cannot be used.
     pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
-        let path = build::library(config, cache)?;
+        let sources: Vec<_> = kernels::sources(config).copied().collect();
+        Self::of_sources(config, &sources, cache)
+    }
+
+    /// As [`compile`](Self::compile), other kernels than the program's: names and texts.
+    fn of_sources(
+        config: &KernelConfig,
+        sources: &[(&str, &str)],
+        cache: &Path,
+    ) -> Result<Self, EmulatorError> {
+        let path = build::library(config, sources, cache)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
         // SAFETY: the library is built from our sources; loading it runs nothing but constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;

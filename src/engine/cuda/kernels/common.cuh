@@ -42,6 +42,19 @@ __device__ __forceinline__ u16 fp16_bits(float x) {
     return bits;
 }
 
+// Both at once, `low` in the lower half.
+__device__ __forceinline__ u32 bf16_pair(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+__device__ __forceinline__ u32 fp16_pair(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
 __device__ __forceinline__ float float_of_fp16(u16 bits) {
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
@@ -78,9 +91,12 @@ typedef float operand;
 #endif
 
 #if defined(OPERAND_BF16)
+// Two operands in one register, `low` at the lower address.
+__device__ __forceinline__ u32 pack(float low, float high) { return bf16_pair(low, high); }
 __device__ __forceinline__ float to_float(operand x) { return float_of_bf16(x.bits); }
 __device__ __forceinline__ operand to_operand(float x) { return operand{bf16_bits(x)}; }
 #elif defined(OPERAND_FP16)
+__device__ __forceinline__ u32 pack(float low, float high) { return fp16_pair(low, high); }
 __device__ __forceinline__ float to_float(operand x) { return float_of_fp16(x.bits); }
 __device__ __forceinline__ operand to_operand(float x) { return operand{fp16_bits(x)}; }
 #elif defined(OPERAND_TF32)
@@ -89,15 +105,8 @@ __device__ __forceinline__ operand to_operand(float x) { return round_tf32(x); }
 __device__ __forceinline__ operand to_operand(float x) { return x; }
 #endif
 
-#ifdef OPERAND_16_BIT
+// What is fp32 in every precision passes through, so that a template can take either.
 __device__ __forceinline__ float to_float(float x) { return x; }
-// Two operands in one register, `low` at the lower address.
-__device__ __forceinline__ u32 pack(float low, float high) {
-    return (u32)to_operand(low).bits | (u32)to_operand(high).bits << 16;
-}
-#else
-__device__ __forceinline__ float to_float(operand x) { return x; }
-#endif
 
 __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 

@@ -120,7 +120,7 @@ pub(super) fn bytes(values: &[f32], element: Element, precision: Precision) -> V
 }
 
 /// The functions that a source declares as `extern "C" __global__ void`, with or without launch bounds.
-fn kernel_names(source: &str) -> impl Iterator<Item = &str> {
+pub(super) fn kernel_names(source: &str) -> impl Iterator<Item = &str> {
     source.split("extern \"C\" __global__ void").skip(1).filter_map(|after| {
         let mut after = after.trim_start();
         if let Some(bounds) = after.strip_prefix("__launch_bounds__") {

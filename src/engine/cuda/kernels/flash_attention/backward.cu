@@ -17,11 +17,9 @@ constexpr int KEYS_VALUES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT),
                                           tile_bytes(2 * BACKWARD_STREAMED) + BACKWARD_STREAMED * STATISTICS_BYTES);
 constexpr int QUERIES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT), tile_bytes(2 * BACKWARD_STREAMED));
 
-// The two elements of the backward pass: from a score and the gradient of its probability to the probability and the
-// gradient of the score before scaling.
-__device__ __forceinline__ void backward_element(float& score, float& dscore, bool masked, float scale, float lse,
-                                                 float delta) {
-    score = masked ? 0.0f : exp2_fast(score * (scale * LOG2_E) - lse * LOG2_E);
+// From a score and the gradient of its probability to the probability and the gradient of the score before scaling.
+__device__ __forceinline__ void through_softmax(float& score, float& dscore, float scale, float lse, float delta) {
+    score = exp2_fast(score * (scale * LOG2_E) - lse * LOG2_E);
     dscore = score * (dscore - delta) * scale;
 }
 
@@ -29,7 +27,7 @@ __device__ __forceinline__ void backward_element(float& score, float& dscore, bo
 
 // delta [rows, n_head, cols]: each query's sum of dout out, which the gradient of its softmax subtracts (Dao et al.,
 // 2022, eq. 4). One warp per query. Grid: 4 queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, float* __restrict__ delta, int cols,
             int n_head) {
     int lane = threadIdx.x % WARP, query = blockIdx.x * flash::WARPS + threadIdx.x / WARP;
@@ -47,7 +45,7 @@ flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, f
 }
 
 // Writes the keys' and values' columns of dqkv. Grid: tiles of keys, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                            const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
                            int cols, int n_head, float scale) {
@@ -106,14 +104,13 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
             dscores.clear();
             add_product_transposed(scores, keys + own * STRIDE, queries + stage * STRIDE);
             add_product_transposed(dscores, values + own * STRIDE, douts + stage * STRIDE);
-            bool masked = first_own + ROWS - 1 > first_query;
+            hide_later_keys<true>(scores, first_own, first_query);
 #pragma unroll
             for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    int column = n * 8 + place.column + e % 2, key = first_own + place.row + e / 2 * 8;
-                    backward_element(scores.at[0][n][e], dscores.at[0][n][e], masked && key > first_query + column,
-                                     scale, lses[stage + column], deltas[stage + column]);
+                    int query = stage + n * 8 + place.column + e % 2;
+                    through_softmax(scores.at[0][n][e], dscores.at[0][n][e], scale, lses[query], deltas[query]);
                 }
             }
             add_product(dvalues, scores, douts + stage * STRIDE);
@@ -130,7 +127,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
 }
 
 // Writes the queries' columns of dqkv. Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_queries(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                        const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
                        int cols, int n_head, float scale) {
@@ -184,14 +181,12 @@ flash_backward_queries(const operand* __restrict__ qkv, const operand* __restric
             dscores.clear();
             add_product_transposed(scores, queries + own * STRIDE, keys + stage);
             add_product_transposed(dscores, douts + own * STRIDE, values + stage);
-            bool masked = first_key + KEYS - 1 > first_own;
+            hide_later_keys<false>(scores, first_own, first_key);
 #pragma unroll
             for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    int key = first_key + n * 8 + place.column + e % 2, query = first_own + place.row + e / 2 * 8;
-                    backward_element(scores.at[0][n][e], dscores.at[0][n][e], masked && key > query, scale,
-                                     row_lse[e / 2], row_delta[e / 2]);
+                    through_softmax(scores.at[0][n][e], dscores.at[0][n][e], scale, row_lse[e / 2], row_delta[e / 2]);
                 }
             }
             add_product(dqueries, dscores, keys + stage);

@@ -1,7 +1,8 @@
 // Causal attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithm 1): memory linear in T.
 //
-// One block computes a tile of queries of one head; keys and values pass by in tiles, fetched one ahead. Scores are
-// kept in units of log2 e, for the hardware's exponential has base 2.
+// One block computes a tile of queries of one head; keys and values pass by in tiles, fetched one ahead. The
+// hardware's exponential has base 2, so scores are multiplied by scale log2 e, in the same instruction that subtracts
+// their maximum.
 #include "flash_attention/tile.cuh"
 
 namespace flash {
@@ -28,41 +29,31 @@ struct RunningSoftmax {
         }
     }
 
-    // Turns scores into 2^(factor score - running maximum), zero where the key comes after the query, and scales the
-    // rows of `out` to the new maximum. `first_query` and `first_key` are those of the warp and of the tile.
+    // Turns scores into 2^(factor (score - running maximum)) and scales the rows of `out` to the new maximum.
     template <int N>
-    __device__ __forceinline__ void update(Accumulator<M, N>& scores, Accumulator<M, WIDTH>& out, float factor,
-                                           int first_query, int first_key) {
-        Place place;
-        bool masked = first_key + N - 1 > first_query;
+    __device__ __forceinline__ void update(Accumulator<M, N>& scores, Accumulator<M, WIDTH>& out, float factor) {
 #pragma unroll
         for (int m = 0; m < M; m++) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int query = first_query + m * ROWS + half * 8 + place.row;
                 float highest = max[m][half];
 #pragma unroll
                 for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float& score = scores.at[m][n][2 * half + e];
-                        int key = first_key + n * 8 + place.column + e;
-                        score = masked && key > query ? -INFINITY : score * factor;
-                        highest = fmaxf(highest, score);
-                    }
+                    for (int e = 0; e < 2; e++) highest = fmaxf(highest, scores.at[m][n][2 * half + e]);
                 }
                 // the four lanes that share the row
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 2));
                 // the first tile shows every row its first key, so `highest` is a number
-                float correction = exp2_fast(max[m][half] - highest);
-                float total = 0.0f;
+                float correction = exp2_fast((max[m][half] - highest) * factor);
+                float offset = highest * factor, total = 0.0f;
 #pragma unroll
                 for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float& score = scores.at[m][n][2 * half + e];
-                        score = exp2_fast(score - highest);
+                        score = exp2_fast(score * factor - offset);
                         total += score;
                     }
                 }
@@ -82,7 +73,7 @@ struct RunningSoftmax {
 
 // qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols]: the logarithm of the
 // sum of the exponentials of a query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS)
+extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
               float scale) {
     using namespace flash;
@@ -124,7 +115,8 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             Accumulator<M, KEYS> scores;
             scores.clear();
             add_product_transposed(scores, queries + own * STRIDE, keys + stage);
-            softmax.update(scores, sum, scale * LOG2_E, first_query + own, tile * KEYS);
+            hide_later_keys<false>(scores, first_query + own, tile * KEYS);
+            softmax.update(scores, sum, scale * LOG2_E);
             add_product(sum, scores, values + stage);
         }
         __syncthreads();
@@ -145,7 +137,7 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             int query = m * ROWS + half * 8 + place.row;
             if (place.column == 0 && query < present) {
                 lse[((i64)row * n_head + head) * cols + first_query + own + query] =
-                    softmax.max[m][half] * LN_2 + logf(total);
+                    softmax.max[m][half] * scale + logf(total);
             }
         }
     }

@@ -26,8 +26,11 @@ constexpr int CHUNK = 16 / sizeof(operand);
 // Elements from one row of a tile to the next. One chunk more than the width, so that eight rows lie in different banks.
 constexpr int STRIDE = WIDTH + CHUNK;
 
+// Blocks that a multiprocessor must have registers for; 0 leaves it to the compiler, which gives up some speed of a block
+// for more blocks, and does so without spilling where the width is a multiple of 32.
+constexpr int BLOCKS = WIDTH % 32 == 0 ? 0 : 1;
+
 constexpr float LOG2_E = 1.4426950408889634f;
-constexpr float LN_2 = 0.6931471805599453f;
 
 // Bytes of `rows` rows in shared memory.
 __device__ constexpr int tile_bytes(int rows) { return rows * STRIDE * (int)sizeof(operand); }
@@ -71,7 +74,29 @@ struct Place {
     }
 };
 
-// Fetches `rows` rows of a head into a tile, those from `present` on as zeros. `source` is row 0 in global memory, `pitch`
+// Sets the scores of keys that come after their query to minus infinity. Rows are queries and columns keys, or with
+// TRANSPOSED the other way round; `first_row` and `first_column` are those of the accumulator.
+template <bool TRANSPOSED, int M, int N>
+__device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int first_row, int first_column) {
+    // most tiles lie where every query sees every key
+    bool any = TRANSPOSED ? first_row + M * ROWS - 1 > first_column : first_column + N - 1 > first_row;
+    if (!any) return;
+    Place place;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < scores.COLUMNS; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int row = first_row + m * ROWS + e / 2 * 8 + place.row;
+                int column = first_column + n * 8 + e % 2 + place.column;
+                if (TRANSPOSED ? row > column : column > row) scores.at[m][n][e] = -INFINITY;
+            }
+        }
+    }
+}
+
+// Fetches COUNT rows of a head into a tile, those from `present` on as zeros. `source` is row 0 in global memory, `pitch`
 // the elements from row to row. Asynchronous where rows are made of whole chunks.
 template <int COUNT>
 __device__ __forceinline__ void fetch(operand* tile, const operand* source, int pitch, int present) {
