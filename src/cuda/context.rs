@@ -188,7 +188,7 @@ impl Module {
         // SAFETY: it writes one handle; the name ends in a zero.
         let status = unsafe { (driver.cuModuleGetFunction)(&mut function, self.module, symbol.as_ptr()) };
         driver.check("cuModuleGetFunction", status).map_err(|_| unknown())?;
-        Ok(Function { module: self.clone(), function, shared: 48 << 10 })
+        Ok(Function { module: self.clone(), function, shared: 0 })
     }
 }
 
@@ -208,7 +208,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// Lets its blocks have so many bytes of dynamic shared memory; beyond 48 KiB that must be asked for.
+    /// Lets its blocks have so many bytes of dynamic shared memory. It must be asked for where static and dynamic shared
+    /// memory together are more than 48 KiB.
     pub fn allow_shared(&mut self, bytes: u32) -> Result<(), CudaError> {
         if bytes > self.shared {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;

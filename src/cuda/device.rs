@@ -76,9 +76,11 @@ impl DeviceInfo {
         );
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         // the driver counts in kHz
-        let clock_hz = 1e3 * f64::from(attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?);
-        let memory_hz = 1e3 * f64::from(attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?);
-        let bus_bits = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
+        // nothing but what is shown depends on these
+        let shown = |name| f64::from(attribute(name).unwrap_or(0));
+        let clock_hz = 1e3 * shown(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+        let memory_hz = 1e3 * shown(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+        let bus_bits = shown(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
         let mig = name.split_whitespace().any(|word| word == "MIG");
         Ok(Self {
             index,
@@ -87,7 +89,7 @@ impl DeviceInfo {
             compute_capability,
             multiprocessors,
             clock_hz,
-            memory_bandwidth: 2.0 * memory_hz * f64::from(bus_bits) / 8.0,
+            memory_bandwidth: 2.0 * memory_hz * bus_bits / 8.0,
             total_memory: total as u64,
             shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             // a slice may have none
