@@ -5,6 +5,8 @@
 # transformers on first use. That is a large download: if it takes longer than $HF_INSTALL_SECONDS (default 600) or fails,
 # the comparison is skipped with a line that says so. With HF_REQUIRED=1 that is a failure instead.
 #
+# `hf_roundtrip.sh --install` only makes that environment.
+#
 # Exit code: 0 agreed or skipped, 1 something differs, 2 required but not installable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,6 +35,7 @@ else
     "$PYTHON" -c "$needed" 2>/dev/null || install "$environment" "$system" || skip "torch and transformers could not be installed in time"
 fi
 
+[ "${1:-}" != --install ] || exit 0
 cargo build --release --quiet
 # no hub, no telemetry: everything is local
 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1 TRANSFORMERS_VERBOSITY=error exec "$PYTHON" scripts/hf_roundtrip.py "${CARGO_TARGET_DIR:-target}/release/runner"
