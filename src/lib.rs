@@ -9,5 +9,6 @@ pub mod engine;
 pub mod model;
 pub mod plan;
 pub mod recipe;
+pub mod report;
 pub mod run;
 pub mod train;

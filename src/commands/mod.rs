@@ -3,12 +3,15 @@
 mod bench;
 mod build;
 mod calibration;
+mod compare;
 mod completions;
 pub mod exit;
 mod explain;
+mod list;
 mod plan;
 mod sample;
 mod schema;
+mod select;
 mod signals;
 mod terminal;
 mod train;
@@ -31,6 +34,8 @@ pub fn dispatch(cli: Cli) -> Exit {
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
         Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Compare(args)) => compare::run(args),
+        Some(Command::List(args)) => list::run(args),
     };
     // a panic has said where it happened; what is left is an exit code that is documented
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
