@@ -1,5 +1,12 @@
 //! The command line: definitions only.
 
+mod report;
+
+pub use report::{
+    AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
+    WatchArgs,
+};
+
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -71,19 +78,6 @@ pub enum Format {
     Json,
 }
 
-/// How a command prints a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TableFormat {
-    /// For a terminal.
-    Table,
-    /// RFC 4180, full precision.
-    Csv,
-    /// One document, full precision.
-    Json,
-    /// For a README or an issue.
-    Markdown,
-}
-
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -93,8 +87,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Show every value of a recipe and where it comes from; with KEY, every layer that sets it, the winner last
     Explain(ExplainArgs),
-    /// Print the JSON Schema of recipes, for editors
-    Schema,
+    /// Print the JSON Schema of recipes, for editors, or that of comparisons
+    Schema(SchemaArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
@@ -105,103 +99,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// List the runs there are, or remove some
     List(ListArgs),
-}
-
-/// What progress is measured in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AxisName {
-    /// Optimizer steps.
-    Step,
-    /// Tokens trained on.
-    Tokens,
-    /// Seconds trained.
-    Time,
-}
-
-/// Arguments of `compare`.
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
-    #[arg(value_name = "RUN", required = true)]
-    pub runs: Vec<PathBuf>,
-    /// Where runs are kept.
-    #[command(flatten)]
-    pub dir: RunsArgs,
-    /// How the table is printed
-    #[arg(long, value_enum, default_value_t = TableFormat::Table)]
-    pub format: TableFormat,
-    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s, step_ms, mfu,
-    /// memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over the row's above
-    #[arg(long, value_name = "METRIC,...", value_delimiter = ',')]
-    pub metrics: Vec<String>,
-    /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]
-    #[arg(long, value_name = "METRIC")]
-    pub by: Option<String>,
-    /// Sort the rows by a metric or a key of the recipe, or keep them as `given`
-    #[arg(long, value_name = "METRIC|KEY|given")]
-    pub sort: Option<String>,
-    /// Turn the order of the rows around
-    #[arg(long)]
-    pub reverse: bool,
-    /// Compare at the same point of all runs: the furthest that each has reached, or the one of --at
-    #[arg(long, value_enum, value_name = "AXIS")]
-    pub align: Option<AxisName>,
-    /// Where to align: a step, a number of tokens, or seconds
-    #[arg(long, value_name = "VALUE", requires = "align")]
-    pub at: Option<f64>,
-    /// Exit with 1 unless all runs logged the same numbers as the first
-    #[arg(long, conflicts_with_all = ["metrics", "by", "sort", "reverse", "align", "format"])]
-    pub assert_equal: bool,
-    /// With --assert-equal: how far numbers may be apart, relative to the larger
-    #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]
-    pub rtol: f64,
-}
-
-/// A number that is 0 or more.
-fn tolerance(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("not a number that is 0 or more".to_owned()),
-    }
-}
-
-/// Arguments of `list`.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Only these runs: directories, directories of runs, quoted globs, or beginnings of ids [default: all]
-    #[arg(value_name = "RUN")]
-    pub runs: Vec<PathBuf>,
-    /// Where runs are kept.
-    #[command(flatten)]
-    pub dir: RunsArgs,
-    /// Only runs of these statuses, separated by commas: created, running, interrupted, finished, diverged, failed
-    #[arg(long, value_name = "STATUS,...", value_delimiter = ',')]
-    pub status: Vec<String>,
-    /// Only runs that nothing was written to for this long, e.g. 90m, 12h or 7d
-    #[arg(long, value_name = "AGE", value_parser = age)]
-    pub older_than: Option<std::time::Duration>,
-    /// How the table is printed
-    #[arg(long, value_enum, default_value_t = TableFormat::Table, conflicts_with = "remove")]
-    pub format: TableFormat,
-    /// Remove the runs listed, after asking; runs that a live process trains are left alone
-    #[arg(long)]
-    pub remove: bool,
-    /// Remove without asking
-    #[arg(long, requires = "remove")]
-    pub yes: bool,
-}
-
-/// A time such as `30s`, `90m`, `12h` or `7d`.
-fn age(text: &str) -> Result<std::time::Duration, String> {
-    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        text.strip_suffix(unit)?
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(*seconds)
-            .map(std::time::Duration::from_secs)
-    });
-    parsed.ok_or_else(|| "a time is a number and one of s, m, h and d, as in 7d".to_owned())
+    /// Follow runs while they train: a live chart on a terminal, lines without one
+    Watch(WatchArgs),
 }
 
 /// Arguments of `bench`.

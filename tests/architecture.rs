@@ -50,11 +50,15 @@ const RULES: &[Rule] = &[
         words: &["process::exit", "process::abort"],
         places: &["run/fault.rs"],
     },
-    Rule { why: "only commands know the terminal", words: &["indicatif::"], places: &["commands/"] },
+    Rule {
+        why: "only commands know the terminal",
+        words: &["indicatif::", "console::"],
+        places: &["commands/"],
+    },
     Rule {
         why: "the command line is defined once",
         words: &["clap::"],
-        places: &["cli.rs", "commands/", "main.rs"],
+        places: &["cli.rs", "cli/", "commands/", "main.rs"],
     },
     Rule { why: "only the recipe layer knows TOML", words: &["figment::", "toml::"], places: &["recipe/"] },
     Rule {

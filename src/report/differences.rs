@@ -87,7 +87,7 @@ pub fn shown(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
         Json::Number(number) if number.is_f64() => {
-            super::numbers::significant(number.as_f64().unwrap_or(f64::NAN), 6)
+            super::numbers::compact(number.as_f64().unwrap_or(f64::NAN))
         }
         other => spelled(other),
     }

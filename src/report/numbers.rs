@@ -50,6 +50,12 @@ pub fn bytes(bytes: f64) -> String {
     if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.1} MiB") }
 }
 
+/// The size of a small file.
+#[must_use]
+pub fn kilobytes(bytes: usize) -> String {
+    format!("{:.1} kB", bytes as f64 / 1e3)
+}
+
 /// A number rounded to so many significant digits, without trailing zeros, with an exponent where that is shorter to
 /// read: `0.0006`, `3e-5`, `1.25`.
 #[must_use]
@@ -70,6 +76,15 @@ pub fn significant(number: f64, digits: usize) -> String {
     }
 }
 
+/// A number in up to six digits, with or without an exponent, whichever is shorter: `2e-3`, `0.016`, `1337`.
+#[must_use]
+pub fn compact(number: f64) -> String {
+    let plain = significant(number, 6);
+    // the shortest form that reads back as what is shown
+    let scientific = plain.parse::<f64>().map_or_else(|_| plain.clone(), |shown| format!("{shown:e}"));
+    if scientific.len() < plain.len() { scientific } else { plain }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +96,12 @@ mod tests {
         assert_eq!(seconds(f64::NAN), "");
         assert_eq!([0.0, 12.0, 999.9, 307_200.0, 1.5e9].map(si), ["0", "12", "1k", "307k", "1.5B"]);
         assert_eq!([3e5, 3e9].map(bytes), ["0.3 MiB", "2.79 GiB"]);
+    }
+
+    #[test]
+    fn the_shorter_form_is_taken() {
+        let shown = [2e-3, 5e-4, 0.016, 0.01, 0.95, 1e-8, 1.07652e-3, 100_000.0, 0.0].map(compact);
+        assert_eq!(shown, ["2e-3", "5e-4", "0.016", "0.01", "0.95", "1e-8", "1.07652e-3", "1e5", "0"]);
     }
 
     #[test]

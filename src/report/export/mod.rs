@@ -1,11 +1,13 @@
 //! Tables in the formats that people and programs read: one trait, one small file per format.
 
 mod csv;
+mod html;
 mod json;
 mod markdown;
 mod text;
 
 pub use self::csv::Csv;
+pub use html::{Html, escaped};
 pub use json::Json;
 pub use markdown::Markdown;
 pub use text::Text;

@@ -1,5 +1,7 @@
 //! `runner compare RUN...`: which was better, is the difference real, and what differed?
 
+mod plot;
+
 use super::exit::{Exit, UsageError};
 use super::select::{exporter, find_runs};
 use super::terminal::say;
@@ -41,9 +43,11 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if let Order::By(name) = &options.order {
         check_key(name, &comparison)?;
     }
+    let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
     for remark in comparison.remarks() {
         say(&super::relative(&remark));
     }
+    plots.write()?;
     super::print(&match args.format {
         TableFormat::Json => document(&comparison, &measures),
         TableFormat::Csv => exporter(args.format).export(&comparison.table(&measures, false)),
