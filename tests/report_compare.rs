@@ -175,7 +175,7 @@ fn csv_is_rfc_4180_to_other_readers() {
             let theirs: Vec<Vec<String>> = serde_json::from_slice(&output.stdout).expect("JSON");
             assert_eq!(theirs, records);
         }
-        Err(_) => println!("skipped: there is no python3 to read it with"),
+        Err(_) => report_support::skipped("there is no python3 to read it with"),
     }
 }
 

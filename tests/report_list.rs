@@ -85,7 +85,7 @@ fn a_question_on_a_terminal_takes_only_yes_for_yes() {
         command.output().ok().and_then(|output| output.status.code())
     };
     let Some(code) = ask("no") else {
-        println!("skipped: there is no python3 to make a terminal");
+        report_support::skipped("there is no python3 to make a terminal");
         return;
     };
     assert_eq!((code, lab.runs("runs").len()), (1, 3));

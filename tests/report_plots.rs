@@ -191,7 +191,7 @@ fn the_page_works_in_a_browser_without_a_network() {
     let data: Value = serde_json::from_str(data).expect("JSON");
     assert_eq!(data["runs"].as_array().map(Vec::len), Some(7));
     let Some(browser) = browser() else {
-        println!("skipped: there is no chromium to open the page with");
+        report_support::skipped("there is no chromium to open the page with");
         return;
     };
     let clicked = lab.write("clicked.html", text.replace("</html>", &format!("{CLICKS}</html>")));

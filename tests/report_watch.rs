@@ -28,7 +28,7 @@ fn a_finished_run_is_told_in_a_line() {
 fn a_run_is_followed_to_its_end_with_a_restart_on_the_way() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=400", "checkpoint.every=50"];
-    let mut live = lab.start(tiny("runs", &sets));
+    let live = lab.start(tiny("runs", &sets));
     let run = lab.only_run("runs");
     wait("some rows", || rows(&run) > 60);
     let mut watch = lab.start(["watch", "tiny"]);
@@ -110,7 +110,7 @@ fn on_a_terminal_the_chart_survives_resizing_restarts_and_ends_cleanly() {
     command.args(["-c", PTY, env!("CARGO_BIN_EXE_runner")]).arg(run.join("train.csv")).current_dir(lab.dir());
     command.env("TERM", "xterm");
     let Ok(output) = command.output() else {
-        println!("skipped: there is no python3 to make a terminal");
+        report_support::skipped("there is no python3 to make a terminal");
         return;
     };
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));

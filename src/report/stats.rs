@@ -85,7 +85,8 @@ fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> 
     let width = (high - low) / f64::from(POINTS);
     let part = |i: u32| {
         let s = low + (f64::from(i) + 0.5) * width;
-        let density = 2.0 * s * df * chi_squared.pdf(df * s * s);
+        // by its logarithm: the density itself overflows on the way at some hundreds of degrees of freedom
+        let density = 2.0 * s * df * chi_squared.ln_pdf(df * s * s).exp();
         density * (normal(shift - critical * s) + normal(-shift - critical * s))
     };
     Some((0..POINTS).map(part).sum::<f64>() * width)

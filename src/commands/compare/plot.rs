@@ -13,7 +13,7 @@ use crate::report::plot::png::png;
 use crate::report::plot::svg::svg;
 use crate::report::plot::{Options, QUANTITIES, Quantity, figure};
 use crate::run::files::write_atomic;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a file holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) fn prepare(
     aligned: Option<Axis>,
 ) -> anyhow::Result<Plots> {
     // a mistyped name must not cost the work before it
-    let kinds: Vec<Kind> = args.plot.iter().map(kind).collect::<Result<_, _>>()?;
+    let kinds: Vec<Kind> = args.plot.iter().map(|path| kind(path)).collect::<Result<_, _>>()?;
     let options = options(args, aligned)?;
     let theme = args.theme.map(|name| match name {
         ThemeName::Light => Theme::Light,
@@ -66,7 +66,7 @@ impl Plots {
     }
 }
 
-fn kind(path: &PathBuf) -> Result<Kind, UsageError> {
+fn kind(path: &Path) -> Result<Kind, UsageError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("svg") => Ok(Kind::Svg),
         Some("png") => Ok(Kind::Png),

@@ -54,7 +54,8 @@ impl Scale {
             return self.log_ticks(count);
         }
         let step = round_step((self.high - self.low) / count.max(1) as f64);
-        let (first, last) = ((self.low / step).ceil(), (self.high / step).floor());
+        // an end that is round itself counts, whatever division makes of it
+        let (first, last) = ((self.low / step - 1e-9).ceil(), (self.high / step + 1e-9).floor());
         // adding zero turns minus zero into zero
         (0..=(last - first).max(0.0) as usize).map(|i| (first + i as f64) * step + 0.0).collect()
     }
