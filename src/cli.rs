@@ -1,5 +1,12 @@
 //! The command line: definitions only.
 
+mod report;
+
+pub use report::{
+    AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
+    WatchArgs,
+};
+
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -80,8 +87,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Show every value of a recipe and where it comes from; with KEY, every layer that sets it, the winner last
     Explain(ExplainArgs),
-    /// Print the JSON Schema of recipes, for editors
-    Schema,
+    /// Print the JSON Schema of recipes, for editors, or that of comparisons
+    Schema(SchemaArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
@@ -90,6 +97,12 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show the processor, the CUDA libraries and devices found, their peak rates, and what is missing
     Doctor(DoctorArgs),
+    /// Put runs side by side: what differs between their recipes, what came of it, and whether that is more than noise
+    Compare(CompareArgs),
+    /// List the runs there are, or remove some
+    List(ListArgs),
+    /// Follow runs while they train: a live chart on a terminal, lines without one
+    Watch(WatchArgs),
 }
 
 /// Arguments of `bench`.

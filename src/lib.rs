@@ -10,5 +10,6 @@ pub mod engine;
 pub mod model;
 pub mod plan;
 pub mod recipe;
+pub mod report;
 pub mod run;
 pub mod train;

@@ -15,6 +15,7 @@ const DOCUMENTS: &[&str] = &[
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "recipes/README.md",
+    "recipes/sweeps/README.md",
     "datasets/README.md",
     "runs/README.md",
 ];

@@ -12,7 +12,7 @@ fn recipes_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes")
 }
 
-/// Every shipped recipe, and whether it is a base.
+/// Every shipped recipe, and whether it lies in a directory of its own.
 fn shipped() -> Vec<(PathBuf, bool)> {
     let toml = |dir: &str| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(recipes_dir().join(dir)).expect("a directory");
@@ -22,7 +22,8 @@ fn shipped() -> Vec<(PathBuf, bool)> {
         paths
     };
     let whole = toml("").into_iter().map(|path| (path, false));
-    whole.chain(["base", "data"].iter().flat_map(|dir| toml(dir)).map(|path| (path, true))).collect()
+    let dirs = ["base", "data", "ladder", "sweeps"];
+    whole.chain(dirs.iter().flat_map(|dir| toml(dir)).map(|path| (path, true))).collect()
 }
 
 #[test]

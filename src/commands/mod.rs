@@ -3,18 +3,22 @@
 mod bench;
 mod build;
 mod calibration;
+mod compare;
 mod completions;
 mod device;
 mod doctor;
 pub mod exit;
 mod explain;
+mod list;
 mod plan;
 mod sample;
 mod schema;
+mod select;
 mod signals;
 mod terminal;
 mod train;
 mod verify;
+mod watch;
 
 use crate::cli::{Cli, Command, OverrideArgs};
 use crate::recipe::Overrides;
@@ -28,12 +32,15 @@ pub fn dispatch(cli: Cli) -> Exit {
         None => train::run(&cli.train),
         Some(Command::Plan(args)) => plan::run(args),
         Some(Command::Explain(args)) => explain::run(args),
-        Some(Command::Schema) => schema::run(),
+        Some(Command::Schema(args)) => schema::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Sample(args)) => sample::run(args),
         Some(Command::Verify(args)) => verify::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Compare(args)) => compare::run(args),
+        Some(Command::List(args)) => list::run(args),
+        Some(Command::Watch(args)) => watch::run(args),
     };
     // a panic has said where it happened; what is left is an exit code that is documented
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

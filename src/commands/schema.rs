@@ -1,10 +1,16 @@
-//! `runner schema`: the JSON Schema of recipes, for editors.
+//! `runner schema`: the JSON Schemas of recipes and of comparisons.
 
 use super::exit::Exit;
+use crate::cli::{SchemaArgs, SchemaOf};
 use crate::recipe::json_schema;
+use crate::report::document;
 
 /// Prints the schema.
-pub(super) fn run() -> anyhow::Result<Exit> {
-    super::print(&format!("{}\n", json_schema()))?;
+pub(super) fn run(args: &SchemaArgs) -> anyhow::Result<Exit> {
+    let schema = match args.of {
+        SchemaOf::Recipes => json_schema(),
+        SchemaOf::Comparisons => document::schema(),
+    };
+    super::print(&format!("{schema}\n"))?;
     Ok(Exit::Finished)
 }

@@ -23,6 +23,7 @@ mod source;
 mod suggest;
 mod value;
 mod write;
+mod written;
 
 pub use diagnostics::Diagnostics;
 pub use effect::silenced_by;
@@ -39,3 +40,4 @@ pub use schema::{
     ScheduleKind,
 };
 pub use write::to_toml;
+pub use written::{is_default, rank, spelled, written};

@@ -1,7 +1,7 @@
 //! What is said before and after training.
 
 use crate::plan::{Plan, gib};
-use std::time::Duration;
+pub(in crate::commands) use crate::report::numbers::{duration, thousands};
 
 /// The plan, for people.
 pub(super) fn plan_lines(plan: &Plan) -> String {
@@ -41,39 +41,4 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
 
 fn precision(plan: &Plan) -> String {
     format!("{:?}", plan.memory.precision).to_lowercase()
-}
-
-/// A number with its digits grouped.
-pub(in crate::commands) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// A duration in hours, minutes and seconds.
-pub(in crate::commands) fn duration(time: Duration) -> String {
-    let s = time.as_secs();
-    match (s / 3600, s / 60 % 60) {
-        (0, 0) => format!("{:.1} s", time.as_secs_f64()),
-        (0, minutes) => format!("{minutes} min {} s", s % 60),
-        (hours, minutes) => format!("{hours} h {minutes} min"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_durations_read_well() {
-        assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
-        let shown = [9.26, 61.0, 7384.0].map(|s| duration(Duration::from_secs_f64(s)));
-        assert_eq!(shown, ["9.3 s", "1 min 1 s", "2 h 3 min"]);
-    }
 }

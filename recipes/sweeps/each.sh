@@ -1,0 +1,46 @@
+#!/bin/sh
+# Trains a recipe once for every line of standard input.
+#
+#     printf '%s\n' '--set seed=1' '--set seed=2' | sh recipes/sweeps/each.sh RECIPE [OPTIONS]
+#
+# The words of a line, and OPTIONS for all of them, are given to `runner`. The other scripts here only write such lines.
+#
+#   stdout     the directory of every run, one line each, as runs start (or are found finished)
+#   stderr     what the runs say; at the very end what failed, with its exit code
+#   exit code  0 if all runs are finished, else that of the first failure in the list
+#
+#   RUNNER     how to call the program: "runner", or "cargo run --release --quiet --"
+#   JOBS       how many runs at once, 1 unless set; several on one machine want --set compute.threads=N
+#
+# Running it again skips what is finished and resumes what was interrupted. Several at once, on one machine or on many
+# with a common file system, share the work: a run has one writer, and whoever finds it taken goes on (exit code 3).
+set -eu
+
+recipe=$1
+shift
+failed=$(mktemp)
+trap 'rm -f "$failed"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+RUNNER=${RUNNER:-runner}
+export RUNNER
+
+# A failure is written down and does not keep the others from being trained; only a signal ends them all (255 stops
+# xargs). RUNNER is split into words on purpose.
+xargs -P "${JOBS:-1}" -L 1 sh -c '
+    failed=$1
+    shift
+    code=0
+    $RUNNER "$@" </dev/null || code=$?
+    [ "$code" -eq 0 ] || printf "%s %s\n" "$code" "$*" >>"$failed"
+    case $code in 130 | 143) exit 255 ;; esac
+' sh "$failed" "$recipe" "$@" || :
+
+[ -s "$failed" ] || exit 0
+{
+    echo "failed, with exit codes:"
+    sed 's/^/  /' "$failed"
+    echo "the same command tries these again"
+} >&2
+read -r code _ <"$failed"
+exit "$code"

@@ -1,0 +1,203 @@
+//! The arguments of the commands that read runs back.
+
+use super::RunsArgs;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// How a command prints a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    /// For a terminal.
+    Table,
+    /// RFC 4180, full precision.
+    Csv,
+    /// One document, full precision.
+    Json,
+    /// For a README or an issue.
+    Markdown,
+}
+
+/// What progress is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AxisName {
+    /// Optimizer steps.
+    Step,
+    /// Tokens trained on.
+    Tokens,
+    /// Seconds trained.
+    Time,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub dir: RunsArgs,
+    /// How the table is printed
+    #[arg(long, value_enum, default_value_t = TableFormat::Table)]
+    pub format: TableFormat,
+    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s, step_ms, mfu,
+    /// memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over the row's above
+    #[arg(long, value_name = "METRIC,...", value_delimiter = ',')]
+    pub metrics: Vec<String>,
+    /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]
+    #[arg(long, value_name = "METRIC")]
+    pub by: Option<String>,
+    /// Sort the rows by a metric or a key of the recipe, or keep them as `given`
+    #[arg(long, value_name = "METRIC|KEY|given")]
+    pub sort: Option<String>,
+    /// Turn the order of the rows around
+    #[arg(long)]
+    pub reverse: bool,
+    /// Compare at the same point of all runs: the furthest that each has reached, or the one of --at
+    #[arg(long, value_enum, value_name = "AXIS")]
+    pub align: Option<AxisName>,
+    /// Where to align: a step, a number of tokens, or seconds
+    #[arg(long, value_name = "VALUE", requires = "align")]
+    pub at: Option<f64>,
+    /// Pictures.
+    #[command(flatten)]
+    pub plots: PlotArgs,
+    /// Exit with 1 unless all runs logged the same numbers as the first
+    #[arg(long, conflicts_with_all = ["metrics", "by", "sort", "reverse", "align", "format", "plot"])]
+    pub assert_equal: bool,
+    /// With --assert-equal: how far numbers may be apart, relative to the larger
+    #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]
+    pub rtol: f64,
+}
+
+/// What `compare` draws.
+#[derive(Debug, Args)]
+pub struct PlotArgs {
+    /// Draw curves into a file: .svg, .png, or .html for a page to explore
+    #[arg(long, value_name = "FILE")]
+    pub plot: Vec<PathBuf>,
+    /// The horizontal axis [default: that of --align, else step]
+    #[arg(long, value_enum, value_name = "AXIS", requires = "plot")]
+    pub x: Option<AxisName>,
+    /// One panel each: loss, val_loss, lr, grad_norm, tokens_per_s, mfu, step_ms, loss_scale, memory_bytes
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', default_value = "loss", requires = "plot")]
+    pub y: Vec<String>,
+    /// Average lines over this many steps, 1 for none [default: a fiftieth of the run]
+    #[arg(long, value_name = "STEPS", requires = "plot", value_parser = clap::value_parser!(u32).range(1..))]
+    pub smooth: Option<u32>,
+    /// Make axes logarithmic: x, y or both
+    #[arg(long, value_enum, value_name = "AXES", value_delimiter = ',', requires = "plot")]
+    pub log: Vec<LogAxis>,
+    /// Light or dark; an .svg or .html of neither follows the reader's screen, a .png is light
+    #[arg(long, value_enum, requires = "plot")]
+    pub theme: Option<ThemeName>,
+    /// A line above the plot
+    #[arg(long, requires = "plot")]
+    pub title: Option<String>,
+    /// Width of the plot and height of each panel in points
+    #[arg(long, value_name = "WxH", default_value = "760x360", value_parser = size, requires = "plot")]
+    pub size: (u16, u16),
+}
+
+/// An axis of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "they are what they are called")]
+pub enum LogAxis {
+    X,
+    Y,
+}
+
+/// The ground of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ThemeName {
+    /// Dark on white.
+    Light,
+    /// Light on near black.
+    Dark,
+}
+
+/// Two lengths, such as `760x360`, that leave room for axes.
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let sides = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
+    match sides {
+        Some((w @ 240..=8000, h @ 80..=8000)) => Ok((w, h)),
+        _ => Err("a size is WIDTHxHEIGHT, from 240x80 to 8000x8000".to_owned()),
+    }
+}
+
+/// A number that is 0 or more.
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("not a number that is 0 or more".to_owned()),
+    }
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only these runs: directories, directories of runs, quoted globs, or beginnings of ids [default: all]
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub dir: RunsArgs,
+    /// Only runs of these statuses, separated by commas: created, running, interrupted, finished, diverged, failed
+    #[arg(long, value_name = "STATUS,...", value_delimiter = ',')]
+    pub status: Vec<String>,
+    /// Only runs that nothing was written to for this long, e.g. 90m, 12h or 7d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub older_than: Option<std::time::Duration>,
+    /// How the table is printed
+    #[arg(long, value_enum, default_value_t = TableFormat::Table, conflicts_with = "remove")]
+    pub format: TableFormat,
+    /// Remove the runs listed, after asking; runs that a live process trains are left alone
+    #[arg(long)]
+    pub remove: bool,
+    /// Remove without asking
+    #[arg(long, requires = "remove")]
+    pub yes: bool,
+}
+
+/// A time such as `30s`, `90m`, `12h` or `7d`.
+fn age(text: &str) -> Result<std::time::Duration, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        text.strip_suffix(unit)?
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(*seconds)
+            .map(std::time::Duration::from_secs)
+    });
+    parsed.ok_or_else(|| "a time is a number and one of s, m, h and d, as in 7d".to_owned())
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub dir: RunsArgs,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Of what
+    #[arg(value_enum, default_value_t = SchemaOf::Recipes)]
+    pub of: SchemaOf,
+}
+
+/// What there is a JSON Schema of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// Recipes, for editors.
+    #[value(name = "recipe")]
+    Recipes,
+    /// What `compare --format json` prints.
+    #[value(name = "compare")]
+    Comparisons,
+}

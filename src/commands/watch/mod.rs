@@ -1,0 +1,170 @@
+//! `runner watch RUN...`: follows runs while they train, as a chart on a terminal and as lines without one.
+//!
+//! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
+
+mod screen;
+
+use super::exit::{Exit, UsageError};
+use super::select::find_runs;
+use super::signals::Signals;
+use crate::cli::WatchArgs;
+use crate::report::follow::Follow;
+use crate::report::metrics::Unit;
+use crate::report::numbers::{seconds, significant, thousands};
+use crate::report::runs::Run;
+use crate::run::{RunError, RunStatus, dir};
+use crate::train::Stop;
+use anyhow::Context;
+use screen::Screen;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the logs, on a terminal and without one.
+const LIVE: Duration = Duration::from_millis(300);
+const PLAIN: Duration = Duration::from_secs(1);
+/// How soon a signal or a change of the window's size is noticed.
+const NAP: Duration = Duration::from_millis(50);
+
+/// The columns of the training log that are shown, as [`Latest`] has them.
+const TRAIN: &[&str] = &["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
+const VAL: &[&str] = &["step", "tokens", "val_loss"];
+
+/// A run that is followed.
+struct Watched {
+    path: PathBuf,
+    id: String,
+    status: RunStatus,
+    total_steps: f64,
+    train: Follow,
+    val: Follow,
+}
+
+/// Follows the runs until all have ended, or a signal comes.
+pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
+    let paths = find_runs(&args.dir.runs_dir, &args.runs)?;
+    if paths.is_empty() {
+        return Err(UsageError("there is no run to watch".into()).into());
+    }
+    let signals = Signals::install().context("could not install signal handlers")?;
+    let _held = signals.hold();
+    let mut runs: Vec<Watched> = paths.iter().map(|path| Watched::new(path)).collect::<Result<_, _>>()?;
+    let is_live = std::io::stdout().is_terminal();
+    let mut screen = if is_live { Some(Screen::open()?) } else { None };
+    let ended = loop {
+        let mut lines = String::new();
+        for run in &mut runs {
+            let line = run.poll()?;
+            lines.extend(line.map(|line| line + "\n"));
+        }
+        match &mut screen {
+            Some(screen) => screen.draw(&runs)?,
+            // nobody reads on
+            None if !lines.is_empty() && !super::print(&lines)? => break None,
+            None => {}
+        }
+        // on a terminal, somebody may start an interrupted run again while it is watched
+        if runs.iter().all(|run| run.has_ended(is_live)) {
+            break None;
+        }
+        let next = Instant::now() + if is_live { LIVE } else { PLAIN };
+        while signals.received().is_none() && Instant::now() < next {
+            std::thread::sleep(NAP);
+            if let Some(screen) = screen.as_mut().filter(|screen| screen.was_resized()) {
+                screen.draw(&runs)?;
+            }
+        }
+        if let Some(signal) = signals.received() {
+            break Some(signal);
+        }
+    };
+    // the terminal is given back before the last words
+    drop(screen);
+    if is_live {
+        super::print(&runs.iter().map(|run| run.line() + "\n").collect::<String>())?;
+    }
+    Ok(match ended {
+        None => Exit::Finished,
+        Some(Stop::Interrupt) => Exit::Interrupted,
+        Some(Stop::Terminate) => Exit::Terminated,
+    })
+}
+
+impl Watched {
+    fn new(path: &Path) -> Result<Self, RunError> {
+        let run = Run::read(path)?;
+        let asked = run.value("schedule.max_steps").and_then(serde_json::Value::as_f64);
+        Ok(Self {
+            path: path.to_owned(),
+            total_steps: asked.unwrap_or(run.facts.total_steps as f64),
+            id: run.id,
+            // what it does now is news
+            status: RunStatus::Created,
+            train: Follow::new(&path.join(dir::TRAIN_CSV), TRAIN),
+            val: Follow::new(&path.join(dir::VAL_CSV), VAL),
+        })
+    }
+
+    /// Looks at the files; a line if there is something new to say.
+    fn poll(&mut self) -> Result<Option<String>, RunError> {
+        // asked first: what a run logs before it ends is then seen with its end
+        let status = match crate::run::status(&self.path) {
+            Ok(status) => status,
+            // it is being started over
+            Err(RunError::NotARun { .. }) => RunStatus::Created,
+            Err(error) => return Err(error),
+        };
+        let (train, val) = (self.train.poll()?, self.val.poll()?);
+        let is_new = std::mem::replace(&mut self.status, status) != status;
+        if train.was_cut {
+            return Ok(Some(format!("{}: went back to step {}", self.id, self.train.rows().len())));
+        }
+        Ok((is_new || train.added > 0 || val.added > 0).then(|| self.line()))
+    }
+
+    fn has_ended(&self, may_resume: bool) -> bool {
+        match self.status {
+            RunStatus::Finished | RunStatus::Diverged | RunStatus::Failed => true,
+            RunStatus::Interrupted => !may_resume,
+            RunStatus::Created | RunStatus::Running => false,
+        }
+    }
+
+    fn steps(&self) -> f64 {
+        self.train.rows().last().map_or(0.0, |row| row[0] + 1.0)
+    }
+
+    /// Seconds to the end at the pace of the last steps.
+    fn left(&self) -> Option<f64> {
+        const RECENT: usize = 50;
+        let rows = self.train.rows();
+        let recent = &rows[rows.len().saturating_sub(RECENT)..];
+        let (first, last) = recent.first().zip(recent.last())?;
+        let pace = (last[7] - first[7]) / (last[0] - first[0]);
+        Some(pace * (self.total_steps - self.steps())).filter(|left| left.is_finite() && *left >= 0.0)
+    }
+
+    /// Where the run is, on one line.
+    fn line(&self) -> String {
+        let mut parts =
+            vec![format!("{}: {}, step {}/{}", self.id, self.status, self.steps(), self.total_steps)];
+        if let Some(row) = self.train.rows().last() {
+            let figures = [
+                ("loss", row[2], Unit::Loss.shown(row[2])),
+                ("lr", row[3], significant(row[3], 3)),
+                ("norm", row[4], significant(row[4], 3)),
+                ("tok/s", row[5], thousands(row[5].round() as u64)),
+                ("MFU", row[6], Unit::Fraction.shown(row[6])),
+            ];
+            let known = figures.into_iter().filter(|(_, value, _)| !value.is_nan());
+            parts.extend(known.map(|(name, _, shown)| format!("{name} {shown}")));
+        }
+        if let Some(row) = self.val.rows().last() {
+            parts.push(format!("val {}", Unit::Loss.shown(row[2])));
+        }
+        if let (RunStatus::Running, Some(left)) = (self.status, self.left()) {
+            parts.push(format!("{} left", seconds(left)));
+        }
+        parts.join("  ")
+    }
+}

@@ -1,0 +1,71 @@
+//! The keys of a resolved recipe that some build of this program wrote, for reading runs back.
+//!
+//! [`load`](super::load) refuses what this build does not know, as it must before it trains. A run of another version
+//! is only to be shown, so here every key counts, known or not, and nothing is resolved: the file is complete.
+
+use super::keys::{self, Fallback, KEYS};
+use super::leaves;
+use serde_json::Value as Json;
+
+/// Every `key = value` of a resolved recipe's text, known keys in the order of the table of keys, others behind them.
+///
+/// # Errors
+/// What is not TOML, on one line.
+pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| error.message().replace('\n', " "))?;
+    let mut found = Vec::new();
+    for (name, value) in table {
+        match value {
+            toml::Value::Table(members) => {
+                found
+                    .extend(members.into_iter().map(|(leaf, value)| (format!("{name}.{leaf}"), json(value))));
+            }
+            other => found.push((name, json(other))),
+        }
+    }
+    found.sort_by_cached_key(|(key, _)| (rank(key), key.clone()));
+    Ok(found)
+}
+
+/// The place of a key in a written recipe; unknown keys come last.
+#[must_use]
+pub fn rank(key: &str) -> usize {
+    KEYS.iter().position(|known| known.path == key).unwrap_or(KEYS.len())
+}
+
+/// Whether a key has this value when nobody sets it.
+#[must_use]
+pub fn is_default(key: &str, value: &Json) -> bool {
+    let Some(Fallback::Is(text)) = keys::find(key).map(|key| key.default) else { return false };
+    let default = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
+    default.is_some_and(|default| json(default) == *value)
+}
+
+/// A value as TOML on one line.
+#[must_use]
+pub fn spelled(value: &Json) -> String {
+    leaves::toml(value)
+}
+
+fn json(value: toml::Value) -> Json {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_other_versions_are_kept_behind_the_known_ones() {
+        let text =
+            "novelty = 1\nseed = 7\n[model]\nwarp = true\nn_layer = 2\n[optimizer]\nbetas = [0.9, 0.95]\n";
+        let found = written(text).expect("TOML");
+        let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["seed", "model.n_layer", "optimizer.betas", "model.warp", "novelty"]);
+        assert_eq!(spelled(&found[2].1), "[0.9, 0.95]");
+        assert!(is_default("optimizer.betas", &found[2].1) && is_default("optimizer.lr", &0.0006.into()));
+        assert!(!is_default("model.n_layer", &found[1].1) && !is_default("schedule.max_steps", &1.into()));
+        assert!(written("a = [").is_err_and(|error| !error.contains('\n')));
+    }
+}

@@ -1,0 +1,304 @@
+//! The comparison of some runs: what differs, what came of it, and whether that is more than noise.
+
+use super::axis::Cut;
+use super::differences::{self, Differences, differences, short};
+use super::export::{Cell, Column, Table};
+use super::groups::{Group, Verdict, groups, sentence, verdicts};
+use super::metrics::{self, Better, METRICS, Metric, Unit};
+use super::numbers::significant;
+use super::runs::{Run, read_all};
+use crate::recipe::{is_default, spelled};
+use crate::run::{RunError, RunStatus};
+use std::path::PathBuf;
+
+/// A column of numbers: a metric, or how a row's speed relates to another row's.
+#[derive(Debug, Clone, Copy)]
+pub enum Measure {
+    /// Of the run itself.
+    Own(&'static Metric),
+    /// Tokens per second over those of the first row.
+    Speedup,
+    /// Tokens per second over those of the row above.
+    Gain,
+}
+
+impl Measure {
+    /// The measure of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        match name {
+            "speedup" => Some(Self::Speedup),
+            "gain" => Some(Self::Gain),
+            _ => metrics::find(name).map(Self::Own),
+        }
+    }
+
+    /// Every name, as [`find`](Self::find) knows them.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        METRICS.iter().map(|metric| metric.name).chain(["speedup", "gain"])
+    }
+
+    /// The ones that programs get, and those that people get, unless they ask for others.
+    #[must_use]
+    pub fn usual(for_people: bool) -> Vec<Self> {
+        METRICS.iter().filter(|metric| !for_people || metric.name != "step_ms").map(Self::Own).collect()
+    }
+
+    fn column(self) -> Column {
+        match self {
+            Self::Own(metric) => Column::numbers(metric.name, metric.title),
+            Self::Speedup => Column::numbers("speedup", "speed-up"),
+            Self::Gain => Column::numbers("gain", "gain"),
+        }
+    }
+}
+
+/// How a comparison is made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Rows beyond this do not count.
+    pub cut: Option<Cut>,
+    /// The metric that is tested and sorted by; the validation loss if some run has one, else the training loss.
+    pub judge: Option<&'static Metric>,
+    /// What the rows are sorted by.
+    pub order: Order,
+    /// Whether the order is turned around.
+    pub reverse: bool,
+}
+
+/// The order of the rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// The best first, by the metric that is tested.
+    Best,
+    /// As given.
+    Given,
+    /// By a metric or a key of the recipe.
+    By(String),
+}
+
+/// Runs side by side.
+#[derive(Debug)]
+pub struct Comparison {
+    /// The runs, in order.
+    pub runs: Vec<Run>,
+    /// How their recipes are related.
+    pub differences: Differences,
+    /// Replicas.
+    pub groups: Vec<Group>,
+    /// The best group against each other one.
+    pub verdicts: Vec<Verdict>,
+    /// The metric that the verdicts are about.
+    pub judge: &'static Metric,
+    /// Where the logs are cut.
+    pub cut: Option<Cut>,
+}
+
+impl Comparison {
+    /// Reads and compares runs.
+    ///
+    /// Errors: [`RunError`] where a directory is no run or cannot be read.
+    pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
+        let mut runs = read_all(paths, options.cut)?;
+        let usual = match runs.iter().any(|run| run.results.val_loss.is_some()) {
+            true => "val_loss",
+            false => "loss",
+        };
+        let judge = options.judge.or_else(|| metrics::find(usual)).unwrap_or(&METRICS[0]);
+        match &options.order {
+            Order::Given => {}
+            Order::Best => sort_by_metric(&mut runs, judge),
+            Order::By(name) => match metrics::find(name) {
+                Some(metric) => sort_by_metric(&mut runs, metric),
+                None => sort_by_key(&mut runs, name),
+            },
+        }
+        if options.reverse {
+            runs.reverse();
+        }
+        let differences = differences(&runs);
+        let groups = groups(&runs, &differences.differing);
+        let verdicts = verdicts(&groups, &runs, judge);
+        Ok(Self { runs, differences, groups, verdicts, judge, cut: options.cut })
+    }
+
+    /// Whether some run has a replica.
+    #[must_use]
+    pub fn has_replicas(&self) -> bool {
+        self.groups.iter().any(|group| group.runs.len() > 1)
+    }
+
+    /// One row per run: its id, the keys that differ, its status, and the measures.
+    #[must_use]
+    pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
+        let keys = &self.differences.differing;
+        let mut columns = vec![Column::words("run", "run")];
+        for key in keys {
+            let values = || self.runs.iter().filter_map(|run| differences::value(run, key));
+            let is_numeric = values().all(|value| value.is_number());
+            let title = if for_people { short(key, keys) } else { key };
+            columns.push(Column { name: key.clone(), title: title.to_owned(), is_numeric });
+        }
+        let all_finished = self.runs.iter().all(|run| run.status == RunStatus::Finished);
+        let shows_status = !for_people || !all_finished;
+        if shows_status {
+            columns.push(Column::words("status", "status"));
+        }
+        columns.extend(measures.iter().map(|measure| measure.column()));
+        if !for_people {
+            columns.push(Column::words("emulated", "emulated"));
+            columns.push(Column::words("path", "path"));
+        }
+        let speed = |i: usize| self.runs.get(i).and_then(|run| run.results.tokens_per_s);
+        let row = |(i, run): (usize, &Run)| {
+            let mut cells = vec![Cell::text(&*run.id)];
+            for key in keys {
+                let cell = |value| {
+                    let mark =
+                        if run.facts.emulated && key == "compute.precision" { " (emulated)" } else { "" };
+                    Cell { shown: format!("{}{mark}", differences::shown(&value)), value }
+                };
+                cells.push(differences::value(run, key).map_or_else(Cell::empty, cell));
+            }
+            if shows_status {
+                cells.push(Cell::text(run.status.to_string()));
+            }
+            for measure in measures {
+                let over = |other: Option<f64>| Some(speed(i)? / other?);
+                cells.push(match measure {
+                    Measure::Own(metric) => Cell::number((metric.of)(&run.results), |x| metric.unit.shown(x)),
+                    Measure::Speedup => Cell::number(over(speed(0)), |x| Unit::Ratio.shown(x)),
+                    Measure::Gain => {
+                        Cell::number(over(i.checked_sub(1).and_then(speed)), |x| Unit::Ratio.shown(x))
+                    }
+                });
+            }
+            if !for_people {
+                cells.push(Cell { value: run.facts.emulated.into(), shown: run.facts.emulated.to_string() });
+                cells.push(Cell::text(run.path.display().to_string()));
+            }
+            cells
+        };
+        let mut table = Table { rows: self.runs.iter().enumerate().map(row).collect(), columns };
+        if for_people {
+            table.drop_empty_columns();
+        }
+        table
+    }
+
+    /// One row per group of replicas: mean ± standard deviation of the measures that vary from run to run.
+    #[must_use]
+    pub fn replicas(&self, measures: &[Measure]) -> Table {
+        let own = || {
+            measures.iter().filter_map(|measure| match measure {
+                Measure::Own(metric) if !matches!(metric.unit, Unit::Count) => Some(*metric),
+                _ => None,
+            })
+        };
+        let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
+        columns.extend(own().map(|metric| Column::numbers(metric.name, metric.title)));
+        let row = |group: &Group| {
+            let complete = group.runs.len() - group.incomplete(&self.runs);
+            let mut cells =
+                vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
+            cells.extend(own().map(|metric| {
+                group.spread(&self.runs, metric).map_or_else(Cell::empty, |spread| {
+                    let sd = |sd: f64| match metric.unit {
+                        Unit::Loss => format!(" ± {sd:.4}"),
+                        Unit::Fraction => format!(" ± {:.1}", sd * 100.0),
+                        unit => format!(" ± {}", unit.shown(sd)),
+                    };
+                    Cell::text(format!(
+                        "{}{}",
+                        metric.unit.shown(spread.mean),
+                        spread.sd.map_or_else(String::new, sd)
+                    ))
+                })
+            }));
+            cells
+        };
+        let mut table = Table { rows: self.groups.iter().map(row).collect(), columns };
+        table.drop_empty_columns();
+        table
+    }
+
+    /// What all runs have in common, on one line: what somebody chose is spelled out, defaults are counted.
+    #[must_use]
+    pub fn shared_line(&self) -> String {
+        let (usual, chosen): (Vec<_>, Vec<_>) =
+            self.differences.shared.iter().partition(|(key, value)| is_default(key, value));
+        let all_emulated = self.runs.iter().all(|run| run.facts.emulated);
+        let spell = |(key, value): &&(String, serde_json::Value)| {
+            let mark = if all_emulated && key == "compute.precision" { " (emulated)" } else { "" };
+            format!("{key} = {}{mark}", spelled(value))
+        };
+        let mut parts: Vec<String> = chosen.iter().map(spell).collect();
+        if !usual.is_empty() {
+            parts.push(format!("{} defaults", usual.len()));
+        }
+        format!("{} runs share: {}", self.runs.len(), parts.join(", "))
+    }
+
+    /// What the seeds allow to say about the best group and the others, one sentence each.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        if self.groups.len() < 2 {
+            return Vec::new();
+        }
+        if !self.has_replicas() {
+            return vec![
+                "one seed each: whether a difference is more than a seed's noise cannot be said; run replicas with \
+                 other seeds (--set seed=2, ...)"
+                    .to_owned(),
+            ];
+        }
+        let mut sentences: Vec<String> =
+            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups, self.judge)).collect();
+        if self.verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
+            sentences.push("p-values are adjusted for the number of tests (Holm)".to_owned());
+        }
+        let incomplete: usize = self.groups.iter().map(|group| group.incomplete(&self.runs)).sum();
+        if incomplete > 0 {
+            let what = if self.cut.is_some() { "did not come as far" } else { "are not finished" };
+            sentences.push(format!("{incomplete} runs that {what} are left out of means and tests"));
+        }
+        sentences
+    }
+
+    /// Warnings about single runs, and errors that ended them.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let ended = |run: &Run| Some(format!("{}: {}: {}", run.id, run.status, run.facts.error.as_ref()?));
+        let warnings = self.runs.iter().flat_map(|run| run.warnings.iter().cloned());
+        warnings.chain(self.runs.iter().filter_map(ended)).collect()
+    }
+
+    /// Mean and standard deviation in a few digits, as in a legend: `3.3952 ± 0.0012`.
+    #[must_use]
+    pub fn shown_spread(&self, group: &Group) -> String {
+        group.spread(&self.runs, self.judge).map_or_else(String::new, |spread| match spread.sd {
+            Some(sd) => format!("{} ± {}", self.judge.unit.shown(spread.mean), significant(sd, 2)),
+            None => self.judge.unit.shown(spread.mean),
+        })
+    }
+}
+
+/// The best first; those that have none, or no number, last.
+fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
+    let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
+    let value =
+        |run: &Run| (metric.of)(&run.results).filter(|x| !x.is_nan()).map_or(f64::INFINITY, |x| x * sign);
+    runs.sort_by(|a, b| value(a).total_cmp(&value(b)));
+}
+
+/// Numbers by size, then words by the alphabet, then runs without the key.
+fn sort_by_key(runs: &mut [Run], key: &str) {
+    runs.sort_by(|a, b| match (differences::value(a, key), differences::value(b, key)) {
+        (Some(a), Some(b)) => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            (a, b) if a.is_some() || b.is_some() => b.is_some().cmp(&a.is_some()),
+            _ => differences::shown(&a).cmp(&differences::shown(&b)),
+        },
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    });
+}

@@ -1,0 +1,134 @@
+//! What differs between runs: the keys of their recipes, the data behind the paths, and the machines.
+
+use super::runs::Run;
+use crate::recipe::{rank, spelled};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Keys that never tell runs apart: the run's id has the name already, and the lints only talk.
+const SILENT: &[&str] = &["name", "lints.allow"];
+
+/// Keys that lead to contents; where the digests are known, those are compared and not the paths.
+const BY_DIGEST: &[(&str, &str)] =
+    &[("data.train", "train"), ("data.val", "val"), ("model.init_from", "init_from")];
+
+/// Keys that decide what is kept and shown, not what is computed: they are not part of a run's identity.
+const CADENCES: &[&str] = &["name", "eval.every", "checkpoint.", "sample.", "lints."];
+
+/// A fact of a run.
+type Fact = fn(&Run) -> &str;
+
+/// Facts about where a run was trained that are shown when they differ.
+const FACTS: &[(&str, Fact)] = &[
+    ("run.device", |run| &run.facts.device),
+    ("run.host", |run| &run.facts.host),
+    ("run.version", |run| &run.facts.version),
+];
+
+/// How the recipes of some runs are related.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Differences {
+    /// Keys with the same value in every run, with it.
+    pub shared: Vec<(String, Json)>,
+    /// Keys whose values differ, or that some run does not have; in the order of a written recipe.
+    pub differing: Vec<String>,
+}
+
+/// Compares the recipes of runs.
+#[must_use]
+pub fn differences(runs: &[Run]) -> Differences {
+    let mut values: BTreeMap<(usize, &str), Vec<Option<&Json>>> = BTreeMap::new();
+    for (i, run) in runs.iter().enumerate() {
+        for (key, value) in run.recipe.iter().filter(|(key, _)| !SILENT.contains(&key.as_str())) {
+            values.entry((rank(key), key)).or_insert_with(|| vec![None; runs.len()])[i] = Some(value);
+        }
+    }
+    let mut found = Differences::default();
+    for ((_, key), values) in values {
+        let same = same_contents(runs, key).unwrap_or_else(|| values.iter().all(|value| *value == values[0]));
+        match values[0] {
+            Some(value) if same => found.shared.push((key.to_owned(), value.clone())),
+            _ => found.differing.push(key.to_owned()),
+        }
+    }
+    for (name, fact) in FACTS {
+        let known: BTreeSet<&str> = runs.iter().map(fact).filter(|fact| !fact.is_empty()).collect();
+        if known.len() > 1 {
+            found.differing.push((*name).to_owned());
+        }
+    }
+    found
+}
+
+/// Whether a path leads to the same contents in all runs; `None` where that is not on record, or the key is no path.
+fn same_contents(runs: &[Run], key: &str) -> Option<bool> {
+    let digests: Option<Vec<_>> = runs.iter().map(|run| digest(run, key)).collect();
+    let digests = digests?;
+    Some(digests.iter().all(|digest| digest == &digests[0]))
+}
+
+fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
+    let (_, name) = BY_DIGEST.iter().find(|(path, _)| *path == key)?;
+    run.facts.digests.get(*name)
+}
+
+/// The value of a key or fact of a run as a report shows it; `None` where the run has none.
+#[must_use]
+pub fn value(run: &Run, key: &str) -> Option<Json> {
+    match FACTS.iter().find(|(name, _)| *name == key) {
+        Some((_, fact)) => Some(fact(run)).filter(|fact| !fact.is_empty()).map(Json::from),
+        None => run.value(key).cloned(),
+    }
+}
+
+/// A value for people: strings without quotes, numbers in the fewest digits.
+#[must_use]
+pub fn shown(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Number(number) if number.is_f64() => {
+            super::numbers::compact(number.as_f64().unwrap_or(f64::NAN))
+        }
+        other => spelled(other),
+    }
+}
+
+/// The shortest name of a key among some: its last part if no other ends so.
+#[must_use]
+pub fn short<'a>(key: &'a str, among: &[String]) -> &'a str {
+    let leaf = key.rsplit('.').next().unwrap_or(key);
+    let alike = among.iter().filter(|other| other.rsplit('.').next() == Some(leaf)).count();
+    if alike > 1 { key } else { leaf }
+}
+
+/// What tells a run from the others, for a legend: `lr 6e-4, precision bf16`; its id if nothing does.
+#[must_use]
+pub fn label(run: &Run, keys: &[String]) -> String {
+    let part = |key: &String| {
+        let text = value(run, key).map_or_else(|| "none".to_owned(), |value| shown(&value));
+        format!("{} {text}", short(key, keys))
+    };
+    match keys.is_empty() {
+        true => run.id.clone(),
+        false => keys.iter().map(part).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// What all replicas of a run have in common: its recipe without the seed, without the keys that are not part of a run's
+/// identity, and with the data by digest where that is known.
+#[must_use]
+pub fn replica_key(run: &Run) -> String {
+    if run.recipe.is_empty() {
+        // nothing is known about it, so it is like no other
+        return run.path.display().to_string();
+    }
+    let computes = |key: &str| {
+        key != "seed" && !CADENCES.iter().any(|c| key == *c || c.ends_with('.') && key.starts_with(c))
+    };
+    let lines =
+        run.recipe.iter().filter(|(key, _)| computes(key)).map(|(key, value)| match digest(run, key) {
+            Some(digest) => format!("{key}={digest}"),
+            None => format!("{key}={value}"),
+        });
+    lines.collect::<Vec<_>>().join("\n")
+}

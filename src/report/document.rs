@@ -1,0 +1,198 @@
+//! A comparison as one JSON document, and the JSON Schema that says what is in it.
+//!
+//! The schema is committed as `docs/compare.schema.json`; a test holds the two together, and documents against it.
+
+use super::axis::{Axis, Cut};
+use super::compare::{Comparison, Measure};
+use super::differences;
+use super::export::number;
+use super::groups::Verdict;
+use super::metrics::METRICS;
+use serde_json::{Map, Value, json};
+
+/// The version of the document. Fields may be added under the same version, but none taken away or changed.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// The document, ended by a newline.
+#[must_use]
+pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
+    let Comparison { runs, differences, groups, verdicts, judge, cut } = comparison;
+    let table = comparison.table(measures, false);
+    let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    let measured = |i: usize| -> Map<String, Value> {
+        let cells = columns.iter().zip(&table.rows[i]);
+        let is_measure = |name: &str| Measure::names().any(|measure| measure == name);
+        cells
+            .filter(|(name, _)| is_measure(name))
+            .map(|(name, cell)| ((*name).to_owned(), cell.value.clone()))
+            .collect()
+    };
+    let runs: Vec<Value> = runs
+        .iter()
+        .enumerate()
+        .map(|(i, run)| {
+            let keys = differences.differing.iter();
+            let values: Map<String, Value> =
+                keys.filter_map(|key| Some((key.clone(), differences::value(run, key)?))).collect();
+            json!({
+                "id": run.id,
+                "path": run.path.display().to_string(),
+                "status": run.status,
+                "complete": run.complete,
+                "emulated": run.facts.emulated,
+                "error": run.facts.error,
+                "differing": values,
+                "metrics": measured(i),
+                "warnings": run.warnings,
+            })
+        })
+        .collect();
+    let groups: Vec<Value> = groups
+        .iter()
+        .map(|group| {
+            let spreads = METRICS.iter().filter_map(|metric| {
+                let spread = group.spread(&comparison.runs, metric)?;
+                let value =
+                    json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
+                Some((metric.name.to_owned(), value))
+            });
+            let ids: Vec<&str> = group.runs.iter().map(|&i| comparison.runs[i].id.as_str()).collect();
+            json!({ "label": group.label, "runs": ids, "metrics": spreads.collect::<Map<_, _>>() })
+        })
+        .collect();
+    let document = json!({
+        "format_version": FORMAT_VERSION,
+        "cut": cut.map(|Cut { axis, at }| json!({ "axis": word(axis), "at": number(at) })),
+        "shared": differences.shared.iter().cloned().collect::<Map<_, _>>(),
+        "differing": differences.differing,
+        "runs": runs,
+        "judged_by": judge.name,
+        "groups": groups,
+        "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
+    });
+    format!("{document:#}\n")
+}
+
+fn word(axis: Axis) -> &'static str {
+    match axis {
+        Axis::Step => "step",
+        Axis::Tokens => "tokens",
+        Axis::Time => "time",
+    }
+}
+
+fn test(verdict: &Verdict) -> Value {
+    json!({
+        "better": verdict.groups.0,
+        "other": verdict.groups.1,
+        "difference": number(verdict.spreads.1.mean - verdict.spreads.0.mean),
+        "interval": verdict.test.map(|test| json!([number(test.interval.0), number(test.interval.1)])),
+        "t": verdict.test.map(|test| number(test.t)),
+        "df": verdict.test.map(|test| number(test.df)),
+        "p": verdict.test.map(|test| number(test.p)),
+        "p_adjusted": verdict.p_adjusted.map(number),
+        "distinguishable": verdict.test.map(|_| verdict.is_distinguishable()),
+        "seeds_needed": verdict.seeds_needed,
+    })
+}
+
+/// The JSON Schema (draft 2020-12) of [`document`], without a final newline.
+#[must_use]
+pub fn schema() -> String {
+    let number = |doc: &str| json!({ "anyOf": [{ "type": "number" }, { "enum": ["NaN", "inf", "-inf"] }], "description": doc });
+    let or_null = |schema: Value| json!({ "anyOf": [schema, { "type": "null" }] });
+    let list = |items: Value, doc: &str| json!({ "type": "array", "items": items, "description": doc });
+    let text = |doc: &str| json!({ "type": "string", "description": doc });
+    let mut metrics: Map<String, Value> =
+        METRICS.iter().map(|metric| (metric.name.to_owned(), or_null(number(metric.doc)))).collect();
+    metrics.insert("speedup".into(), or_null(number("tokens per second over those of the first run")));
+    metrics.insert("gain".into(), or_null(number("tokens per second over those of the run before")));
+    let recipe = |doc: &str| json!({ "type": "object", "description": doc, "additionalProperties": true });
+    let spread = object(&[
+        ("mean", number("arithmetic mean")),
+        ("sd", or_null(number("sample standard deviation; null for one run"))),
+        (
+            "n",
+            json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric" }),
+        ),
+    ]);
+    let spreads: Map<String, Value> = METRICS.iter().map(|m| (m.name.to_owned(), spread.clone())).collect();
+    let run = object(&[
+        ("id", text("name of the run directory")),
+        ("path", text("the directory as it was found")),
+        (
+            "status",
+            json!({ "enum": ["created", "running", "interrupted", "finished", "diverged", "failed"] }),
+        ),
+        (
+            "complete",
+            json!({ "type": "boolean", "description": "it came as far as it is looked at: to the cut, or to its end" }),
+        ),
+        ("emulated", json!({ "type": "boolean", "description": "its precision was imitated by rounding" })),
+        ("error", or_null(text("why it failed or diverged"))),
+        ("differing", recipe("its values of the keys that differ, where it has them")),
+        ("metrics", json!({ "type": "object", "properties": metrics, "additionalProperties": false })),
+        ("warnings", list(text("one line"), "what was odd about its files")),
+    ]);
+    let group = object(&[
+        ("label", text("what tells it from the other groups")),
+        ("runs", list(text("an id"), "its runs")),
+        ("metrics", json!({ "type": "object", "properties": spreads, "additionalProperties": false })),
+    ]);
+    let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
+    let test = object(&[
+        ("better", index("the group with the better mean, by its place in groups")),
+        ("other", index("the group that it is held against")),
+        ("difference", number("mean of the other group minus mean of the better one")),
+        ("interval", or_null(list(number("a bound"), "95 % confidence interval of the difference"))),
+        ("t", or_null(number("Welch's t; null if a group has one run or nothing varies"))),
+        ("df", or_null(number("degrees of freedom by Welch and Satterthwaite"))),
+        ("p", or_null(number("two-sided p-value"))),
+        ("p_adjusted", or_null(number("the same held against the number of tests (Holm)"))),
+        ("distinguishable", or_null(json!({ "type": "boolean", "description": "p_adjusted is below 0.05" }))),
+        (
+            "seeds_needed",
+            or_null(
+                json!({ "type": "integer", "minimum": 2, "description": "seeds per group that would settle a difference of this size, where it is not settled" }),
+            ),
+        ),
+    ]);
+    let cut = object(&[
+        ("axis", json!({ "enum": ["step", "tokens", "time"] })),
+        ("at", number("the last value that counts")),
+    ]);
+    let mut schema = object(&[
+        ("format_version", json!({ "const": FORMAT_VERSION })),
+        ("cut", or_null(cut)),
+        ("shared", recipe("keys of the recipes with the same value in every run")),
+        (
+            "differing",
+            list(text("a key"), "keys of the recipes whose values differ; run.* are facts about the machine"),
+        ),
+        ("runs", list(run, "the runs, in order")),
+        (
+            "judged_by",
+            json!({ "enum": METRICS.iter().map(|m| m.name).collect::<Vec<_>>(), "description": "the metric that is tested" }),
+        ),
+        ("groups", list(group, "runs whose recipes differ only in the seed")),
+        ("tests", list(test, "Welch's t-test of the best group against each other one")),
+    ]);
+    let head = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A comparison of runs",
+        "description": "what `runner compare --format json` prints",
+    });
+    if let (Value::Object(mut head), Some(body)) = (head, schema.as_object_mut()) {
+        head.append(body);
+        return format!("{:#}", Value::Object(head));
+    }
+    schema.to_string()
+}
+
+/// An object that has all of these and nothing else.
+fn object(members: &[(&str, Value)]) -> Value {
+    let properties: Map<String, Value> =
+        members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let required: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}

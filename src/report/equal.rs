@@ -1,0 +1,202 @@
+//! Whether runs logged the same numbers: a regression check for the columns that are a function of the recipe.
+
+use crate::run::rows::{Row, TrainRow, ValRow};
+use crate::run::{RunError, dir};
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// How many of the columns of `train.csv` do not depend on the clock and the machine's memory.
+const DETERMINISTIC: usize = 8;
+
+/// The first thing in which a run's logs are not the reference's.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Unequal {
+    /// A value.
+    Value {
+        /// The log.
+        file: &'static str,
+        /// `step` of the row.
+        step: String,
+        /// The column.
+        column: String,
+        /// As the reference spells it.
+        left: String,
+        /// As the run spells it.
+        right: String,
+    },
+    /// One log has rows that the other does not have.
+    Rows {
+        /// The log.
+        file: &'static str,
+        /// Rows of the reference.
+        left: usize,
+        /// Rows of the run.
+        right: usize,
+    },
+    /// A column that one of them does not have.
+    Column {
+        /// The log.
+        file: &'static str,
+        /// The column.
+        column: String,
+        /// Whether it is the reference that has it.
+        left_has_it: bool,
+    },
+    /// Neither has a row, so that nothing would be compared.
+    Nothing,
+}
+
+impl fmt::Display for Unequal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Value { file, step, column, left, right } => {
+                write!(f, "{file} differs first at step {step}, column {column}: {left} and {right}")
+            }
+            Self::Rows { file, left, right } => {
+                write!(f, "{file} has {left} rows in one and {right} in the other")
+            }
+            Self::Column { file, column, left_has_it } => {
+                let which = if *left_has_it { "first" } else { "second" };
+                write!(f, "{file} has the column {column} only in the {which}")
+            }
+            Self::Nothing => f.write_str("neither has logged a step, so there is nothing to compare"),
+        }
+    }
+}
+
+/// Compares the logs of two runs: numbers may differ by `rtol` times the larger magnitude, 0 wants the same number. Two
+/// that are not numbers are equal.
+///
+/// Errors: [`RunError`] for logs that cannot be read.
+pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<Unequal>, RunError> {
+    let train = TrainRow::HEADER.get(..DETERMINISTIC).unwrap_or(TrainRow::HEADER);
+    let mut compared = 0;
+    for (file, columns) in [(dir::TRAIN_CSV, train), (dir::VAL_CSV, ValRow::HEADER)] {
+        let (left, right) = (Log::read(&left.join(file))?, Log::read(&right.join(file))?);
+        if file == dir::TRAIN_CSV {
+            compared = left.rows.len().max(right.rows.len());
+        }
+        if let Some(found) = compare(file, columns, &left, &right, rtol) {
+            return Ok(Some(found));
+        }
+    }
+    Ok((compared == 0).then_some(Unequal::Nothing))
+}
+
+fn compare(file: &'static str, columns: &[&str], left: &Log, right: &Log, rtol: f64) -> Option<Unequal> {
+    let mut places = Vec::new();
+    for column in columns.iter().filter(|_| !left.rows.is_empty() && !right.rows.is_empty()) {
+        match (left.place(column), right.place(column)) {
+            (Some(left), Some(right)) => places.push((*column, left, right)),
+            (None, None) => {}
+            (has, _) => {
+                let column = (*column).to_owned();
+                return Some(Unequal::Column { file, column, left_has_it: has.is_some() });
+            }
+        }
+    }
+    for (l, r) in left.rows.iter().zip(&right.rows) {
+        for &(column, at_left, at_right) in &places {
+            let (a, b) = (l.get(at_left).unwrap_or_default(), r.get(at_right).unwrap_or_default());
+            if !equal(a, b, rtol) {
+                let step = left.place("step").and_then(|at| l.get(at)).unwrap_or_default().to_owned();
+                let (left, right) = (a.to_owned(), b.to_owned());
+                return Some(Unequal::Value { file, step, column: column.to_owned(), left, right });
+            }
+        }
+    }
+    let (left, right) = (left.rows.len(), right.rows.len());
+    (left != right).then_some(Unequal::Rows { file, left, right })
+}
+
+fn equal(left: &str, right: &str, rtol: f64) -> bool {
+    match (left.parse::<f64>(), right.parse::<f64>()) {
+        // one infinity is no more than any multiple of it away from the other, so it needs the first test alone
+        (Ok(a), Ok(b)) => {
+            a == b
+                || (a.is_nan() && b.is_nan())
+                || (a - b).is_finite() && (a - b).abs() <= rtol * a.abs().max(b.abs())
+        }
+        _ => left == right,
+    }
+}
+
+/// A log as its texts, so that a message shows what the file says.
+struct Log {
+    header: csv::StringRecord,
+    rows: Vec<csv::StringRecord>,
+}
+
+impl Log {
+    fn read(path: &Path) -> Result<Self, RunError> {
+        let bytes = match fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?,
+        };
+        let mut reader = csv::Reader::from_reader(super::columns::whole_lines(&bytes));
+        let malformed =
+            |error: csv::Error| RunError::Malformed { path: PathBuf::from(path), problem: error.to_string() };
+        let header = reader.headers().map_err(malformed)?.clone();
+        let rows = reader.into_records().collect::<Result<_, _>>().map_err(malformed)?;
+        Ok(Self { header, rows })
+    }
+
+    fn place(&self, column: &str) -> Option<usize> {
+        self.header.iter().position(|name| name == column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(train: &str, val: &str) -> tempfile::TempDir {
+        let run = tempfile::tempdir().expect("tempdir");
+        fs::write(run.path().join("train.csv"), train).expect("write");
+        fs::write(run.path().join("val.csv"), val).expect("write");
+        run
+    }
+
+    fn message(left: (&str, &str), right: (&str, &str), rtol: f64) -> Option<String> {
+        let (left, right) = (run(left.0, left.1), run(right.0, right.1));
+        first_difference(left.path(), right.path(), rtol).expect("readable").map(|found| found.to_string())
+    }
+
+    const TRAIN: &str = "step,tokens,loss,step_ms\n0,8,5,1\n1,16,4,1\n";
+    const VAL: &str = "step,tokens,val_loss\n2,16,4\n";
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let other = TRAIN.replace("16,4,1", "16,4.0004,9");
+        let said = message((TRAIN, VAL), (&other, VAL), 0.0).expect("a difference");
+        assert_eq!(said, "train.csv differs first at step 1, column loss: 4 and 4.0004");
+        assert_eq!(message((TRAIN, VAL), (&other, VAL), 1e-3), None);
+        let said =
+            message((TRAIN, VAL), (TRAIN, "step,tokens,val_loss\n2,16,NaN\n"), 0.5).expect("a difference");
+        assert_eq!(said, "val.csv differs first at step 2, column val_loss: 4 and NaN");
+    }
+
+    #[test]
+    fn times_spelling_and_torn_lines_do_not_count() {
+        let other = "step,loss,tokens,step_ms\n0,5.0,8,7\n1,4e0,16,7\n2,3,2";
+        assert_eq!(message((TRAIN, VAL), (other, VAL), 0.0), None);
+        let both = "step,loss\n0,NaN\n1,inf\n";
+        assert_eq!(message((both, ""), (both, ""), 0.0), None);
+        assert!(message((both, ""), ("step,loss\n0,NaN\n1,-inf\n", ""), 0.9).is_some());
+    }
+
+    #[test]
+    fn fewer_rows_missing_columns_and_nothing_at_all_are_no_equality() {
+        let shorter = "step,tokens,loss\n0,8,5\n";
+        let said = message((TRAIN, VAL), (shorter, VAL), 0.0).expect("a difference");
+        assert_eq!(said, "train.csv has 2 rows in one and 1 in the other");
+        let said = message(("step,loss\n0,5\n", ""), (shorter, ""), 0.0).expect("a difference");
+        assert_eq!(said, "train.csv has the column tokens only in the second");
+        let said = message(("", ""), ("step,loss\n", ""), 0.0).expect("nothing");
+        assert!(said.contains("nothing to compare"), "{said}");
+        let said = message((TRAIN, VAL), ("", ""), 0.0).expect("a difference");
+        assert_eq!(said, "train.csv has 2 rows in one and 0 in the other");
+    }
+}

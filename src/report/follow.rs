@@ -1,0 +1,149 @@
+//! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
+
+use super::columns::{scan_bytes, whole_lines};
+use crate::run::RunError;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// What a look at the log found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct News {
+    /// Rows that were added at the end.
+    pub added: usize,
+    /// Whether rows that had been there are gone.
+    pub was_cut: bool,
+}
+
+/// A log and the rows that it has so far.
+#[derive(Debug)]
+pub struct Follow {
+    path: PathBuf,
+    columns: &'static [&'static str],
+    /// Which file it is: a log is cut back by putting another one in its place.
+    identity: Option<u64>,
+    /// Bytes read so far, whole lines only.
+    offset: u64,
+    header: Vec<u8>,
+    rows: Vec<Vec<f64>>,
+}
+
+impl Follow {
+    /// Follows a log, which need not exist yet. The first column must be the step.
+    #[must_use]
+    pub fn new(path: &Path, columns: &'static [&'static str]) -> Self {
+        Self {
+            path: path.to_owned(),
+            columns,
+            identity: None,
+            offset: 0,
+            header: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The rows so far, by step.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<f64>] {
+        &self.rows
+    }
+
+    /// Reads what is new.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn poll(&mut self) -> Result<News, RunError> {
+        let before = self.rows.len();
+        match self.read_on() {
+            Ok(news) => Ok(news),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.forget();
+                Ok(News { added: 0, was_cut: before > 0 })
+            }
+            Err(error) => Err(RunError::Io { action: "read", path: self.path.clone(), error }),
+        }
+    }
+
+    fn forget(&mut self) {
+        (self.identity, self.offset) = (None, 0);
+        self.header.clear();
+        self.rows.clear();
+    }
+
+    fn read_on(&mut self) -> std::io::Result<News> {
+        let mut file = File::open(&self.path)?;
+        let metadata = file.metadata()?;
+        let mut old = Vec::new();
+        if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {
+            old = std::mem::take(&mut self.rows);
+            self.forget();
+            self.identity = Some(identity(&metadata));
+        }
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let mut lines = whole_lines(&bytes);
+        self.offset += lines.len() as u64;
+        if self.header.is_empty() {
+            let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+            let (header, rest) = lines.split_at(end);
+            (self.header, lines) = (header.to_vec(), rest);
+        }
+        let begin = self.rows.len();
+        scan_bytes(&[&self.header, lines].concat(), self.columns, |row| self.rows.push(row.to_vec()));
+        // another file is news only as far as it differs
+        let kept = old.iter().zip(&self.rows).take_while(|(a, b)| a[0] == b[0]).count();
+        let begin = if old.is_empty() { begin } else { kept };
+        Ok(News { added: self.rows.len() - begin, was_cut: kept < old.len() })
+    }
+}
+
+#[cfg(unix)]
+fn identity(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+/// Elsewhere a log that was cut back is noticed by being shorter.
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> u64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write;
+
+    #[test]
+    fn rows_are_read_once_and_torn_lines_later() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("train.csv");
+        let mut log = Follow::new(&path, &["step", "loss"]);
+        let add = |text: &str| {
+            let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).expect("open");
+            file.write_all(text.as_bytes()).expect("write");
+        };
+        let mut news = || {
+            let news = log.poll().expect("readable");
+            (news.added, news.was_cut, log.rows().len())
+        };
+        assert_eq!(news(), (0, false, 0), "there is no file yet");
+        add("step,lo");
+        assert_eq!(news(), (0, false, 0));
+        add("ss\n0,5\n1,");
+        assert_eq!(news(), (1, false, 1));
+        add("4\n2,3\n");
+        assert_eq!(news(), (2, false, 3));
+        assert_eq!(news(), (0, false, 3));
+        // cut back to a checkpoint, and further than before by the time somebody looks
+        let other = dir.path().join("other");
+        fs::write(&other, "step,loss\n0,5\n1,4\n").expect("write");
+        fs::rename(&other, &path).expect("rename");
+        assert_eq!(news(), (0, true, 2));
+        fs::write(&other, "step,loss\n0,5\n1,4\n2,3\n3,2\n").expect("write");
+        fs::rename(&other, &path).expect("rename");
+        assert_eq!(news(), (2, false, 4));
+        fs::remove_file(&path).expect("remove");
+        assert_eq!(news(), (0, true, 0));
+    }
+}

@@ -1,0 +1,172 @@
+//! Runs that are replicas of each other, and what their spread allows to say.
+
+use super::differences::{label, replica_key};
+use super::metrics::{Better, Metric};
+use super::runs::Run;
+use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
+use std::collections::HashMap;
+
+/// Runs whose recipes differ only in the seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// What tells it from the other groups.
+    pub label: String,
+    /// Its runs, by their place in the comparison.
+    pub runs: Vec<usize>,
+}
+
+impl Group {
+    /// Mean and spread of a metric over the runs that came to their end and have it.
+    #[must_use]
+    pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
+        let complete = self.runs.iter().map(|&i| &runs[i]).filter(|run| run.complete);
+        let values: Vec<f64> =
+            complete.filter_map(|run| (metric.of)(&run.results)).filter(|v| v.is_finite()).collect();
+        spread(&values)
+    }
+
+    /// Runs that do not count because they have not come to their end.
+    #[must_use]
+    pub fn incomplete(&self, runs: &[Run]) -> usize {
+        self.runs.iter().filter(|&&i| !runs[i].complete).count()
+    }
+}
+
+/// Groups runs, in the order in which each group's first run comes. `differing` are the keys that tell them apart.
+#[must_use]
+pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut several = false;
+    for (i, run) in runs.iter().enumerate() {
+        let at = *known.entry(replica_key(run)).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => {
+                group.runs.push(i);
+                several = true;
+            }
+            None => groups.push(Group { label: String::new(), runs: vec![i] }),
+        }
+    }
+    // among groups, a key counts only if it differs between them, as the seed does not
+    let keys: Vec<String> = differing
+        .iter()
+        .filter(|key| !several || *key != "seed")
+        .filter(|key| {
+            let values = |group: &Group| -> Vec<_> {
+                group.runs.iter().map(|&i| super::differences::value(&runs[i], key)).collect()
+            };
+            let first = groups.first().map(values).unwrap_or_default();
+            groups.iter().any(|group| values(group).iter().any(|value| Some(value) != first.first()))
+        })
+        .cloned()
+        .collect();
+    for group in &mut groups {
+        group.label = label(&runs[group.runs[0]], &keys);
+    }
+    groups
+}
+
+/// What can be said about two groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The better group by its mean, and the other one.
+    pub groups: (usize, usize),
+    /// Mean and spread of each.
+    pub spreads: (Spread, Spread),
+    /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies.
+    pub test: Option<Welch>,
+    /// The p-value held against the number of tests made.
+    pub p_adjusted: Option<f64>,
+    /// Seeds per group that would settle a difference of this size, where it is not settled and they are not too many.
+    pub seeds_needed: Option<u32>,
+}
+
+impl Verdict {
+    /// Whether the groups can be told apart at the level [`ALPHA`].
+    #[must_use]
+    pub fn is_distinguishable(&self) -> bool {
+        self.p_adjusted.is_some_and(|p| p < ALPHA)
+    }
+}
+
+/// Compares the best group with each other one by a metric.
+#[must_use]
+pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric) -> Vec<Verdict> {
+    let mut known: Vec<(usize, Spread)> =
+        groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
+    known.sort_by(|(_, a), (_, b)| match metric.better {
+        Better::Lower => a.mean.total_cmp(&b.mean),
+        Better::Higher => b.mean.total_cmp(&a.mean),
+    });
+    let Some((&(best, first), others)) = known.split_first() else { return Vec::new() };
+    let mut verdicts: Vec<Verdict> = others
+        .iter()
+        .map(|&(other, second)| Verdict {
+            groups: (best, other),
+            spreads: (first, second),
+            test: welch(first, second),
+            p_adjusted: None,
+            seeds_needed: None,
+        })
+        .collect();
+    let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
+    let mut adjusted = holm(&p).into_iter();
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.test.is_some()) {
+        verdict.p_adjusted = adjusted.next();
+        let (a, b) = verdict.spreads;
+        if !verdict.is_distinguishable() {
+            let sds = a.sd.zip(b.sd).unwrap_or_default();
+            // a test with the seeds that there are has been made and did not settle it
+            let have = a.n.max(b.n) as u32;
+            verdict.seeds_needed =
+                seeds_needed(b.mean - a.mean, sds.0, sds.1).map(|needed| needed.max(have + 1));
+        }
+    }
+    verdicts
+}
+
+/// A verdict in a sentence or two, without a final newline.
+#[must_use]
+pub fn sentence(verdict: &Verdict, groups: &[Group], metric: &Metric) -> String {
+    let (best, other) = (&groups[verdict.groups.0].label, &groups[verdict.groups.1].label);
+    let (a, b) = verdict.spreads;
+    let difference = metric.unit.shown((b.mean - a.mean).abs());
+    let seen = format!("{best} and {other} differ by {difference} in {}", metric.name);
+    let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
+    let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
+        return match (a.sd, b.sd) {
+            (Some(_), Some(_)) => {
+                format!("{seen}; neither varies between seeds, so there is no noise to hold it against")
+            }
+            _ => format!(
+                "{seen}, with {} and {} seed{}: whether that is real cannot be said, at least 2 seeds each are needed",
+                a.n,
+                b.n,
+                if b.n > 1 { "s" } else { "" }
+            ),
+        };
+    };
+    let figures = format!(
+        "Welch's t = {:.2}, {:.1} degrees of freedom, p = {}",
+        test.t.abs(),
+        test.df,
+        super::numbers::significant(p, 2)
+    );
+    if verdict.is_distinguishable() {
+        return format!("{best} is {direction} than {other} in {} by {difference} ({figures})", metric.name);
+    }
+    let have = (a.n.min(b.n), a.n.max(b.n));
+    let advice = match verdict.seeds_needed {
+        Some(needed) if have.0 == have.1 => format!(
+            "a difference of this size would take about {needed} seeds each, {} more",
+            needed - have.1 as u32
+        ),
+        Some(needed) => format!("a difference of this size would take about {needed} seeds each"),
+        None => "no affordable number of seeds would settle a difference this small".to_owned(),
+    };
+    format!(
+        "{best} and {other} are not distinguishable in {} ({difference} apart; {figures}): {advice}",
+        metric.name
+    )
+}

@@ -1,0 +1,21 @@
+//! Reading runs back: which was better, is the difference real, and what differed?
+//!
+//! Everything is computed from the plain files of the run directories, without a lock, while they are being written.
+//! Texts, tables and pictures are made here; printing them is the commands' business.
+
+pub mod axis;
+pub mod braille;
+pub mod columns;
+pub mod compare;
+pub mod differences;
+pub mod document;
+pub mod equal;
+pub mod export;
+pub mod follow;
+pub mod groups;
+pub mod metrics;
+pub mod numbers;
+pub mod page;
+pub mod plot;
+pub mod runs;
+pub mod stats;

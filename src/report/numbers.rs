@@ -1,0 +1,112 @@
+//! Numbers as people read them, in tables, on axes and in messages.
+
+use std::time::Duration;
+
+/// A number with its digits grouped.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A duration in hours, minutes and seconds.
+#[must_use]
+pub fn duration(time: Duration) -> String {
+    let s = time.as_secs();
+    match (s / 3600, s / 60 % 60) {
+        (0, 0) => format!("{:.1} s", time.as_secs_f64()),
+        (0, minutes) => format!("{minutes} min {} s", s % 60),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Seconds as a duration; an empty text for what is none.
+#[must_use]
+pub fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map(duration).unwrap_or_default()
+}
+
+/// A count in at most four characters of digits and a prefix: `307k`, `1.5M`.
+#[must_use]
+pub fn si(number: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
+    // half a unit of the last digit shown is rounded up into the next prefix
+    let unit = units.iter().find(|(unit, _)| number.abs() >= unit * 0.9995);
+    let (scaled, suffix) = unit.map_or((number, ""), |(unit, suffix)| (number / unit, *suffix));
+    format!("{}{suffix}", significant(scaled, 3))
+}
+
+/// Bytes in binary units.
+#[must_use]
+pub fn bytes(bytes: f64) -> String {
+    let mib = bytes / f64::from(1 << 20);
+    if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.1} MiB") }
+}
+
+/// The size of a small file.
+#[must_use]
+pub fn kilobytes(bytes: usize) -> String {
+    format!("{:.1} kB", bytes as f64 / 1e3)
+}
+
+/// A number rounded to so many significant digits, without trailing zeros, with an exponent where that is shorter to
+/// read: `0.0006`, `3e-5`, `1.25`.
+#[must_use]
+pub fn significant(number: f64, digits: usize) -> String {
+    if number == 0.0 || !number.is_finite() {
+        return format!("{number}");
+    }
+    // through the exponent's form, which rounds to digits and not to places
+    let scientific = format!("{number:.*e}", digits.saturating_sub(1));
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    match exponent.parse::<i32>().unwrap_or(0) {
+        exponent @ -3..=6 => trim(&format!("{number:.*}", (digits as i32 - 1 - exponent).max(0) as usize)),
+        exponent => format!("{}e{exponent}", trim(mantissa)),
+    }
+}
+
+/// A number in up to six digits, with or without an exponent, whichever is shorter: `2e-3`, `0.016`, `1337`.
+#[must_use]
+pub fn compact(number: f64) -> String {
+    let plain = significant(number, 6);
+    // the shortest form that reads back as what is shown
+    let scientific = plain.parse::<f64>().map_or_else(|_| plain.clone(), |shown| format!("{shown:e}"));
+    if scientific.len() < plain.len() { scientific } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_durations_read_well() {
+        assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
+        assert_eq!([9.26, 61.0, 7384.0].map(seconds), ["9.3 s", "1 min 1 s", "2 h 3 min"]);
+        assert_eq!(seconds(f64::NAN), "");
+        assert_eq!([0.0, 12.0, 999.9, 307_200.0, 1.5e9].map(si), ["0", "12", "1k", "307k", "1.5B"]);
+        assert_eq!([3e5, 3e9].map(bytes), ["0.3 MiB", "2.79 GiB"]);
+    }
+
+    #[test]
+    fn the_shorter_form_is_taken() {
+        let shown = [2e-3, 5e-4, 0.016, 0.01, 0.95, 1e-8, 1.07652e-4, 100_000.0, 0.0].map(compact);
+        assert_eq!(shown, ["2e-3", "5e-4", "0.016", "0.01", "0.95", "1e-8", "1.07652e-4", "1e5", "0"]);
+    }
+
+    #[test]
+    fn significant_digits_are_counted_from_the_first() {
+        let shown = [6e-4, 3e-5, 1.2499, 0.001, 10.0, 12345.678, -0.25, 1e9, 0.0].map(|x| significant(x, 3));
+        assert_eq!(shown, ["6e-4", "3e-5", "1.25", "0.001", "10", "12346", "-0.25", "1e9", "0"]);
+    }
+}

@@ -1,0 +1,189 @@
+//! The points of a curve: read, smoothed, averaged over replicas, and thinned to what a picture can show.
+
+use super::scale::Scale;
+use crate::report::axis::Axis;
+use crate::report::columns::scan;
+use crate::run::{RunError, dir};
+use std::path::Path;
+
+/// More points than this along a curve are finer than a line is wide.
+pub const MOST_POINTS: usize = 400;
+
+/// Points in order of their row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curve {
+    /// Along the horizontal axis.
+    pub x: Vec<f64>,
+    /// Values; one that is not finite is a gap.
+    pub y: Vec<f64>,
+}
+
+/// Reads the columns `columns` of the training log of `run` along an axis, one curve each.
+///
+/// Errors: [`RunError::Io`].
+pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> Result<Vec<Curve>, RunError> {
+    let mut wanted = columns.to_vec();
+    // a column may be asked for twice, once as the axis
+    let place = wanted.iter().position(|column| *column == axis.column());
+    let place = place.unwrap_or_else(|| {
+        wanted.push(axis.column());
+        wanted.len() - 1
+    });
+    let mut curves = vec![Curve::default(); columns.len()];
+    scan(&run.join(dir::TRAIN_CSV), &wanted, buffer, |row| {
+        if row[place].is_nan() {
+            return;
+        }
+        for (curve, value) in curves.iter_mut().zip(row) {
+            curve.x.push(row[place]);
+            curve.y.push(*value);
+        }
+    })?;
+    Ok(curves)
+}
+
+/// Reads the validation losses of `run` along an axis. They have no clock of their own: each is as old as the training
+/// step before it.
+///
+/// Errors: [`RunError::Io`].
+pub fn read_val(run: &Path, axis: Axis, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
+    let mut rows: Vec<[f64; 3]> = Vec::new();
+    scan(&run.join(dir::VAL_CSV), &["step", "tokens", "val_loss"], buffer, |row| {
+        rows.push([row[0], row[1], row[2]])
+    })?;
+    let mut times = Vec::new();
+    if axis == Axis::Time {
+        scan(&run.join(dir::TRAIN_CSV), &["step", "elapsed_s"], buffer, |row| times.push((row[0], row[1])))?;
+    }
+    let elapsed = |step: f64| match times.partition_point(|(done, _)| *done < step) {
+        0 => 0.0,
+        after => times[after - 1].1,
+    };
+    let x = |row: &[f64; 3]| match axis {
+        Axis::Step => row[0],
+        Axis::Tokens => row[1],
+        Axis::Time => elapsed(row[0]),
+    };
+    Ok(Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() })
+}
+
+/// A weighted mean over a window of `window` rows around each row, the nearest counting most, which shrinks evenly at the
+/// ends, so that nothing is shifted. Values that are not finite are left out of the mean and stay gaps.
+#[must_use]
+pub fn smooth(values: &[f64], window: usize) -> Vec<f64> {
+    match window {
+        0 | 1 => values.to_vec(),
+        2 | 3 => mean_around(values, 1),
+        // twice over half of it: one pass would make a plateau of every spike
+        _ => mean_around(&mean_around(values, (window + 1) / 4), (window + 1) / 4),
+    }
+}
+
+/// The mean of each value with `reach` others on both sides, fewer at the ends.
+fn mean_around(values: &[f64], reach: usize) -> Vec<f64> {
+    let mut sums = Vec::with_capacity(values.len() + 1);
+    let (mut sum, mut count) = (0.0, 0u32);
+    sums.push((sum, count));
+    for value in values {
+        if value.is_finite() {
+            (sum, count) = (sum + value, count + 1);
+        }
+        sums.push((sum, count));
+    }
+    let mean = |i: usize| {
+        let reach = reach.min(i).min(values.len() - 1 - i);
+        let ((before, skipped), (after, counted)) = (sums[i - reach], sums[i + reach + 1]);
+        (after - before) / f64::from(counted - skipped)
+    };
+    (0..values.len()).map(|i| if values[i].is_finite() { mean(i) } else { f64::NAN }).collect()
+}
+
+/// The window that smooths a curve of so many rows unless somebody chose one: a fiftieth of it.
+#[must_use]
+pub fn usual_window(rows: usize) -> usize {
+    (rows / 50).max(1)
+}
+
+/// The mean of curves row by row, and the standard deviation where there are two at least, over as many rows as all have.
+#[must_use]
+pub fn average(curves: &[Curve]) -> (Curve, Vec<f64>) {
+    let rows = curves.iter().map(|curve| curve.x.len()).min().unwrap_or(0);
+    let n = curves.len() as f64;
+    let (mut mean, mut deviations) = (Curve::default(), Vec::new());
+    for i in 0..rows {
+        let y = curves.iter().map(|curve| curve.y[i]).sum::<f64>() / n;
+        let squares: f64 = curves.iter().map(|curve| (curve.y[i] - y).powi(2)).sum();
+        mean.x.push(curves.iter().map(|curve| curve.x[i]).sum::<f64>() / n);
+        mean.y.push(y);
+        deviations.push(if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 });
+    }
+    (mean, deviations)
+}
+
+/// The rows that a picture needs: of those that share a place along the axis the first, the lowest and the highest, and
+/// the last row of all.
+#[must_use]
+pub fn thin(curve: &Curve, scale: &Scale) -> Vec<usize> {
+    if curve.x.len() <= MOST_POINTS {
+        return (0..curve.x.len()).collect();
+    }
+    // three rows of a place are kept
+    let places = (MOST_POINTS / 3) as f64;
+    let place = |i: usize| scale.place(curve.x[i]).map(|along| (along * places) as i64);
+    let mut kept = Vec::new();
+    let mut from = 0;
+    while from < curve.x.len() {
+        let here = place(from);
+        let to = (from..curve.x.len()).find(|&i| place(i) != here).unwrap_or(curve.x.len());
+        // gaps compare as neither
+        let finite = || (from..to).filter(|&i| curve.y[i].is_finite());
+        let lowest = finite().min_by(|&a, &b| curve.y[a].total_cmp(&curve.y[b]));
+        let highest = finite().max_by(|&a, &b| curve.y[a].total_cmp(&curve.y[b]));
+        let mut rows: Vec<usize> = [Some(from), lowest, highest].into_iter().flatten().collect();
+        rows.sort_unstable();
+        kept.extend(rows);
+        from = to;
+    }
+    kept.push(curve.x.len() - 1);
+    kept.dedup();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smoothing_shifts_nothing_and_keeps_gaps() {
+        let line: Vec<f64> = (0..20).map(f64::from).collect();
+        for window in [0, 1, 2, 5, 100] {
+            let smoothed = smooth(&line, window);
+            assert!(smoothed.iter().zip(&line).all(|(a, b)| (a - b).abs() < 1e-9), "{window}: {smoothed:?}");
+        }
+        let smoothed = smooth(&[1.0, f64::NAN, 3.0, 8.0, 1.0], 3);
+        assert!(smoothed[1].is_nan());
+        assert_eq!((smoothed[0], smoothed[2], smoothed[3]), (1.0, 5.5, 4.0));
+        assert_eq!(smooth(&[], 9), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn replicas_are_averaged_as_far_as_all_go() {
+        let curve = |y: &[f64]| Curve { x: (0..y.len()).map(|i| i as f64).collect(), y: y.to_vec() };
+        let (mean, sd) = average(&[curve(&[1.0, 2.0, 9.0]), curve(&[3.0, 2.0])]);
+        assert_eq!((mean, sd), (curve(&[2.0, 2.0]), vec![2f64.sqrt(), 0.0]));
+        assert_eq!(average(&[]).0, Curve::default());
+    }
+
+    #[test]
+    fn a_spike_survives_thinning() {
+        let x: Vec<f64> = (0..100_000).map(f64::from).collect();
+        let mut y = vec![1.0; x.len()];
+        (y[77_777], y[3]) = (9.0, -4.0);
+        let curve = Curve { x, y };
+        let scale = Scale::over(curve.x.iter().copied(), false, 0.0).expect("values");
+        let kept = thin(&curve, &scale);
+        assert!(kept.len() <= MOST_POINTS + 3, "{}", kept.len());
+        assert!([0, 3, 77_777, 99_999].iter().all(|row| kept.contains(row)));
+        assert!(kept.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

@@ -1,0 +1,224 @@
+//! Plots of runs, good enough for a paper or a README as they are.
+//!
+//! [`figure`] gathers curves, [`layout::draw`] makes a picture of them, [`svg`] and [`png`] make that a file.
+
+pub mod curve;
+pub mod font;
+pub mod layout;
+pub mod palette;
+pub mod png;
+pub mod scale;
+pub mod scene;
+pub mod svg;
+
+use super::axis::Axis;
+use super::compare::Comparison;
+use super::differences::{self, short};
+use super::groups::Group;
+use super::runs::Run;
+use crate::run::RunError;
+use curve::{Curve, average, read, read_val, smooth, usual_window};
+use rayon::prelude::*;
+
+/// Something that a panel shows along the run.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Quantity {
+    /// In options.
+    pub name: &'static str,
+    /// Over the panel.
+    pub title: &'static str,
+}
+
+const fn quantity(name: &'static str, title: &'static str) -> Quantity {
+    Quantity { name, title }
+}
+
+/// The quantities that can be plotted. All but the validation loss are columns of `train.csv`.
+pub const QUANTITIES: &[Quantity] = &[
+    quantity("loss", "loss (nats per token)"),
+    quantity("val_loss", "validation loss (nats per token)"),
+    quantity("lr", "learning rate"),
+    quantity("grad_norm", "gradient norm before clipping"),
+    quantity("tokens_per_s", "tokens per second"),
+    quantity("mfu", "model FLOPs utilization"),
+    quantity("step_ms", "step time (ms)"),
+    quantity("loss_scale", "loss scale"),
+    quantity("memory_bytes", "peak memory (bytes)"),
+];
+
+/// What is plotted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The horizontal axis.
+    pub axis: Axis,
+    /// One panel each, from top to bottom.
+    pub quantities: Vec<&'static Quantity>,
+    /// Rows that are averaged; a fiftieth of the run unless given, 1 for none.
+    pub window: Option<usize>,
+    /// Whether the horizontal axis is logarithmic.
+    pub log_x: bool,
+    /// Whether the vertical axes are.
+    pub log_y: bool,
+    /// Over the whole.
+    pub title: Option<String>,
+    /// Points.
+    pub width: f32,
+    /// Points, of each panel.
+    pub panel_height: f32,
+}
+
+/// One curve of a panel: a run, or the mean of replicas.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// The line; empty for the validation loss alone.
+    pub line: Curve,
+    /// Standard deviation around it, row by row; empty for a single run.
+    pub band: Vec<f64>,
+    /// Evaluations.
+    pub marks: Curve,
+}
+
+/// A panel: its quantity and a series for every entry of the legend.
+#[derive(Debug)]
+pub struct Panel {
+    /// What is shown.
+    pub quantity: &'static Quantity,
+    /// In the order of the figure's labels.
+    pub series: Vec<Series>,
+}
+
+/// Everything that a plot shows.
+#[derive(Debug)]
+pub struct Figure {
+    /// What the labels are values of, if that is one key.
+    pub legend_title: Option<String>,
+    /// What tells the series apart.
+    pub labels: Vec<String>,
+    /// From top to bottom.
+    pub panels: Vec<Panel>,
+    /// How lines, marks and bands are to be read.
+    pub note: String,
+}
+
+/// Reads the curves of a comparison.
+///
+/// Errors: [`RunError::Io`].
+pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunError> {
+    let with_val = |name: &str| matches!(name, "loss" | "val_loss");
+    let read_group = |group: &Group| -> Result<Vec<Series>, RunError> {
+        let runs = plotted(group, &comparison.runs);
+        options
+            .quantities
+            .iter()
+            .map(|quantity| {
+                let mut buffer = Vec::new();
+                let (mut lines, mut marks) = (Vec::new(), Vec::new());
+                for run in &runs {
+                    if quantity.name != "val_loss" {
+                        let mut curve =
+                            read(&run.path, options.axis, &[quantity.name], &mut buffer)?.remove(0);
+                        let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
+                        curve.y = smooth(&curve.y, window);
+                        lines.push(curve);
+                    }
+                    if with_val(quantity.name) {
+                        marks.push(read_val(&run.path, options.axis, &mut buffer)?);
+                    }
+                }
+                let (line, mut band) = average(&lines);
+                let (marks, spread) = average(&marks);
+                if quantity.name == "val_loss" {
+                    band = spread;
+                    return Ok(Series { line: marks.clone(), band: several(band, runs.len()), marks });
+                }
+                Ok(Series { line, band: several(band, runs.len()), marks })
+            })
+            .collect()
+    };
+    let by_group: Result<Vec<_>, _> = comparison.groups.par_iter().map(read_group).collect();
+    let mut panels: Vec<Panel> =
+        options.quantities.iter().map(|quantity| Panel { quantity, series: Vec::new() }).collect();
+    for group in by_group? {
+        for (panel, series) in panels.iter_mut().zip(group) {
+            panel.series.push(series);
+        }
+    }
+    let (legend_title, labels) = legend(comparison);
+    let note = note(&panels, options);
+    Ok(Figure { legend_title, labels, panels, note })
+}
+
+fn several(band: Vec<f64>, runs: usize) -> Vec<f64> {
+    if runs > 1 { band } else { Vec::new() }
+}
+
+/// Only noise is smoothed: the schedule is as it is.
+fn window(quantity: &Quantity, rows: usize) -> usize {
+    match quantity.name {
+        "lr" | "loss_scale" | "memory_bytes" => 1,
+        _ => usual_window(rows),
+    }
+}
+
+/// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses members
+/// on the way jumps.
+fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
+    let all = || group.runs.iter().map(|&i| &runs[i]);
+    let complete: Vec<&Run> = all().filter(|run| run.complete).collect();
+    if complete.is_empty() { all().collect() } else { complete }
+}
+
+/// What the labels are values of, and the labels.
+fn legend(comparison: &Comparison) -> (Option<String>, Vec<String>) {
+    let keys = &comparison.differences.differing;
+    let groups = &comparison.groups;
+    let counted = |label: &str, group: &Group| match plotted(group, &comparison.runs).len() {
+        1 => label.to_owned(),
+        n => format!("{label} (n = {n})"),
+    };
+    let first = |group: &Group| &comparison.runs[group.runs[0]];
+    let telling: Vec<&String> = keys
+        .iter()
+        .filter(|key| {
+            let value = |group: &Group| differences::value(first(group), key);
+            groups.iter().any(|group| value(group) != value(&groups[0]))
+        })
+        .filter(|key| !comparison.has_replicas() || *key != "seed")
+        .collect();
+    match telling.as_slice() {
+        [key] => {
+            let value = |group: &Group| {
+                differences::value(first(group), key)
+                    .map_or_else(|| "none".to_owned(), |v| differences::shown(&v))
+            };
+            let labels = groups.iter().map(|group| counted(&value(group), group)).collect();
+            (Some(short(key, keys).to_owned()), labels)
+        }
+        _ => (None, groups.iter().map(|group| counted(&group.label, group)).collect()),
+    }
+}
+
+/// How the picture is to be read, on one line.
+fn note(panels: &[Panel], options: &Options) -> String {
+    let mut parts = Vec::new();
+    let any = |with: &dyn Fn(&Panel, &Series) -> bool| {
+        panels.iter().any(|panel| panel.series.iter().any(|series| with(panel, series)))
+    };
+    if any(&|panel, series| panel.quantity.name == "loss" && !series.marks.x.is_empty()) {
+        parts.push("lines: training, marks: validation".to_owned());
+    }
+    let rows =
+        panels.iter().flat_map(|panel| &panel.series).map(|series| series.line.x.len()).max().unwrap_or(0);
+    let smoothed = |panel: &Panel| panel.quantity.name != "val_loss" && window(panel.quantity, rows) > 1;
+    match options.window {
+        Some(window) if window > 1 => parts.push(format!("lines averaged over {window} steps")),
+        None if panels.iter().any(smoothed) => {
+            parts.push(format!("lines averaged over {} steps", usual_window(rows)));
+        }
+        _ => {}
+    }
+    if any(&|_, series| !series.band.is_empty()) {
+        parts.push("bands: ± standard deviation over seeds".to_owned());
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,160 @@
+//! A run as a report sees it: its recipe, its facts and its results, read without taking its lock.
+//!
+//! Whatever a crash or another version left behind is taken as far as it goes: what is missing is empty, what is odd is
+//! a warning, and no run keeps the others from being shown.
+
+use super::axis::{Axis, Cut};
+use super::columns::last_row;
+use super::metrics::{Gathered, Results, Scratch, gather};
+use crate::recipe::written;
+use crate::run::{RunError, RunRecord, RunStatus, dir, record};
+use rayon::prelude::*;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A run that was read.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its directory.
+    pub path: PathBuf,
+    /// The directory's name.
+    pub id: String,
+    /// What it is doing now.
+    pub status: RunStatus,
+    /// The resolved recipe, known keys first.
+    pub recipe: Vec<(String, Json)>,
+    /// What `run.json` says beside the recipe.
+    pub facts: Facts,
+    /// What the logs say.
+    pub results: Results,
+    /// Whether it came as far as it is looked at: to the cut, or else to its own end.
+    pub complete: bool,
+    /// What was odd about it, each naming the file.
+    pub warnings: Vec<String>,
+}
+
+/// What a report takes from `run.json`. Empty where the run has none.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// The recipe's name.
+    pub name: String,
+    /// Optimizer steps asked for.
+    pub total_steps: u64,
+    /// The device trained on.
+    pub device: String,
+    /// The machine.
+    pub host: String,
+    /// The version of this program.
+    pub version: String,
+    /// The commit of the recipe's repository.
+    pub git_commit: Option<String>,
+    /// Whether the precision is imitated by rounding.
+    pub emulated: bool,
+    /// Digests of the data, by what they are of.
+    pub digests: BTreeMap<String, String>,
+    /// Why it failed or diverged.
+    pub error: Option<String>,
+    /// When it was made, RFC 3339 in UTC.
+    pub created: String,
+    /// When it last ended in order.
+    pub ended: Option<String>,
+}
+
+impl From<RunRecord> for Facts {
+    fn from(record: RunRecord) -> Self {
+        Self {
+            name: record.name,
+            total_steps: record.total_steps,
+            device: record.device,
+            host: record.host,
+            version: record.versions.get("runner").cloned().unwrap_or_default(),
+            git_commit: record.git_commit,
+            emulated: record.emulated,
+            digests: record.digests,
+            error: record.error,
+            created: record.created,
+            ended: record.ended,
+        }
+    }
+}
+
+impl Run {
+    /// Reads everything but the logs.
+    ///
+    /// Errors: [`RunError`] where the directory itself cannot be read.
+    pub fn read(path: &Path) -> Result<Self, RunError> {
+        let mut warnings = Vec::new();
+        let mut warn = |error: &dyn std::fmt::Display| warnings.push(error.to_string());
+        let facts = match RunRecord::read(path) {
+            Ok(record) => record.map(Facts::from).unwrap_or_default(),
+            Err(error) => {
+                warn(&error);
+                Facts::default()
+            }
+        };
+        let status = match record::status(path) {
+            Ok(status) => status,
+            Err(error @ RunError::NotARun { .. }) => return Err(error),
+            // already said
+            Err(_) => RunStatus::Failed,
+        };
+        let file = path.join(dir::RECIPE);
+        let text = fs::read_to_string(&file);
+        let recipe = text.map_err(|error| error.to_string()).and_then(|text| written(&text));
+        let recipe = recipe.unwrap_or_else(|error| {
+            warn(&format!("`{}` cannot be read: {error}", file.display()));
+            Vec::new()
+        });
+        let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let results = Results::default();
+        let complete = status == RunStatus::Finished;
+        Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings })
+    }
+
+    /// Reads a run with the results of its logs up to `cut`.
+    ///
+    /// Errors: [`RunError`] where files cannot be read.
+    pub fn read_whole(path: &Path, cut: Option<Cut>, scratch: &mut Scratch) -> Result<Self, RunError> {
+        let mut run = Self::read(path)?;
+        let Gathered { results, malformed, reached } = gather(path, cut, scratch)?;
+        run.results = results;
+        if cut.is_some() {
+            run.complete = reached;
+        }
+        if malformed > 0 {
+            run.warnings
+                .push(format!("{malformed} malformed rows in the logs of `{}` are left out", path.display()));
+        }
+        Ok(run)
+    }
+
+    /// The value of a recipe's key.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&Json> {
+        self.recipe.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+/// Reads runs with their results, in parallel and in order.
+///
+/// Errors: the first that a directory gives.
+pub fn read_all(paths: &[PathBuf], cut: Option<Cut>) -> Result<Vec<Run>, RunError> {
+    paths.par_iter().map_init(Scratch::default, |scratch, path| Run::read_whole(path, cut, scratch)).collect()
+}
+
+/// The furthest point that all of these runs have reached; `None` if some run has no rows.
+///
+/// Errors: [`RunError::Io`].
+pub fn common_end(paths: &[PathBuf], axis: Axis) -> Result<Option<f64>, RunError> {
+    let ends: Result<Vec<_>, _> = paths
+        .par_iter()
+        .map(|path| {
+            Ok(last_row(&path.join(dir::TRAIN_CSV), &[axis.column()])?.map(|row| axis.reached(row[0])))
+        })
+        .collect();
+    let end = |least: f64, end: Option<f64>| end.filter(|end| !end.is_nan()).map(|end| least.min(end));
+    Ok(ends?.into_iter().try_fold(f64::INFINITY, end).filter(|end| end.is_finite()))
+}

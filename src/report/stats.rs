@@ -1,0 +1,147 @@
+//! Is a difference real? Means, Welch's test, and how many seeds would settle it.
+//!
+//! A replica of a run, that is, the same recipe under another seed, is the only honest source of an error bar: the noise
+//! along one curve says nothing about what another seed would have given.
+
+use statrs::distribution::{ChiSquared, Continuous, ContinuousCDF, StudentsT};
+use statrs::function::erf::erfc;
+
+/// Two-sided significance level of every test.
+pub const ALPHA: f64 = 0.05;
+/// How often a test of the recommended size should find a difference that is there.
+pub const POWER: f64 = 0.8;
+/// More seeds than this are not recommended but called too many.
+const MOST_SEEDS: u32 = 10_000;
+
+/// Mean and spread of a sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// How many.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Sample standard deviation (n − 1); `None` for one value.
+    pub sd: Option<f64>,
+}
+
+/// Mean and standard deviation; `None` for no values.
+#[must_use]
+pub fn spread(values: &[f64]) -> Option<Spread> {
+    let n = values.len();
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let sd = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
+    (n > 0).then_some(Spread { n, mean, sd })
+}
+
+/// The outcome of Welch's t-test of two samples (Welch, 1947).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Welch {
+    /// Mean of the second sample minus mean of the first.
+    pub difference: f64,
+    /// 95 % confidence interval of the difference.
+    pub interval: (f64, f64),
+    /// The statistic, with the sign of the difference.
+    pub t: f64,
+    /// Degrees of freedom by Welch and Satterthwaite.
+    pub df: f64,
+    /// Two-sided p-value.
+    pub p: f64,
+}
+
+/// Welch's t-test, which does not assume equal variances. `None` if a sample has fewer than two values or neither varies:
+/// then there is nothing to measure the difference against.
+#[must_use]
+pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
+    let error = |s: Spread| Some(s.sd?.powi(2) / s.n as f64);
+    let (a, b) = (error(first)?, error(second)?);
+    let variance = a + b;
+    let freedom = |s: Spread, error: f64| error.powi(2) / (s.n as f64 - 1.0);
+    let df = variance.powi(2) / (freedom(first, a) + freedom(second, b));
+    let difference = second.mean - first.mean;
+    let t = difference / variance.sqrt();
+    let student = StudentsT::new(0.0, 1.0, df).ok().filter(|_| t.is_finite())?;
+    let half = student.inverse_cdf(1.0 - ALPHA / 2.0) * variance.sqrt();
+    let p = (2.0 * student.cdf(-t.abs())).min(1.0);
+    Some(Welch { difference, interval: (difference - half, difference + half), t, df, p })
+}
+
+/// The power of Welch's test: how often it finds a difference of this size between two groups of n values with these
+/// standard deviations.
+///
+/// The statistic is (Z + δ)/S with a standard normal Z and δ the difference over its standard error; S² is χ² over its
+/// degrees of freedom. The integral over S is taken by the midpoint rule.
+fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> {
+    const POINTS: u32 = 400;
+    let (a, b) = (sd_first.powi(2), sd_second.powi(2));
+    let df = f64::from(n - 1) * (a + b).powi(2) / (a.powi(2) + b.powi(2));
+    let shift = difference.abs() / ((a + b) / f64::from(n)).sqrt();
+    let critical = StudentsT::new(0.0, 1.0, df).ok()?.inverse_cdf(1.0 - ALPHA / 2.0);
+    let chi_squared = ChiSquared::new(df).ok()?;
+    let normal = |x: f64| 0.5 * erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+    // twelve standard deviations of S around 1, which is more than double precision sees
+    let reach = 12.0 / (2.0 * df).sqrt();
+    let (low, high) = ((1.0 - reach).max(0.0), 1.0 + reach);
+    let width = (high - low) / f64::from(POINTS);
+    let part = |i: u32| {
+        let s = low + (f64::from(i) + 0.5) * width;
+        // by its logarithm: the density itself overflows on the way at some hundreds of degrees of freedom
+        let density = 2.0 * s * df * chi_squared.ln_pdf(df * s * s).exp();
+        density * (normal(shift - critical * s) + normal(-shift - critical * s))
+    };
+    Some((0..POINTS).map(part).sum::<f64>() * width)
+}
+
+/// The number of seeds per group with which Welch's test would find a difference of this size between groups of these
+/// standard deviations in [`POWER`] of all cases; `None` if that is more than anyone would run.
+#[must_use]
+pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64) -> Option<u32> {
+    let enough = |n: u32| power(n, difference, sd_first, sd_second).is_some_and(|power| power >= POWER);
+    if !enough(MOST_SEEDS) {
+        return None;
+    }
+    let (mut low, mut high) = (2, MOST_SEEDS);
+    while low < high {
+        let middle = (low + high) / 2;
+        if enough(middle) { high = middle } else { low = middle + 1 }
+    }
+    Some(high)
+}
+
+/// p-values adjusted for being several: Holm's step-down method (Holm, 1979), in the order given.
+#[must_use]
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut adjusted = vec![0.0; p.len()];
+    let mut largest: f64 = 0.0;
+    for (rank, &i) in order.iter().enumerate() {
+        largest = largest.max(p[i] * (p.len() - rank) as f64).min(1.0);
+        adjusted[i] = largest;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_tested_is_not() {
+        let of = |values: &[f64]| spread(values).expect("values");
+        assert_eq!(spread(&[]), None);
+        assert_eq!(of(&[3.0]), Spread { n: 1, mean: 3.0, sd: None });
+        assert_eq!(welch(of(&[3.0]), of(&[1.0, 2.0])), None, "one seed has no spread");
+        assert_eq!(welch(of(&[3.0, 3.0]), of(&[2.0, 2.0])), None, "no noise to measure against");
+        assert!(welch(of(&[3.0, 3.0]), of(&[2.0, 2.5])).is_some());
+        assert_eq!(seeds_needed(0.0, 1.0, 1.0), None);
+        assert_eq!(seeds_needed(1e-9, 1.0, 1.0), None);
+        assert_eq!(seeds_needed(1e9, 1.0, 1.0), Some(2));
+    }
+
+    #[test]
+    fn several_tests_are_each_held_to_more() {
+        assert_eq!(holm(&[0.01, 0.04, 0.03]), [0.03, 0.06, 0.06]);
+        assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+    }
+}
