@@ -51,7 +51,10 @@ fn the_program_may_die_at_any_write() {
     for background in [false, true] {
         let sets = sets(background);
         let whole = essence(&lab.train_in(&format!("whole-{background}"), &sets));
-        for point in POINTS {
+        // what else is written does not know of the thread
+        let concerned =
+            |point: &&str| !background || point.contains("rotate") || point.contains("checkpoint");
+        for point in POINTS.iter().filter(concerned) {
             let runs = format!("runs-{background}-{point}").replace([':', '.'], "-");
             let died = with_fault(&lab, &runs, &sets, point);
             assert_eq!(died.code, None, "{point} was never reached: {}", died.stderr);
@@ -78,17 +81,19 @@ fn a_write_that_fails_ends_the_run_with_its_reason_and_loses_nothing() {
             ("checkpoint.before_rename:2", "step-00000004"),
             ("rotate.before_delete", "step-00000002"),
         ] {
-            for (kind, reason) in [("error", "no space left"), ("eio", "nput/output error")] {
-                let runs = format!("runs-{background}-{kind}-{point}").replace([':', '.'], "-");
-                let failed = with_fault(&lab, &runs, &sets, &format!("{kind}:{point}"));
-                failed.expect(1).says(&[file, reason]);
-                let run = lab.only_run(&runs);
-                if run.join("run.json").exists() {
-                    assert!(["failed", "running"].iter().any(|status| record(&run)["status"] == *status));
-                }
-                lab.run(tiny(&runs, &sets)).expect(0);
-                assert!(essence(&run) == whole, "{kind} at {point}, in the background: {background}");
+            let (kind, reason) = match background {
+                false => ("error", "no space left"),
+                true => ("eio", "nput/output error"),
+            };
+            let runs = format!("runs-{background}-{kind}-{point}").replace([':', '.'], "-");
+            let failed = with_fault(&lab, &runs, &sets, &format!("{kind}:{point}"));
+            failed.expect(1).says(&[file, reason]);
+            let run = lab.only_run(&runs);
+            if run.join("run.json").exists() {
+                assert!(["failed", "running"].iter().any(|status| record(&run)["status"] == *status));
             }
+            lab.run(tiny(&runs, &sets)).expect(0);
+            assert!(essence(&run) == whole, "{kind} at {point}, in the background: {background}");
         }
     }
 }

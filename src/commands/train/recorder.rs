@@ -289,7 +289,10 @@ impl Events for Recorder<'_> {
         self.saver.save(engine, state)?;
         dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
-            self.board.line(&format!("checkpoint of step {} as asked by SIGUSR1", progress.step));
+            // whoever asks may be about to pull the plug
+            self.saver.wait()?;
+            self.board
+                .line(&format!("checkpoint of step {} as asked by SIGUSR1 is on the disk", progress.step));
         }
         Ok(())
     }
