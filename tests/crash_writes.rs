@@ -53,7 +53,7 @@ fn the_program_may_die_at_any_write() {
         let whole = essence(&lab.train_in(&format!("whole-{background}"), &sets));
         // what else is written does not know of the thread
         let concerned =
-            |point: &&str| !background || point.contains("rotate") || point.contains("checkpoint");
+            |point: &&&str| !background || point.contains("rotate") || point.contains("checkpoint");
         for point in POINTS.iter().filter(concerned) {
             let runs = format!("runs-{background}-{point}").replace([':', '.'], "-");
             let died = with_fault(&lab, &runs, &sets, point);

@@ -168,7 +168,10 @@ struct Table<S> {
 
 impl<S: std::io::Read> Table<S> {
     fn new(path: &Path, source: S) -> Result<Self, RunError> {
-        let mut reader = csv::Reader::from_reader(source);
+        // A line is a record, as it was written: a stray quote or carriage return in a damaged log must not make it
+        // end elsewhere.
+        let mut builder = csv::ReaderBuilder::new();
+        let mut reader = builder.terminator(csv::Terminator::Any(b'\n')).quoting(false).from_reader(source);
         let header = reader.headers().map_err(|error| RunError::malformed(path, error))?;
         let columns = header.iter().enumerate().map(|(i, name)| (name.trim().to_owned(), i)).collect();
         Ok(Self { path: path.to_owned(), columns, reader })
@@ -314,6 +317,32 @@ mod tests {
         assert!(cut_back(&path, 4).expect_err("row 3 is lost").to_string().contains("train.csv"));
         assert_eq!(cut_back(&path, 3).expect("cut").rows, 3);
         assert_eq!(fs::read(&path).expect("read"), whole);
+    }
+
+    #[test]
+    fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("train.csv");
+        written(&path, 0..4);
+        let whole = fs::read(&path).expect("read");
+        let third = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(2).expect("a line").0 + 1;
+        for stray in [b'\r', b'"'] {
+            let mut bytes = whole.clone();
+            // in the row of step 2, behind its step
+            bytes[third + 4] = stray;
+            fs::write(&path, &bytes).expect("write");
+            for first_step_to_drop in [2, 3, 4] {
+                if let Ok((_, left)) = cut(&path, &bytes, first_step_to_drop) {
+                    assert!(
+                        left.ends_with(b"\n") && bytes.starts_with(&left),
+                        "{stray}, {first_step_to_drop}"
+                    );
+                }
+            }
+            assert_eq!(cut_back(&path, 2).expect("cut").rows, 2);
+            written(&path, 2..3);
+            assert_eq!(rows(&path).len(), 3);
+        }
     }
 
     #[test]
