@@ -103,7 +103,7 @@ const RULES: &[Rule] = &[
         places: &["cuda/", "engine/cuda/emulator/"],
     },
     Rule {
-        why: "unsafe code is confined to kernels, buffers, the mapping of shards and the calls of CUDA's libraries",
+        why: "unsafe code is confined to kernels, buffers, the mapping of shards and its loss, and the calls of CUDA's libraries",
         words: &["unsafe"],
         places: &[
             "cuda/",
@@ -112,6 +112,7 @@ const RULES: &[Rule] = &[
             "engine/cuda/gpu/",
             "engine/pooled.rs",
             "data/shard.rs",
+            "commands/signals.rs",
         ],
     },
 ];

@@ -68,7 +68,7 @@ fn weights_that_overflow_in_an_update_are_never_saved() {
         let (every, steps) = (format!("checkpoint.every={every}"), format!("schedule.max_steps={steps}"));
         let sets = ["optimizer.lr=1e60", "schedule.warmup_steps=1", "eval.every=0", &every, &steps];
         let ended = lab.run(tiny(name, &sets));
-        ended.expect(4).says(&["diverged at step 0", "a weight is not finite"]);
+        ended.expect(4).says(&["diverged at step 0", "the weight `", "is not finite after the update"]);
         let run = lab.run_of(&ended);
         assert!(!run.join("checkpoints").exists(), "{:?}", checkpoints(&run));
         assert_eq!(record(&run)["status"], "diverged");

@@ -1,13 +1,10 @@
-//! Runs that are told to stop, and runs that are killed, end with the bytes of one that was left in peace.
+//! Runs that are told to stop, or to save, end with the bytes of one that was left in peace. `crash_kills.rs` kills them.
 
 #![cfg(unix)]
 
 mod support;
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use std::fs;
-use std::time::{Duration, Instant, UNIX_EPOCH};
 use support::{Lab, Live, checkpoints, essence, record, rows, tiny, wait};
 
 /// A run of a few steps that take long enough to be met in the middle: each has `micro_steps` forward passes of a row.
@@ -106,42 +103,52 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn a_run_killed_anywhere_ends_with_the_same_bytes() {
-    let seed = std::env::var("KILL_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| UNIX_EPOCH.elapsed().expect("a clock after 1970").subsec_nanos().into());
-    let mut random = StdRng::seed_from_u64(seed);
+fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_it_was_told_not_to_mind() {
     let lab = Lab::new();
-    let sets = [
-        "schedule.max_steps=40",
-        "checkpoint.every=3",
-        "checkpoint.keep=2",
-        "sample.every=4",
-        "sample.prompt=!",
-        "compute.precision=fp16",
-    ];
-    let start = Instant::now();
-    let whole = essence(&lab.train_in("whole", &sets));
-    let duration = start.elapsed();
-    let (mut kills, mut lives, mut runs) = (0, 0, 0);
-    while kills < 12 || lives > 0 {
-        let mut live = lab.start(tiny(&format!("runs-{runs}"), &sets));
-        lives += 1;
-        if kills < 12 {
-            std::thread::sleep(random.gen_range(Duration::ZERO..duration.mul_f64(0.6)));
-            if live.kill() {
-                kills += 1;
-                continue;
-            }
-        }
-        live.end().expect(0);
-        let run = lab.only_run(&format!("runs-{runs}"));
-        let found = essence(&run);
-        let differing: Vec<_> = whole.keys().filter(|name| found.get(*name) != whole.get(*name)).collect();
-        assert!(found == whole, "KILL_SEED={seed}: after {kills} kills {differing:?} differ");
-        (lives, runs) = (0, runs + 1);
+    let args = slow(1000);
+    let mut live = started(&lab, &args, 2);
+    live.signal("HUP");
+    live.end().expect(129).says(&["interrupted after", "the same command resumes"]);
+    let run = lab.only_run("runs");
+    let steps = rows(&run);
+    assert_eq!(checkpoints(&run).last(), Some(&format!("step-{steps:08}")));
+    assert_eq!(record(&run)["status"], "interrupted");
+    // as under nohup
+    let mut command = std::process::Command::new("sh");
+    let program = lab.command([""; 0]).get_program().to_owned();
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program).args(&args).current_dir(lab.dir());
+    let mut live = support::spawned(command);
+    wait("more steps", || rows(&run) > steps);
+    live.signal("HUP");
+    live.end().expect(0);
+    let mut again: Vec<_> = args.clone();
+    again[2] = "whole".into();
+    let whole = lab.run_of(lab.run(&again).expect(0));
+    let of_the_logs = |run| support::without(essence(run), "checkpoints/");
+    assert!(of_the_logs(&run) == of_the_logs(&whole));
+}
+
+#[test]
+fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
+    for background in ["checkpoint.background=false", "checkpoint.background=true"] {
+        let lab = Lab::new();
+        let mut args = slow(1500);
+        args.extend(["--set".to_owned(), background.to_owned()]);
+        let mut live = started(&lab, &args, 2);
+        let run = lab.only_run("runs");
+        live.signal("USR1");
+        wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
+        // its name may still be that of a directory being written
+        wait("its name", || checkpoints(&run).iter().any(|name| name.starts_with("step-")));
+        let saved: u64 = checkpoints(&run)[0]["step-".len()..].parse().expect("a step");
+        assert!((2..5).contains(&saved), "not one that was due");
+        live.end()
+            .expect(0)
+            .says(&[&format!("checkpoint of step {saved} as asked by SIGUSR1"), "finished in"]);
+        let mut again: Vec<_> = args.clone();
+        again[2] = "whole".into();
+        let whole = lab.run_of(lab.run(&again).expect(0));
+        let common = |run| support::without(essence(run), &format!("step-{saved:08}"));
+        assert!(common(&run) == common(&whole), "{background}");
     }
-    // shown only with --nocapture or when a test fails, which is when it is of use
-    assert!(runs > 0 && kills == 12, "KILL_SEED={seed}");
 }

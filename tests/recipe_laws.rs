@@ -8,7 +8,7 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::recipe::{
     Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
     LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Overrides, Precision, Recipe,
-    SampleConfig, ScheduleConfig, ScheduleKind, to_toml,
+    SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -89,6 +89,18 @@ fn text() -> impl Strategy<Value = String> {
         .prop_filter("not empty", |text| !text.is_empty())
 }
 
+fn watchdog() -> impl Strategy<Value = WatchdogConfig> {
+    let limit = || prop_oneof![Just(0.0), 0.0..100.0];
+    (limit(), limit(), 2..=1_usize << 16, any::<bool>()).prop_map(
+        |(max_loss_zscore, max_grad_zscore, window, skip)| WatchdogConfig {
+            max_loss_zscore,
+            max_grad_zscore,
+            window,
+            action: if skip { WatchdogAction::Skip } else { WatchdogAction::Stop },
+        },
+    )
+}
+
 prop_compose! {
     fn recipe()(
         (name, seed, model, compute, schedule, optimizer) in
@@ -100,6 +112,7 @@ prop_compose! {
         (every, batches, keep, tokens) in (0..1_u64 << 30, 1..1_usize << 30, 0..1_usize << 30, 1..1_usize << 20),
         prompt in text(),
         allow in prop::collection::vec(prop::sample::select(LintCode::ALL), 0..3),
+        watchdog in watchdog(),
     ) -> Recipe {
         Recipe {
             name,
@@ -115,7 +128,8 @@ prop_compose! {
             optimizer,
             schedule,
             eval: EvalConfig { every, batches },
-            checkpoint: CheckpointConfig { every, keep },
+            checkpoint: CheckpointConfig { every, keep, background: shuffle },
+            watchdog,
             sample: SampleConfig { every, prompt, tokens },
             lints: LintsConfig { allow },
         }
@@ -127,6 +141,9 @@ fn tidy(mut recipe: Recipe) -> Recipe {
     let defaults = Recipes::with(REQUIRED).good(&Overrides::default()).recipe;
     if recipe.data.val.is_empty() {
         recipe.eval = defaults.eval;
+    }
+    if !recipe.watchdog.is_on() {
+        recipe.watchdog = defaults.watchdog;
     }
     if recipe.sample.every == 0 {
         recipe.sample = defaults.sample;

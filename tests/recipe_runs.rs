@@ -57,11 +57,16 @@ enum Shows {
     Checkpoints,
     /// The name of the run's directory.
     Name,
+    /// How the run ends.
+    Ending,
     /// The plan at this place, or the program refuses the value.
     PlanOrRefusal(&'static str),
 }
 
-use Shows::{Checkpoints, File, Name, Plan, PlanOrRefusal};
+use Shows::{Checkpoints, Ending, File, Name, Plan, PlanOrRefusal};
+
+/// A learning rate at which the loss rises from step to step, and what judges a step by the two before.
+const RISING: &str = "--set optimizer.lr=1 --set schedule.max_steps=6 --set watchdog.window=2";
 
 /// One key: what is given in both cases, what is added to change it, and where that shows.
 type Row = (&'static str, &'static str, &'static str, Shows);
@@ -109,6 +114,21 @@ const ROWS: &[Row] = &[
     ("eval.batches", "", "eval.batches=3", File("val.csv")),
     ("checkpoint.every", "", "checkpoint.every=2", Checkpoints),
     ("checkpoint.keep", "--set checkpoint.every=1", "checkpoint.keep=1", Checkpoints),
+    ("checkpoint.background", "", "checkpoint.background=false", Plan("/snapshot_bytes")),
+    (
+        "watchdog.max_loss_zscore",
+        "RISING --set watchdog.max_grad_zscore=1e300",
+        "watchdog.max_loss_zscore=1e-9",
+        Ending,
+    ),
+    (
+        "watchdog.max_grad_zscore",
+        "RISING --set watchdog.max_loss_zscore=1e300",
+        "watchdog.max_grad_zscore=1e-9",
+        Ending,
+    ),
+    ("watchdog.window", "RISING --set watchdog.max_loss_zscore=1e-9", "watchdog.window=9", Ending),
+    ("watchdog.action", "RISING --set watchdog.max_loss_zscore=1e-9", "watchdog.action=skip", Ending),
     ("sample.every", "--set model.vocab_size=50257", "sample.every=4", File("samples.txt")),
     (
         "sample.prompt",
@@ -149,11 +169,17 @@ fn observe(
     if let Plan(place) | PlanOrRefusal(place) = shows {
         return plan(place);
     }
+    let given = &given.replace("RISING", RISING);
     let output = runner(recipes.dir())
         .args([recipe, "--runs-dir", case])
         .args(split(given))
         .output()
         .expect("it runs");
+    if matches!(shows, Ending) {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let ending: Vec<_> = errors.lines().filter(|line| line.contains("standard deviations")).collect();
+        return Ok(format!("{:?} {ending:?}", output.status.code()));
+    }
     assert!(output.status.success(), "{given}: {}", String::from_utf8_lossy(&output.stderr));
     let run = String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned();
     let run = Path::new(&run);
@@ -173,7 +199,7 @@ fn observe(
         }
         File(TRAIN) => deterministic(&recipes.dir().join(run).join(TRAIN)),
         File(name) => std::fs::read_to_string(recipes.dir().join(run).join(name)).unwrap_or_default(),
-        Plan(_) | PlanOrRefusal(_) => unreachable!("answered above"),
+        Ending | Plan(_) | PlanOrRefusal(_) => unreachable!("answered above"),
     })
 }
 

@@ -156,6 +156,11 @@ impl Rows for Stream<'_> {
     fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
         Stream::fill(self, first, rows, inputs, targets);
     }
+
+    fn locate(&self, row: u64) -> Option<String> {
+        let (shard, token) = Stream::locate(self, row);
+        Some(format!("{} from token {token} on", super::relative(shard)))
+    }
 }
 
 /// The engine that a recipe asks for, with the plan's memory. Parameters are zero.

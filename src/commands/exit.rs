@@ -19,8 +19,10 @@ pub enum Exit {
     Usage = 2,
     /// The run is locked by a live process.
     Locked = 3,
-    /// The loss or a gradient is not finite.
+    /// The loss or a gradient is not finite, or stood out and `watchdog.action` is "stop".
     Diverged = 4,
+    /// SIGHUP, after a checkpoint.
+    HungUp = 129,
     /// SIGINT, after a checkpoint.
     Interrupted = 130,
     /// SIGTERM, after a checkpoint.

@@ -128,6 +128,13 @@ impl<'a> Outlook<'a> {
         for (kind, bytes) in &plan.bytes {
             line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
         }
+        if plan.snapshot_bytes > 0 {
+            let bytes = number(plan.snapshot_bytes);
+            line(
+                "  checkpoint copy",
+                format!("{bytes} bytes more while one is written, if they are free then"),
+            );
+        }
         line("  free", gib(self.hardware.free_memory));
         line("predicted", self.prediction_text());
         if let Some(refusal) = &self.refusal {

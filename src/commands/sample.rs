@@ -11,7 +11,7 @@ use crate::plan::hardware::Hardware;
 use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Precision};
 use crate::run::checkpoint::newest_intact;
-use crate::run::{RunError, dir, hf_config, import};
+use crate::run::{RunError, hf_config, import};
 use crate::train::sample::{Sampling, generate};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -78,10 +78,10 @@ fn model_dir(named: &Path, runs_dir: &Path) -> anyhow::Result<PathBuf> {
     match newest.reader {
         Some(reader) => Ok(reader.path().to_owned()),
         None => {
-            let problem = match newest.rejected.first() {
-                Some(rejected) => format!("none of its checkpoints is intact: {}", rejected.reason),
-                None => format!("it has no checkpoint under {} yet", dir::CHECKPOINTS),
+            let Some(rejected) = newest.rejected.first() else {
+                return Err(RunError::NoCheckpoint { path: run }.into());
             };
+            let problem = format!("none of its checkpoints is intact: {}", rejected.reason);
             Err(RunError::Malformed { path: run, problem }.into())
         }
     }

@@ -4,7 +4,7 @@ use crate::data::Progress;
 use crate::recipe::Diagnostics;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between two plain lines.
@@ -37,6 +37,23 @@ pub(super) fn report(error: &anyhow::Error) {
     }
 }
 
+/// The bars on the screen, for a process that has to end at once.
+static BARS: Mutex<Vec<ProgressBar>> = Mutex::new(Vec::new());
+
+/// Puts a bar on the screen.
+fn show(length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let mut bars = BARS.lock().unwrap_or_else(PoisonError::into_inner);
+    bars.retain(|bar| !bar.is_finished());
+    bars.push(bar.clone());
+    bar
+}
+
+/// Takes all bars away.
+pub(super) fn clear_bars() {
+    BARS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(ProgressBar::finish_and_clear);
+}
+
 /// The progress of training.
 pub(super) struct Board {
     bar: Option<ProgressBar>,
@@ -47,7 +64,7 @@ impl Board {
     /// A board for `steps` steps of `micro_steps` forward passes each, of which `done` steps are behind.
     pub(super) fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(steps * micro_steps), ProgressDrawTarget::stderr());
+            let bar = show(steps * micro_steps);
             let style = ProgressStyle::with_template("{bar:30} {prefix} {msg} {eta_precise} left");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.set_prefix(format!("step {done}/{steps}"));
@@ -113,7 +130,7 @@ pub(super) struct Passes {
 impl Passes {
     fn with(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
         // a panic elsewhere must not become another one here
-        act(&mut self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        act(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -123,7 +140,7 @@ impl Progress for Passes {
             say(what);
             return;
         }
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let bar = show(total);
         let style = ProgressStyle::with_template("{bar:30} {msg} {bytes}/{total_bytes} {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what.to_owned());

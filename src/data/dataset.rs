@@ -167,6 +167,11 @@ impl<'a> Stream<'a> {
         self.order
     }
 
+    /// The name of the shard that row `row` of the stream comes from, and the index of the row's first token in it.
+    pub fn locate(&self, row: u64) -> (&str, u64) {
+        self.dataset.locate(self.order.row(row))
+    }
+
     /// Copies rows `first` to `first + rows` of the stream; both slices are `[rows, T]`, row-major.
     /// Panics if a slice has another length.
     pub fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {

@@ -101,6 +101,17 @@ pub enum EngineError {
     Device(String),
 }
 
+/// Sum of squares in f64, in lanes whose number does not depend on the machine.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut lanes = [0.0; 16];
+    for chunk in values.chunks(lanes.len()) {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(value) * f64::from(value);
+        }
+    }
+    lanes.into_iter().sum()
+}
+
 /// The outcome of an update was asked for before there was one.
 fn no_update() -> EngineError {
     EngineError::Input("there has been no update".into())
@@ -137,6 +148,21 @@ pub trait Engine {
 
     /// What the last update found and did.
     fn applied(&mut self) -> Result<Applied, EngineError>;
+
+    /// Global L2 norm of the accumulated gradients over `loss_scale`, before an update measures it. Reads all of them,
+    /// which a device has to send.
+    fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
+        Ok(sum_of_squares(&self.read(State::Gradients)?).sqrt() / loss_scale)
+    }
+
+    /// Ends a step without an update: clears the gradients and changes nothing else. What [`applied`](Self::applied) says
+    /// of it has the loss, but no norm.
+    fn discard(&mut self) -> Result<(), EngineError> {
+        // by this scale the norm is no number, and such an update is never applied
+        let loss_scale = f64::NAN;
+        let betas = [0.0; 2];
+        self.update(&Update { lr: 0.0, betas, eps: 1.0, weight_decay: 0.0, clip_norm: 0.0, t: 1, loss_scale })
+    }
 
     /// [`update`](Self::update) and [`applied`](Self::applied).
     fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {

@@ -80,6 +80,9 @@ pub struct Plan {
     pub bytes_exact: bool,
     /// Bytes in all.
     pub total_bytes: usize,
+    /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
+    /// `total_bytes`: it is made only while they are free, and without it training waits for the disk.
+    pub snapshot_bytes: usize,
     /// How the buffers are laid out.
     #[serde(skip)]
     pub memory: MemoryConfig,
@@ -214,6 +217,11 @@ impl Plan {
             total_bytes: total(&bytes),
             bytes,
             bytes_exact: engine == EngineKind::Fused,
+            snapshot_bytes: match recipe.checkpoint.background {
+                // parameters and both moments
+                true => 3 * size_of::<f32>() * ParamLayout::new(&dims).len,
+                false => 0,
+            },
             memory: config(micro_batch),
             engine,
         })

@@ -14,6 +14,8 @@ use super::schema::Recipe;
 /// A key of which some values leave other keys without effect.
 struct Switch {
     key: &'static str,
+    /// Another key that must be off as well.
+    and: Option<&'static str>,
     /// Whether this value, as TOML, does.
     is_off: fn(&str) -> bool,
     keys: &'static [&'static str],
@@ -26,6 +28,7 @@ struct Switch {
 const SWITCHES: &[Switch] = &[
     Switch {
         key: "data.val",
+        and: None,
         is_off: |value| value == "[]",
         keys: &["eval.every", "eval.batches"],
         only: None,
@@ -33,13 +36,23 @@ const SWITCHES: &[Switch] = &[
     },
     Switch {
         key: "sample.every",
+        and: None,
         is_off: |value| value == "0",
         keys: &["sample.prompt", "sample.tokens"],
         only: None,
         remedy: "have text generated: sample.every = 250, for example",
     },
     Switch {
+        key: "watchdog.max_loss_zscore",
+        and: Some("watchdog.max_grad_zscore"),
+        is_off: is_zero,
+        keys: &["watchdog.window", "watchdog.action"],
+        only: None,
+        remedy: "have something watched: watchdog.max_loss_zscore = 6, for example",
+    },
+    Switch {
         key: "compute.device",
+        and: None,
         is_off: |value| value.starts_with("\"cuda"),
         keys: &["compute.threads"],
         only: None,
@@ -47,12 +60,17 @@ const SWITCHES: &[Switch] = &[
     },
     Switch {
         key: "compute.engine",
+        and: None,
         is_off: |value| value == "\"dfdx\"",
         keys: &["compute.attention"],
         only: Some("\"flash\""),
         remedy: "write \"naive\": the dfdx engine always materializes the attention matrix",
     },
 ];
+
+fn is_zero(value: &str) -> bool {
+    value.parse() == Ok(0.0)
+}
 
 impl Switch {
     fn silences(&self, key: &str, value: &str) -> bool {
@@ -63,38 +81,45 @@ impl Switch {
         self.keys.contains(&entry.key.path) && self.silences(entry.key.path, &entry.value.to_string())
     }
 
-    /// The value that the layers give to the key.
-    fn value(&self, stack: &Stack) -> String {
-        match (stack.winner(self.key), known(self.key).default) {
-            (Some(entry), _) => entry.value.to_string(),
-            (None, Fallback::Is(text)) => text.to_owned(),
-            (None, _) => String::new(),
-        }
+    /// The keys that must all be off.
+    fn deciding(&self) -> impl Iterator<Item = &'static str> {
+        [self.key].into_iter().chain(self.and)
     }
 
     /// The weakest layer that is one with the layer that decides; 0 if none does.
     fn first_layer(&self, stack: &Stack) -> usize {
         let layers = &stack.layers;
-        let sets = |index: &usize| layers[*index].entries.iter().any(|entry| entry.key.path == self.key);
+        let decides = |path: &str| self.deciding().any(|key| key == path);
+        let sets = |index: &usize| layers[*index].entries.iter().any(|entry| decides(entry.key.path));
         match (0..layers.len()).rev().find(sets) {
             Some(last) => (0..=last)
                 .rev()
                 .take_while(|index| layers[*index].said_by.is_one_with(&layers[last].said_by))
                 .last()
                 .unwrap_or(last),
-            None if stack.unset.contains(&self.key) => layers.len(),
+            None if self.deciding().any(|key| stack.unset.contains(&key)) => layers.len(),
             None => 0,
         }
+    }
+}
+
+/// The value that the layers give to a key, as TOML.
+fn value_of(stack: &Stack, key: &'static str) -> String {
+    match (stack.winner(key), known(key).default) {
+        (Some(entry), _) => entry.value.to_string(),
+        (None, Fallback::Is(text)) => text.to_owned(),
+        (None, _) => String::new(),
     }
 }
 
 /// Drops what is without effect below the layer that made it so, and reports the rest.
 pub(super) fn apply(stack: &mut Stack, diagnostics: &mut Diagnostics) {
     for switch in SWITCHES {
-        let value = switch.value(stack);
-        if stack.is_partial || stack.is_broken(switch.key) || !(switch.is_off)(&value) {
+        let is_off = |key| !stack.is_broken(key) && (switch.is_off)(&value_of(stack, key));
+        if stack.is_partial || !switch.deciding().all(is_off) {
             continue;
         }
+        let value = value_of(stack, switch.key);
         let first = switch.first_layer(stack);
         for layer in &mut stack.layers[..first] {
             layer.entries.retain(|entry| !switch.silences_entry(entry));
@@ -106,7 +131,8 @@ pub(super) fn apply(stack: &mut Stack, diagnostics: &mut Diagnostics) {
                 Some(only) => format!("`{} = {only}`", entry.key.path),
                 None => format!("`{}`", entry.key.path),
             };
-            let title = format!("{shown} has no effect with {} = {value}", switch.key);
+            let and = switch.and.map_or_else(String::new, |key| format!(" and {key} = {value}"));
+            let title = format!("{shown} has no effect with {} = {value}{and}", switch.key);
             let mut problem = Problem::new(title, entry.place.clone());
             match &set {
                 Some(place) => problem = problem.context(place.clone(), "that is set here"),
@@ -123,6 +149,8 @@ pub(super) fn apply(stack: &mut Stack, diagnostics: &mut Diagnostics) {
 pub fn silenced_by(recipe: &Recipe, key: &str) -> Option<String> {
     let leaves: Vec<_> = values(recipe).into_iter().map(|(key, value)| (key, toml(&value))).collect();
     let value = |key: &str| leaves.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value);
-    let off = |switch: &&Switch| switch.silences(key, value(key)) && (switch.is_off)(value(switch.key));
+    let off = |switch: &&Switch| {
+        switch.silences(key, value(key)) && switch.deciding().all(|key| (switch.is_off)(value(key)))
+    };
     SWITCHES.iter().find(off).map(|switch| format!("{} = {}", switch.key, value(switch.key)))
 }

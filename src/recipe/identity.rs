@@ -26,6 +26,7 @@ pub struct DataDigests {
 /// - `data.train`, `data.val` and `model.init_from` stand with the digests of what they name, so that paths may change;
 /// - a value is JSON without spaces, except that a float is its 64 bits in hexadecimal (minus zero as zero), so that
 ///   no platform's printing matters;
+/// - `watchdog` is left out as long as it watches nothing, and enters whole otherwise;
 /// - a key without a value (`schedule.decay_steps` of a cosine, say) has no line.
 ///
 /// Everything else enters, also what is expected to change the result only by rounding, such as `batch.micro_batch`.
@@ -33,7 +34,7 @@ pub struct DataDigests {
 pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
     let mut lines: BTreeMap<&str, String> = values(recipe)
         .into_iter()
-        .filter(|(key, _)| !is_left_out(key))
+        .filter(|(key, _)| !is_left_out(key) && (recipe.watchdog.is_on() || !key.starts_with("watchdog.")))
         .map(|(key, value)| (key, canonical(&value)))
         .collect();
     lines.insert("data.train", canonical(&Json::from(digests.train.as_str())));

@@ -255,6 +255,36 @@ pub const KEYS: &[Key] = &[
         "how many of the newest are kept, 0 keeps all",
     ),
     key(
+        "checkpoint.background",
+        Flag,
+        Is("true"),
+        "write from a copy while training goes on, where memory for the copy is free",
+    ),
+    key(
+        "watchdog.max_loss_zscore",
+        Number(NonNegative),
+        Is("0.0"),
+        "largest rise of the loss in standard deviations of the window, 0 turns it off",
+    ),
+    key(
+        "watchdog.max_grad_zscore",
+        Number(NonNegative),
+        Is("0.0"),
+        "the same of the gradient norm before clipping",
+    ),
+    key(
+        "watchdog.window",
+        Integer { min: 2, max: 1 << 16 },
+        Is("128"),
+        "how many good steps are remembered; until there are as many, nothing is judged",
+    ),
+    key(
+        "watchdog.action",
+        Choice(&["stop", "skip"]),
+        Is("\"stop\""),
+        "end the run at such a step, or leave its update out",
+    ),
+    key(
         "sample.every",
         Integer { min: 0, max: STEPS },
         Is("0"),
@@ -271,8 +301,19 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// The tables that hold the keys.
-pub const TABLES: &[&str] =
-    &["model", "compute", "data", "batch", "optimizer", "schedule", "eval", "checkpoint", "sample", "lints"];
+pub const TABLES: &[&str] = &[
+    "model",
+    "compute",
+    "data",
+    "batch",
+    "optimizer",
+    "schedule",
+    "eval",
+    "checkpoint",
+    "watchdog",
+    "sample",
+    "lints",
+];
 
 /// The key with this dotted path.
 #[must_use]

@@ -37,7 +37,7 @@ pub use resolved::{Origin, Resolved, Setting, load};
 pub use schema::{
     Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
     LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe, SampleConfig, ScheduleConfig,
-    ScheduleKind,
+    ScheduleKind, WatchdogAction, WatchdogConfig,
 };
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

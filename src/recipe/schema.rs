@@ -30,6 +30,8 @@ pub struct Recipe {
     pub eval: EvalConfig,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
+    /// What counts as a step gone wrong.
+    pub watchdog: WatchdogConfig,
     /// Text generated during training.
     pub sample: SampleConfig,
     /// Remarks about the plan.
@@ -287,6 +289,40 @@ pub struct CheckpointConfig {
     pub every: u64,
     /// How many of the newest are kept; 0 keeps all.
     pub keep: usize,
+    /// Write from a copy while training goes on, where there is memory for it.
+    pub background: bool,
+}
+
+/// `[watchdog]`: z-scores of a step's loss and gradient norm among those of the good steps before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WatchdogConfig {
+    /// Largest rise of the loss, in standard deviations of the window; 0 = off.
+    pub max_loss_zscore: f64,
+    /// The same of the gradient norm before clipping; 0 = off.
+    pub max_grad_zscore: f64,
+    /// How many good steps are remembered, and how many it takes to judge one.
+    pub window: usize,
+    /// What becomes of a step that rises higher.
+    pub action: WatchdogAction,
+}
+
+impl WatchdogConfig {
+    /// Whether anything is watched.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.max_loss_zscore > 0.0 || self.max_grad_zscore > 0.0
+    }
+}
+
+/// `watchdog.action`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchdogAction {
+    /// The run ends as diverged, with the last checkpoint.
+    Stop,
+    /// The update is left out and the run goes on.
+    Skip,
 }
 
 /// `[sample]`.

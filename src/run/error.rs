@@ -3,7 +3,7 @@
 //! One enum for the whole module: the command line turns it into a message and an exit code, and nothing in between
 //! needs to tell a lock's I/O error from a log's.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// A failure to read or write a run.
@@ -25,6 +25,12 @@ pub enum RunError {
         dir: PathBuf,
         /// Why not.
         error: io::Error,
+    },
+    /// The run has not come to a checkpoint yet.
+    #[error("`{}` has no checkpoint yet; train it first: `runner --resume` goes on with it", path.display())]
+    NoCheckpoint {
+        /// The run directory.
+        path: PathBuf,
     },
     /// The path holds no run.
     #[error("`{}` is not a run: it has no recipe.toml", path.display())]
@@ -112,10 +118,26 @@ impl RunError {
             self,
             Self::NotWritable { .. }
                 | Self::NotARun { .. }
+                | Self::NoCheckpoint { .. }
                 | Self::InvalidId { .. }
                 | Self::NewerFormat { .. }
                 | Self::Weights { .. }
         )
+    }
+
+    /// Whether a file is not what was written, or the disk does not give it back; false for what can be put right without
+    /// touching the file: permissions, too many open files, another build.
+    pub fn is_damage(&self) -> bool {
+        // Linux's number; elsewhere an error of the disk is not told from others.
+        const EIO: i32 = 5;
+        match self {
+            Self::Io { error, .. } => {
+                let absent = [ErrorKind::NotFound, ErrorKind::UnexpectedEof, ErrorKind::NotADirectory];
+                absent.contains(&error.kind()) || error.raw_os_error() == Some(EIO)
+            }
+            Self::Malformed { .. } | Self::Corrupted { .. } => true,
+            _ => false,
+        }
     }
 
     pub(super) fn malformed(path: &Path, problem: impl ToString) -> Self {

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const TEMPORARY: &str = ".tmp-";
 /// A directory that is being replaced: still good until its successor has the name.
@@ -139,6 +140,18 @@ pub fn sweep(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Deletes the temporary files in a directory that several processes may be writing into, unless one may still be at
+/// work: only what has not been written to for `age` goes. Nothing here is worth an error: what stays, stays.
+pub fn sweep_stale(dir: &Path, age: Duration) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(TEMPORARY)) {
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        if modified.is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Creates a directory and its missing ancestors, durably.
 pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
     if dir.is_dir() {
@@ -220,6 +233,19 @@ mod tests {
         }
         drop(NewDir::create(&target).expect("create"));
         assert_eq!(names(&dir.path().join("deep")), ["target"]);
+    }
+
+    #[test]
+    fn a_stale_temporary_goes_and_a_fresh_one_stays() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        for name in [".tmp-a", ".tmp-b", "c"] {
+            let file = File::create(dir.path().join(name)).expect("create");
+            let age = Duration::from_secs(if name == ".tmp-b" { 0 } else { 7200 });
+            file.set_modified(std::time::SystemTime::now() - age).expect("a time");
+        }
+        sweep_stale(dir.path(), Duration::from_secs(3600));
+        assert_eq!(names(dir.path()), [".tmp-b", "c"]);
+        sweep_stale(&dir.path().join("missing"), Duration::ZERO);
     }
 
     #[test]

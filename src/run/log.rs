@@ -56,7 +56,10 @@ impl<R: Row> Log<R> {
         let bytes = line(&row.fields());
         let written = fault::point("csv", "before_row").and_then(|()| match fault::due("csv", "mid_row") {
             // Only a test has a reason to write a row in two parts.
-            Some(due) => self.file.write_all(&bytes[..bytes.len() / 2]).and_then(|()| due.strike()),
+            Some(due) => {
+                let (head, tail) = bytes.split_at(bytes.len() / 2);
+                self.file.write_all(head).and_then(|()| due.strike()).and_then(|()| self.file.write_all(tail))
+            }
             None => self.file.write_all(&bytes),
         });
         if written.is_err() {
@@ -92,7 +95,16 @@ pub struct Kept {
 /// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
     let bytes = read_or_empty(path)?;
-    let whole = whole_lines(&bytes);
+    let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
+    if output != bytes {
+        files::write_atomic(path, &output, "csv_cut")?;
+    }
+    Ok(kept)
+}
+
+/// What [`cut_back`] leaves of a log with these contents, and the contents then; `path` is for the messages. Errors as there.
+pub fn cut(path: &Path, bytes: &[u8], first_step_to_drop: u64) -> Result<(Kept, Vec<u8>), RunError> {
+    let whole = whole_lines(bytes);
     let mut table = Table::new(path, whole)?;
     let mut kept = Kept::default();
     let mut output = whole[..table.offset()].to_vec();
@@ -116,16 +128,20 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> 
             Err(error) => return Err(error),
         }
     }
-    if output != bytes {
-        files::write_atomic(path, &output, "csv_cut")?;
-    }
-    Ok(kept)
+    Ok((kept, output))
 }
 
 /// Reads a log's whole rows in order; a missing file has none. Takes no lock: a torn last line is not an error, a
 /// malformed line before it is ([`RunError::Malformed`] naming it).
 pub fn read<R: Row>(path: &Path) -> Result<impl Iterator<Item = Result<R, RunError>>, RunError> {
-    let mut bytes = read_or_empty(path)?;
+    parse(path, read_or_empty(path)?)
+}
+
+/// The rows of a log with these contents; `path` is for the messages. See [`read`].
+pub fn parse<R: Row>(
+    path: &Path,
+    mut bytes: Vec<u8>,
+) -> Result<impl Iterator<Item = Result<R, RunError>> + use<R>, RunError> {
     bytes.truncate(whole_lines(&bytes).len());
     let mut table = Table::new(path, Cursor::new(bytes))?;
     Ok(std::iter::from_fn(move || {
@@ -152,7 +168,10 @@ struct Table<S> {
 
 impl<S: std::io::Read> Table<S> {
     fn new(path: &Path, source: S) -> Result<Self, RunError> {
-        let mut reader = csv::Reader::from_reader(source);
+        // A line is a record, as it was written: a stray quote or carriage return in a damaged log must not make it
+        // end elsewhere.
+        let mut builder = csv::ReaderBuilder::new();
+        let mut reader = builder.terminator(csv::Terminator::Any(b'\n')).quoting(false).from_reader(source);
         let header = reader.headers().map_err(|error| RunError::malformed(path, error))?;
         let columns = header.iter().enumerate().map(|(i, name)| (name.trim().to_owned(), i)).collect();
         Ok(Self { path: path.to_owned(), columns, reader })
@@ -298,6 +317,32 @@ mod tests {
         assert!(cut_back(&path, 4).expect_err("row 3 is lost").to_string().contains("train.csv"));
         assert_eq!(cut_back(&path, 3).expect("cut").rows, 3);
         assert_eq!(fs::read(&path).expect("read"), whole);
+    }
+
+    #[test]
+    fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("train.csv");
+        written(&path, 0..4);
+        let whole = fs::read(&path).expect("read");
+        let third = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(2).expect("a line").0 + 1;
+        for stray in [b'\r', b'"'] {
+            let mut bytes = whole.clone();
+            // in the row of step 2, behind its step
+            bytes[third + 4] = stray;
+            fs::write(&path, &bytes).expect("write");
+            for first_step_to_drop in [2, 3, 4] {
+                if let Ok((_, left)) = cut(&path, &bytes, first_step_to_drop) {
+                    assert!(
+                        left.ends_with(b"\n") && bytes.starts_with(&left),
+                        "{stray}, {first_step_to_drop}"
+                    );
+                }
+            }
+            assert_eq!(cut_back(&path, 2).expect("cut").rows, 2);
+            written(&path, 2..3);
+            assert_eq!(rows(&path).len(), 3);
+        }
     }
 
     #[test]

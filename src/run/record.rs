@@ -152,10 +152,15 @@ impl RunRecord {
     pub fn read(run_dir: &Path) -> Result<Option<Self>, RunError> {
         let path = run_dir.join(FILE);
         match fs::read(&path) {
-            Ok(bytes) => from_versioned_json(&path, &bytes, FORMAT_VERSION).map(Some),
+            Ok(bytes) => Self::from_json(&path, &bytes).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context("read", &path),
         }
+    }
+
+    /// The record that a file's contents state; `path` is for the messages. Errors as those of [`read`](Self::read).
+    pub fn from_json(path: &Path, bytes: &[u8]) -> Result<Self, RunError> {
+        from_versioned_json(path, bytes, FORMAT_VERSION)
     }
 
     /// Writes the record atomically. Only for the holder of the run's lock.

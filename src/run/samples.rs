@@ -1,18 +1,36 @@
 //! `samples.txt`: the text that a run generated, one section per sampling.
 
 use super::error::Context;
-use super::{RunError, files};
+use super::{RunError, fault, files};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 const MARK: (&str, &str) = ("=== step ", " ===");
 
-/// Appends one sample: a line with the step, the text, an empty line.
+/// Appends one sample: a line with the step, the text, an empty line. A sample that does not fit on the disk is taken back.
+///
+/// Fault point: `samples.mid_write`.
 pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
     let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, text.trim_end_matches('\n'));
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    file.and_then(|mut file| file.write_all(section.as_bytes())).context("append to", path)
+    let mut file = OpenOptions::new().create(true).append(true).open(path).context("open", path)?;
+    let len = file.metadata().context("read", path)?.len();
+    let bytes = section.as_bytes();
+    let written = match fault::due("samples", "mid_write") {
+        // Only a test has a reason to write a sample in two parts.
+        Some(due) => {
+            let (head, tail) = bytes.split_at(bytes.len() / 2);
+            file.write_all(head).and_then(|()| due.strike()).and_then(|()| file.write_all(tail))
+        }
+        None => file.write_all(bytes),
+    };
+    // rare, and a checkpoint that outlives a power cut needs it
+    let written = written.and_then(|()| file.sync_data());
+    if written.is_err() {
+        // If this fails too, the torn sample is cut off when the run resumes.
+        let _ = file.set_len(len);
+    }
+    written.context("append to", path)
 }
 
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.

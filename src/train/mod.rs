@@ -3,9 +3,11 @@
 //! It drives an [`Engine`] over a [`Rows`] source and reports to an [`Events`] receiver, which logs, saves and decides when
 //! to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
 
+mod blame;
 pub mod sample;
 pub mod scaler;
 pub mod schedule;
+pub mod watchdog;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +17,7 @@ use crate::recipe::OptimizerConfig;
 use scaler::LossScaler;
 use schedule::Schedule;
 use std::time::{Duration, Instant};
+use watchdog::{Verdict, Watchdog};
 
 /// What the loop needs to know about a run.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub struct Progress {
     pub updates: u64,
     /// fp16's loss scale.
     pub scaler: LossScaler,
+    /// What the watchdog remembers.
+    pub watchdog: Watchdog,
     /// Lowest validation loss so far.
     pub best_val_loss: Option<f64>,
 }
@@ -58,6 +63,11 @@ pub struct Progress {
 pub trait Rows {
     /// Writes rows `first..first + rows`: inputs and targets `[rows, T]`.
     fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]);
+
+    /// Where a row's tokens are, for messages; `None` if that means nothing here.
+    fn locate(&self, _row: u64) -> Option<String> {
+        None
+    }
 }
 
 /// One finished step, in the terms of `train.csv`.
@@ -86,6 +96,8 @@ pub enum Stop {
     Interrupt,
     /// SIGTERM.
     Terminate,
+    /// SIGHUP: the terminal is gone.
+    HangUp,
 }
 
 /// What can go wrong while training.
@@ -106,11 +118,12 @@ pub enum Outcome {
     Finished,
     /// Stopped after a checkpoint.
     Stopped(Stop),
-    /// Step `step` gave a loss, gradient or weight that is not finite; nothing has been saved since.
+    /// Step `step` gave a loss, gradient, weight or moment that is not finite, or one that the watchdog stopped; nothing
+    /// has been saved since.
     Diverged {
         /// The step.
         step: u64,
-        /// What was not finite.
+        /// What was wrong, and what is to blame as far as can be told.
         what: String,
     },
 }
@@ -132,6 +145,12 @@ pub trait Events {
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// Whether to stop now.
     fn stop(&mut self) -> Option<Stop>;
+    /// Whether to save now, as soon as can be, and go on. Asked once, answered once.
+    fn save_now(&mut self) -> bool {
+        false
+    }
+    /// A step's update was left out by the watchdog, for this reason.
+    fn skipped(&mut self, _step: u64, _why: &str) {}
 }
 
 /// Trains from `progress` on to the last step.
@@ -155,9 +174,12 @@ pub fn train<E: Events>(
             let Some(loss) = evaluate(engine, rows, config, &mut buffer, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
-            if loss.is_finite() {
-                progress.best_val_loss = Some(progress.best_val_loss.map_or(loss, |best| best.min(loss)));
+            if !loss.is_finite() {
+                // finite weights may still overflow on other data, most easily in fp16
+                let what = format!("the validation loss is {loss}");
+                return Ok(Outcome::Diverged { step, what });
             }
+            progress.best_val_loss = Some(progress.best_val_loss.map_or(loss, |best| best.min(loss)));
             events.evaluated(loss, progress).map_err(TrainError::Events)?;
         }
         if due(config.sample_every, step) {
@@ -174,25 +196,45 @@ pub fn train<E: Events>(
 
         let start = Instant::now();
         let loss_scale = progress.scaler.scale();
-        if !accumulate(engine, training, config, step, loss_scale, &mut buffer, events)? {
-            return stop(engine, progress, saved_at, events);
+        match accumulate(engine, training, config, progress, &mut saved_at, &mut buffer, events)? {
+            Accumulated::All => {}
+            Accumulated::Stopped => return stop(engine, progress, saved_at, events),
+            Accumulated::Diverged(outcome) => return Ok(outcome),
+        }
+        let verdict = judge(engine, &mut progress.watchdog, loss_scale)?;
+        if let Some((Verdict::Stop(what), _)) = verdict {
+            return Ok(Outcome::Diverged { step, what });
         }
         let lr = config.schedule.lr(step);
         let OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = config.optimizer;
         let t = progress.updates + 1;
-        engine.update(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+        match verdict {
+            None => engine.update(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?,
+            Some(_) => engine.discard()?,
+        }
         if step + 1 < config.max_steps {
             // while the device is still busy
             buffer.fill(training, config, (step + 1) * config.rows_per_step as u64);
             engine.stage(buffer.batch(config));
         }
-        let applied = engine.applied()?;
-        if !applied.loss.is_finite() {
-            return Ok(Outcome::Diverged { step, what: format!("the loss is {}", applied.loss) });
+        let mut applied = engine.applied()?;
+        let what = if !applied.loss.is_finite() {
+            Some(format!("the loss is {}", applied.loss))
+        } else if verdict.is_none() && !progress.scaler.update(applied.applied) {
+            Some(format!("the gradient norm is {}", applied.grad_norm))
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            let blame = blame::of_step(engine, training, config, step, loss_scale, &mut buffer)?;
+            return Ok(Outcome::Diverged { step, what: what + &blame });
         }
-        if !progress.scaler.update(applied.applied) {
-            let what = format!("the gradient norm is {}", applied.grad_norm);
-            return Ok(Outcome::Diverged { step, what });
+        if applied.applied {
+            progress.watchdog.take(applied.loss, applied.grad_norm);
+        }
+        if let Some((Verdict::Skip(why), grad_norm)) = &verdict {
+            applied.grad_norm = *grad_norm;
+            events.skipped(step, why);
         }
         progress.updates += u64::from(applied.applied);
         progress.step += 1;
@@ -235,14 +277,15 @@ fn stop<E: Events>(
 }
 
 /// Saves; or tells that the run has diverged, for a checkpoint must be something to go on from. An update by finite
-/// gradients may still leave weights that are not, and older checkpoints make way for newer ones.
+/// gradients may still leave weights or moments that are not, and older checkpoints make way for newer ones.
 fn save<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,
     events: &mut E,
 ) -> Result<Option<Outcome>, TrainError<E::Error>> {
-    if !engine.read(State::Parameters)?.iter().all(|weight| weight.is_finite()) {
-        let what = "a weight is not finite after the update".to_owned();
+    let states = [State::Parameters, State::FirstMoment, State::SecondMoment];
+    if let Some(what) = blame::first_not_finite(engine, &states)? {
+        let what = format!("{what} is not finite after the update");
         return Ok(Some(Outcome::Diverged { step: progress.step.saturating_sub(1), what }));
     }
     events.checkpoint(engine, progress).map_err(TrainError::Events)?;
@@ -272,27 +315,56 @@ impl RowBuffer {
     }
 }
 
-/// Forward and backward over the micro-batches of one step; false if a stop was asked for.
+/// How the forward and backward passes of a step ended.
+enum Accumulated {
+    All,
+    Stopped,
+    Diverged(Outcome),
+}
+
+/// Forward and backward over the micro-batches of one step, unless a stop is asked for. A checkpoint that is asked for
+/// need not wait for the step's end: until the update, parameters and moments are those of the last whole step.
 fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
     config: &TrainConfig,
-    step: u64,
-    loss_scale: f64,
+    progress: &Progress,
+    saved_at: &mut u64,
     buffer: &mut RowBuffer,
     events: &mut E,
-) -> Result<bool, TrainError<E::Error>> {
-    let micro_steps = config.rows_per_step / config.micro_batch;
+) -> Result<Accumulated, TrainError<E::Error>> {
+    let (micro_steps, loss_scale) = (config.rows_per_step / config.micro_batch, progress.scaler.scale());
     for micro_step in 0..micro_steps {
         if events.stop().is_some() {
-            return Ok(false);
+            return Ok(Accumulated::Stopped);
         }
-        let first = step * config.rows_per_step as u64 + (micro_step * config.micro_batch) as u64;
+        // asked for a step that is saved already, the next one is
+        if (*saved_at != progress.step || progress.step == 0) && events.save_now() {
+            if let Some(outcome) = save(engine, progress, events)? {
+                return Ok(Accumulated::Diverged(outcome));
+            }
+            *saved_at = progress.step;
+        }
+        let first = progress.step * config.rows_per_step as u64 + (micro_step * config.micro_batch) as u64;
         buffer.fill(rows, config, first);
         engine.accumulate(buffer.batch(config), loss_scale / micro_steps as f64)?;
         events.micro_step(config.micro_batch * config.block_size);
     }
-    Ok(true)
+    Ok(Accumulated::All)
+}
+
+/// What the watchdog says about the accumulated step, with its gradient norm. What it does not watch is not looked up,
+/// for a device would have to be waited for.
+fn judge(
+    engine: &mut dyn Engine,
+    watchdog: &mut Watchdog,
+    loss_scale: f64,
+) -> Result<Option<(Verdict, f64)>, EngineError> {
+    let loss = watchdog.watches_loss().then(|| engine.loss()).transpose()?;
+    let norm = watchdog.watches_grad_norm().then(|| engine.grad_norm(loss_scale)).transpose()?;
+    let Some(verdict) = watchdog.judge(loss, norm) else { return Ok(None) };
+    let norm = norm.map_or_else(|| engine.grad_norm(loss_scale), Ok)?;
+    Ok(Some((verdict, norm)))
 }
 
 /// Mean loss over the first `eval_rows` validation rows, or None if a stop was asked for.

@@ -3,12 +3,17 @@
 use super::*;
 use crate::engine::Applied;
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{Precision, ScheduleConfig, ScheduleKind};
+use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
+use watchdog::Window;
 
-/// Adds up what it is given; loses (NaN) or overflows at chosen steps.
+/// Adds up what it is given; loses (NaN) or overflows at chosen steps. The gradient of each element is 1 for each row,
+/// and not finite in one tensor for a chosen row.
 struct Counting {
     layout: ParamLayout,
+    gradients: Vec<f32>,
+    moments: Vec<f32>,
+    bad_row: Option<u32>,
     rows: Vec<u32>,
     weights: f64,
     updates: Vec<Update>,
@@ -23,6 +28,9 @@ impl Counting {
         let dims = Dims { n_layer: 0, n_head: 1, n_embd: 1, block_size: 2, vocab_size: 1, padded_vocab: 1 };
         let layout = ParamLayout::new(&dims);
         Self {
+            gradients: vec![0.0; layout.len],
+            moments: vec![0.0; layout.len],
+            bad_row: None,
             layout,
             rows: vec![],
             weights: 0.0,
@@ -39,15 +47,26 @@ impl Engine for Counting {
     fn layout(&self) -> &ParamLayout {
         &self.layout
     }
-    fn read(&mut self, _: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        Ok(Cow::Owned(vec![0.0; self.layout.len]))
+    fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
+        Ok(match state {
+            State::Gradients => Cow::Borrowed(&self.gradients),
+            State::SecondMoment => Cow::Borrowed(&self.moments),
+            _ => Cow::Owned(vec![0.0; self.layout.len]),
+        })
     }
-    fn write(&mut self, _: State, _: &[f32]) -> Result<(), EngineError> {
+    fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
+        assert_eq!(state, State::Gradients);
+        self.gradients.copy_from_slice(values);
         Ok(())
     }
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.rows.extend(batch.inputs.chunks(batch.cols).map(|row| row[0]));
         self.weights += weight;
+        self.gradients.iter_mut().for_each(|gradient| *gradient += batch.rows as f32);
+        if self.bad_row.is_some_and(|row| batch.inputs.contains(&row)) {
+            let tensor = self.layout.tensors.iter().find(|tensor| tensor.name == "ln_f.weight");
+            self.gradients[tensor.expect("a tensor").offset] = f32::INFINITY;
+        }
         let nan = self.nan_loss_at == Some(self.updates.len());
         self.losses.push(if nan { f64::NAN } else { f64::from(batch.inputs[0]) });
         Ok(())
@@ -56,9 +75,13 @@ impl Engine for Counting {
         Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
     }
     fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        assert!((self.weights - update.loss_scale).abs() < 1e-9 * update.loss_scale);
+        let discarded = update.loss_scale.is_nan();
+        assert!(discarded || (self.weights - update.loss_scale).abs() < 1e-9 * update.loss_scale);
         self.weights = 0.0;
-        let overflow = self.overflow_at.contains(&self.updates.len());
+        let overflow = discarded
+            || self.overflow_at.contains(&self.updates.len())
+            || self.gradients.iter().any(|gradient| !gradient.is_finite());
+        self.gradients.fill(0.0);
         self.updates.push(*update);
         let (loss, grad_norm) = (self.loss()?, if overflow { f64::INFINITY } else { 1.0 });
         self.losses.clear();
@@ -69,12 +92,16 @@ impl Engine for Counting {
         Ok(self.applied.expect("there was an update"))
     }
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
-        Ok(batch.inputs.chunks(batch.cols).map(|row| f64::from(row[0])).sum::<f64>() / batch.rows as f64)
+        let loss = |row: &[u32]| if row[0] == NO_NUMBER { f64::NAN } else { f64::from(row[0]) };
+        Ok(batch.inputs.chunks(batch.cols).map(loss).sum::<f64>() / batch.rows as f64)
     }
     fn logits(&mut self, _: &[u32], _: bool) -> Result<Vec<f32>, EngineError> {
         Ok(vec![0.0])
     }
 }
+
+/// A token without a loss.
+const NO_NUMBER: u32 = u32::MAX;
 
 /// Row g is full of g.
 struct Numbered;
@@ -87,6 +114,9 @@ impl Rows for Numbered {
         }
         targets.copy_from_slice(inputs);
     }
+    fn locate(&self, row: u64) -> Option<String> {
+        Some(format!("place {row}"))
+    }
 }
 
 #[derive(Default)]
@@ -95,6 +125,7 @@ struct Recorder {
     reports: Vec<StepReport>,
     micro_steps: usize,
     stop_after_micro_steps: Option<usize>,
+    save_after_micro_steps: Vec<usize>,
 }
 
 impl Events for Recorder {
@@ -123,6 +154,13 @@ impl Events for Recorder {
     fn stop(&mut self) -> Option<Stop> {
         (self.stop_after_micro_steps? <= self.micro_steps).then_some(Stop::Terminate)
     }
+    fn save_now(&mut self) -> bool {
+        let due = self.save_after_micro_steps.first() == Some(&self.micro_steps);
+        if due {
+            self.save_after_micro_steps.remove(0);
+        }
+        due
+    }
 }
 
 fn config() -> TrainConfig {
@@ -149,8 +187,14 @@ fn config() -> TrainConfig {
     }
 }
 
+fn unwatched() -> WatchdogConfig {
+    let action = WatchdogAction::Skip;
+    WatchdogConfig { max_loss_zscore: 0.0, max_grad_zscore: 0.0, window: 2, action }
+}
+
 fn start(precision: Precision) -> Progress {
-    Progress { step: 0, updates: 0, scaler: LossScaler::new(precision), best_val_loss: None }
+    let watchdog = Watchdog::new(unwatched(), Window::default());
+    Progress { step: 0, updates: 0, scaler: LossScaler::new(precision), watchdog, best_val_loss: None }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {
@@ -184,7 +228,9 @@ fn a_nan_loss_is_never_applied() {
     let mut engine = Counting { nan_loss_at: Some(3), ..Counting::new() };
     let (mut events, mut progress) = (Recorder::default(), start(Precision::Fp32));
     let outcome = run(&mut engine, &mut progress, &mut events);
-    assert_eq!(outcome, Outcome::Diverged { step: 3, what: "the loss is NaN".into() });
+    let Outcome::Diverged { step: 3, what } = outcome else { panic!("{outcome:?}") };
+    // computed again, it is not
+    assert_eq!(what, "the loss is NaN; each of the rows 18 to 23 by itself is finite");
     // the engine is asked, and declines
     assert_eq!((engine.updates.len(), progress.step, progress.updates), (4, 3, 3));
     assert!(engine.applied.is_some_and(|a| !a.applied));
@@ -206,6 +252,87 @@ fn overflow_diverges_in_fp32_and_is_skipped_in_fp16() {
     // the skipped update does not count for the bias correction
     assert_eq!(engine.updates.iter().map(|u| u.t).collect::<Vec<_>>(), [1, 2, 2, 3, 4]);
     assert_eq!((progress.step, progress.updates), (5, 4));
+}
+
+#[test]
+fn what_is_not_finite_is_traced_to_a_tensor_and_a_row() {
+    let mut engine = Counting { bad_row: Some(9), ..Counting::new() };
+    let outcome = run(&mut engine, &mut start(Precision::Fp32), &mut Recorder::default());
+    let Outcome::Diverged { step: 1, what } = outcome else { panic!("{outcome:?}") };
+    let blame = "the gradient of `ln_f.weight` is not finite, from row 9 (place 9)";
+    assert_eq!(what, format!("the gradient norm is inf; {blame}"));
+    // in fp16 the scale is blamed first, until it cannot be
+    let mut engine = Counting { bad_row: Some(9), ..Counting::new() };
+    let mut events = Recorder::default();
+    assert_eq!(run(&mut engine, &mut start(Precision::Fp16), &mut events), Outcome::Finished);
+    assert!(events.reports[1].skipped && !events.reports[2].skipped);
+}
+
+#[test]
+fn moments_and_validation_losses_that_are_not_finite_end_the_run() {
+    let mut engine = Counting::new();
+    engine.moments[2] = f32::INFINITY;
+    let mut events = Recorder::default();
+    let outcome = run(&mut engine, &mut start(Precision::Fp32), &mut events);
+    let Outcome::Diverged { step: 1, what } = outcome else { panic!("{outcome:?}") };
+    assert!(
+        what.starts_with("the second moment of `") && what.ends_with("is not finite after the update"),
+        "{what}"
+    );
+    assert!(!events.log.iter().any(|line| line.starts_with("save")), "{:?}", events.log);
+
+    /// Its rows have no loss.
+    struct Broken;
+    impl Rows for Broken {
+        fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
+            Numbered.fill(first, rows, inputs, targets);
+            inputs.fill(NO_NUMBER);
+        }
+    }
+    let (mut events, mut progress) = (Recorder::default(), start(Precision::Fp32));
+    let outcome =
+        train(&mut Counting::new(), &Numbered, Some(&Broken), &config(), &mut progress, &mut events);
+    let what = "the validation loss is NaN".to_owned();
+    assert_eq!(outcome.expect("nothing fails here"), Outcome::Diverged { step: 0, what });
+    assert_eq!((events.log.len(), progress.best_val_loss), (0, None));
+}
+
+/// Counting's losses are 2, 8, 14, 20, 26.
+fn watched(action: WatchdogAction) -> Progress {
+    let config = WatchdogConfig { max_loss_zscore: 2.5, max_grad_zscore: 0.0, window: 2, action };
+    Progress { watchdog: Watchdog::new(config, Window::default()), ..start(Precision::Fp32) }
+}
+
+#[test]
+fn the_watchdog_skips_what_stands_out_and_stops_what_stays_out() {
+    let (mut engine, mut events) = (Counting::new(), Recorder::default());
+    let mut progress = watched(WatchdogAction::Skip);
+    let outcome = run(&mut engine, &mut progress, &mut events);
+    let Outcome::Diverged { step: 4, what } = outcome else { panic!("{outcome:?}") };
+    assert!(what.contains("the 2 steps before, all skipped"), "{what}");
+    // 14 is 3 spreads above the mean of 2 and 8, and is not taken in
+    assert_eq!(events.reports.iter().map(|r| r.skipped).collect::<Vec<_>>(), [false, false, true, true]);
+    assert_eq!(events.reports.iter().map(|r| r.loss).collect::<Vec<_>>(), [2.0, 8.0, 14.0, 20.0]);
+    assert!(events.reports.iter().all(|r| r.grad_norm.is_finite()), "{:?}", events.reports);
+    assert_eq!((progress.updates, progress.watchdog.window().losses.len()), (2, 2));
+    assert_eq!(engine.updates.iter().filter(|u| u.loss_scale.is_nan()).count(), 2);
+
+    let (mut engine, mut events) = (Counting::new(), Recorder::default());
+    let outcome = run(&mut engine, &mut watched(WatchdogAction::Stop), &mut events);
+    let Outcome::Diverged { step: 2, what } = outcome else { panic!("{outcome:?}") };
+    assert!(what.starts_with("the loss 14.0000 is 3.0 standard deviations above 5.0000"), "{what}");
+    assert_eq!(engine.updates.len(), 2, "nothing is applied");
+}
+
+#[test]
+fn a_checkpoint_that_is_asked_for_comes_within_the_step() {
+    let (mut engine, mut progress) = (Counting::new(), start(Precision::Fp32));
+    let mut events = Recorder { save_after_micro_steps: vec![4, 11], ..Recorder::default() };
+    assert_eq!(run(&mut engine, &mut progress, &mut events), Outcome::Finished);
+    let saves: Vec<_> = events.log.iter().filter(|line| line.starts_with("save")).cloned().collect();
+    // after the fourth of three micro-steps each, one step is whole
+    assert_eq!(saves, ["save 1", "save 2", "save 3", "save 4", "save 5"]);
+    assert_eq!(engine.rows, (0..30).collect::<Vec<_>>(), "the rows go on as if nothing had been");
 }
 
 #[test]

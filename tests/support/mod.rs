@@ -42,6 +42,7 @@ every = 5
 batches = 1
 [checkpoint]
 every = 4
+background = false
 [compute]
 threads = 1
 ";
@@ -128,9 +129,7 @@ impl Lab {
 
     /// Starts the program and lets it run.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Live {
-        let mut command = self.command(args);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Live(Some(command.spawn().expect("the program starts")))
+        spawned(self.command(args))
     }
 
     /// The runs in a directory of runs, by name. What is hidden there is no run.
@@ -208,6 +207,12 @@ impl Ended {
         }
         self
     }
+}
+
+/// Starts a command and lets it run.
+pub(crate) fn spawned(mut command: Command) -> Live {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Live(Some(command.spawn().expect("the program starts")))
 }
 
 /// Runs a command to its end.

@@ -2,6 +2,7 @@
 
 mod recorder;
 mod resume;
+mod saver;
 mod session;
 pub(super) mod summary;
 
@@ -13,11 +14,15 @@ use super::terminal::{report, say};
 use crate::cli::TrainArgs;
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{self, Diagnostics, Resolved};
-use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable};
+use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable, files};
 use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a temporary file of the cache must have been left alone to count as nobody's.
+const STALE: Duration = Duration::from_secs(3600);
 
 /// What all recipes of one call share.
 struct Call<'a> {
@@ -32,6 +37,8 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
     let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals };
+    // of processes that were killed while they encoded a text or checked a file
+    files::sweep_stale(&runs_dir.join(".cache"), STALE);
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
         return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
@@ -65,6 +72,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
         match call.signals.received() {
             Some(Stop::Interrupt) if more => return Ok(Exit::Interrupted),
             Some(Stop::Terminate) if more => return Ok(Exit::Terminated),
+            Some(Stop::HangUp) if more => return Ok(Exit::HungUp),
             _ => {}
         }
         if exit == Exit::Finished {

@@ -7,13 +7,14 @@ use super::super::device;
 use super::super::exit::Exit;
 use super::super::signals::Held;
 use super::super::terminal::{Board, say, tame};
+use super::saver::Saver;
 use super::session::Session;
 use super::shown;
 use super::summary::{duration, thousands};
 use crate::data::Tokenizer;
-use crate::engine::{Engine, State};
+use crate::engine::Engine;
 use crate::model::init::random_bits;
-use crate::run::checkpoint::{self, CheckpointState, Scaler, Writer};
+use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
 use crate::train::sample::{Sampling, generate};
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
@@ -29,6 +30,10 @@ pub(super) struct Recorder<'a> {
     train_log: TrainLog,
     val_log: ValLog,
     board: Board,
+    /// Before the lock of the run goes, its last checkpoint is written.
+    saver: Saver,
+    /// A checkpoint was asked for by a signal.
+    asked: bool,
     record: RunRecord,
     start: Instant,
     elapsed_before: f64,
@@ -51,6 +56,13 @@ impl<'a> Recorder<'a> {
             val_log: ValLog::open(&dir.val_csv())?,
             board: Board::new(plan.steps, plan.micro_steps as u64, record.steps_done),
             held: session.call.signals.hold(),
+            saver: Saver::new(
+                dir.path().to_owned(),
+                plan.memory.dims,
+                session.recipe().checkpoint.keep,
+                plan.snapshot_bytes,
+            ),
+            asked: false,
             session,
             record,
             start: Instant::now(),
@@ -74,12 +86,24 @@ impl<'a> Recorder<'a> {
         mut self,
         result: Result<Outcome, TrainError<anyhow::Error>>,
     ) -> anyhow::Result<Exit> {
+        let written = self.saver.wait();
+        // a run whose last checkpoint is not there has not finished; what ended it before matters more
+        let result = match (result, written) {
+            (Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
+            (result, written) => {
+                if let Err(error) = written {
+                    self.board.line(&format!("error: {error:#}"));
+                }
+                result
+            }
+        };
         self.board.clear();
         let path = shown(self.session.dir.path());
         let (status, exit, error) = match &result {
             Ok(Outcome::Finished) => (RunStatus::Finished, Exit::Finished, None),
             Ok(Outcome::Stopped(Stop::Interrupt)) => (RunStatus::Interrupted, Exit::Interrupted, None),
             Ok(Outcome::Stopped(Stop::Terminate)) => (RunStatus::Interrupted, Exit::Terminated, None),
+            Ok(Outcome::Stopped(Stop::HangUp)) => (RunStatus::Interrupted, Exit::HungUp, None),
             Ok(Outcome::Diverged { step, what }) => {
                 (RunStatus::Diverged, Exit::Diverged, Some(format!("at step {step} {what}")))
             }
@@ -127,8 +151,8 @@ impl<'a> Recorder<'a> {
                 if self.session.call.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{path}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept. \
-                 Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
+                "{path}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept \
+                 and --resume goes on from it. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
             )),
             Err(_) => {}
         }
@@ -175,6 +199,7 @@ impl Events for Recorder<'_> {
             memory_bytes: device::memory_bytes(&self.session.plan),
             elapsed_s: self.elapsed_s(),
         };
+        self.saver.poll()?;
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
@@ -236,6 +261,7 @@ impl Events for Recorder<'_> {
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let Session { plan, data, hash, dir, .. } = self.session;
+        let window = progress.watchdog.window();
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
         self.val_log.sync()?;
@@ -245,6 +271,11 @@ impl Events for Recorder<'_> {
             updates_applied: progress.updates,
             rows_consumed: progress.step * plan.rows_per_step as u64,
             scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
+            watchdog: WatchdogState {
+                losses: window.losses.iter().copied().collect(),
+                grad_norms: window.grad_norms.iter().copied().collect(),
+                skipped: window.skipped,
+            },
             elapsed_s: self.elapsed_s(),
             recipe_hash: (*hash).to_owned(),
             data_digests: BTreeMap::from([
@@ -255,15 +286,25 @@ impl Events for Recorder<'_> {
             best_val: progress.best_val_loss,
             ..CheckpointState::default()
         };
-        let layout = engine.layout().clone();
-        let mut writer = Writer::begin(dir.path(), &plan.memory.dims, &layout, state)?;
-        for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
-            writer.put(state, &engine.read(state)?)?;
-        }
-        let written = writer.finish()?;
-        checkpoint::rotate(dir.path(), self.session.recipe().checkpoint.keep, Some(&written))?;
+        self.saver.save(engine, state)?;
         dir.write_record(&self.record)?;
+        if std::mem::take(&mut self.asked) {
+            // whoever asks may be about to pull the plug
+            self.saver.wait()?;
+            self.board
+                .line(&format!("checkpoint of step {} as asked by SIGUSR1 is on the disk", progress.step));
+        }
         Ok(())
+    }
+
+    fn save_now(&mut self) -> bool {
+        let asked = self.session.call.signals.save_asked();
+        self.asked |= asked;
+        asked
+    }
+
+    fn skipped(&mut self, step: u64, why: &str) {
+        self.board.line(&format!("warning: step {step} is skipped by the watchdog: {why}"));
     }
 
     fn stop(&mut self) -> Option<Stop> {

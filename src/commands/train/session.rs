@@ -17,6 +17,7 @@ use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunDir, RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
+use crate::train::watchdog::{Watchdog, Window};
 use crate::train::{self, Outcome, Progress, TrainConfig, TrainError};
 use std::collections::BTreeMap;
 
@@ -145,17 +146,24 @@ impl Session<'_> {
             }
             engine.write(State::Parameters, &buffer)?;
             let scaler = LossScaler::new(precision);
-            return Ok(Progress { step: 0, updates: 0, scaler, best_val_loss: None });
+            let watchdog = Watchdog::new(recipe.watchdog.clone(), Window::default());
+            return Ok(Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None });
         };
         for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
             reader.fill(state, dims, &layout, &mut buffer)?;
             engine.write(state, &buffer)?;
         }
         let state = reader.state();
+        let window = Window {
+            losses: state.watchdog.losses.iter().copied().collect(),
+            grad_norms: state.watchdog.grad_norms.iter().copied().collect(),
+            skipped: state.watchdog.skipped,
+        };
         Ok(Progress {
             step: state.step,
             updates: state.updates_applied,
             scaler: LossScaler::restore(precision, state.scaler.scale, state.scaler.good_steps),
+            watchdog: Watchdog::new(recipe.watchdog.clone(), window),
             best_val_loss: state.best_val,
         })
     }

@@ -14,7 +14,7 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
          \x20 batch    {} tokens = {} x {} rows of {}\n\
          \x20 run      {} steps, {} tokens, {:.2} epochs of {} rows\n\
          \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {} threads, {}{emulated}\n\
-         \x20 memory   {}{}: {}",
+         \x20 memory   {}{}: {}{}",
         thousands(plan.parameters as u64),
         thousands(plan.decayed.elements as u64),
         plan.decayed.tensors,
@@ -35,7 +35,11 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
         precision(plan),
         if plan.bytes_exact { "" } else { "about " },
         gib(plan.total_bytes),
-        bytes.join(", ")
+        bytes.join(", "),
+        match plan.snapshot_bytes {
+            0 => String::new(),
+            more => format!("; {} more while a checkpoint is written", gib(more)),
+        }
     )
 }
 

@@ -87,6 +87,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
         None => Exit::Finished,
         Some(Stop::Interrupt) => Exit::Interrupted,
         Some(Stop::Terminate) => Exit::Terminated,
+        Some(Stop::HangUp) => Exit::HungUp,
     })
 }
 

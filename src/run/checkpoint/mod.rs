@@ -5,6 +5,7 @@
 //! is written under a temporary name and published whole, so what has the name was complete; what happened to the
 //! disk since, the digests tell. Padding rows are not stored: a checkpoint fits every `vocab_multiple`.
 
+mod background;
 mod read;
 mod state;
 mod write;
@@ -16,8 +17,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use super::digest::FileDigest;
+pub use background::{BUFFERS, Background, Snapshot};
 pub use read::Reader;
-pub use state::{CheckpointState, FORMAT_VERSION, Scaler};
+pub use state::{CheckpointState, FORMAT_VERSION, Scaler, WatchdogState};
 pub use write::{CheckpointData, Writer, write};
 
 const CONFIG: &str = "config.json";
@@ -72,14 +74,15 @@ pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
 /// Finds the newest checkpoint that is as it was written, reading every byte of those it tries.
 ///
 /// Errors: [`RunError::NewerFormat`] at once, since an older checkpoint would not be where that run stands;
-/// [`RunError::Io`] if the directory cannot be read. Other damage is in [`Newest::rejected`].
+/// [`RunError::Io`] if the directory cannot be read, or a checkpoint in it for a reason that lies outside of it, such as
+/// its permissions. Damage, a failing disk included, is in [`Newest::rejected`].
 pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
     let mut rejected = Vec::new();
     for (step, path) in list(run_dir)?.into_iter().rev() {
         match intact(step, &path) {
             Ok(reader) => return Ok(Newest { reader: Some(reader), rejected }),
-            Err(newer @ RunError::NewerFormat { .. }) => return Err(newer),
-            Err(reason) => rejected.push(Rejected { path, reason }),
+            Err(reason) if reason.is_damage() => rejected.push(Rejected { path, reason }),
+            Err(other) => return Err(other),
         }
     }
     Ok(Newest { reader: None, rejected })

@@ -2,6 +2,7 @@
 
 use super::super::digest::{self, FileDigest};
 use super::super::error::{Context, RunError};
+use super::super::fault;
 use super::super::tensors::{TensorFile, stored_range, unfit};
 use super::state::CheckpointState;
 use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name};
@@ -97,7 +98,8 @@ impl Reader {
             let path = self.path.join(name);
             let expected = &self.state.files[name];
             let mut file = File::open(&path).context("open", &path)?;
-            let found = digest::of_reader(&file).context("read", &path)?;
+            let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
+            let found = found.context("read", &path)?;
             check(&path, &spelled(expected), &spelled(&found))?;
             file.rewind().context("read", &path)?;
             self.intact.insert(name.to_owned(), file);

@@ -5,6 +5,7 @@
 
 use super::super::digest::FileDigest;
 use super::super::error::{Context, RunError};
+use super::super::fault;
 use super::super::record::from_versioned_json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +35,23 @@ impl Default for Scaler {
     }
 }
 
+/// What the watchdog remembers of the steps whose updates were applied; empty if nothing is watched.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WatchdogState {
+    /// Their losses, oldest first.
+    pub losses: Vec<f64>,
+    /// Their gradient norms before clipping.
+    pub grad_norms: Vec<f64>,
+    /// Steps skipped since the last of them.
+    pub skipped: u64,
+}
+
+impl WatchdogState {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Where a run stands at a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
@@ -49,6 +67,9 @@ pub struct CheckpointState {
     pub rows_consumed: u64,
     /// The loss scaler.
     pub scaler: Scaler,
+    /// The watchdog's window.
+    #[serde(default, skip_serializing_if = "WatchdogState::is_empty")]
+    pub watchdog: WatchdogState,
     /// Seconds trained.
     pub elapsed_s: f64,
     /// The identity of the run, in full.
@@ -69,19 +90,25 @@ impl CheckpointState {
     /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = checkpoint.join(FILE);
-        let bytes = fs::read(&path).context("read", &path)?;
-        let mut value: Value = from_versioned_json(&path, &bytes, FORMAT_VERSION)?;
+        let bytes = fault::point("state", "read").and_then(|()| fs::read(&path)).context("read", &path)?;
+        Self::from_json(&path, &bytes)
+    }
+
+    /// The state that a file's contents state; `path` is for the messages. Errors as those of [`read`](Self::read).
+    pub fn from_json(path: &Path, bytes: &[u8]) -> Result<Self, RunError> {
+        let mut value: Value = from_versioned_json(path, bytes, FORMAT_VERSION)?;
         let stated = value.as_object_mut().and_then(|fields| fields.shift_remove(CHECKSUM));
         let expected = stated.as_ref().and_then(Value::as_str).unwrap_or("a checksum");
         let found = checksum(&value);
         if expected != found {
-            return Err(RunError::Corrupted { path, expected: expected.to_owned(), found });
+            let (path, expected) = (path.to_owned(), expected.to_owned());
+            return Err(RunError::Corrupted { path, expected, found });
         }
-        serde_json::from_value(value).map_err(|error| RunError::malformed(&path, error))
+        serde_json::from_value(value).map_err(|error| RunError::malformed(path, error))
     }
 
     /// The text of the state's file.
-    pub(super) fn to_json(&self) -> String {
+    pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).expect("its maps have string keys");
         let checksum = checksum(&value);
         value.as_object_mut().expect("a struct is an object").insert(CHECKSUM.to_owned(), checksum.into());

@@ -1,0 +1,77 @@
+//! Checkpoints of a training run: from a copy while training goes on, or between two steps where the copy does not fit.
+
+use super::super::terminal::say;
+use crate::engine::{Engine, State};
+use crate::model::Dims;
+use crate::plan::gib;
+use crate::plan::hardware::Hardware;
+use crate::run::checkpoint::{self, BUFFERS, Background, CheckpointState, Snapshot, Writer};
+use std::path::PathBuf;
+
+/// Writes the checkpoints of one run, at most one at a time.
+pub(super) struct Saver {
+    run_dir: PathBuf,
+    dims: Dims,
+    keep: usize,
+    /// Bytes of a copy; 0 if none is to be made.
+    snapshot_bytes: usize,
+    /// Whether it was said that a copy does not fit.
+    told: bool,
+    pending: Option<Background>,
+}
+
+impl Saver {
+    /// For a run directory whose lock the caller holds for longer than this.
+    pub(super) fn new(run_dir: PathBuf, dims: Dims, keep: usize, snapshot_bytes: usize) -> Self {
+        Self { run_dir, dims, keep, snapshot_bytes, told: false, pending: None }
+    }
+
+    /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
+    pub(super) fn save(&mut self, engine: &mut dyn Engine, state: CheckpointState) -> anyhow::Result<()> {
+        self.wait()?;
+        let layout = engine.layout().clone();
+        if self.snapshot_fits() {
+            let mut copy = |state: State| engine.read(state).map(std::borrow::Cow::into_owned);
+            let [parameters, first, second] = BUFFERS;
+            let buffers = [copy(parameters)?, copy(first)?, copy(second)?];
+            let snapshot = Snapshot { dims: self.dims, layout, buffers, state };
+            self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep)?);
+            return Ok(());
+        }
+        let mut writer = Writer::begin(&self.run_dir, &self.dims, &layout, state)?;
+        for which in BUFFERS {
+            writer.put(which, &engine.read(which)?)?;
+        }
+        let written = writer.finish()?;
+        checkpoint::rotate(&self.run_dir, self.keep, Some(&written))?;
+        Ok(())
+    }
+
+    /// Whether there is memory for a copy now, with a tenth to spare for what others may want meanwhile.
+    fn snapshot_fits(&mut self) -> bool {
+        let (needed, free) = (self.snapshot_bytes, Hardware::detect().free_memory);
+        let fits = needed > 0 && needed + needed / 10 <= free;
+        if !fits && needed > 0 && !self.told {
+            self.told = true;
+            say(&format!(
+                "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are written",
+                gib(needed),
+                gib(free)
+            ));
+        }
+        fits
+    }
+
+    /// Reports a checkpoint that could not be written as soon as that is known, without waiting for one that is being.
+    pub(super) fn poll(&mut self) -> anyhow::Result<()> {
+        if self.pending.as_ref().is_some_and(Background::is_over) { self.wait() } else { Ok(()) }
+    }
+
+    /// Waits until everything that was saved is on the disk.
+    pub(super) fn wait(&mut self) -> anyhow::Result<()> {
+        match self.pending.take() {
+            Some(pending) => Ok(pending.end()?),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Writing a checkpoint while training goes on.
+//!
+//! Parameters and moments are copied between two steps, which takes a small part of a step; hashing, writing and syncing
+//! them, a thread of its own does. It writes as the foreground would ([`Writer`]): nothing has the checkpoint's name
+//! before it is whole and synced, and older checkpoints go after that. Each copy is given back once it is written.
+
+use super::{CheckpointState, Writer, rotate};
+use crate::engine::State;
+use crate::model::{Dims, ParamLayout};
+use crate::run::RunError;
+use crate::run::error::Context;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+/// The buffers of a checkpoint in the order in which they are written.
+pub const BUFFERS: [State; 3] = [State::Parameters, State::FirstMoment, State::SecondMoment];
+
+/// Copies of everything that a checkpoint holds.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The model.
+    pub dims: Dims,
+    /// The layout of the buffers.
+    pub layout: ParamLayout,
+    /// Flat buffers of `layout.len` elements, in the order of [`BUFFERS`].
+    pub buffers: [Vec<f32>; 3],
+    /// Everything else.
+    pub state: CheckpointState,
+}
+
+/// A checkpoint being written by a thread. Dropped, it is waited for: the holder of the run's lock must outlive it.
+#[derive(Debug)]
+pub struct Background {
+    target: PathBuf,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
+}
+
+impl Background {
+    /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints. Only for the holder of the
+    /// run's lock, and one at a time.
+    pub fn begin(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<Self, RunError> {
+        let target = super::path_of(run_dir, snapshot.state.step);
+        let run_dir = run_dir.to_owned();
+        let thread = thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || write(&run_dir, snapshot, keep))
+            .context("start a thread to write", &target)?;
+        Ok(Self { target, thread: Some(thread) })
+    }
+
+    /// Whether it is written or has failed: [`end`](Self::end) would not wait.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end. Errors: what kept the checkpoint from being written; none of it has its name then.
+    pub fn end(mut self) -> Result<(), RunError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let panicked = || io::Error::other("the thread that wrote it panicked");
+        thread.join().map_err(|_| panicked()).context("write", &self.target)?
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Only where another error is on its way already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<(), RunError> {
+    let Snapshot { dims, layout, buffers, state } = snapshot;
+    let mut writer = Writer::begin(run_dir, &dims, &layout, state)?;
+    for (which, values) in BUFFERS.into_iter().zip(buffers) {
+        writer.put(which, &values)?;
+    }
+    let written = writer.finish()?;
+    rotate(run_dir, keep, Some(&written)).map(drop)
+}

@@ -1,0 +1,116 @@
+//! What to blame for numbers that are not finite: the rows of the step, and the first tensor.
+//!
+//! A run that diverges ends, so there is time to look: nothing of the step was applied, and its micro-batches can be
+//! computed again, one at a time and then row by row.
+
+use super::{RowBuffer, Rows, TrainConfig};
+use crate::engine::{Batch, Engine, EngineError, State};
+use std::ops::Range;
+
+/// Rows that are named; the others are counted.
+const NAMED: usize = 4;
+/// Elements looked at together, so that the look is a few vector instructions.
+const CHUNK: usize = 4096;
+
+/// Whether all values are finite.
+pub(super) fn all_finite(values: &[f32]) -> bool {
+    values.chunks(CHUNK).all(|chunk| chunk.iter().fold(true, |finite, value| finite & value.is_finite()))
+}
+
+/// The first tensor, in the order of the layout, of which an element in one of these states is not finite, as in
+/// "the second moment of `h.0.mlp.c_fc.weight`".
+pub(super) fn first_not_finite(
+    engine: &mut dyn Engine,
+    states: &[State],
+) -> Result<Option<String>, EngineError> {
+    for &state in states {
+        let layout = engine.layout().clone();
+        let values = engine.read(state)?;
+        if all_finite(&values) {
+            continue;
+        }
+        let spans: Vec<(&str, Range<usize>)> = layout
+            .tensors
+            .iter()
+            .map(|t| (t.name.as_str(), t.offset..t.offset + t.shape.iter().product::<usize>()))
+            .collect();
+        let found = spans.into_iter().find(|(_, span)| !all_finite(&values[span.clone()]));
+        let kind = match state {
+            State::Parameters => "the weight",
+            State::Gradients => "the gradient of",
+            State::FirstMoment => "the first moment of",
+            State::SecondMoment => "the second moment of",
+        };
+        return Ok(Some(format!("{kind} `{}`", found.map_or("a padding row", |(name, _)| name))));
+    }
+    Ok(None)
+}
+
+/// What there is to say about a step whose loss or gradient norm was not finite, as clauses that follow "; ".
+///
+/// Computes the micro-batches of the step again, up to the first bad one. Leaves the gradients in disorder.
+pub(super) fn of_step(
+    engine: &mut dyn Engine,
+    rows: &dyn Rows,
+    config: &TrainConfig,
+    step: u64,
+    loss_scale: f64,
+    buffer: &mut RowBuffer,
+) -> Result<String, EngineError> {
+    if let Some(what) = first_not_finite(engine, &[State::Parameters])? {
+        return Ok(format!("; {what} is not finite"));
+    }
+    let start = step * config.rows_per_step as u64;
+    let end = start + config.rows_per_step as u64;
+    let cols = config.block_size;
+    for first in (start..end).step_by(config.micro_batch) {
+        buffer.fill(rows, config, first);
+        let batch = buffer.batch(config);
+        if let Some(mut what) = not_finite(engine, batch, loss_scale)? {
+            let mut bad = Vec::new();
+            for row in 0..batch.rows {
+                let span = row * cols..(row + 1) * cols;
+                let (inputs, targets) = (&batch.inputs[span.clone()], &batch.targets[span]);
+                if let Some(here) = not_finite(engine, Batch { inputs, targets, rows: 1, cols }, loss_scale)?
+                {
+                    if bad.is_empty() {
+                        what = here;
+                    }
+                    bad.push(first + row as u64);
+                }
+            }
+            return Ok(format!(
+                "; {what} is not finite, {}",
+                named(rows, &bad, first..first + batch.rows as u64)
+            ));
+        }
+    }
+    Ok(format!("; each of the rows {start} to {} by itself is finite", end - 1))
+}
+
+/// What is not finite after a forward and backward pass over a batch alone, if anything.
+fn not_finite(engine: &mut dyn Engine, batch: Batch, loss_scale: f64) -> Result<Option<String>, EngineError> {
+    let zeros = vec![0.0; engine.layout().len];
+    engine.write(State::Gradients, &zeros)?;
+    let loss = engine.evaluate(batch)?;
+    engine.accumulate(batch, loss_scale)?;
+    let tensor = first_not_finite(engine, &[State::Gradients])?;
+    Ok(tensor.or_else(|| (!loss.is_finite()).then(|| "the loss".to_owned())))
+}
+
+fn named(rows: &dyn Rows, bad: &[u64], all: Range<u64>) -> String {
+    if bad.is_empty() {
+        return format!("though each of the rows {} to {} by itself is", all.start, all.end - 1);
+    }
+    let places: Vec<String> =
+        bad.iter().take(NAMED).map(|&row| format!("row {row}{}", place(rows, row))).collect();
+    let more = match bad.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("from {}{more}", places.join(", "))
+}
+
+fn place(rows: &dyn Rows, row: u64) -> String {
+    rows.locate(row).map_or_else(String::new, |place| format!(" ({place})"))
+}
