@@ -98,7 +98,7 @@ fn what_cannot_be_sampled_is_refused() {
     }
     let empty = lab.crash("young", &[], "csv.before_row:2");
     let ended = lab.run(["sample", &empty.display().to_string()]);
-    ended.expect(1).says(&["no checkpoint"]);
+    ended.expect(2).says(&["no checkpoint"]);
     let nothing = lab.run(["sample", &donor, "--tokens", "0", "--prompt", "!"]);
     assert_eq!(nothing.expect(0).stdout, "!\n");
 }

@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     assert!(state.map_or_else(|error| !error.to_string().is_empty(), |_| true));
     if let Ok(Value::Object(mut fields)) = serde_json::from_slice(data) {
         fields.shift_remove("checksum");
-        let checksum = blake3::hash(Value::Object(fields.clone()).to_string().as_bytes()).to_hex().to_string();
+        let checksum =
+            blake3::hash(Value::Object(fields.clone()).to_string().as_bytes()).to_hex().to_string();
         fields.insert("checksum".to_owned(), checksum.into());
         let text = Value::Object(fields).to_string();
         if let Ok(state) = CheckpointState::from_json(Path::new("state.json"), text.as_bytes()) {
