@@ -26,7 +26,7 @@ pub const TILE_ROWS: usize = 8;
 /// CPU: columns of a packed panel.
 pub const PANEL_COLS: usize = 32;
 /// CPU: elements of the panels that threads share at most, so many that they stay in the last-level cache.
-const PANELS: usize = 5 << 19;
+const PANELS: usize = 1 << 20;
 /// Column sums over rows are split into this many partial sums, whatever the number of threads, so that the order of
 /// additions is fixed.
 pub const PARTIALS: usize = 32;

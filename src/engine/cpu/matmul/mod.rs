@@ -18,6 +18,11 @@ use crate::plan::memory::{DEPTH, TASK_ROWS};
 use kernel::{COLS, Left, Out, ROWS};
 use std::ops::Range;
 
+/// Elements of the panels that are packed at a time, about: they had better not leave the second-level cache before they
+/// are used.
+const NEAR: usize = 192 << 10;
+/// Columns of the result for which a packed first operand is used at least, while there are so many.
+const WIDTH: usize = 1024;
 /// With fewer columns than these, rows of the first operand are read where they are.
 const WORTH_PACKING: usize = 384;
 /// Columns of the result that are finished together: with the rows of a task they stay in the second-level cache.
@@ -117,8 +122,8 @@ pub(super) fn matmul_with_sums(
     assert!(m == 0 || (m - 1) * stride + n <= out.len(), "result exceeds its slice");
     let out = Columns::new(out, stride);
     for depth in pieces(0..k, DEPTH) {
-        let width = (scratch.panels.len() / depth.len() / COLS * COLS).max(COLS);
-        for cols in pieces(0..n, width) {
+        let width = (NEAR / depth.len()).max(WIDTH).min(scratch.panels.len() / depth.len());
+        for cols in pieces(0..n, (width / COLS * COLS).max(COLS)) {
             let how = Scaled { accumulate: how.accumulate || depth.start > 0, ..how };
             let last = depth.end == k;
             let (a, b) = (a.cols(depth.start, depth.len()), b.rows(depth.start, depth.len()));
