@@ -92,11 +92,7 @@ const RULES: &[Rule] = &[
         words: &["csv::"],
         places: &["run/", "report/"],
     },
-    Rule {
-        why: "kernels live in the engine",
-        words: &["gemm::", "dfdx::tensor", "std::arch"],
-        places: &["engine/"],
-    },
+    Rule { why: "kernels live in the engine", words: &["dfdx::tensor", "std::arch"], places: &["engine/"] },
     Rule {
         why: "CUDA's libraries are called from one place, which knows when they are missing",
         words: &["cudarc::", "libloading::"],

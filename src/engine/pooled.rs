@@ -37,6 +37,11 @@ impl<E: Engine + Send> Pooled<E> {
     pub fn inner_mut(&mut self) -> &mut E {
         &mut self.inner
     }
+
+    /// Runs something on the pool, as the engine's own calls are.
+    pub fn run<R: Send>(&mut self, call: impl FnOnce(&mut E) -> R + Send) -> R {
+        self.pool.install(|| call(&mut self.inner))
+    }
 }
 
 impl<E: Engine + Send> Engine for Pooled<E> {

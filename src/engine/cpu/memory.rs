@@ -21,6 +21,9 @@ pub(super) struct Memory {
     slabs: [Option<Slab>; BUFFERS.len()],
 }
 
+/// Spans lent for writing.
+type Written<'a, const N: usize> = [&'a mut [f32]; N];
+
 struct Slab {
     map: MmapMut,
     len: usize,
@@ -78,8 +81,20 @@ impl Memory {
         reads: [Span; R],
         writes: [Span; W],
     ) -> ([&[f32]; R], [&mut [f32]; W]) {
-        for (i, write) in writes.iter().enumerate() {
-            let clash = reads.iter().chain(&writes[..i]).find(|other| write.overlaps(other));
+        let (reads, writes, []) = self.split_with(reads, writes, []);
+        (reads, writes)
+    }
+
+    /// The same with further spans to write.
+    pub(super) fn split_with<const R: usize, const W: usize, const S: usize>(
+        &mut self,
+        reads: [Span; R],
+        writes: [Span; W],
+        further: [Span; S],
+    ) -> ([&[f32]; R], Written<'_, W>, Written<'_, S>) {
+        let written = || writes.iter().chain(&further);
+        for (i, write) in written().enumerate() {
+            let clash = reads.iter().chain(written().take(i)).find(|other| write.overlaps(other));
             assert!(clash.is_none(), "{write:?} is written while {clash:?} is in use");
         }
         let reads = reads.map(|span| {
@@ -88,12 +103,12 @@ impl Memory {
             // mapping is borrowed mutably for as long as the slices.
             unsafe { std::slice::from_raw_parts(start, span.len) }
         });
-        let writes = writes.map(|span| {
+        let lend = |span: Span| {
             let start = self.checked(span);
             // SAFETY: as above, and disjoint from every other span lent here; `self` is borrowed mutably.
             unsafe { std::slice::from_raw_parts_mut(start, span.len) }
-        });
-        (reads, writes)
+        };
+        (reads, writes.map(lend), further.map(lend))
     }
 
     /// The address of a span's first element, after a bounds check.

@@ -1,4 +1,5 @@
-//! The CPU backend: products by the `gemm` crate, everything else in as few passes over memory as possible.
+//! The CPU backend: matrix products that finish their results in cache, everything else in as few passes over memory as
+//! possible.
 //!
 //! Precisions that a CPU lacks are emulated: whoever writes an operand of a matrix product rounds it.
 
@@ -24,8 +25,9 @@ use super::timed::Timed;
 use super::{Batch, EngineError, Update, no_update};
 use crate::plan::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
-use matmul::{Matrix, matmul};
+use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
 use memory::Memory;
+use pool::Columns;
 use std::borrow::Cow;
 
 /// The fused engine on the CPU, with threads of its own.
@@ -63,6 +65,7 @@ pub struct CpuBackend {
     threads: usize,
     worker: usize,
     workers: Span,
+    panels: Span,
     partials: Span,
     inputs: Vec<u32>,
     targets: Vec<u32>,
@@ -84,6 +87,7 @@ impl CpuBackend {
             threads: threads(plan),
             worker: plan.arena.worker,
             workers: plan.arena.workers,
+            panels: plan.arena.panels,
             partials: plan.arena.partials,
             inputs: Vec::with_capacity(tokens),
             targets: Vec::with_capacity(tokens),
@@ -92,6 +96,18 @@ impl CpuBackend {
             loss: 0.0,
             outcome: None,
         })
+    }
+
+    /// Lends spans, and the scratch of products.
+    fn lend<const R: usize, const W: usize>(
+        &mut self,
+        reads: [Span; R],
+        writes: [Span; W],
+    ) -> ([&[f32]; R], [&mut [f32]; W], Scratch<'_>) {
+        let (worker, threads) = (self.worker, self.threads);
+        let (reads, writes, [panels, workers]) =
+            self.memory.split_with(reads, writes, [self.panels, self.workers]);
+        (reads, writes, Scratch { panels, workers, worker, threads })
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -183,25 +199,29 @@ impl Backend for CpuBackend {
         let Linear { weight, bias, inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
         let after = if let Epilogue::BiasGelu(span) = epilogue { span } else { out.head(0) };
-        let ([x, weight, bias], [out, after]) = self.memory.split([x, weight, bias], [out, after]);
+        let precision = self.precision;
+        let ([x, weight, bias], [out, after], mut scratch) = self.lend([x, weight, bias], [out, after]);
         let (x, weight) =
             (Matrix::new(x, rows, inputs, inputs), Matrix::new(weight, inputs, outputs, outputs));
-        matmul(out, outputs, x, weight, 1.0, false, self.threads);
-        match epilogue {
+        let after = Columns::new(after, outputs);
+        matmul(out, outputs, x, weight, SET, &mut scratch, |row, first, part| match epilogue {
             Epilogue::None => {}
-            Epilogue::Bias => elementwise::add_bias(self.precision, out, bias),
-            Epilogue::BiasGelu(_) => elementwise::bias_gelu(self.precision, out, bias, after),
-        }
+            Epilogue::Bias => elementwise::add_bias(precision, part, &bias[first..]),
+            Epilogue::BiasGelu(_) => {
+                // SAFETY: a product finishes each part of its result once, so nothing else has these columns.
+                let after = unsafe { after.row(row, first, part.len()) };
+                elementwise::bias_gelu(precision, part, &bias[first..], after);
+            }
+        });
     }
 
     fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
         let Linear { inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
-        let ([x, dout], [dweight, dbias, partials]) =
-            self.memory.split([x, dout], [dweight, dbias, self.partials]);
+        let ([x, dout], [dweight, dbias], mut scratch) = self.lend([x, dout], [dweight, dbias]);
         let x = Matrix::new(x, rows, inputs, inputs).transposed();
-        matmul(dweight, outputs, x, Matrix::new(dout, rows, outputs, outputs), 1.0, true, self.threads);
-        elementwise::column_sums(dout, dbias, partials);
+        let dout = Matrix::new(dout, rows, outputs, outputs);
+        matmul_with_sums(dweight, outputs, x, dout, ADD, dbias, &mut scratch, |_, _, _| {});
     }
 
     fn linear_backward_input(
@@ -214,12 +234,18 @@ impl Backend for CpuBackend {
     ) {
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
-        let has_slope = slope.is_some();
-        let ([dout, weight, slope], [dx]) = self.memory.split([dout, weight, slope.unwrap_or(dout)], [dx]);
-        let weight = Matrix::new(weight, inputs, outputs, outputs).transposed();
-        matmul(dx, inputs, Matrix::new(dout, rows, outputs, outputs), weight, 1.0, false, self.threads);
         let precision = if round { self.precision } else { Precision::Fp32 };
-        elementwise::scale_round(precision, dx, has_slope.then_some(slope));
+        let has_slope = slope.is_some();
+        let ([dout, weight, slope], [dx], mut scratch) =
+            self.lend([dout, weight, slope.unwrap_or(dout)], [dx]);
+        let weight = Matrix::new(weight, inputs, outputs, outputs).transposed();
+        let dout = Matrix::new(dout, rows, outputs, outputs);
+        matmul(dx, inputs, dout, weight, SET, &mut scratch, |row, first, part| {
+            if has_slope {
+                elementwise::multiply(part, &slope[row * inputs + first..]);
+            }
+            round::slice(precision, part);
+        });
     }
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
@@ -249,9 +275,10 @@ impl Backend for CpuBackend {
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
         let (rows, vocab) = (x.len / width, wte.len / width);
-        let ([x, wte], [logits]) = self.memory.split([x, wte], [logits]);
+        let ([x, wte], [logits], mut scratch) = self.lend([x, wte], [logits]);
         let wte = Matrix::new(wte, vocab, width, width).transposed();
-        matmul(logits, vocab, Matrix::new(x, rows, width, width), wte, 1.0, false, self.threads);
+        let x = Matrix::new(x, rows, width, width);
+        matmul(logits, vocab, x, wte, SET, &mut scratch, |_, _, _| {});
     }
 
     fn cross_entropy(
@@ -271,11 +298,11 @@ impl Backend for CpuBackend {
 
     fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
         let (rows, vocab) = (x.len / width, wte.len / width);
-        let ([dlogits, x, wte], [dx, dwte]) = self.memory.split([dlogits, x, wte], [dx, dwte]);
+        let ([dlogits, x, wte], [dx, dwte], mut scratch) = self.lend([dlogits, x, wte], [dx, dwte]);
         let dlogits = Matrix::new(dlogits, rows, vocab, vocab);
         let (x, wte) = (Matrix::new(x, rows, width, width), Matrix::new(wte, vocab, width, width));
-        matmul(dx, width, dlogits, wte, 1.0, false, self.threads);
-        matmul(dwte, width, dlogits.transposed(), x, 1.0, true, self.threads);
+        matmul(dx, width, dlogits, wte, SET, &mut scratch, |_, _, _| {});
+        matmul(dwte, width, dlogits.transposed(), x, ADD, &mut scratch, |_, _, _| {});
     }
 
     fn add_loss(&mut self, losses: Span) {

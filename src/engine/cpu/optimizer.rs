@@ -27,8 +27,11 @@ multiversion! {
 
 /// Sum of squares in f64: of single-precision numbers, it cannot overflow.
 pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
-    let partial: Vec<f64> = x.par_chunks(GRAIN).map(squares).collect();
-    partial.into_iter().sum()
+    // as many pieces as the buffer's length says, so that neither threads nor an allocation have a part in it
+    let mut partial = [0.0; 256];
+    let piece = x.len().div_ceil(partial.len()).max(GRAIN);
+    x.par_chunks(piece).zip(&mut partial).for_each(|(x, partial)| *partial = squares(x));
+    partial.iter().sum()
 }
 
 /// Constants of one update, rounded to f32 once.

@@ -22,6 +22,9 @@ pub(super) fn with_scratch(
     tasks: usize,
     run: impl Fn(usize, &mut [f32]) + Sync,
 ) {
+    if scratch.len() == per_worker {
+        return (0..tasks).for_each(|task| run(task, scratch));
+    }
     let next = AtomicUsize::new(0);
     scratch.par_chunks_exact_mut(per_worker).for_each(|scratch| {
         loop {
@@ -32,6 +35,15 @@ pub(super) fn with_scratch(
             run(task, scratch);
         }
     });
+}
+
+/// Runs a task for each piece of `size` elements, with its index.
+pub(super) fn chunks(threads: usize, data: &mut [f32], size: usize, run: impl Fn(usize, &mut [f32]) + Sync) {
+    if threads == 1 || data.len() <= size {
+        data.chunks_mut(size).enumerate().for_each(|(i, piece)| run(i, piece));
+    } else {
+        data.par_chunks_mut(size).enumerate().for_each(|(i, piece)| run(i, piece));
+    }
 }
 
 /// A row-major matrix of which several tasks write different columns at once.
@@ -60,5 +72,18 @@ impl<'a> Columns<'a> {
         assert!(first + count <= self.width && start + count <= self.len, "columns exceed the matrix");
         // SAFETY: in bounds of the exclusively lent slice; the caller keeps slices disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), count) }
+    }
+
+    /// Elements from one row to the next.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The address of element `(row, col)`, with a block of this size behind it: to be used as [`row`](Self::row) is.
+    pub(super) fn block(&self, row: usize, col: usize, (rows, cols): (usize, usize)) -> *mut f32 {
+        let start = row * self.width + col;
+        let end = start + (rows - 1) * self.width + cols;
+        assert!(col + cols <= self.width && end <= self.len, "block exceeds the matrix");
+        self.start.wrapping_add(start)
     }
 }

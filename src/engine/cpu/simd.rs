@@ -26,7 +26,7 @@ pub(super) fn level() -> Level {
             if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|&f| detected(f)) {
                 return Level::Avx512;
             }
-            if detected("avx2") {
+            if ["avx2", "fma"].iter().all(|&f| detected(f)) {
                 return Level::Avx2;
             }
         }
@@ -37,6 +37,7 @@ pub(super) fn level() -> Level {
 #[cfg(target_arch = "x86_64")]
 fn detected(feature: &str) -> bool {
     match feature {
+        "fma" => is_x86_feature_detected!("fma"),
         "avx2" => is_x86_feature_detected!("avx2"),
         "avx512f" => is_x86_feature_detected!("avx512f"),
         "avx512bw" => is_x86_feature_detected!("avx512bw"),
@@ -142,6 +143,24 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     }
     for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
         *lane += f(x);
+    }
+    reduce(lanes)
+}
+
+/// `x = e^(x - highest)`; returns the sum of that in [`LANES`] lanes: a softmax but for the division.
+#[inline(always)]
+pub(super) fn exp_and_sum(x: &mut [f32], highest: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let mut chunks = x.chunks_exact_mut(LANES);
+    for chunk in &mut chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *x = exp(*x - highest);
+            *lane += *x;
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(chunks.into_remainder()) {
+        *x = exp(*x - highest);
+        *lane += *x;
     }
     reduce(lanes)
 }

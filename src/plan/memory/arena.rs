@@ -1,8 +1,8 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
 use super::{
-    Buffer, CUDA_PARTIALS, Element, KEY_TILE, MemoryConfig, MemoryPlan, Mode, PARTIALS, QUERY_TILE, Span,
-    Target,
+    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_TILE, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
+    QUERY_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
 };
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision};
@@ -60,11 +60,13 @@ pub struct Arena {
     pub losses: Span,
     /// Partial column sums, `[PARTIALS or CUDA_PARTIALS, 4·C]`.
     pub partials: Span,
-    /// Scratch of attention. CPU: `[threads, worker]`. CUDA: naive, one sequence's scores `[n_head, T, T]`; flash, one
+    /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's scores `[n_head, T, T]`; flash, one
     /// number per row and head (training).
     pub workers: Span,
     /// CPU: elements of scratch per worker.
     pub worker: usize,
+    /// CPU: panels of a packed operand.
+    pub panels: Span,
     /// CUDA, naive: one sequence's scores as operands, `[n_head, T, T]`.
     pub scores: Span,
     /// CUDA: the batch at hand, see [`MemoryPlan::batch_words`].
@@ -140,7 +142,7 @@ impl Arena {
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
         let chunk = (logits_bytes(config.target) / (v * number.bytes()) / 64 * 64).max(64).min(n);
-        let worker = worker_scratch(config).next_multiple_of(ALIGN / number.bytes());
+        let worker = worker_scratch(config, chunk).next_multiple_of(ALIGN / number.bytes());
         let (workers, scores) = match config.target {
             Target::Cpu { threads } => (worker * threads, 0),
             Target::Cuda if naive => (n_head * t * t, n_head * t * t),
@@ -175,6 +177,7 @@ impl Arena {
             partials: space.take(number, if training { partials * 4 * c } else { 0 }),
             workers: space.take(number, workers),
             worker,
+            panels: space.take(number, if cuda { 0 } else { panels(config, chunk) }),
             scores: space.take(operand, scores),
             batch: space.take(number, batch),
             sums: space.take(number, 2 * sums),
@@ -193,19 +196,44 @@ fn logits_bytes(target: Target) -> usize {
     }
 }
 
-/// Elements of scratch that one attention worker needs.
-fn worker_scratch(config: &MemoryConfig) -> usize {
-    let (t, head_size) = (config.dims.block_size, config.dims.head_size());
-    let heads = match config.mode {
+/// The products of a step as (products per element, columns of the second operand): each layer forward, its input's
+/// gradient and its weight's, and the same of the head for a chunk of rows.
+fn products(config: &MemoryConfig, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
+    let Dims { n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
+    let n = config.micro_batch * t;
+    let layers = [(c, 3 * c), (c, c), (c, 4 * c), (4 * c, c)].into_iter();
+    let layers = layers.flat_map(move |(inputs, outputs)| {
+        [(inputs, outputs), (outputs, inputs), (n, outputs)].map(|(k, n)| (k.min(DEPTH), n))
+    });
+    layers.chain([(c.min(DEPTH), v), (v.min(DEPTH), c), (chunk.min(DEPTH), c)])
+}
+
+/// Elements of the panels of the largest product, as far as they are not cut.
+fn panels(config: &MemoryConfig, chunk: usize) -> usize {
+    let whole = products(config, chunk).map(|(depth, cols)| panel_elements(depth, cols)).max();
+    whole.map_or(0, |elements| elements.min(PANELS))
+}
+
+/// Elements of scratch that one worker needs: of attention for a head, or of a product for its rows of the first operand.
+fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
+    let (t, size) = (config.dims.block_size, config.dims.head_size());
+    let training = config.mode == Mode::Train;
+    let heads = match training {
         // gradients of one head's queries, keys and values, and one number per row
-        Mode::Train => 3 * t * head_size + t,
+        true => 3 * t * size + t,
         // one head's output
-        Mode::Infer => t * head_size,
+        false => t * size,
     };
-    let scores = match config.attention {
-        // scores and their gradient, running maximum and sum
-        Attention::Flash => 2 * QUERY_TILE * KEY_TILE + 2 * QUERY_TILE,
-        Attention::Naive => t * t,
+    // keys transposed and values; keys, queries and the output's gradient, and values transposed
+    let (wide, high) = (panel_elements(size, t), panel_elements(t, size));
+    let attention = match config.attention {
+        // scores and their gradient, running maximum and sum, rows that fill no tile
+        Attention::Flash => {
+            let panels = if training { 2 * wide + 3 * high } else { wide + high };
+            panels + 2 * QUERY_TILE * KEY_TILE + 2 * QUERY_TILE + TILE_ROWS * KEY_TILE.max(size)
+        }
+        Attention::Naive => t * t + wide.max(high) + TASK_ROWS * DEPTH.min(t.max(size)),
     };
-    heads + scores
+    let deepest = products(config, chunk).map(|(depth, _)| depth).max().unwrap_or(0);
+    (heads + attention).max(TASK_ROWS * deepest)
 }

@@ -16,6 +16,17 @@ use std::sync::Arc;
 pub const QUERY_TILE: usize = 64;
 /// Rows of keys in one tile of flash attention.
 pub const KEY_TILE: usize = 128;
+/// CPU: products per element of a result between two visits of it. A longer sum is cut at its multiples, so this is part
+/// of the result.
+pub const DEPTH: usize = 1024;
+/// CPU: rows of a result that one task multiplies at most.
+pub const TASK_ROWS: usize = 96;
+/// CPU: rows of a result that are computed together.
+pub const TILE_ROWS: usize = 8;
+/// CPU: columns of a packed panel.
+pub const PANEL_COLS: usize = 32;
+/// CPU: elements of the panels that threads share at most, so many that they stay in the last-level cache.
+const PANELS: usize = 1 << 20;
 /// Column sums over rows are split into this many partial sums, whatever the number of threads, so that the order of
 /// additions is fixed.
 pub const PARTIALS: usize = 32;
@@ -23,6 +34,11 @@ pub const PARTIALS: usize = 32;
 pub const CUDA_PARTIALS: usize = 128;
 /// What cuBLASLt gets as workspace, the size that its documentation recommends for Hopper.
 pub const WORKSPACE_BYTES: usize = 32 << 20;
+
+/// CPU: elements of a packed matrix of `rows` x `cols`.
+pub fn panel_elements(rows: usize, cols: usize) -> usize {
+    rows * cols.next_multiple_of(PANEL_COLS)
+}
 
 /// How one number is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,7 +174,7 @@ impl MemoryConfig {
         let n = self.micro_batch as f64 * t;
         let parameters = v * c + t * c + 12.0 * l * c * c;
         let naive = if self.attention == Attention::Naive { n * h * t * l } else { n * h * l };
-        let workers = self.threads() as f64 * (t * t + 4.0 * t * c / h);
+        let workers = self.threads() as f64 * (t * t + 9.0 * t * c / h);
         4.0 * (5.0 * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
     }
 }
@@ -290,7 +306,15 @@ mod tests {
                 .iter()
                 .flat_map(|l| [l.x, l.ln_1, l.qkv, l.softmax, l.att, l.x_mid, l.ln_2, l.fc])
                 .chain([arena.x_out, arena.ln_f, arena.ln, arena.delta, arena.wide, arena.logits])
-                .chain([arena.losses, arena.partials, arena.workers, arena.scores, arena.batch, arena.sums])
+                .chain([
+                    arena.losses,
+                    arena.partials,
+                    arena.workers,
+                    arena.panels,
+                    arena.scores,
+                    arena.batch,
+                    arena.sums,
+                ])
                 .chain((!in_place).then_some(arena.dlogits))
                 .chain(arena.dx)
                 .chain(arena.dx_low)

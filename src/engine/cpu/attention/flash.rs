@@ -1,12 +1,12 @@
 //! Attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithms 1 and 2): memory linear in T.
 //!
-//! The tiles are matrix products of the same kind as everywhere else; of the T x T scores only one tile exists at a time
-//! and the backward pass computes them again from the kept log-sum-exp of each row.
+//! The tiles are matrix products by the same kernel as everywhere else, of operands that are packed once per head; of the
+//! T x T scores only one tile exists at a time and the backward pass computes them again from the kept log-sum-exp of each row.
 
 use super::Head;
-use crate::engine::cpu::matmul::{Matrix, matmul};
+use crate::engine::cpu::matmul::{ADD, Matrix, Panels, SET, Scaled, multiply};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{self, exp, multiversion, sum};
+use crate::engine::cpu::simd::{self, exp, exp_and_sum, multiversion};
 use crate::plan::memory::{KEY_TILE, QUERY_TILE};
 
 /// Where a tile lies in the matrix of scores.
@@ -41,10 +41,7 @@ multiversion! {
             let (seen, unseen) = row.split_at_mut(tile.visible(r));
             unseen.fill(0.0);
             let highest = simd::max(seen, max[r]);
-            for x in seen.iter_mut() {
-                *x = exp(*x - highest);
-            }
-            let tile_total = sum(seen, |x| x);
+            let tile_total = exp_and_sum(seen, highest);
             // the first tile of a row always shows it a key, so `highest` is a number from then on
             let correction = if max[r] == highest { 1.0 } else { exp(max[r] - highest) };
             total[r] = total[r] * correction + tile_total;
@@ -89,8 +86,11 @@ multiversion! {
 pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
     let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
     let (out, scratch) = scratch.split_at_mut(cols * size);
+    let (keys_panels, scratch) = Panels::pack(k.transposed(), scratch);
+    let (values, scratch) = Panels::pack(v, scratch);
     let (scores, scratch) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
-    let (max, total) = scratch[..2 * QUERY_TILE].split_at_mut(QUERY_TILE);
+    let (max, scratch) = scratch.split_at_mut(QUERY_TILE);
+    let (total, spare) = scratch.split_at_mut(QUERY_TILE);
     for (first_query, queries) in tiles(cols, QUERY_TILE) {
         let out = &mut out[first_query * size..][..queries * size];
         let (max, total) = (&mut max[..queries], &mut total[..queries]);
@@ -101,11 +101,13 @@ pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) 
         for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
             let tile = Tile { first_query, queries, first_key, keys };
             let scores = &mut scores[..queries * keys];
-            let (q, k, v) = (q.rows(first_query, queries), k.rows(first_key, keys), v.rows(first_key, keys));
-            matmul(scores, keys, q, k.transposed(), scale, false, 1);
+            let (q, range) = (q.rows(first_query, queries), first_key..first_key + keys);
+            let scaled = Scaled { scale, accumulate: false };
+            multiply(scores, keys, q, keys_panels, 0..size, range.clone(), scaled, spare);
             online_softmax(tile, scores, max, total, out);
             round::slice(precision, scores);
-            matmul(out, size, Matrix::new(scores, queries, keys, keys), v, 1.0, true, 1);
+            let p = Matrix::new(scores, queries, keys, keys);
+            multiply(out, size, p, values, range, 0..size, ADD, spare);
         }
         divide_rows(out, total);
         let rows = lse[first_query..].iter_mut().zip(max.iter().zip(total.iter()));
@@ -127,26 +129,34 @@ pub(super) fn backward(
     gradients.fill(0.0);
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
-    let (scores, dscores) = scratch[..2 * QUERY_TILE * KEY_TILE].split_at_mut(QUERY_TILE * KEY_TILE);
+    let (keys_across, scratch) = Panels::pack(k.transposed(), scratch);
+    let (values_across, scratch) = Panels::pack(v.transposed(), scratch);
+    let (keys_down, scratch) = Panels::pack(k, scratch);
+    let (queries_down, scratch) = Panels::pack(q, scratch);
+    let (dout_down, scratch) = Panels::pack(dout, scratch);
+    let (scores, scratch) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
+    let (dscores, spare) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
     for (first_query, queries) in tiles(cols, QUERY_TILE) {
         let (q, dout) = (q.rows(first_query, queries), dout.rows(first_query, queries));
+        let seen_by = first_query..first_query + queries;
         let dq = &mut dq[first_query * size..][..queries * size];
         for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
             let tile = Tile { first_query, queries, first_key, keys };
             let (scores, dscores) = (&mut scores[..queries * keys], &mut dscores[..queries * keys]);
-            let (k, v) = (k.rows(first_key, keys), v.rows(first_key, keys));
+            let range = first_key..first_key + keys;
             let dk = &mut dk[first_key * size..][..keys * size];
             let dv = &mut dv[first_key * size..][..keys * size];
-            matmul(scores, keys, q, k.transposed(), scale, false, 1);
-            matmul(dscores, keys, dout, v.transposed(), 1.0, false, 1);
+            let scaled = Scaled { scale, accumulate: false };
+            multiply(scores, keys, q, keys_across, 0..size, range.clone(), scaled, spare);
+            multiply(dscores, keys, dout, values_across, 0..size, range.clone(), SET, spare);
             scores_backward(tile, scores, dscores, &lse[first_query..], &row_dots[first_query..], scale);
             round::slice(precision, scores);
             round::slice(precision, dscores);
             let p = Matrix::new(scores, queries, keys, keys);
             let ds = Matrix::new(dscores, queries, keys, keys);
-            matmul(dv, size, p.transposed(), dout, 1.0, true, 1);
-            matmul(dk, size, ds.transposed(), q, 1.0, true, 1);
-            matmul(dq, size, ds, k, 1.0, true, 1);
+            multiply(dv, size, p.transposed(), dout_down, seen_by.clone(), 0..size, ADD, spare);
+            multiply(dk, size, ds.transposed(), queries_down, seen_by.clone(), 0..size, ADD, spare);
+            multiply(dq, size, ds, keys_down, range, 0..size, ADD, spare);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Attention with each head's probabilities materialized: the textbook form, memory quadratic in T.
 
 use super::Head;
-use crate::engine::cpu::matmul::{Matrix, matmul};
+use crate::engine::cpu::matmul::{Matrix, SET, Scaled, Scratch, matmul};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{exp, max, multiversion, sum};
+use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
+use crate::plan::memory::panel_elements;
 use crate::recipe::Precision;
 
 multiversion! {
@@ -13,10 +14,7 @@ multiversion! {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
             let highest = max(seen, f32::NEG_INFINITY);
-            for x in seen.iter_mut() {
-                *x = exp(*x - highest);
-            }
-            let total = sum(seen, |x| x);
+            let total = exp_and_sum(seen, highest);
             for x in seen.iter_mut() {
                 *x /= total;
             }
@@ -39,18 +37,27 @@ multiversion! {
     }
 }
 
+/// What products on one thread need.
+fn own(scratch: &mut [f32], cols: usize, size: usize) -> Scratch<'_> {
+    let (panels, workers) = scratch.split_at_mut(panel_elements(size, cols).max(panel_elements(cols, size)));
+    let worker = workers.len();
+    Scratch { panels, workers, worker, threads: 1 }
+}
+
 /// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.
 pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
     let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
-    let (out, scores) = scratch.split_at_mut(cols * size);
-    let scores = &mut scores[..cols * cols];
-    matmul(scores, cols, q, k.transposed(), scale, false, 1);
+    let (out, scratch) = scratch.split_at_mut(cols * size);
+    let (scores, scratch) = scratch.split_at_mut(cols * cols);
+    let mut scratch = own(scratch, cols, size);
+    let scaled = Scaled { scale, accumulate: false };
+    matmul(scores, cols, q, k.transposed(), scaled, &mut scratch, |_, _, _| {});
     causal_softmax(scores, cols);
     if kept.len() == scores.len() {
         kept.copy_from_slice(scores);
     }
     round::slice(precision, scores);
-    matmul(out, size, Matrix::new(scores, cols, cols, cols), v, 1.0, false, 1);
+    matmul(out, size, Matrix::new(scores, cols, cols, cols), v, SET, &mut scratch, |_, _, _| {});
     out
 }
 
@@ -66,18 +73,22 @@ pub(super) fn backward(
     let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
-    let square = &mut scratch[..cols * cols];
+    let (square, scratch) = scratch.split_at_mut(cols * cols);
+    let mut scratch = own(scratch, cols, size);
+    let mut product = |out: &mut [f32], width: usize, a: Matrix, b: Matrix| {
+        matmul(out, width, a, b, SET, &mut scratch, |_, _, _| {});
+    };
     if precision == Precision::Fp32 {
-        matmul(dv, size, Matrix::new(probabilities, cols, cols, cols).transposed(), dout, 1.0, false, 1);
+        product(dv, size, Matrix::new(probabilities, cols, cols, cols).transposed(), dout);
     } else {
         square.copy_from_slice(probabilities);
         round::slice(precision, square);
-        matmul(dv, size, Matrix::new(square, cols, cols, cols).transposed(), dout, 1.0, false, 1);
+        product(dv, size, Matrix::new(square, cols, cols, cols).transposed(), dout);
     }
-    matmul(square, cols, dout, v.transposed(), 1.0, false, 1);
+    product(square, cols, dout, v.transposed());
     softmax_backward(probabilities, square, row_dots, scale);
     round::slice(precision, square);
     let dscores = Matrix::new(square, cols, cols, cols);
-    matmul(dq, size, dscores, k, 1.0, false, 1);
-    matmul(dk, size, dscores.transposed(), q, 1.0, false, 1);
+    product(dq, size, dscores, k);
+    product(dk, size, dscores.transposed(), q);
 }

@@ -1,0 +1,180 @@
+//! Time of each CPU kernel, as the engine calls it, against what the processor could do: `cargo bench --bench kernels`.
+//!
+//! One block of GPT-2 124M over a row of 1024 tokens, and its head. Products are held against the measured peak of fused
+//! multiply-adds, everything else against the measured rate of a copy. The best of several runs counts, for whatever else the
+//! machine does only adds to it. Words given after `--` select kernels by their beginning; `threads=N` sets the threads.
+#![expect(clippy::print_stdout, reason = "a benchmark's table is its output")]
+
+use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use runner::engine::cpu::{self, CpuBackend};
+use runner::engine::{Batch, Engine, EngineError, State, Update};
+use runner::model::{Dims, init};
+use runner::plan::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::recipe::{Attention, Precision};
+use std::ops::Range;
+use std::time::Instant;
+
+const T: usize = 1024;
+const DIMS: Dims =
+    Dims { n_layer: 1, n_head: 12, n_embd: 768, block_size: T, vocab_size: 50257, padded_vocab: 50304 };
+/// Runs of each kernel, after one that is not counted.
+const RUNS: usize = 7;
+
+/// What bounds a kernel.
+enum Work {
+    Flops(usize),
+    Bytes(usize),
+}
+
+type Kernel = Box<dyn Fn(&mut CpuBackend) + Sync>;
+
+fn main() -> Result<(), EngineError> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let asked = words.iter().find_map(|word| word.strip_prefix("threads=")).and_then(|n| n.parse().ok());
+    let threads: usize = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let filters: Vec<&String> = words.iter().filter(|word| !word.starts_with("threads=")).collect();
+    let config = MemoryConfig {
+        dims: DIMS,
+        micro_batch: 1,
+        precision: Precision::Fp32,
+        attention: Attention::Flash,
+        target: Target::Cpu { threads },
+        mode: Mode::Train,
+    };
+    let plan = MemoryPlan::new(config);
+    let mut engine = cpu::engine(plan.clone())?;
+    let mut parameters = vec![0.0; engine.layout().len];
+    init::initialize(&DIMS, &plan.layout, 1, &mut parameters);
+    engine.write(State::Parameters, &parameters)?;
+    // a whole step, so that every activation is what it is in training
+    let tokens: Vec<u32> = (0..T as u32).map(|i| i * 48_271 % 50_257).collect();
+    engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows: 1, cols: T }, 1.0)?;
+
+    let (flops, how) = cpu::peak::measure(threads);
+    let bytes = copy_rate(threads);
+    println!(
+        "{:.0} GFLOP/s ({how}), {:.1} GB/s (measured: copy on {threads} threads)",
+        flops / 1e9,
+        bytes / 1e9
+    );
+    println!("{:<24} {:>9}  {:>14}  {:>7}", "kernel", "ms", "rate", "of peak");
+    for (name, work, kernel) in kernels(&plan) {
+        if !filters.is_empty() && !filters.iter().any(|filter| name.starts_with(*filter)) {
+            continue;
+        }
+        let seconds = (0..=RUNS).map(|_| engine.run(|fused| time(|| kernel(fused.backend_mut())))).skip(1);
+        let seconds = seconds.fold(f64::INFINITY, f64::min);
+        let (rate, unit, peak) = match work {
+            Work::Flops(count) => (count as f64 / seconds, "GFLOP/s", flops),
+            Work::Bytes(count) => (count as f64 / seconds, "GB/s", bytes),
+        };
+        let (ms, share) = (seconds * 1e3, rate / peak * 100.0);
+        println!("{name:<24} {ms:>9.3}  {:>6.1} {unit:<7}  {share:>5.1} %", rate / 1e9);
+    }
+    Ok(())
+}
+
+fn time(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64()
+}
+
+/// Bytes read and written per second when all threads copy what no cache holds.
+fn copy_rate(threads: usize) -> f64 {
+    let len = 16 << 20;
+    let (from, mut to) = (vec![1.0f32; len], vec![0.0f32; len]);
+    let share = len.div_ceil(threads);
+    let mut copy = || {
+        std::thread::scope(|scope| {
+            for (to, from) in to.chunks_mut(share).zip(from.chunks(share)) {
+                scope.spawn(|| to.copy_from_slice(from));
+            }
+        });
+    };
+    let best = (0..5).map(|_| time(&mut copy)).fold(f64::INFINITY, f64::min);
+    (2 * size_of::<f32>() * len) as f64 / best
+}
+
+/// Every kernel of a step with what it has to do at least: operations, or bytes that go through memory.
+fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
+    let (arena, layout) = (plan.arena.as_ref(), plan.layout.as_ref());
+    let (c, v, block) = (DIMS.n_embd, DIMS.padded_vocab, &layout.blocks[0]);
+    let Arena { ln, delta, wide, logits, losses, chunk, .. } = *arena;
+    let layer = arena.layers[0];
+    let dx = arena.dx.expect("a training plan has it");
+    let parameter = |range: &Range<usize>| plan.span(Buffer::Parameters, range);
+    let gradient = |range: &Range<usize>| plan.span(Buffer::Gradients, range);
+    let linear = |name, weight: &Range<usize>, bias: &Range<usize>| {
+        let (inputs, outputs) = (weight.len() / bias.len(), bias.len());
+        Linear { name, weight: parameter(weight), bias: parameter(bias), inputs, outputs }
+    };
+    let c_fc = linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+    let mlp_proj = linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
+    let (dfc, dfc_bias) = (gradient(&block.c_fc_weight), gradient(&block.c_fc_bias));
+    let norm =
+        Norm { weight: parameter(&block.ln_2_weight), bias: parameter(&block.ln_2_bias), stats: layer.ln_2 };
+    let (dln, dln_bias) = (gradient(&block.ln_2_weight), gradient(&block.ln_2_bias));
+    let shape = AttentionShape { rows: 1, cols: T, n_head: DIMS.n_head, head_size: DIMS.head_size() };
+    let (dqkv, datt) = (wide.part(0, 3 * T * c), wide.part(3 * T * c, T * c));
+    let (wte, dwte) = (parameter(&layout.wte), gradient(&layout.wte));
+    let (head_x, head_dx, head_losses) = (ln.head(chunk * c), delta.head(chunk * c), losses.head(chunk));
+    let (qkv, softmax, att, x, x_mid, fc) =
+        (layer.qkv, layer.softmax, layer.att, layer.x, layer.x_mid, layer.fc);
+    let product = |m: usize, n: usize, k: usize| Work::Flops(2 * m * n * k);
+    let floats = |count: usize| Work::Bytes(count * Element::F32.bytes());
+    // each pair of a query and a key that it sees, once per product of the forward (2) or the backward pass (5)
+    let pairs = T * (T + 1) / 2;
+    let table: Vec<(&'static str, Work, Kernel)> = vec![
+        (
+            "c_fc_forward",
+            product(T, 4 * c, c),
+            boxed(move |b| b.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide))),
+        ),
+        (
+            "mlp_proj_forward",
+            product(T, 4 * c, c),
+            boxed(move |b| b.linear(wide, mlp_proj, delta, Epilogue::None)),
+        ),
+        ("c_fc_backward_weight", product(T, 4 * c, c), {
+            boxed(move |b| b.linear_backward_weight(ln, wide, c_fc, dfc, dfc_bias))
+        }),
+        ("c_fc_backward_input", product(T, 4 * c, c), {
+            boxed(move |b| b.linear_backward_input(wide, c_fc, delta, None, false))
+        }),
+        ("mlp_proj_backward_input", product(T, 4 * c, c), {
+            boxed(move |b| b.linear_backward_input(dx, mlp_proj, wide, Some(fc), true))
+        }),
+        ("attention_forward", Work::Flops(2 * 2 * pairs * c), {
+            boxed(move |b| b.attention(qkv, softmax, att, shape))
+        }),
+        ("attention_backward", Work::Flops(5 * 2 * pairs * c), {
+            boxed(move |b| b.attention_backward(qkv, softmax, att, datt, dqkv, shape))
+        }),
+        ("head", product(chunk, v, c), boxed(move |b| b.head(head_x, wte, logits.head(chunk * v), c))),
+        ("cross_entropy", floats(2 * chunk * v), {
+            boxed(move |b| b.cross_entropy(logits, head_losses, 0, DIMS.vocab_size, Some(logits)))
+        }),
+        ("head_backward", product(chunk, v, 2 * c), {
+            boxed(move |b| b.head_backward(logits, head_x, wte, head_dx, dwte, c))
+        }),
+        ("residual_layernorm", floats(4 * T * c), {
+            boxed(move |b| b.residual_layernorm(x, delta, mlp_proj.bias, x_mid, norm, ln))
+        }),
+        ("layernorm_backward", floats(4 * T * c), {
+            boxed(move |b| b.layernorm_backward(delta, x_mid, norm, dx, true, None, dln, dln_bias))
+        }),
+        ("gelu_again", floats(4 * T * 4 * c), boxed(move |b| b.gelu_again(fc, wide))),
+        ("update", floats(9 * layout.len), {
+            let decayed = layout.decayed;
+            let (betas, eps, weight_decay) = ([0.9, 0.95], 1e-8, 0.1);
+            let update = Update { lr: 1e-5, betas, eps, weight_decay, clip_norm: 1.0, t: 1, loss_scale: 1.0 };
+            boxed(move |b| b.update(&update, decayed))
+        }),
+    ];
+    table
+}
+
+fn boxed(kernel: impl Fn(&mut CpuBackend) + Sync + 'static) -> Kernel {
+    Box::new(kernel)
+}

@@ -1,0 +1,88 @@
+//! Products of every kind of shape against sums in f64, and against themselves on other numbers of threads.
+
+use super::*;
+use crate::engine::cpu::gradcheck::random;
+use crate::plan::memory::panel_elements;
+
+/// The product of two matrices given as rows, and the sums of the second one's columns.
+fn expected(a: Matrix, b: Matrix) -> (Vec<f64>, Vec<f64>) {
+    let at = |x: &Matrix, r: usize, c: usize| f64::from(x.data[r * x.row_stride + c * x.col_stride]);
+    let element = |i: usize| (0..a.cols).map(|k| at(&a, i / b.cols, k) * at(&b, k, i % b.cols)).sum();
+    let sum = |col: usize| (0..b.rows).map(|k| at(&b, k, col)).sum();
+    ((0..a.rows * b.cols).map(element).collect(), (0..b.cols).map(sum).collect())
+}
+
+fn close(what: &str, got: &[f32], want: &[f64], depth: usize) {
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(*got) - want).abs();
+        assert!(error < 2e-7 * depth as f64 + 1e-6, "{what}: element {i} is {got}, not {want}");
+    }
+}
+
+/// A matrix of random numbers, stored by rows or by columns, with a gap between them.
+fn matrix(data: &[f32], rows: usize, cols: usize, transposed: bool) -> Matrix<'_> {
+    if transposed {
+        Matrix::new(data, cols, rows, rows + 3).transposed()
+    } else {
+        Matrix::new(data, rows, cols, cols + 3)
+    }
+}
+
+#[test]
+fn products_of_all_shapes() {
+    let shapes =
+        [(1, 1, 1), (8, 32, 8), (7, 31, 5), (9, 33, 17), (40, 500, 64), (100, 70, DEPTH + 9), (24, 12, 3)];
+    for (m, n, k) in shapes {
+        let (x, y) = (random(1, (m + 3) * (k + 3)), random(2, (k + 3) * (n + 3)));
+        for (flip_a, flip_b) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (a, b) = (matrix(&x, m, k, flip_a), matrix(&y, k, n, flip_b));
+            let (want, want_sums) = expected(a, b);
+            let mut first = None;
+            // the third has room for a single panel
+            for (threads, elements) in
+                [(1, panel_elements(k.min(DEPTH), n)), (3, 1 << 20), (2, COLS * k.min(DEPTH))]
+            {
+                let what = format!("{m}x{n}x{k} {flip_a} {flip_b} {threads}");
+                let worker = TASK_ROWS * k.min(DEPTH);
+                let (mut panels, mut workers) = (vec![f32::NAN; elements], vec![f32::NAN; threads * worker]);
+                let mut scratch = Scratch { panels: &mut panels, workers: &mut workers, worker, threads };
+                let (stride, mut sums) = (n + 2, vec![0.0; n]);
+                let mut out = vec![f32::NAN; m * stride];
+                matmul_with_sums(&mut out, stride, a, b, SET, &mut sums, &mut scratch, |row, first, part| {
+                    assert!(row < m && first + part.len() <= n);
+                    part.iter_mut().for_each(|x| *x *= 2.0);
+                });
+                let scaled = Scaled { scale: -0.5, accumulate: true };
+                matmul(&mut out, stride, a, b, scaled, &mut scratch, |_, _, part| {
+                    part.iter_mut().for_each(|x| *x /= 1.5);
+                });
+                let got: Vec<f32> = out.chunks(stride).flat_map(|row| &row[..n]).copied().collect();
+                close(&what, &got, &want, k);
+                close(&what, &sums, &want_sums, k);
+                assert!(
+                    out.chunks(stride).all(|row| row[n..].iter().all(|x| x.is_nan())),
+                    "{what}: gap written"
+                );
+                assert_eq!(*first.get_or_insert_with(|| got.clone()), got, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_packed_operands() {
+    let (m, n, k, size) = (13, 70, 96, 20);
+    let (x, y) = (random(3, (m + 3) * (k + 3)), random(4, (k + 3) * (n + 3)));
+    for (flip_a, flip_b) in [(false, false), (true, true)] {
+        let (a, b) = (matrix(&x, m, size, flip_a), matrix(&y, k, n, flip_b));
+        let mut scratch = vec![f32::NAN; panel_elements(k, n)];
+        let (panels, rest) = Panels::pack(b, &mut scratch);
+        assert!(rest.is_empty());
+        let (rows, cols) = (30..30 + size, COLS..COLS + 38);
+        let mut out = vec![f32::NAN; m * cols.len()];
+        let mut spare = vec![f32::NAN; ROWS * size];
+        multiply(&mut out, cols.len(), a, panels, rows.clone(), cols.clone(), SET, &mut spare);
+        let (want, _) = expected(a, b.rows(rows.start, size).cols(cols.start, cols.len()));
+        close("tile", &out, &want, size);
+    }
+}

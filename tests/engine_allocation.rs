@@ -1,0 +1,65 @@
+//! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
+
+use runner::engine::{Batch, Engine, State, Update, cpu};
+use runner::model::{Dims, init};
+use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::recipe::{Attention, Precision};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system's allocator's work; the counters do not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_step_allocates_nothing() {
+    for (attention, precision) in [(Attention::Flash, Precision::Fp32), (Attention::Naive, Precision::Bf16)] {
+        let dims =
+            Dims { n_layer: 2, n_head: 2, n_embd: 64, block_size: 48, vocab_size: 500, padded_vocab: 512 };
+        let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train);
+        let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch: 3, precision, attention, target, mode });
+        let mut engine = cpu::engine(plan).expect("small buffers can be allocated");
+        let mut parameters = vec![0.0; engine.layout().len];
+        init::initialize(&dims, &engine.layout().clone(), 1, &mut parameters);
+        engine.write(State::Parameters, &parameters).expect("the engine takes its parameters");
+        let tokens: Vec<u32> = (0..3 * 48).map(|i| i * 7 % 500).collect();
+        let batch = Batch { inputs: &tokens, targets: &tokens, rows: 3, cols: 48 };
+        let mut step = |t: u64| {
+            engine.accumulate(batch, 0.5).expect("the batch fits");
+            engine.accumulate(batch, 0.5).expect("the batch fits");
+            let (betas, loss_scale) = ([0.9, 0.95], 1.0);
+            let update =
+                Update { lr: 1e-3, betas, eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0, t, loss_scale };
+            engine.finish_step(&update).expect("there were gradients").loss
+        };
+        let before_first = COUNT.load(Relaxed);
+        let first = step(1);
+        assert!(COUNT.load(Relaxed) >= before_first, "the counter runs");
+        step(2);
+        let (count, bytes) = (COUNT.load(Relaxed), BYTES.load(Relaxed));
+        let last = (3..23).map(step).last().expect("twenty steps");
+        let (count, bytes) = (COUNT.load(Relaxed) - count, BYTES.load(Relaxed) - bytes);
+        assert!(last < first, "it trains: {first} to {last}");
+        // A thread pool's queue takes a new block for every few dozen calls handed to it; three calls make a step.
+        assert!(count <= 4 && bytes <= 16 << 10, "{count} allocations, {bytes} bytes in 20 steps");
+    }
+}
