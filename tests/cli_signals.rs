@@ -112,9 +112,7 @@ fn hang_ups_are_ignored() -> bool {
 #[test]
 fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_it_was_told_not_to_mind() {
     if hang_ups_are_ignored() {
-        println!(
-            "skipped: these tests run under nohup or the like, so no program started here minds a hang-up"
-        );
+        // under nohup or the like no program that is started here minds a hang-up
         return;
     }
     let lab = Lab::new();
