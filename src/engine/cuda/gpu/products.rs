@@ -9,14 +9,12 @@ use crate::cuda::matmul::{Described, MatrixProducts};
 use crate::cuda::product::{Addresses, Algorithm, Epilogue, Matrix, Shape, Type};
 use crate::cuda::{Context, CudaError, DeviceInfo, Event, Libraries, Memory, Stream};
 use crate::engine::EngineError;
-use crate::plan::memory::Element;
+use crate::plan::memory::{Element, WORKSPACE_BYTES};
 use crate::recipe::Precision;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Bytes that an algorithm may use for itself: what the library's documentation recommends for the newest devices.
-const WORKSPACE: usize = 32 << 20;
 /// Runs of one algorithm that are timed together, after one that is not.
 const RUNS: u32 = 5;
 /// An algorithm that was proposed later must be faster by this factor.
@@ -80,7 +78,7 @@ impl Products {
             shapes: HashMap::new(),
             choices: cache.map(|directory| Choices::open(directory, machine)),
             library: Rc::new(MatrixProducts::new(libraries, context)?),
-            workspace: Memory::new(context, WORKSPACE, "cuBLASLt's workspace")?,
+            workspace: Memory::new(context, WORKSPACE_BYTES, "cuBLASLt's workspace")?,
             context: context.clone(),
             precision,
         })
@@ -101,7 +99,7 @@ impl Products {
     fn known(&mut self, shape: &Shape, at: &Addresses) -> Result<&mut Known, CudaError> {
         if !self.shapes.contains_key(shape) {
             let described = self.library.describe(shape)?;
-            let proposed = described.algorithms(at, WORKSPACE)?;
+            let proposed = described.algorithms(at, WORKSPACE_BYTES)?;
             self.shapes.insert(*shape, Known { described, proposed, chosen: None });
         }
         self.shapes.get_mut(shape).ok_or_else(|| CudaError::Unsupported("the shape was lost".to_owned()))
@@ -133,7 +131,7 @@ impl Products {
         let name = shape.to_string();
         let remembered = self.choices.as_ref().and_then(|choices| choices.get(&name)).and_then(Choice::words);
         let known = self.known(shape, at)?;
-        let checked = remembered.and_then(|words| known.described.check(at, words, WORKSPACE));
+        let checked = remembered.and_then(|words| known.described.check(at, words, WORKSPACE_BYTES));
         if let Some(algorithm) = checked {
             return Ok(algorithm);
         }
@@ -157,7 +155,7 @@ impl Products {
             None => None,
         };
         let described = &self.known(shape, at)?.described;
-        Ok(kept.and_then(|words| described.check(at, words, WORKSPACE)).unwrap_or(fastest))
+        Ok(kept.and_then(|words| described.check(at, words, WORKSPACE_BYTES)).unwrap_or(fastest))
     }
 
     /// The fastest of the proposals and its seconds; `None` where there was no room to try them.
