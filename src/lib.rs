@@ -3,6 +3,7 @@
 //! The binary is a thin shell over this library; `ARCHITECTURE.md` has the map and the invariants.
 
 pub mod cli;
+pub mod comm;
 pub mod commands;
 pub mod cuda;
 pub mod data;

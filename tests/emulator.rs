@@ -29,7 +29,7 @@ fn emulated(dims: Dims, precision: Precision, attention: Attention, behaviour: B
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
     let backend = CudaBackend::new(&plan, device).expect("host memory");
-    Fused::new(plan, backend)
+    Fused::new(plan, backend, std::sync::Arc::new(runner::comm::Solo))
 }
 
 fn on_the_cpu(dims: Dims, precision: Precision, attention: Attention) -> CpuEngine {

@@ -41,7 +41,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let measured = match (recipe.compute.engine, plan.cuda) {
         (EngineKind::Fused, Some(index)) => on_cuda(recipe, &plan, args.steps, index)?,
         (EngineKind::Fused, None) => {
-            let mut engine = cpu::timed_engine(plan.memory_plan())?;
+            let mut engine = cpu::timed_engine(plan.memory_plan(), std::sync::Arc::new(crate::comm::Solo))?;
             measure(recipe, &plan, args.steps, &mut engine, |engine| {
                 let times = engine.inner_mut().backend_mut().take();
                 times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()

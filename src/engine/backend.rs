@@ -66,6 +66,8 @@ pub enum Sequence {
         rows: usize,
         /// Tokens per sequence.
         cols: usize,
+        /// Whether gradients are added up over all ranks meanwhile.
+        last: bool,
     },
 }
 
@@ -209,9 +211,17 @@ pub trait Backend {
     /// The step's sum of losses so far.
     fn loss(&mut self) -> Result<f64, EngineError>;
 
+    /// Begins to add up a range of the gradients over all ranks, where there are several. Nothing adds to it until the
+    /// update. May go on beside what follows.
+    fn reduce(&mut self, _gradients: Span) {}
+
+    /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the plan
+    /// divides the moments, a rank gets the sums of its own part of the gradients only.
+    fn reduced(&mut self) {}
+
     /// Ends a step: measures the accumulated gradients; if their norm and the loss are finite, clips them and applies AdamW
     /// over the flat buffers (elements before `decayed` with weight decay) and refreshes the low-precision copy; clears
-    /// gradients and loss.
+    /// gradients and loss. Where the plan divides the moments, each rank updates its part and gets the others'.
     fn update(&mut self, update: &Update, decayed: usize);
 
     /// What the last [`update`](Self::update) did, once it has.

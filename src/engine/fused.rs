@@ -5,16 +5,22 @@
 //! backward pass, which costs less than the memory traffic of keeping them.
 
 use super::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
-use super::{Applied, Batch, Engine, EngineError, State, Update, no_update};
+use super::{
+    Applied, Batch, Engine, EngineError, State, Update, first_not_finite, no_update, sum_of_squares,
+};
+use crate::comm::{self, Comm};
 use crate::model::{Block, ParamLayout};
 use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
 pub struct Fused<B> {
     plan: MemoryPlan,
     backend: B,
+    /// The other ranks, which the backend knows too.
+    comm: Arc<dyn Comm>,
     /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
     matrices: Buffer,
     /// Micro-batches accumulated since the last update.
@@ -35,10 +41,10 @@ struct Shape {
 }
 
 impl<B: Backend> Fused<B> {
-    /// An engine over a backend that has allocated this plan.
-    pub fn new(plan: MemoryPlan, backend: B) -> Self {
+    /// An engine over a backend that has allocated this plan, for one of the ranks that `comm` connects.
+    pub fn new(plan: MemoryPlan, backend: B, comm: Arc<dyn Comm>) -> Self {
         let matrices = plan.matrices();
-        Self { plan, backend, matrices, accumulated: 0, updated: None }
+        Self { plan, backend, comm, matrices, accumulated: 0, updated: None }
     }
 
     /// The backend underneath.
@@ -162,8 +168,9 @@ impl<B: Backend> Fused<B> {
         }
     }
 
-    /// From the gradient of the final LayerNorm's output to that of every parameter.
-    fn backward(&mut self, s: Shape) {
+    /// From the gradient of the final LayerNorm's output to that of every parameter. In the `last` pass of a step, each
+    /// range of gradients that is complete begins to be added up over the ranks.
+    fn backward(&mut self, s: Shape, last: bool) {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let rows = |span: Span, width: usize| span.head(s.n * width);
         let plan = self.plan.clone();
@@ -211,8 +218,61 @@ impl<B: Backend> Fused<B> {
             b.linear_backward_input(dqkv, c_attn, dln, None, false);
             let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
             b.layernorm_backward(dln, x, ln_1, dx, true, dx_low, dw, db);
+            if last {
+                // the matrices of a block lie together
+                b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
+            }
         }
         self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
+        if last {
+            let first_matrix =
+                layout.blocks.first().map_or(layout.decayed, |block| block.c_attn_weight.start);
+            self.backend.reduce(grad(&(0..first_matrix)));
+            self.backend.reduce(grad(&(layout.decayed..layout.len)));
+            self.backend.reduced();
+        }
+    }
+
+    fn train(&mut self, batch: &Batch, weight: f64, last: bool) {
+        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
+        let last = last && self.comm.size() > 1;
+        let shape = self.upload(batch, weight / self.comm.size() as f64);
+        let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols, last };
+        while self.backend.begin(sequence) == Begun::Issue {
+            self.forward(shape);
+            self.head(shape, true);
+            self.backend.add_loss(self.plan.arena.losses.head(shape.n));
+            self.backward(shape, last);
+            if self.backend.end(sequence) {
+                break;
+            }
+        }
+        self.accumulated += 1;
+    }
+
+    /// Whether the ranks keep a part each of this buffer.
+    fn is_divided(&self, state: State) -> bool {
+        self.plan.shard.count > 1 && matches!(state, State::FirstMoment | State::SecondMoment)
+    }
+
+    /// All ranks' parts of a divided buffer, on rank 0. In pieces, so that nobody else needs memory for the whole.
+    fn collect(&mut self, own: Span) -> Result<Vec<f32>, EngineError> {
+        const PIECE: usize = 1 << 20;
+        let parts = comm::parts(self.plan.layout.len, self.comm.size());
+        let mut whole = if self.comm.rank() == 0 { vec![0.0; self.plan.layout.len] } else { Vec::new() };
+        for first in (0..parts[0].len()).step_by(PIECE) {
+            let piece = |len: usize| first.min(len)..(first + PIECE).min(len);
+            let mine = piece(own.len);
+            let values = self.backend.download(own.part(mine.start, mine.len()))?;
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            for (part, bytes) in parts.iter().zip(self.comm.gather(&bytes)?) {
+                let (words, _) = bytes.as_chunks();
+                for (to, word) in whole[part.clone()][piece(part.len())].iter_mut().zip(words) {
+                    *to = f32::from_le_bytes(*word);
+                }
+            }
+        }
+        Ok(whole)
     }
 
     fn buffer(state: State) -> Buffer {
@@ -240,12 +300,16 @@ impl<B: Backend> Engine for Fused<B> {
 
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
         let span = self.whole(state)?;
+        if self.is_divided(state) {
+            return Ok(Cow::Owned(self.collect(span)?));
+        }
         self.backend.download(span)
     }
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
         let span = self.whole(state)?;
-        self.backend.write(span, values)?;
+        let own = if self.is_divided(state) { self.plan.owned() } else { 0..values.len() };
+        self.backend.write(span, &values[own])?;
         if state == State::Parameters {
             self.backend.refresh_low();
         }
@@ -258,24 +322,39 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
-        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
-        let shape = self.upload(&batch, weight);
-        let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols };
-        while self.backend.begin(sequence) == Begun::Issue {
-            self.forward(shape);
-            self.head(shape, true);
-            self.backend.add_loss(self.plan.arena.losses.head(shape.n));
-            self.backward(shape);
-            if self.backend.end(sequence) {
-                break;
-            }
-        }
-        self.accumulated += 1;
+        self.train(&batch, weight, false);
+        Ok(())
+    }
+
+    fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
+        self.train(&batch, weight, true);
         Ok(())
     }
 
     fn loss(&mut self) -> Result<f64, EngineError> {
-        Ok(self.backend.loss()? / f64::from(self.accumulated))
+        Ok(self.backend.loss()? / (f64::from(self.accumulated) * self.comm.size() as f64))
+    }
+
+    fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
+        let divided = self.plan.shard.count > 1;
+        let own = if divided { self.plan.owned() } else { 0..self.plan.layout.len };
+        let mut squares = sum_of_squares(&self.backend.download(self.gradient(&own))?);
+        if divided {
+            squares = self.comm.sum(squares)?;
+        }
+        Ok(squares.sqrt() / loss_scale)
+    }
+
+    fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
+        let span = self.whole(state)?;
+        let found = first_not_finite(&self.backend.download(span)?);
+        if !self.is_divided(state) {
+            return Ok(found);
+        }
+        let found = found.map_or(u64::MAX, |index| (self.plan.owned().start + index) as u64);
+        let all = self.comm.exchange(&found.to_le_bytes())?;
+        let all = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+        Ok(all.min().filter(|&index| index < u64::MAX).map(|index| index as usize))
     }
 
     fn update(&mut self, update: &Update) -> Result<(), EngineError> {
@@ -289,7 +368,7 @@ impl<B: Backend> Engine for Fused<B> {
         let (micro_batches, loss_scale) = self.updated.ok_or_else(no_update)?;
         let outcome = self.backend.outcome()?;
         Ok(Applied {
-            loss: outcome.loss / f64::from(micro_batches),
+            loss: outcome.loss / (f64::from(micro_batches) * self.comm.size() as f64),
             grad_norm: outcome.squares.sqrt() / loss_scale,
             applied: outcome.applied,
         })

@@ -12,6 +12,7 @@ pub mod pooled;
 pub mod timed;
 pub mod verify;
 
+use crate::comm::CommError;
 use crate::model::ParamLayout;
 use std::borrow::Cow;
 
@@ -99,6 +100,9 @@ pub enum EngineError {
     /// The device or its library failed.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The ranks of the run cannot go on together.
+    #[error(transparent)]
+    Comm(#[from] CommError),
 }
 
 /// Sum of squares in f64, in lanes whose number does not depend on the machine.
@@ -110,6 +114,15 @@ fn sum_of_squares(values: &[f32]) -> f64 {
         }
     }
     lanes.into_iter().sum()
+}
+
+/// The index of the first value that is not finite.
+fn first_not_finite(values: &[f32]) -> Option<usize> {
+    // a chunk at a time, so that the look is a few vector instructions
+    const CHUNK: usize = 4096;
+    let finite = |chunk: &[f32]| chunk.iter().fold(true, |finite, value| finite & value.is_finite());
+    let chunk = values.chunks(CHUNK).position(|chunk| !finite(chunk))?;
+    values[chunk * CHUNK..].iter().position(|value| !value.is_finite()).map(|i| chunk * CHUNK + i)
 }
 
 /// The outcome of an update was asked for before there was one.
@@ -126,6 +139,9 @@ pub trait Engine {
     fn layout(&self) -> &ParamLayout;
 
     /// Reads a whole flat buffer (`layout().len` elements; gaps and padded rows are zero).
+    ///
+    /// The moments, where ranks have divided them: all ranks must call this together, and the others than rank 0 get
+    /// nothing.
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError>;
 
     /// Overwrites a whole flat buffer.
@@ -136,8 +152,14 @@ pub trait Engine {
 
     /// Forward and backward pass: adds `weight` x the gradient of the batch's *mean* loss to the gradients.
     ///
-    /// With equal micro-batches, `weight` is loss_scale / (micro-steps per step).
+    /// With equal micro-batches, `weight` is loss_scale / (micro-steps per step on this rank).
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError>;
+
+    /// [`accumulate`](Self::accumulate) for the last micro-batch of a step: where there are several ranks, gradients and
+    /// loss are those of all of them from then on.
+    fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
+        self.accumulate(batch, weight)
+    }
 
     /// Mean loss over the micro-batches accumulated since the last update, unweighted, in nats per token.
     fn loss(&mut self) -> Result<f64, EngineError>;
@@ -153,6 +175,11 @@ pub trait Engine {
     /// which a device has to send.
     fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
         Ok(sum_of_squares(&self.read(State::Gradients)?).sqrt() / loss_scale)
+    }
+
+    /// The first element of a buffer that is not finite, if there is one: the same on every rank, which call this together.
+    fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
+        Ok(first_not_finite(&self.read(state)?))
     }
 
     /// Ends a step without an update: clears the gradients and changes nothing else. What [`applied`](Self::applied) says

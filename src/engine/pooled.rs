@@ -61,6 +61,10 @@ impl<E: Engine + Send> Engine for Pooled<E> {
         self.pool.install(|| self.inner.accumulate(batch, weight))
     }
 
+    fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
+        self.pool.install(|| self.inner.accumulate_last(batch, weight))
+    }
+
     fn loss(&mut self) -> Result<f64, EngineError> {
         self.inner.loss()
     }
@@ -71,6 +75,14 @@ impl<E: Engine + Send> Engine for Pooled<E> {
 
     fn applied(&mut self) -> Result<Applied, EngineError> {
         self.inner.applied()
+    }
+
+    fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
+        self.inner.grad_norm(loss_scale)
+    }
+
+    fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
+        self.inner.first_not_finite(state)
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {

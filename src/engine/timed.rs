@@ -30,6 +30,8 @@ pub enum Phase {
     AttentionBackward,
     /// Head and loss, both ways.
     Head,
+    /// Adding up gradients over the ranks, and waiting for the slowest.
+    Communication,
     /// Gradient norm and update.
     Optimizer,
 }
@@ -46,6 +48,7 @@ impl std::fmt::Display for Phase {
             Self::AttentionForward => f.pad("attention_forward"),
             Self::AttentionBackward => f.pad("attention_backward"),
             Self::Head => f.pad("head_and_loss"),
+            Self::Communication => f.pad("communication"),
             Self::Optimizer => f.pad("optimizer"),
         }
     }
@@ -209,6 +212,14 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn loss(&mut self) -> Result<f64, EngineError> {
         self.inner.loss()
+    }
+
+    fn reduce(&mut self, gradients: Span) {
+        self.time(Phase::Communication, |b| b.reduce(gradients));
+    }
+
+    fn reduced(&mut self) {
+        self.time(Phase::Communication, |b| b.reduced());
     }
 
     fn update(&mut self, update: &Update, decayed: usize) {

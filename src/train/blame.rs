@@ -9,14 +9,6 @@ use std::ops::Range;
 
 /// Rows that are named; the others are counted.
 const NAMED: usize = 4;
-/// Elements looked at together, so that the look is a few vector instructions.
-const CHUNK: usize = 4096;
-
-/// Whether all values are finite.
-pub(super) fn all_finite(values: &[f32]) -> bool {
-    values.chunks(CHUNK).all(|chunk| chunk.iter().fold(true, |finite, value| finite & value.is_finite()))
-}
-
 /// The first tensor, in the order of the layout, of which an element in one of these states is not finite, as in
 /// "the second moment of `h.0.mlp.c_fc.weight`".
 pub(super) fn first_not_finite(
@@ -24,24 +16,16 @@ pub(super) fn first_not_finite(
     states: &[State],
 ) -> Result<Option<String>, EngineError> {
     for &state in states {
-        let layout = engine.layout().clone();
-        let values = engine.read(state)?;
-        if all_finite(&values) {
-            continue;
-        }
-        let spans: Vec<(&str, Range<usize>)> = layout
-            .tensors
-            .iter()
-            .map(|t| (t.name.as_str(), t.offset..t.offset + t.shape.iter().product::<usize>()))
-            .collect();
-        let found = spans.into_iter().find(|(_, span)| !all_finite(&values[span.clone()]));
+        let Some(index) = engine.first_not_finite(state)? else { continue };
+        let found = engine.layout().tensors.iter().find(|tensor| tensor.range().contains(&index));
         let kind = match state {
             State::Parameters => "the weight",
             State::Gradients => "the gradient of",
             State::FirstMoment => "the first moment of",
             State::SecondMoment => "the second moment of",
         };
-        return Ok(Some(format!("{kind} `{}`", found.map_or("a padding row", |(name, _)| name))));
+        let name = found.map_or("a gap between tensors", |tensor| &tensor.name);
+        return Ok(Some(format!("{kind} `{name}`")));
     }
     Ok(None)
 }

@@ -17,35 +17,47 @@ pub mod peak;
 mod pool;
 mod round;
 mod simd;
+mod update;
 
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::fused::Fused;
 use super::pooled::Pooled;
 use super::timed::Timed;
 use super::{Batch, EngineError, Update, no_update};
+use crate::comm::{self, Comm, CommError, Solo};
 use crate::plan::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
 use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
 use memory::Memory;
 use pool::Columns;
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The fused engine on the CPU, with threads of its own.
 pub type CpuEngine = Pooled<Fused<CpuBackend>>;
 
 /// Allocates everything that a plan lists and starts its threads. Parameters are zero.
 pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
+    ranked_engine(plan, Arc::new(Solo))
+}
+
+/// The same as one of several ranks.
+pub fn ranked_engine(plan: MemoryPlan, comm: Arc<dyn Comm>) -> Result<CpuEngine, EngineError> {
     Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan)?;
-        Ok(Fused::new(plan, backend))
+        let backend = CpuBackend::new(&plan, comm.clone())?;
+        Ok(Fused::new(plan, backend, comm))
     })
 }
 
-/// The same engine with the time of every phase on record.
-pub fn timed_engine(plan: MemoryPlan) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
+/// The same with the time of every phase on record.
+pub fn timed_engine(
+    plan: MemoryPlan,
+    comm: Arc<dyn Comm>,
+) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
     Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan)?;
-        Ok(Fused::new(plan, Timed::new(backend)))
+        let backend = CpuBackend::new(&plan, comm.clone())?;
+        Ok(Fused::new(plan, Timed::new(backend), comm))
     })
 }
 
@@ -75,10 +87,15 @@ pub struct CpuBackend {
     /// The sum of the step's losses.
     loss: f64,
     outcome: Option<Outcome>,
+    comm: Arc<dyn Comm>,
+    /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
+    owners: Option<Vec<Range<usize>>>,
+    /// Why the ranks cannot go on.
+    failed: Option<CommError>,
 }
 
 impl CpuBackend {
-    fn new(plan: &MemoryPlan) -> Result<Self, EngineError> {
+    fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
         let tokens = plan.config.micro_batch * plan.config.dims.block_size;
         Ok(Self {
             memory: Memory::new(plan)?,
@@ -95,6 +112,9 @@ impl CpuBackend {
             weight: 0.0,
             loss: 0.0,
             outcome: None,
+            owners: (plan.shard.count > 1).then(|| comm::parts(plan.layout.len, comm.size())),
+            comm,
+            failed: None,
         })
     }
 
@@ -108,6 +128,17 @@ impl CpuBackend {
         let (reads, writes, [panels, workers]) =
             self.memory.split_with(reads, writes, [self.panels, self.workers]);
         (reads, writes, Scratch { panels, workers, worker, threads })
+    }
+
+    /// What the ranks made of a call. After a failure there are no results.
+    fn note<T>(&mut self, result: Result<T, CommError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                None
+            }
+        }
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -311,28 +342,44 @@ impl Backend for CpuBackend {
     }
 
     fn loss(&mut self) -> Result<f64, EngineError> {
-        Ok(self.loss)
+        match &self.failed {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(self.loss),
+        }
+    }
+
+    // `reduce` is left alone: nothing goes on beside anything else here, so one sum at the end waits less often
+    fn reduced(&mut self) {
+        let gradients = self.memory.whole(Buffer::Gradients);
+        let ([], [gradients]) = self.memory.split([], [gradients]);
+        let summed = match &self.owners {
+            None => self.comm.all_reduce(gradients),
+            Some(owners) => self.comm.reduce_scatter(gradients, owners),
+        };
+        let loss = summed.and_then(|()| self.comm.sum(self.loss));
+        self.loss = self.note(loss).unwrap_or(f64::NAN);
     }
 
     fn update(&mut self, update: &Update, decayed: usize) {
-        let flat = [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment, Buffer::SecondMoment];
-        let [p, g, m, v] = flat.map(|buffer| self.memory.whole(buffer));
-        let low = if self.memory.len(Buffer::Low) > 0 { self.memory.whole(Buffer::Low) } else { p.head(0) };
-        let ([], [p, g, m, v, low]) = self.memory.split([], [p, g, m, v, low]);
-        let squares = optimizer::sum_of_squares(g);
+        let squares = self.squares();
+        let Some(squares) = self.note(squares) else { return };
         let loss = std::mem::take(&mut self.loss);
         let norm = squares.sqrt() / update.loss_scale;
         let applied = norm.is_finite() && loss.is_finite();
         if applied {
-            let scale = update.clip_factor(norm) / update.loss_scale;
-            optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+            self.apply(update, update.clip_factor(norm) / update.loss_scale, decayed);
         } else {
-            g.fill(0.0);
+            let gradients = self.memory.whole(Buffer::Gradients);
+            let ([], [gradients]) = self.memory.split([], [gradients]);
+            gradients.fill(0.0);
         }
         self.outcome = Some(Outcome { loss, squares, applied });
     }
 
     fn outcome(&mut self) -> Result<Outcome, EngineError> {
-        self.outcome.ok_or_else(no_update)
+        match &self.failed {
+            Some(error) => Err(error.clone().into()),
+            None => self.outcome.ok_or_else(no_update),
+        }
     }
 }

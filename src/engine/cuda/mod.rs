@@ -18,11 +18,13 @@ pub use backend::CudaBackend;
 use super::EngineError;
 use super::fused::Fused;
 use super::timed::Timed;
+use crate::comm::Solo;
 use crate::cuda::Libraries;
 use crate::plan::memory::MemoryPlan;
 use crate::recipe::Attention;
 use gpu::Gpu;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The fused engine on a CUDA device.
 pub type CudaEngine = Fused<CudaBackend<Gpu>>;
@@ -39,7 +41,7 @@ pub fn engine(
     cache: Option<&Path>,
 ) -> Result<CudaEngine, EngineError> {
     let backend = backend(libraries, index, &plan, cache)?;
-    Ok(Fused::new(plan, backend))
+    Ok(Fused::new(plan, backend, Arc::new(Solo)))
 }
 
 /// The same engine with the time of every phase on record: each kernel is waited for.
@@ -50,7 +52,7 @@ pub fn timed_engine(
     cache: Option<&Path>,
 ) -> Result<Fused<Timed<CudaBackend<Gpu>>>, EngineError> {
     let backend = backend(libraries, index, &plan, cache)?;
-    Ok(Fused::new(plan, Timed::new(backend)))
+    Ok(Fused::new(plan, Timed::new(backend), Arc::new(Solo)))
 }
 
 fn backend(

@@ -7,6 +7,7 @@ mod arena;
 
 pub use arena::{Arena, LayerSpans, sums};
 
+use crate::comm;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Attention, Precision};
 use std::ops::Range;
@@ -179,11 +180,32 @@ impl MemoryConfig {
     }
 }
 
+/// The part of the optimizer's state that one of several ranks keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// Which part.
+    pub index: usize,
+    /// Of how many; 1 is the whole.
+    pub count: usize,
+}
+
+impl Shard {
+    /// All of it.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+
+    /// This part of a flat buffer.
+    pub fn range(&self, len: usize) -> Range<usize> {
+        comm::part(len, self.index, self.count)
+    }
+}
+
 /// All buffers of an engine.
 #[derive(Debug, Clone)]
 pub struct MemoryPlan {
     /// What it was computed from.
     pub config: MemoryConfig,
+    /// The part of the moments that is kept.
+    pub shard: Shard,
     /// The flat parameter layout.
     pub layout: Arc<ParamLayout>,
     /// The arena.
@@ -195,9 +217,20 @@ impl MemoryPlan {
     pub fn new(config: MemoryConfig) -> Self {
         Self {
             config,
+            shard: Shard::WHOLE,
             layout: Arc::new(ParamLayout::new(&config.dims)),
             arena: Arc::new(Arena::new(&config)),
         }
+    }
+
+    /// The same with a part of the moments only.
+    pub fn sharded(self, shard: Shard) -> Self {
+        Self { shard, ..self }
+    }
+
+    /// The elements of the flat layout whose moments are kept, and which this rank updates.
+    pub fn owned(&self) -> Range<usize> {
+        self.shard.range(self.layout.len)
     }
 
     /// The same, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
@@ -210,7 +243,8 @@ impl MemoryPlan {
         let training = self.config.mode == Mode::Train;
         match buffer {
             Buffer::Parameters => self.layout.len,
-            Buffer::Gradients | Buffer::FirstMoment | Buffer::SecondMoment if training => self.layout.len,
+            Buffer::Gradients if training => self.layout.len,
+            Buffer::FirstMoment | Buffer::SecondMoment if training => self.owned().len(),
             Buffer::Gradients | Buffer::FirstMoment | Buffer::SecondMoment => 0,
             Buffer::Low => match (self.config.target, self.config.precision) {
                 (_, Precision::Fp32) | (Target::Cuda, Precision::Tf32) => 0,
