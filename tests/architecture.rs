@@ -76,6 +76,9 @@ const RULES: &[Rule] = &[
         why: "model, engine and train know nothing of files and of the environment",
         words: &["std::fs", "std::io", "std::env", "fs::", "File::"],
         places: &[
+            // connections, and what they fail with
+            "comm/tcp.rs",
+            "comm/frame.rs",
             "recipe/",
             "cuda/",
             "data/",

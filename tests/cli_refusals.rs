@@ -54,7 +54,11 @@ fn keys_and_values_that_are_wrong() {
         ("batch.micro_batch = 3\n", &["bad.toml:2:21", "micro_batch", "3", "total_tokens"]),
         ("compute.device = \"cuda\"\n", &["bad.toml:2:18", "compute.device = \"cuda\"", "libcuda.so.1"]),
         ("compute.device = \"cuda:1\"\n", &["bad.toml:2:18", "compute.device = \"cuda:1\"", "libcuda.so.1"]),
-        ("batch.world_size = 2\n", &["bad.toml:2:20", "batch.world_size", "2", "use 1"]),
+        ("batch.world_size = 3\n", &["bad.toml:2:20", "world_size", "3", "total_tokens = 384"]),
+        (
+            "batch.world_size = 2\ncompute.engine = \"dfdx\"\n",
+            &["bad.toml:2:20", "batch.world_size", "dfdx", "one rank"],
+        ),
     ] {
         refused_text(&lab, &format!("{base}{text}"), parts);
     }

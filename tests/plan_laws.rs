@@ -17,7 +17,7 @@ use std::path::Path;
 const GIB: usize = 1 << 30;
 
 fn hardware(free_memory: usize) -> Hardware {
-    Hardware { threads: 3, total_memory: free_memory, free_memory, cuda: None }
+    Hardware { threads: 3, total_memory: free_memory, free_memory, ranks: 1, cuda: None }
 }
 
 fn data() -> DataSize {
@@ -100,7 +100,7 @@ proptest! {
     ) {
         let recipe = auto(rows, block_size, n_layer, attention);
         // free memory does not enter the choice: it would differ from start to start
-        let machine = Hardware { threads: 2, total_memory: memory, free_memory: usize::MAX, cuda: None };
+        let machine = Hardware { threads: 2, total_memory: memory, free_memory: usize::MAX, ranks: 1, cuda: None };
         let plan = Plan::new(&recipe, &machine, data(), None).expect("enough is free");
         let bytes = |micro_batch| MemoryPlan::new(MemoryConfig { micro_batch, ..plan.memory }).total_bytes();
         prop_assert!(plan.micro_batch.is_power_of_two() && rows.is_multiple_of(plan.micro_batch));
@@ -281,7 +281,7 @@ proptest! {
     ) {
         let recipes = Recipes::new();
         recipes.write("recipe.toml", mutated(include_str!("../recipes/quickstart.toml"), mutations));
-        let machine = Hardware { threads, total_memory: memory, free_memory: memory, cuda: None };
+        let machine = Hardware { threads, total_memory: memory, free_memory: memory, ranks: 1, cuda: None };
         let size = DataSize { train_tokens: rows, train_rows: rows, val_rows: rows };
         look_at(&recipes.path("recipe.toml"), &machine, size).map_err(TestCaseError::fail)?;
     }

@@ -26,6 +26,10 @@ fn what_is_set_in_vain_is_refused_where_it_stands() {
         ("[sample]\nprompt = \"x\"\n", "`sample.prompt` has no effect with sample.every = 0"),
         ("[sample]\nevery = 0\ntokens = 3\n", "`sample.tokens` has no effect with sample.every = 0"),
         (
+            "[distributed]\nshard_optimizer = true\n",
+            "`distributed.shard_optimizer` has no effect with batch.world_size = 1",
+        ),
+        (
             "[compute]\ndevice = \"cuda:1\"\nthreads = 4\n",
             "`compute.threads` has no effect with compute.device = \"cuda:1\"",
         ),

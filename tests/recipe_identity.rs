@@ -28,6 +28,8 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("batch.total_tokens", &["batch.total_tokens=1024"]),
     ("batch.micro_batch", &["batch.micro_batch=4"]),
     ("batch.world_size", &["batch.world_size=2"]),
+    ("distributed.shard_optimizer", &["batch.world_size=2", "distributed.shard_optimizer=true"]),
+    ("distributed.timeout_s", &["batch.world_size=2", "distributed.timeout_s=7"]),
     ("optimizer.lr", &["optimizer.lr=1e-3"]),
     ("optimizer.betas", &["optimizer.betas=[0.9, 0.99]"]),
     ("optimizer.eps", &["optimizer.eps=1e-6"]),
@@ -56,6 +58,7 @@ const CHANGES: &[(&str, &[&str])] = &[
 /// Keys that may change without another experiment, in the sense of the identity.
 const LEFT_OUT: &[&str] = &[
     "name",
+    "distributed.timeout_s",
     "eval.every",
     "checkpoint.every",
     "checkpoint.keep",
@@ -190,6 +193,8 @@ fn only_keys_without_mathematics_may_change_on_resume() {
             "data.val",
             "batch.micro_batch",
             "batch.world_size",
+            "distributed.shard_optimizer",
+            "distributed.timeout_s",
             "eval.every",
             "eval.batches",
             "checkpoint.every",

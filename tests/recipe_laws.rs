@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes};
 use runner::recipe::{
-    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
-    LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Overrides, Precision, Recipe,
-    SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig, to_toml,
+    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
+    EngineKind, EvalConfig, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Overrides,
+    Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -113,6 +113,7 @@ prop_compose! {
         prompt in text(),
         allow in prop::collection::vec(prop::sample::select(LintCode::ALL), 0..3),
         watchdog in watchdog(),
+        (shard_optimizer, timeout_s) in (any::<bool>(), 1..=86_400_u64),
     ) -> Recipe {
         Recipe {
             name,
@@ -122,6 +123,7 @@ prop_compose! {
                 micro_batch: if auto { MicroBatch::Auto } else { MicroBatch::Rows(rows) },
                 world_size,
             },
+            distributed: DistributedConfig { shard_optimizer, timeout_s },
             model,
             compute,
             data: DataConfig { train, val, shuffle },
@@ -141,6 +143,9 @@ fn tidy(mut recipe: Recipe) -> Recipe {
     let defaults = Recipes::with(REQUIRED).good(&Overrides::default()).recipe;
     if recipe.data.val.is_empty() {
         recipe.eval = defaults.eval;
+    }
+    if recipe.batch.world_size == 1 {
+        recipe.distributed = defaults.distributed;
     }
     if !recipe.watchdog.is_on() {
         recipe.watchdog = defaults.watchdog;

@@ -2,15 +2,20 @@
 //!
 //! A rank is one copy of the model that trains on its share of every step's rows. [`Comm`] is the one trait through which
 //! ranks meet, with an implementation for each way in which they live together: [`Solo`] is alone, [`Threads`] are the
-//! threads of one process.
+//! threads of one process, [`Tcp`] connects processes.
 //!
 //! All ranks call the same functions in the same order. Whoever cannot go on calls [`Comm::abandon`], so that the others
 //! learn why instead of waiting; whoever dies or hangs is named by those that are left.
 
+mod frame;
+pub mod launch;
+mod notice;
 mod solo;
+mod tcp;
 mod threads;
 
 pub use solo::Solo;
+pub use tcp::Tcp;
 pub use threads::Threads;
 
 use std::ops::Range;
@@ -89,6 +94,9 @@ pub trait Comm: Send + Sync {
 
     /// Tells the others that this rank cannot go on. What they return from then on names it.
     fn abandon(&self, why: &str);
+
+    /// How long to wait for a rank before it counts as hung, where that was not known when the ranks met.
+    fn set_timeout(&self, _timeout: std::time::Duration) {}
 
     /// What sums travel on, for people: `threads`, `mpi` and so on.
     fn name(&self) -> &'static str;

@@ -2,7 +2,9 @@
 
 use super::device;
 use super::exit::UsageError;
+use super::ranks;
 use super::terminal::Passes;
+use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
 use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
@@ -14,6 +16,7 @@ use crate::recipe::{Attention, DataDigests, Diagnostics, EngineKind, MicroBatch,
 use crate::run::import;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Refuses what a recipe may say but this build cannot do, at the line that says it.
 pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
@@ -34,16 +37,21 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
         }
         Ok(_) => {}
     }
-    if recipe.batch.world_size > 1 {
-        let message = format!(
-            "batch.world_size = {} is not supported by this build, which trains on one rank",
-            recipe.batch.world_size
-        );
-        refuse(
+    let ranks = recipe.batch.world_size;
+    match ranks::place() {
+        Err(problem) => refuse("batch.world_size", &problem.to_string(), "start the ranks with one launcher"),
+        Ok(Some(place)) if place.size != ranks => {
+            let message =
+                format!("batch.world_size is {ranks}, but {} started {} ranks", place.launcher, place.size);
+            let help = format!("set batch.world_size = {}, or start {ranks} ranks", place.size);
+            refuse("batch.world_size", &message, &help);
+        }
+        Ok(_) if ranks > 1 && recipe.compute.engine == EngineKind::Dfdx => refuse(
             "batch.world_size",
-            &message,
-            "use 1: more micro-steps of the same total_tokens give the same result",
-        );
+            "the dfdx engine is a reference and trains on one rank",
+            "use batch.world_size = 1, or compute.engine = \"fused\"",
+        ),
+        Ok(_) => {}
     }
     if recipe.compute.engine == EngineKind::Dfdx
         && let Err(error) = dfdx::check_precision(recipe.compute.precision)
@@ -164,22 +172,35 @@ impl Rows for Stream<'_> {
 }
 
 /// The engine that a recipe asks for, with the plan's memory. Parameters are zero.
-pub(super) fn engine(recipe: &Recipe, plan: &Plan) -> Result<Box<dyn Engine>, EngineError> {
+pub(super) fn engine(
+    recipe: &Recipe,
+    plan: &Plan,
+    comm: &Arc<dyn Comm>,
+) -> Result<Box<dyn Engine>, EngineError> {
     match recipe.compute.engine {
-        EngineKind::Fused => fused(plan.memory_plan(), plan.cuda),
+        EngineKind::Fused => fused(plan.memory_plan(), plan.cuda, comm),
         EngineKind::Dfdx => Ok(Box::new(reference(plan.memory.dims, plan.threads)?)),
     }
 }
 
-/// The fused engine on the CPU, or on a CUDA device by its index.
-pub(super) fn fused(plan: MemoryPlan, cuda: Option<usize>) -> Result<Box<dyn Engine>, EngineError> {
+/// The fused engine on the CPU, or on a CUDA device by its index, as one of the ranks that `comm` connects.
+pub(super) fn fused(
+    plan: MemoryPlan,
+    cuda: Option<usize>,
+    comm: &Arc<dyn Comm>,
+) -> Result<Box<dyn Engine>, EngineError> {
     Ok(match cuda {
-        None => Box::new(cpu::engine(plan)?),
+        None => Box::new(cpu::ranked_engine(plan, comm.clone())?),
         Some(index) => {
             let cache = device::cache_dir();
             Box::new(cuda::engine(Libraries::get(), index, plan, cache.as_deref())?)
         }
     })
+}
+
+/// One rank.
+pub(super) fn solo() -> Arc<dyn Comm> {
+    Arc::new(Solo)
 }
 
 /// The dfdx engine on the CPU.

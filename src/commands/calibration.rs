@@ -54,7 +54,7 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
 /// Times forward and backward pass and update of the sample.
 fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
     let mut engine: Box<dyn Engine> = match kind {
-        EngineKind::Fused => build::fused(MemoryPlan::new(*sample), cuda)?,
+        EngineKind::Fused => build::fused(MemoryPlan::new(*sample), cuda, &build::solo())?,
         EngineKind::Dfdx => Box::new(Pooled::new(sample.threads(), || dfdx::CpuEngine::new(sample.dims))?),
     };
     let layout = engine.layout().clone();

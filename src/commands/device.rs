@@ -1,9 +1,10 @@
 //! Which device a recipe trains on here, how fast that can be, and where what is found out about it is kept.
 
+use super::ranks;
 use super::terminal::say;
 use crate::cuda::{CudaMissing, Libraries};
 use crate::engine::cpu;
-use crate::plan::hardware::{CudaDevice, Hardware, peak_resident_bytes};
+use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{Device, EngineKind, Precision, Recipe};
 use std::path::PathBuf;
@@ -20,9 +21,26 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         message: format!("compute.device = \"{}\": {message}", String::from(recipe.compute.device)),
         help,
     };
+    let ranks = recipe.batch.world_size;
+    // problems with the launcher are told where the recipe is checked
+    let place = ranks::place().unwrap_or(None);
+    hardware.ranks = place.map_or(ranks, |place| place.local_size.unwrap_or(1));
+    if place.is_some() && hardware.threads < hardware::online_threads() {
+        // the launcher has given each rank threads of its own
+        hardware.threads *= hardware.ranks;
+    }
+    let first = place.map_or(0, |place| place.local_rank);
     hardware.cuda = match (recipe.compute.device, recipe.compute.engine) {
         (Device::Cpu, _) | (Device::Auto, EngineKind::Dfdx) => None,
-        (Device::Auto, EngineKind::Fused) => cuda_device(0).inspect_err(explain_cpu).ok(),
+        (Device::Auto, EngineKind::Fused) => cuda_device(first).inspect_err(explain_cpu).ok(),
+        (Device::Cuda(0), EngineKind::Fused) => Some(cuda_device(first).map_err(missing)?),
+        (Device::Cuda(index), EngineKind::Fused) if hardware.ranks > 1 => {
+            return Err(PlanError {
+                key: "compute.device",
+                message: format!("{} ranks cannot all train on cuda:{index}", hardware.ranks),
+                help: "use compute.device = \"cuda\": each rank takes a device of its own".to_owned(),
+            });
+        }
         (Device::Cuda(index), EngineKind::Fused) => Some(cuda_device(index).map_err(missing)?),
         (Device::Cuda(_), EngineKind::Dfdx) => {
             return Err(PlanError {
@@ -32,6 +50,14 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
             });
         }
     };
+    let devices = Libraries::get().devices().len();
+    if hardware.cuda.is_some() && place.is_none() && ranks > devices {
+        return Err(PlanError {
+            key: "batch.world_size",
+            message: format!("{ranks} ranks need as many CUDA devices, and this machine has {devices}"),
+            help: format!("use {devices} ranks, or start ranks on several machines with torchrun or srun"),
+        });
+    }
     Ok(hardware)
 }
 
@@ -56,13 +82,25 @@ fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
 /// a CUDA device.
 pub(super) fn peak(plan: &Plan) -> (f64, String) {
     let info = plan.cuda.and_then(|index| Libraries::get().require_device(index).ok());
-    let Some(info) = info else { return cpu::peak::measure(plan.threads) };
+    let Some(info) = info else {
+        // ranks that are threads of this process are measured together
+        let together = if ranks::place().is_ok_and(|place| place.is_some()) { 1 } else { plan.world_size };
+        let (flops, how) = cpu::peak::measure(plan.threads * together);
+        return match plan.world_size / together {
+            1 => (flops, how),
+            processes => (flops * processes as f64, format!("{how}, times {processes} ranks")),
+        };
+    };
     let (flops, unit) = match plan.memory.precision {
         Precision::Bf16 | Precision::Fp16 => (info.peaks.half, "tensor cores on 16-bit operands"),
         Precision::Tf32 => (info.peaks.tf32, "tensor cores on tf32"),
         Precision::Fp32 => (info.peaks.fp32, "fp32 without tensor cores"),
     };
-    (flops, format!("{}, {unit}: {}", info.name, info.peaks.source))
+    let ranks = match plan.world_size {
+        1 => String::new(),
+        ranks => format!("{ranks} times "),
+    };
+    (flops * plan.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
 }
 
 /// Bytes of the memory that computes: the peak that this process had resident, or what it has allocated on a CUDA device,

@@ -1,5 +1,6 @@
 //! The exit codes, and which error gives which.
 
+use super::ranks::{Elsewhere, OnOthers};
 use crate::data::DataError;
 use crate::engine::EngineError;
 use crate::plan::PlanError;
@@ -30,6 +31,20 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The exit with this number; a failure for a number that is none.
+    pub fn from_code(code: u8) -> Self {
+        let all = [
+            Self::Finished,
+            Self::Usage,
+            Self::Locked,
+            Self::Diverged,
+            Self::HungUp,
+            Self::Interrupted,
+            Self::Terminated,
+        ];
+        all.into_iter().find(|exit| *exit as u8 == code).unwrap_or(Self::Failure)
+    }
+
     /// The code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         let mut causes = error.chain();
@@ -42,6 +57,12 @@ impl Exit {
         }
         if let Some(error) = cause.downcast_ref::<DataError>() {
             return Some(if matches!(error, DataError::Write { .. }) { Self::Failure } else { Self::Usage });
+        }
+        if let Some(Elsewhere(exit)) = cause.downcast_ref() {
+            return Some(*exit);
+        }
+        if let Some(OnOthers { exit, .. }) = cause.downcast_ref() {
+            return Some(*exit);
         }
         if let Some(EngineError::Unsupported(_)) = cause.downcast_ref() {
             return Some(Self::Usage);

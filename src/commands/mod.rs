@@ -11,6 +11,7 @@ pub mod exit;
 mod explain;
 mod list;
 mod plan;
+mod ranks;
 mod sample;
 mod schema;
 mod select;

@@ -31,6 +31,9 @@ pub(super) fn tame(text: &str) -> String {
 
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
 pub(super) fn report(error: &anyhow::Error) {
+    if error.is::<super::ranks::Elsewhere>() {
+        return;
+    }
     match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => say(&diagnostics.render(color())),
         None => say(&format!("error: {error:#}")),

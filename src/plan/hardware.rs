@@ -12,6 +12,8 @@ pub struct Hardware {
     pub total_memory: usize,
     /// Bytes that can be had now without swapping.
     pub free_memory: usize,
+    /// Ranks of the run that share this machine's threads and memory.
+    pub ranks: usize,
     /// The CUDA device that is to compute, if one is.
     pub cuda: Option<CudaDevice>,
 }
@@ -44,6 +46,7 @@ impl Hardware {
             threads,
             total_memory: field("MemTotal").min(limit),
             free_memory: field("MemAvailable").min(left),
+            ranks: 1,
             cuda: None,
         }
     }
@@ -56,19 +59,34 @@ impl Hardware {
         }
     }
 
-    /// Bytes of memory that the device that computes has free.
+    /// Bytes of memory that a rank has free on the device that computes.
     pub fn free(&self) -> usize {
-        self.cuda.as_ref().map_or(self.free_memory, |cuda| cuda.free_memory)
+        self.cuda.as_ref().map_or(self.free_memory / self.ranks, |cuda| cuda.free_memory)
+    }
+
+    /// CPU threads of a rank, if the recipe leaves that to the machine.
+    pub fn threads_per_rank(&self) -> usize {
+        (self.threads / self.ranks).max(1)
     }
 
     /// What `micro_batch = "auto"` may fill: of the memory *installed*, so that the choice, and with it the order of
     /// additions, is the same on each start. A CUDA device has no other programs to leave much for.
     pub fn memory_for_auto(&self) -> usize {
         match &self.cuda {
-            None => self.total_memory / 10 * 7,
+            None => self.total_memory / 10 * 7 / self.ranks,
             Some(cuda) => cuda.total_memory / 20 * 17,
         }
     }
+}
+
+/// Hardware threads of the machine, also those that this process may not use; 0 where that cannot be read.
+pub fn online_threads() -> usize {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.trim().parse::<usize>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
+    };
+    text.split(',').filter_map(count).sum()
 }
 
 /// The memory limit of this process's control group (version 2) and what is left of it: the least over the group and

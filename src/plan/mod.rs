@@ -5,11 +5,12 @@ pub mod lints;
 pub mod memory;
 pub mod predict;
 pub mod reference;
+pub mod scaling;
 
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
-use memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use serde::Serialize;
 
 /// How much data there is, in the terms of the plan; all 0 where it is not known.
@@ -40,7 +41,13 @@ pub struct Plan {
     /// The index of the CUDA device.
     #[serde(skip)]
     pub cuda: Option<usize>,
-    /// CPU threads.
+    /// Data-parallel ranks.
+    pub world_size: usize,
+    /// How many of them share this machine.
+    pub ranks_here: usize,
+    /// Seconds after which a rank that does not answer counts as hung.
+    pub timeout_s: u64,
+    /// CPU threads of a rank.
     pub threads: usize,
     /// Whether the precision is emulated by rounding.
     pub emulated: bool,
@@ -56,9 +63,11 @@ pub struct Plan {
     pub tokens_per_step: usize,
     /// Sequences per optimizer step.
     pub rows_per_step: usize,
+    /// Sequences per optimizer step on one rank.
+    pub rows_per_rank: usize,
     /// Sequences per forward pass.
     pub micro_batch: usize,
-    /// Forward passes per optimizer step.
+    /// Forward passes per optimizer step on one rank.
     pub micro_steps: usize,
     /// Optimizer steps.
     pub steps: u64,
@@ -74,11 +83,13 @@ pub struct Plan {
     pub flops_per_token: u64,
     /// The same for the whole run.
     pub flops: f64,
-    /// Bytes by kind.
+    /// Bytes that each rank sends per optimizer step, see [`scaling::wire_bytes`].
+    pub wire_bytes_per_step: u64,
+    /// Bytes of one rank, the first, by kind.
     pub bytes: Vec<(&'static str, usize)>,
     /// Whether the bytes are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
     pub bytes_exact: bool,
-    /// Bytes in all.
+    /// Bytes in all, of one rank.
     pub total_bytes: usize,
     /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
     /// `total_bytes`: it is made only while they are free, and without it training waits for the disk.
@@ -86,6 +97,9 @@ pub struct Plan {
     /// How the buffers are laid out.
     #[serde(skip)]
     pub memory: MemoryConfig,
+    /// The part of the moments that the rank at hand keeps.
+    #[serde(skip)]
+    pub shard: Shard,
     /// The engine that the bytes are of.
     #[serde(skip)]
     pub engine: EngineKind,
@@ -147,6 +161,17 @@ impl Plan {
                 format!("use {lower} or {}", lower + dims.block_size),
             ));
         }
+        let world_size = recipe.batch.world_size;
+        if !rows_per_step.is_multiple_of(world_size) {
+            return Err(PlanError::new(
+                "batch.world_size",
+                format!("{rows_per_step} rows per step do not divide among {world_size} ranks"),
+                format!("use a divisor of {rows_per_step}"),
+            ));
+        }
+        let rows_per_rank = rows_per_step / world_size;
+        let count = if recipe.distributed.shard_optimizer { world_size } else { 1 };
+        let shard = Shard { index: 0, count };
         let steps = recipe.schedule.max_steps;
         let Some(tokens) = steps.checked_mul(tokens_per_step as u64) else {
             return Err(PlanError::new(
@@ -155,7 +180,8 @@ impl Plan {
                 format!("use {} steps at most", u64::MAX / tokens_per_step as u64),
             ));
         };
-        let threads = if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads };
+        let threads =
+            if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads };
         let config = |micro_batch| MemoryConfig {
             dims,
             micro_batch,
@@ -168,17 +194,21 @@ impl Plan {
             (MicroBatch::Rows(rows), _) => rows,
             (MicroBatch::Auto, Some(kept)) => kept,
             (MicroBatch::Auto, None) => {
-                largest_micro_batch(engine, rows_per_step, config(1), hardware.memory_for_auto()).unwrap_or(1)
+                let memory = hardware.memory_for_auto();
+                largest_micro_batch(engine, rows_per_rank, config(1), shard, memory).unwrap_or(1)
             }
         };
-        if !rows_per_step.is_multiple_of(micro_batch) {
+        if !rows_per_rank.is_multiple_of(micro_batch) {
+            let whose = if world_size > 1 { " of a rank" } else { "" };
             return Err(PlanError::new(
                 "batch.micro_batch",
-                format!("{rows_per_step} rows per step do not divide into micro-batches of {micro_batch}"),
-                format!("use a divisor of {rows_per_step}"),
+                format!(
+                    "{rows_per_rank} rows per step{whose} do not divide into micro-batches of {micro_batch}"
+                ),
+                format!("use a divisor of {rows_per_rank}"),
             ));
         }
-        let Some(bytes) = bytes_by_kind(engine, config(micro_batch)) else {
+        let Some(bytes) = bytes_by_kind(engine, config(micro_batch), shard) else {
             return Err(PlanError::new(
                 "batch.micro_batch",
                 format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
@@ -197,6 +227,9 @@ impl Plan {
         Ok(Self {
             device: hardware.device(),
             cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
+            world_size,
+            ranks_here: hardware.ranks,
+            timeout_s: recipe.distributed.timeout_s,
             threads,
             emulated: recipe.compute.precision != Precision::Fp32 && hardware.cuda.is_none(),
             padded_vocab: dims.padded_vocab,
@@ -205,8 +238,9 @@ impl Plan {
             parameters,
             tokens_per_step,
             rows_per_step,
+            rows_per_rank,
             micro_batch,
-            micro_steps: rows_per_step / micro_batch,
+            micro_steps: rows_per_rank / micro_batch,
             steps,
             tokens,
             epochs: (steps * rows_per_step as u64) as f64 / data.train_rows as f64,
@@ -214,6 +248,7 @@ impl Plan {
             data,
             flops_per_token,
             flops: flops_per_token as f64 * tokens as f64,
+            wire_bytes_per_step: scaling::wire_bytes(ParamLayout::new(&dims).len, world_size),
             total_bytes: total(&bytes),
             bytes,
             bytes_exact: engine == EngineKind::Fused,
@@ -223,6 +258,7 @@ impl Plan {
                 false => 0,
             },
             memory: config(micro_batch),
+            shard,
             engine,
         })
     }
@@ -243,40 +279,56 @@ impl Plan {
             "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
             self.micro_batch,
             gib(self.total_bytes),
-            if hardware.cuda.is_some() { " on the device" } else { "" },
+            match (&hardware.cuda, hardware.ranks) {
+                (Some(_), _) => " on the device".to_owned(),
+                (None, 1) => String::new(),
+                (None, ranks) => format!(" for each of {ranks} ranks on this machine"),
+            },
             gib(hardware.free()),
             kinds.join(", ")
         );
         Err(PlanError::new("batch.micro_batch", message, help))
     }
 
-    /// The largest power of two that divides the rows of a step and needs at most `bytes` of memory.
+    /// The largest power of two that divides a rank's rows of a step and needs at most `bytes` of memory.
     pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.engine, self.rows_per_step, self.memory, bytes)
+        largest_micro_batch(self.engine, self.rows_per_rank, self.memory, self.shard, bytes)
     }
 
     /// The layout of every buffer.
     pub fn memory_plan(&self) -> MemoryPlan {
-        MemoryPlan::new(self.memory)
+        MemoryPlan::new(self.memory).sharded(self.shard)
+    }
+
+    /// The plan of another rank of this process: it has a part of the moments and a CUDA device of its own.
+    pub fn of_rank(&self, rank: usize) -> Self {
+        let index = if self.shard.count > 1 { rank } else { 0 };
+        let cuda = self.cuda.map(|first| first + rank);
+        Self { shard: Shard { index, ..self.shard }, cuda, ..self.clone() }
     }
 }
 
 fn largest_micro_batch(
     engine: EngineKind,
-    rows_per_step: usize,
+    rows_per_rank: usize,
     config: MemoryConfig,
+    shard: Shard,
     bytes: usize,
 ) -> Option<usize> {
     let fits = |micro_batch: &usize| {
-        let kinds = bytes_by_kind(engine, MemoryConfig { micro_batch: *micro_batch, ..config });
+        let kinds = bytes_by_kind(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
         kinds.is_some_and(|kinds| total(&kinds) <= bytes)
     };
-    (0..=rows_per_step.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+    (0..=rows_per_rank.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
 }
 
 /// What an engine allocates: exactly for the fused one, an estimate for dfdx. None if it is beyond reason.
-fn bytes_by_kind(engine: EngineKind, config: MemoryConfig) -> Option<Vec<(&'static str, usize)>> {
-    let plan = MemoryPlan::checked(config)?;
+fn bytes_by_kind(
+    engine: EngineKind,
+    config: MemoryConfig,
+    shard: Shard,
+) -> Option<Vec<(&'static str, usize)>> {
+    let plan = MemoryPlan::checked(config)?.sharded(shard);
     Some(match engine {
         EngineKind::Fused => plan.bytes(),
         EngineKind::Dfdx => reference::bytes(&config.dims, config.micro_batch),

@@ -43,6 +43,14 @@ const SWITCHES: &[Switch] = &[
         remedy: "have text generated: sample.every = 250, for example",
     },
     Switch {
+        key: "batch.world_size",
+        and: None,
+        is_off: |value| value == "1",
+        keys: &["distributed.shard_optimizer", "distributed.timeout_s"],
+        only: None,
+        remedy: "train on several ranks: batch.world_size = 2, for example",
+    },
+    Switch {
         key: "watchdog.max_loss_zscore",
         and: Some("watchdog.max_grad_zscore"),
         is_off: is_zero,

@@ -21,12 +21,13 @@ pub struct DataDigests {
 /// What is hashed is the line `runner recipe 1` and then one line `key=value` for every key of the resolved recipe,
 /// sorted by the bytes of the key, where
 ///
-/// - `name`, `eval.every` and all of `checkpoint`, `sample` and `lints` are left out: they change what is kept and shown, not
+/// - `name`, `eval.every`, `distributed.timeout_s` and all of `checkpoint`, `sample` and `lints` are left out: they change what is kept and shown, not
 ///   what is computed;
 /// - `data.train`, `data.val` and `model.init_from` stand with the digests of what they name, so that paths may change;
 /// - a value is JSON without spaces, except that a float is its 64 bits in hexadecimal (minus zero as zero), so that
 ///   no platform's printing matters;
 /// - `watchdog` is left out as long as it watches nothing, and enters whole otherwise;
+/// - `distributed.shard_optimizer` has a line only where it is on; it changes results by rounding, as `batch.world_size` does;
 /// - a key without a value (`schedule.decay_steps` of a cosine, say) has no line.
 ///
 /// Everything else enters, also what is expected to change the result only by rounding, such as `batch.micro_batch`.
@@ -34,6 +35,7 @@ pub struct DataDigests {
 pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
     let mut lines: BTreeMap<&str, String> = values(recipe)
         .into_iter()
+        .filter(|(key, _)| *key != "distributed.shard_optimizer" || recipe.distributed.shard_optimizer)
         .filter(|(key, _)| !is_left_out(key) && (recipe.watchdog.is_on() || !key.starts_with("watchdog.")))
         .map(|(key, value)| (key, canonical(&value)))
         .collect();
@@ -53,7 +55,8 @@ pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
 
 fn is_left_out(key: &str) -> bool {
     const TABLES: &[&str] = &["checkpoint.", "sample.", "lints."];
-    matches!(key, "name" | "eval.every") || TABLES.iter().any(|table| key.starts_with(table))
+    matches!(key, "name" | "eval.every" | "distributed.timeout_s")
+        || TABLES.iter().any(|table| key.starts_with(table))
 }
 
 fn canonical(value: &Json) -> String {

@@ -17,6 +17,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("schedule", "the learning rate over the steps"),
     ("eval", "validation during training"),
     ("checkpoint", "what is saved, and how often"),
+    ("distributed", "how the ranks of one run work together"),
     ("watchdog", "steps whose loss or gradient norm stands out"),
     ("sample", "text generated during training"),
     ("lints", "remarks about the plan"),

@@ -37,7 +37,7 @@ pub fn diff(left: &Recipe, right: &Recipe) -> Vec<Difference> {
 /// True if a run may not be continued under another value of `key`.
 ///
 /// False for what decides where, how fast or how often something happens: `name`, `batch.micro_batch`,
-/// `batch.world_size`, `compute.device`, `compute.threads` and all of `eval`, `checkpoint`, `watchdog`, `sample` and `lints`
+/// `batch.world_size`, `compute.device`, `compute.threads` and all of `distributed`, `eval`, `checkpoint`, `watchdog`, `sample` and `lints`
 /// (a run that the watchdog has stopped must be able to go on under a milder one). Also false for the paths `data.train`, `data.val` and `model.init_from`: a moved tree changes them, so what they hold is compared
 /// by digest elsewhere.
 #[must_use]
@@ -45,7 +45,7 @@ pub fn changes_mathematics(key: &str) -> bool {
     const HARMLESS: &[&str] =
         &["name", "batch.micro_batch", "batch.world_size", "compute.device", "compute.threads"];
     const BY_DIGEST: &[&str] = &["data.train", "data.val", "model.init_from"];
-    const TABLES: &[&str] = &["eval.", "checkpoint.", "watchdog.", "sample.", "lints."];
+    const TABLES: &[&str] = &["distributed.", "eval.", "checkpoint.", "watchdog.", "sample.", "lints."];
     !HARMLESS.contains(&key)
         && !BY_DIGEST.contains(&key)
         && !TABLES.iter().any(|table| key.starts_with(table))

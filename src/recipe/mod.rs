@@ -35,9 +35,9 @@ pub use overrides::Overrides;
 pub use parse::find_key;
 pub use resolved::{Origin, Resolved, Setting, load};
 pub use schema::{
-    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, EngineKind, EvalConfig,
-    LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe, SampleConfig, ScheduleConfig,
-    ScheduleKind, WatchdogAction, WatchdogConfig,
+    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
+    EngineKind, EvalConfig, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe,
+    SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
 };
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

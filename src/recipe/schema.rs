@@ -22,6 +22,8 @@ pub struct Recipe {
     pub data: DataConfig,
     /// How much of it is read per optimizer step.
     pub batch: BatchConfig,
+    /// How its ranks work together.
+    pub distributed: DistributedConfig,
     /// AdamW and gradient clipping.
     pub optimizer: OptimizerConfig,
     /// The learning rate over the steps.
@@ -220,6 +222,16 @@ impl<'de> Deserialize<'de> for MicroBatch {
         }
         deserializer.deserialize_any(Visitor)
     }
+}
+
+/// `[distributed]`: of no account with one rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DistributedConfig {
+    /// Each rank keeps its part of the moments only (Rajbhandari et al., 2020, ZeRO, stage 1).
+    pub shard_optimizer: bool,
+    /// Seconds after which a rank that does not answer counts as hung.
+    pub timeout_s: u64,
 }
 
 /// `[optimizer]`: AdamW (Loshchilov and Hutter, 2019) with global-norm clipping.

@@ -108,7 +108,7 @@ pub struct RunRecord {
     pub precision: String,
     /// Whether that precision is imitated by rounding.
     pub emulated: bool,
-    /// CPU threads.
+    /// CPU threads of a rank.
     pub threads: usize,
     /// Versions by component: `runner`, `rustc`, a driver.
     pub versions: BTreeMap<String, String>,

@@ -3,7 +3,10 @@
 //! A run that diverges ends, so there is time to look: nothing of the step was applied, and its micro-batches can be
 //! computed again, one at a time and then row by row.
 
-use super::{RowBuffer, Rows, TrainConfig};
+use super::passes::RowBuffer;
+use super::ranks::own_rows;
+use super::{Rows, TrainConfig};
+use crate::comm::Comm;
 use crate::engine::{Batch, Engine, EngineError, State};
 use std::ops::Range;
 
@@ -33,7 +36,10 @@ pub(super) fn first_not_finite(
 /// What there is to say about a step whose loss or gradient norm was not finite, as clauses that follow "; ".
 ///
 /// Computes the micro-batches of the step again, up to the first bad one. Leaves the gradients in disorder.
+///
+/// Each rank looks at its own rows; what the first one finds that finds something is told on all.
 pub(super) fn of_step(
+    comm: &dyn Comm,
     engine: &mut dyn Engine,
     rows: &dyn Rows,
     config: &TrainConfig,
@@ -44,10 +50,29 @@ pub(super) fn of_step(
     if let Some(what) = first_not_finite(engine, &[State::Parameters])? {
         return Ok(format!("; {what} is not finite"));
     }
+    let found = of_rows(engine, rows, config, own_rows(config, comm, step), loss_scale, buffer)?;
+    let all = comm.exchange(found.unwrap_or_default().as_bytes())?;
+    if let Some(first) = all.iter().find(|text| !text.is_empty()) {
+        return Ok(String::from_utf8_lossy(first).into_owned());
+    }
     let start = step * config.rows_per_step as u64;
-    let end = start + config.rows_per_step as u64;
+    Ok(format!(
+        "; each of the rows {start} to {} by itself is finite",
+        start + config.rows_per_step as u64 - 1
+    ))
+}
+
+/// The same for some of the rows; `None` if each of their micro-batches is finite.
+fn of_rows(
+    engine: &mut dyn Engine,
+    rows: &dyn Rows,
+    config: &TrainConfig,
+    range: Range<u64>,
+    loss_scale: f64,
+    buffer: &mut RowBuffer,
+) -> Result<Option<String>, EngineError> {
     let cols = config.block_size;
-    for first in (start..end).step_by(config.micro_batch) {
+    for first in range.step_by(config.micro_batch) {
         buffer.fill(rows, config, first);
         let batch = buffer.batch(config);
         if let Some(mut what) = not_finite(engine, batch, loss_scale)? {
@@ -63,13 +88,11 @@ pub(super) fn of_step(
                     bad.push(first + row as u64);
                 }
             }
-            return Ok(format!(
-                "; {what} is not finite, {}",
-                named(rows, &bad, first..first + batch.rows as u64)
-            ));
+            let place = named(rows, &bad, first..first + batch.rows as u64);
+            return Ok(Some(format!("; {what} is not finite, {place}")));
         }
     }
-    Ok(format!("; each of the rows {start} to {} by itself is finite", end - 1))
+    Ok(None)
 }
 
 /// What is not finite after a forward and backward pass over a batch alone, if anything.

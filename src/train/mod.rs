@@ -4,6 +4,8 @@
 //! to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
 
 mod blame;
+mod passes;
+mod ranks;
 pub mod sample;
 pub mod scaler;
 pub mod schedule;
@@ -12,8 +14,11 @@ pub mod watchdog;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::{Batch, Engine, EngineError, State, Update};
+use crate::comm::Comm;
+use crate::engine::{Engine, EngineError, State, Update};
 use crate::recipe::OptimizerConfig;
+use passes::{Accumulated, RowBuffer, accumulate, evaluate, judge};
+use ranks::{Agreed, own_rows};
 use scaler::LossScaler;
 use schedule::Schedule;
 use std::time::{Duration, Instant};
@@ -24,7 +29,7 @@ use watchdog::{Verdict, Watchdog};
 pub struct TrainConfig {
     /// Optimizer steps in all.
     pub max_steps: u64,
-    /// Sequences per optimizer step.
+    /// Sequences per optimizer step, over all ranks.
     pub rows_per_step: usize,
     /// Sequences per forward pass.
     pub micro_batch: usize,
@@ -153,8 +158,11 @@ pub trait Events {
     fn skipped(&mut self, _step: u64, _why: &str) {}
 }
 
-/// Trains from `progress` on to the last step.
+/// Trains from `progress` on to the last step, as one of the ranks that `comm` connects. All of them call this with equal
+/// arguments, each with an engine and a receiver of its own, and all return the same.
+#[expect(clippy::too_many_arguments, reason = "one for each part of an experiment")]
 pub fn train<E: Events>(
+    comm: &dyn Comm,
     engine: &mut dyn Engine,
     training: &dyn Rows,
     validation: Option<&dyn Rows>,
@@ -162,8 +170,9 @@ pub fn train<E: Events>(
     progress: &mut Progress,
     events: &mut E,
 ) -> Result<Outcome, TrainError<E::Error>> {
-    let tokens = config.micro_batch * config.block_size;
-    let mut buffer = RowBuffer { inputs: vec![0; tokens], targets: vec![0; tokens], first: None };
+    let mut buffer = RowBuffer::new(config);
+    let events = &mut Agreed::new(comm, events);
+    events.compare(engine, progress)?;
     let mut saved_at = progress.step;
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
@@ -180,12 +189,12 @@ pub fn train<E: Events>(
                 return Ok(Outcome::Diverged { step, what });
             }
             progress.best_val_loss = Some(progress.best_val_loss.map_or(loss, |best| best.min(loss)));
-            events.evaluated(loss, progress).map_err(TrainError::Events)?;
+            events.events.evaluated(loss, progress).map_err(TrainError::Events)?;
         }
         if due(config.sample_every, step) {
-            events.sample(engine, progress).map_err(TrainError::Events)?;
+            events.events.sample(engine, progress).map_err(TrainError::Events)?;
             // a sample that was cut short is made again by the resumed run
-            if events.stop().is_some() {
+            if events.stop()?.is_some() {
                 return stop(engine, progress, saved_at, events);
             }
         }
@@ -214,7 +223,7 @@ pub fn train<E: Events>(
         }
         if step + 1 < config.max_steps {
             // while the device is still busy
-            buffer.fill(training, config, (step + 1) * config.rows_per_step as u64);
+            buffer.fill(training, config, own_rows(config, comm, step + 1).start);
             engine.stage(buffer.batch(config));
         }
         let mut applied = engine.applied()?;
@@ -226,7 +235,7 @@ pub fn train<E: Events>(
             None
         };
         if let Some(what) = what {
-            let blame = blame::of_step(engine, training, config, step, loss_scale, &mut buffer)?;
+            let blame = blame::of_step(comm, engine, training, config, step, loss_scale, &mut buffer)?;
             return Ok(Outcome::Diverged { step, what: what + &blame });
         }
         if applied.applied {
@@ -234,7 +243,7 @@ pub fn train<E: Events>(
         }
         if let Some((Verdict::Skip(why), grad_norm)) = &verdict {
             applied.grad_norm = *grad_norm;
-            events.skipped(step, why);
+            events.events.skipped(step, why);
         }
         progress.updates += u64::from(applied.applied);
         progress.step += 1;
@@ -247,7 +256,7 @@ pub fn train<E: Events>(
             skipped: !applied.applied,
             time: start.elapsed(),
         };
-        events.step(&report, progress).map_err(TrainError::Events)?;
+        events.events.step(&report, progress).map_err(TrainError::Events)?;
         let every = config.checkpoint_every;
         if every > 0 && progress.step.is_multiple_of(every) && progress.step < config.max_steps {
             if let Some(diverged) = save(engine, progress, events)? {
@@ -255,7 +264,7 @@ pub fn train<E: Events>(
             }
             saved_at = progress.step;
         }
-        if progress.step < config.max_steps && events.stop().is_some() {
+        if progress.step < config.max_steps && events.stop()?.is_some() {
             return stop(engine, progress, saved_at, events);
         }
     }
@@ -266,14 +275,14 @@ fn stop<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,
     saved_at: u64,
-    events: &mut E,
+    events: &mut Agreed<E>,
 ) -> Result<Outcome, TrainError<E::Error>> {
     if (saved_at != progress.step || progress.step == 0)
         && let Some(diverged) = save(engine, progress, events)?
     {
         return Ok(diverged);
     }
-    Ok(Outcome::Stopped(events.stop().unwrap_or(Stop::Interrupt)))
+    Ok(Outcome::Stopped(events.reason().unwrap_or(Stop::Interrupt)))
 }
 
 /// Saves; or tells that the run has diverged, for a checkpoint must be something to go on from. An update by finite
@@ -281,112 +290,14 @@ fn stop<E: Events>(
 fn save<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,
-    events: &mut E,
+    events: &mut Agreed<E>,
 ) -> Result<Option<Outcome>, TrainError<E::Error>> {
     let states = [State::Parameters, State::FirstMoment, State::SecondMoment];
     if let Some(what) = blame::first_not_finite(engine, &states)? {
         let what = format!("{what} is not finite after the update");
         return Ok(Some(Outcome::Diverged { step: progress.step.saturating_sub(1), what }));
     }
-    events.checkpoint(engine, progress).map_err(TrainError::Events)?;
+    events.compare(engine, progress)?;
+    events.events.checkpoint(engine, progress).map_err(TrainError::Events)?;
     Ok(None)
-}
-
-/// The rows of one micro-batch.
-struct RowBuffer {
-    inputs: Vec<u32>,
-    targets: Vec<u32>,
-    /// The training row that it begins with, if it holds training rows.
-    first: Option<u64>,
-}
-
-impl RowBuffer {
-    /// Makes it hold the training rows from `first` on.
-    fn fill(&mut self, rows: &dyn Rows, config: &TrainConfig, first: u64) {
-        if self.first != Some(first) {
-            rows.fill(first, config.micro_batch, &mut self.inputs, &mut self.targets);
-            self.first = Some(first);
-        }
-    }
-
-    fn batch(&self, config: &TrainConfig) -> Batch<'_> {
-        let (rows, cols) = (config.micro_batch, config.block_size);
-        Batch { inputs: &self.inputs, targets: &self.targets, rows, cols }
-    }
-}
-
-/// How the forward and backward passes of a step ended.
-enum Accumulated {
-    All,
-    Stopped,
-    Diverged(Outcome),
-}
-
-/// Forward and backward over the micro-batches of one step, unless a stop is asked for. A checkpoint that is asked for
-/// need not wait for the step's end: until the update, parameters and moments are those of the last whole step.
-fn accumulate<E: Events>(
-    engine: &mut dyn Engine,
-    rows: &dyn Rows,
-    config: &TrainConfig,
-    progress: &Progress,
-    saved_at: &mut u64,
-    buffer: &mut RowBuffer,
-    events: &mut E,
-) -> Result<Accumulated, TrainError<E::Error>> {
-    let (micro_steps, loss_scale) = (config.rows_per_step / config.micro_batch, progress.scaler.scale());
-    for micro_step in 0..micro_steps {
-        if events.stop().is_some() {
-            return Ok(Accumulated::Stopped);
-        }
-        // asked for a step that is saved already, the next one is
-        if (*saved_at != progress.step || progress.step == 0) && events.save_now() {
-            if let Some(outcome) = save(engine, progress, events)? {
-                return Ok(Accumulated::Diverged(outcome));
-            }
-            *saved_at = progress.step;
-        }
-        let first = progress.step * config.rows_per_step as u64 + (micro_step * config.micro_batch) as u64;
-        buffer.fill(rows, config, first);
-        engine.accumulate(buffer.batch(config), loss_scale / micro_steps as f64)?;
-        events.micro_step(config.micro_batch * config.block_size);
-    }
-    Ok(Accumulated::All)
-}
-
-/// What the watchdog says about the accumulated step, with its gradient norm. What it does not watch is not looked up,
-/// for a device would have to be waited for.
-fn judge(
-    engine: &mut dyn Engine,
-    watchdog: &mut Watchdog,
-    loss_scale: f64,
-) -> Result<Option<(Verdict, f64)>, EngineError> {
-    let loss = watchdog.watches_loss().then(|| engine.loss()).transpose()?;
-    let norm = watchdog.watches_grad_norm().then(|| engine.grad_norm(loss_scale)).transpose()?;
-    let Some(verdict) = watchdog.judge(loss, norm) else { return Ok(None) };
-    let norm = norm.map_or_else(|| engine.grad_norm(loss_scale), Ok)?;
-    Ok(Some((verdict, norm)))
-}
-
-/// Mean loss over the first `eval_rows` validation rows, or None if a stop was asked for.
-fn evaluate<E: Events>(
-    engine: &mut dyn Engine,
-    rows: &dyn Rows,
-    config: &TrainConfig,
-    buffer: &mut RowBuffer,
-    events: &mut E,
-) -> Result<Option<f64>, TrainError<E::Error>> {
-    let mut total = 0.0;
-    buffer.first = None;
-    for first in (0..config.eval_rows).step_by(config.micro_batch) {
-        if events.stop().is_some() {
-            return Ok(None);
-        }
-        let count = config.micro_batch.min(config.eval_rows - first);
-        let tokens = count * config.block_size;
-        let (inputs, targets) = (&mut buffer.inputs[..tokens], &mut buffer.targets[..tokens]);
-        rows.fill(first as u64, count, inputs, targets);
-        let batch = Batch { inputs, targets, rows: count, cols: config.block_size };
-        total += engine.evaluate(batch)? * count as f64;
-    }
-    Ok(Some(total / config.eval_rows as f64))
 }

@@ -1,7 +1,8 @@
 //! The loop against an engine that only counts.
 
 use super::*;
-use crate::engine::Applied;
+use crate::comm::Solo;
+use crate::engine::{Applied, Batch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
@@ -198,7 +199,7 @@ fn start(precision: Precision) -> Progress {
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {
-    train(engine, &Numbered, Some(&Numbered), &config(), progress, events).expect("nothing fails here")
+    train(&Solo, engine, &Numbered, Some(&Numbered), &config(), progress, events).expect("nothing fails here")
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn moments_and_validation_losses_that_are_not_finite_end_the_run() {
     }
     let (mut events, mut progress) = (Recorder::default(), start(Precision::Fp32));
     let outcome =
-        train(&mut Counting::new(), &Numbered, Some(&Broken), &config(), &mut progress, &mut events);
+        train(&Solo, &mut Counting::new(), &Numbered, Some(&Broken), &config(), &mut progress, &mut events);
     let what = "the validation loss is NaN".to_owned();
     assert_eq!(outcome.expect("nothing fails here"), Outcome::Diverged { step: 0, what });
     assert_eq!((events.log.len(), progress.best_val_loss), (0, None));

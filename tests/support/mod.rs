@@ -89,6 +89,10 @@ impl Lab {
         for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("RUNNER_")) {
             command.env_remove(name);
         }
+        // nor of a launcher that the tests themselves run under
+        for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
+            command.env_remove(name);
+        }
         // the tests are about the CPU, whatever else a machine has
         command.env("CUDA_VISIBLE_DEVICES", "");
         command.args(args).current_dir(self.dir()).env_remove("NO_COLOR").stdin(Stdio::null());

@@ -1,5 +1,7 @@
 //! `runner RECIPE...`: each recipe becomes a run that is trained, resumed or found finished.
 
+mod follower;
+mod member;
 mod recorder;
 mod resume;
 mod saver;
@@ -9,9 +11,11 @@ pub(super) mod summary;
 use super::build::{self, Data};
 use super::device;
 use super::exit::Exit;
+use super::ranks::{self, Order};
 use super::signals::Signals;
 use super::terminal::{report, say};
 use crate::cli::TrainArgs;
+use crate::comm::Comm;
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{self, Diagnostics, Resolved};
 use crate::run::{RunDir, RunError, RunStatus, dir, ensure_writable, files};
@@ -19,6 +23,7 @@ use crate::train::Stop;
 use anyhow::Context;
 use session::Session;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a temporary file of the cache must have been left alone to count as nobody's.
@@ -29,6 +34,29 @@ struct Call<'a> {
     runs_dir: &'a Path,
     fresh: bool,
     signals: Signals,
+    /// The other ranks, if a launcher started them.
+    joined: Option<Arc<dyn Comm>>,
+}
+
+impl Call<'_> {
+    fn joined(&self) -> Option<&dyn Comm> {
+        self.joined.as_deref()
+    }
+
+    /// Whether this process writes: it is alone, or rank 0.
+    fn leads(&self) -> bool {
+        self.joined().is_none_or(|comm| comm.rank() == 0)
+    }
+
+    /// The signal that any rank has received.
+    fn received(&self) -> anyhow::Result<Option<Stop>> {
+        let own = self.signals.received();
+        let Some(comm) = self.joined() else { return Ok(own) };
+        let stops = [Stop::Interrupt, Stop::Terminate, Stop::HangUp];
+        let mine = stops.iter().position(|stop| Some(*stop) == own).map_or(0, |place| place as u8 + 1);
+        let all = comm.exchange(&[mine])?;
+        Ok(all.iter().flatten().find_map(|word| stops.get(usize::from(*word).checked_sub(1)?).copied()))
+    }
 }
 
 /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep the
@@ -36,9 +64,12 @@ struct Call<'a> {
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
-    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals };
-    // of processes that were killed while they encoded a text or checked a file
-    files::sweep_stale(&runs_dir.join(".cache"), STALE);
+    let joined = ranks::join()?;
+    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, joined };
+    if call.leads() {
+        // of processes that were killed while they encoded a text or checked a file
+        files::sweep_stale(&runs_dir.join(".cache"), STALE);
+    }
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
         return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
@@ -53,13 +84,19 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
             Err(found) => problems.append(found),
         }
     }
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    ensure_writable(&runs_dir)?;
+    let ready = || -> anyhow::Result<()> {
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        if call.leads() {
+            ensure_writable(&runs_dir)?;
+        }
+        Ok(())
+    };
+    ranks::agree(call.joined(), ready())?;
     // a single one is checked where it is trained
     if resolved.len() > 1 {
-        check(&call, &resolved)?;
+        ranks::agree(call.joined(), check(&call, &resolved))?;
     }
     let mut exit = Exit::Finished;
     for (i, resolved) in resolved.iter().enumerate() {
@@ -69,7 +106,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
         });
         // a signal that came too late to interrupt this recipe was not meant for it alone
         let more = i + 1 < args.recipes.len();
-        match call.signals.received() {
+        match call.received()? {
             Some(Stop::Interrupt) if more => return Ok(Exit::Interrupted),
             Some(Stop::Terminate) if more => return Ok(Exit::Terminated),
             Some(Stop::HangUp) if more => return Ok(Exit::HungUp),
@@ -97,9 +134,45 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
 }
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
+    let data = open(call, resolved, call.runs_dir)?;
+    let hash = recipe::identity(&resolved.recipe, &data.digests);
+    together(call, resolved, &data, &hash, || lead(call, resolved, &data, &hash))
+}
+
+/// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a disk.
+fn open(call: &Call, resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Data> {
+    let Some(comm) = call.joined() else { return Data::open(resolved, runs_dir) };
+    comm.set_timeout(Duration::from_secs(resolved.recipe.distributed.timeout_s));
+    let open = || Data::open(resolved, runs_dir);
+    let first = ranks::agree(Some(comm), if call.leads() { open().map(Some) } else { Ok(None) })?;
+    ranks::agree(Some(comm), first.map_or_else(open, Ok))
+}
+
+/// Runs `lead` where nobody has started other ranks, and on rank 0; the others do what it tells them.
+fn together(
+    call: &Call,
+    resolved: &Resolved,
+    data: &Data,
+    hash: &str,
+    lead: impl FnOnce() -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let Some(comm) = &call.joined else { return lead() };
+    ranks::same(Some(comm.as_ref()), "the recipe or the data", hash)?;
+    if comm.rank() > 0 {
+        return follower::follow(comm, &call.signals, resolved, data);
+    }
+    let result = lead();
+    let exit = result.as_ref().map_or_else(Exit::of, |exit| *exit);
+    match (Order::End(exit as u8).give(comm.as_ref()), &result) {
+        // that the others are gone is worth saying if nothing else went wrong
+        (Err(error), Ok(_)) => Err(error),
+        _ => result,
+    }
+}
+
+/// The run of a recipe, on rank 0.
+fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Result<Exit> {
     let recipe = &resolved.recipe;
-    let data = Data::open(resolved, call.runs_dir)?;
-    let hash = recipe::identity(recipe, &data.digests);
     let id = format!("{}-{}", recipe.name, &hash[..8]);
     let path = call.runs_dir.join(&id);
     if !call.fresh
@@ -108,7 +181,7 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
     {
         return Ok(exit);
     }
-    let plan = plan(resolved, &data, None)?;
+    let plan = plan(resolved, data, None)?;
     let toml = recipe::to_toml(recipe, &path);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
@@ -118,7 +191,7 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
         return Ok(exit);
     }
     super::print(&format!("{}\n", shown(&path)))?;
-    Session { call, resolved, data: &data, dir, hash: &hash, plan, overrides: &[] }.train()
+    Session { call, resolved, data, dir, hash, plan, overrides: &[] }.train()
 }
 
 /// The exit code of a run that needs no training, after saying why.

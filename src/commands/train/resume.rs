@@ -2,14 +2,45 @@
 
 use super::super::build::{self, Data};
 use super::super::exit::{Exit, UsageError};
+use super::super::ranks;
 use super::session::Session;
-use super::{Call, plan, shown};
-use crate::recipe::{self, Overrides, changes_mathematics};
+use super::{Call, open, plan, shown, together};
+use crate::recipe::{self, Overrides, Resolved, changes_mathematics};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use std::path::Path;
 
 pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<Exit> {
     let run = build::absolute(run)?;
+    let (original, resolved) = ranks::agree(call.joined(), load(call, &run, overrides))?;
+    let runs_dir = run.parent().unwrap_or(call.runs_dir);
+    let data = open(call, &resolved, runs_dir)?;
+    let hash = recipe::identity(&original.recipe, &data.digests);
+    let record = || -> anyhow::Result<_> {
+        match RunRecord::read(&run)? {
+            Some(record) if record.hash != hash => Err(data_changed(&run, &record, &data).into()),
+            record => Ok(record),
+        }
+    };
+    let record = ranks::agree(call.joined(), record())?;
+    let changed = recipe::diff(&original.recipe, &resolved.recipe);
+    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
+    let lead = || {
+        if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
+            super::super::terminal::say(&format!("{}: already finished", shown(&run)));
+            super::super::print(&format!("{}\n", shown(&run)))?;
+            return Ok(Exit::Finished);
+        }
+        let plan = plan(&resolved, &data, None)?;
+        let dir = RunDir::open(&run)?;
+        super::super::print(&format!("{}\n", shown(&run)))?;
+        let (resolved, data, hash) = (&resolved, &data, hash.as_str());
+        Session { call, resolved, data, dir, hash, plan, overrides: &overrides }.train()
+    };
+    together(call, &resolved, &data, &hash, lead)
+}
+
+/// The run's own recipe, without and with what is to change, if that may.
+fn load(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<(Resolved, Resolved)> {
     let file = run.join(dir::RECIPE);
     let original = recipe::load(&file, &Overrides::default())?;
     let resolved = recipe::load(&file, overrides)?;
@@ -32,26 +63,10 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
         );
         return Err(UsageError(message).into());
     }
-    let record = RunRecord::read(&run)?;
-    let runs_dir = run.parent().unwrap_or(call.runs_dir);
-    ensure_writable(runs_dir)?;
-    let data = Data::open(&resolved, runs_dir)?;
-    let hash = recipe::identity(&original.recipe, &data.digests);
-    if let Some(record) = &record
-        && record.hash != hash
-    {
-        return Err(data_changed(&run, record, &data).into());
+    if call.leads() {
+        ensure_writable(run.parent().unwrap_or(call.runs_dir))?;
     }
-    if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
-        super::super::terminal::say(&format!("{}: already finished", shown(&run)));
-        super::super::print(&format!("{}\n", shown(&run)))?;
-        return Ok(Exit::Finished);
-    }
-    let plan = plan(&resolved, &data, None)?;
-    let dir = RunDir::open(&run)?;
-    super::super::print(&format!("{}\n", shown(&run)))?;
-    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
-    Session { call, resolved: &resolved, data: &data, dir, hash: &hash, plan, overrides: &overrides }.train()
+    Ok((original, resolved))
 }
 
 /// Whether a run may go on under another value: not where that is another experiment, nor its name, which is on the

@@ -3,23 +3,24 @@
 use super::super::build::{self, Data};
 use super::super::device;
 use super::super::exit::Exit;
+use super::super::ranks::Order;
 use super::super::terminal::say;
+use super::follower;
+use super::member::Member;
 use super::recorder::Recorder;
 use super::summary::plan_lines;
 use super::{Call, only_damaged, plan, shown};
-use crate::data::Stream;
-use crate::engine::{Engine, State};
-use crate::model::init::initialize;
+use crate::comm::{Comm, Solo, Threads};
 use crate::plan::Plan;
 use crate::recipe::{Recipe, Resolved};
 use crate::run::checkpoint;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunDir, RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
-use crate::train::scaler::LossScaler;
-use crate::train::schedule::Schedule;
-use crate::train::watchdog::{Watchdog, Window};
-use crate::train::{self, Outcome, Progress, TrainConfig, TrainError};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 /// Everything that is settled before the first step.
 pub(super) struct Session<'a> {
@@ -38,7 +39,9 @@ impl Session<'_> {
         let recipe = &self.resolved.recipe;
         let start = self.newest_checkpoint()?;
         if let Some(reader) = &start {
+            // which the rows of a rank need not divide by, if there are other ranks than before
             let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
+            let kept = kept.filter(|rows| self.plan.rows_per_rank.is_multiple_of(*rows));
             self.plan = plan(self.resolved, self.data, kept)?;
         }
         let (peak, how) = device::peak(&self.plan);
@@ -53,8 +56,58 @@ impl Session<'_> {
             super::super::plan::warn(recipe, &self.plan, &hardware, self.data);
         }
 
-        let mut engine = build::engine(recipe, &self.plan)?;
-        let progress = self.load(engine.as_mut(), start)?;
+        let checkpoint = start.as_ref().map(|reader| reader.path().to_owned());
+        match &self.call.joined {
+            Some(comm) => {
+                let micro_batch = self.plan.micro_batch;
+                Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
+                self.lead(comm.clone(), start, (peak, how))
+            }
+            None if self.plan.world_size == 1 => self.lead(Arc::new(Solo), start, (peak, how)),
+            None => {
+                let timeout = Duration::from_secs(self.plan.timeout_s);
+                let mut ranks = Threads::group(self.plan.world_size, timeout).into_iter();
+                let first = ranks.next().expect("a world has a rank");
+                let (resolved, data, plan) = (self.resolved, self.data, &self.plan);
+                thread::scope(|scope| {
+                    for comm in ranks {
+                        let plan = plan.of_rank(comm.rank());
+                        let member = Member { resolved, data, plan, comm: Arc::new(comm) };
+                        let checkpoint = checkpoint.clone();
+                        // what goes wrong reaches rank 0, which says it
+                        scope.spawn(move || follower::train(&member, checkpoint.as_deref(), None));
+                    }
+                    self.lead(Arc::new(first), start, (peak, how))
+                })
+            }
+        }
+    }
+
+    /// Rank 0: trains as the others do, and writes down what happens.
+    fn lead(
+        &self,
+        comm: Arc<dyn Comm>,
+        start: Option<checkpoint::Reader>,
+        peak: (f64, String),
+    ) -> anyhow::Result<Exit> {
+        let result = catch_unwind(AssertUnwindSafe(|| self.record_training(&comm, start, peak)));
+        match &result {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => comm.abandon(&format!("{error:#}")),
+            Err(_) => comm.abandon("it panicked"),
+        }
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn record_training(
+        &self,
+        comm: &Arc<dyn Comm>,
+        start: Option<checkpoint::Reader>,
+        (peak, how): (f64, String),
+    ) -> anyhow::Result<Exit> {
+        let member =
+            Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
+        let (mut engine, progress) = member.begin(start)?;
         let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
         record.peak = Some(Peak { flops: peak, how });
@@ -73,34 +126,13 @@ impl Session<'_> {
         record.results["best_val_loss"] = progress.best_val_loss.into();
         self.dir.write_record(&record)?;
 
-        let mut recorder = Recorder::new(&self, record, elapsed_before, last_loss)?;
-        let result = self.run(engine.as_mut(), progress, &mut recorder);
+        let mut recorder = Recorder::new(self, record, elapsed_before, last_loss)?;
+        let result = member.run(engine.as_mut(), progress, &mut recorder);
+        if let Err(error) = &result {
+            // before the end is written down: the others wait
+            comm.abandon(&error.to_string());
+        }
         recorder.conclude(result)
-    }
-
-    fn run(
-        &self,
-        engine: &mut dyn Engine,
-        mut progress: Progress,
-        recorder: &mut Recorder,
-    ) -> Result<Outcome, TrainError<anyhow::Error>> {
-        let recipe = &self.resolved.recipe;
-        let config = TrainConfig {
-            max_steps: self.plan.steps,
-            rows_per_step: self.plan.rows_per_step,
-            micro_batch: self.plan.micro_batch,
-            block_size: recipe.model.block_size,
-            optimizer: recipe.optimizer.clone(),
-            schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr),
-            eval_every: recipe.eval.every,
-            eval_rows: self.plan.eval_rows,
-            checkpoint_every: recipe.checkpoint.every,
-            sample_every: recipe.sample.every,
-        };
-        let training = Stream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
-        let validation = self.data.val.as_ref().map(|data| Stream::new(data, recipe.seed, false));
-        let validation = validation.as_ref().filter(|_| config.eval_rows > 0).map(|v| v as &dyn train::Rows);
-        train::train(engine, &training, validation, &config, &mut progress, recorder)
     }
 
     /// The newest intact checkpoint. Damaged ones are set aside with a word; if there are only such, it is an error.
@@ -131,41 +163,6 @@ impl Session<'_> {
             return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
         }
         Ok(Some(reader))
-    }
-
-    /// Fills the engine from a checkpoint, from `model.init_from`, or with fresh random weights.
-    fn load(&self, engine: &mut dyn Engine, start: Option<checkpoint::Reader>) -> anyhow::Result<Progress> {
-        let recipe = &self.resolved.recipe;
-        let (dims, precision) = (&self.plan.memory.dims, recipe.compute.precision);
-        let layout = engine.layout().clone();
-        let mut buffer = vec![0.0; layout.len];
-        let Some(mut reader) = start else {
-            match &recipe.model.init_from {
-                Some(path) => crate::run::import(path, dims, &layout, &mut buffer)?,
-                None => initialize(dims, &layout, recipe.seed, &mut buffer),
-            }
-            engine.write(State::Parameters, &buffer)?;
-            let scaler = LossScaler::new(precision);
-            let watchdog = Watchdog::new(recipe.watchdog.clone(), Window::default());
-            return Ok(Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None });
-        };
-        for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
-            reader.fill(state, dims, &layout, &mut buffer)?;
-            engine.write(state, &buffer)?;
-        }
-        let state = reader.state();
-        let window = Window {
-            losses: state.watchdog.losses.iter().copied().collect(),
-            grad_norms: state.watchdog.grad_norms.iter().copied().collect(),
-            skipped: state.watchdog.skipped,
-        };
-        Ok(Progress {
-            step: state.step,
-            updates: state.updates_applied,
-            scaler: LossScaler::restore(precision, state.scaler.scale, state.scaler.good_steps),
-            watchdog: Watchdog::new(recipe.watchdog.clone(), window),
-            best_val_loss: state.best_val,
-        })
     }
 
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.

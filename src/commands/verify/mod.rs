@@ -65,7 +65,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let dims = verified.dims(&setting);
     let initial = initial(recipe, &setting.dims, &dims)?;
     let plan = MemoryPlan::new(verified.memory(&setting));
-    let mut engine = build::fused(plan, hardware.cuda.as_ref().map(|cuda| cuda.index))?;
+    let mut engine = build::fused(plan, hardware.cuda.as_ref().map(|cuda| cuda.index), &build::solo())?;
     let mut reference = build::reference(dims, setting.threads)?;
     let report = verify(
         engine.as_mut(),

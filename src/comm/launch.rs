@@ -1,0 +1,249 @@
+//! How a launcher tells a process which rank it is: the variables of `torchrun`, `mpirun` and `srun`.
+
+/// The place of this process among those that a launcher started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Who started it, for people: the launcher and the variable that says how many there are.
+    pub launcher: String,
+    /// This rank, from 0.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// This rank among those on this machine.
+    pub local_rank: usize,
+    /// How many there are on this machine, where that is known.
+    pub local_size: Option<usize>,
+    /// Where they find each other.
+    pub meeting: Meeting,
+}
+
+/// Where ranks find each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meeting {
+    /// At a port of rank 0's machine.
+    At {
+        /// Its name or address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// MPI knows.
+    Mpi,
+}
+
+/// Variables of one launcher.
+struct Names {
+    launcher: &'static str,
+    rank: &'static str,
+    size: &'static str,
+    local_rank: &'static str,
+    local_size: &'static str,
+    /// Whether a single process counts as launched. Otherwise it starts ranks of its own.
+    alone: bool,
+}
+
+/// The first that says anything is believed: who sets `RANK` does so on purpose, also below another launcher, and `mpirun`
+/// may run inside of an allocation of SLURM's.
+const LAUNCHERS: [Names; 4] = [
+    Names {
+        launcher: "torchrun",
+        rank: "RANK",
+        size: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
+        local_size: "LOCAL_WORLD_SIZE",
+        alone: true,
+    },
+    Names {
+        launcher: "mpirun",
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        alone: false,
+    },
+    Names {
+        launcher: "mpiexec",
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
+        local_size: "MPI_LOCALNRANKS",
+        alone: false,
+    },
+    // of a step that `srun` started; the script of `sbatch` itself has SLURM_NTASKS, but runs once
+    Names {
+        launcher: "srun",
+        rank: "SLURM_PROCID",
+        size: "SLURM_STEP_NUM_TASKS",
+        local_rank: "SLURM_LOCALID",
+        local_size: "SLURM_NTASKS_PER_NODE",
+        alone: false,
+    },
+];
+
+/// The place that the environment gives this process; `None` if no launcher did.
+///
+/// # Errors
+/// When a launcher's variables contradict each other or one that is needed is missing: which, and what to do.
+pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>, String> {
+    let number = |name: &str| -> Result<Option<usize>, String> {
+        let Some(text) = variable(name) else { return Ok(None) };
+        let number = text.trim().parse();
+        number.map(Some).map_err(|_| format!("{name} is `{text}`, which is not a number of ranks"))
+    };
+    let Some(names) = LAUNCHERS.iter().find(|n| variable(n.rank).is_some() && variable(n.size).is_some())
+    else {
+        return Ok(None);
+    };
+    let (Some(rank), Some(size)) = (number(names.rank)?, number(names.size)?) else { return Ok(None) };
+    if size == 0 || (size == 1 && !names.alone) {
+        return Ok(None);
+    }
+    if rank >= size {
+        return Err(format!(
+            "{} = {rank} is not below {} = {size}: ranks count from 0",
+            names.rank, names.size
+        ));
+    }
+    let local_rank = number(names.local_rank)?;
+    Ok(Some(Place {
+        launcher: format!("{} ({} = {size})", names.launcher, names.size),
+        rank,
+        size,
+        local_rank: local_rank.unwrap_or(0),
+        local_size: number(names.local_size).unwrap_or(None),
+        meeting: meeting(names, size, variable)?,
+    }))
+}
+
+fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>) -> Result<Meeting, String> {
+    if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
+        let given: u16 = port
+            .trim()
+            .parse()
+            .ok()
+            .filter(|port| *port > 0)
+            .ok_or_else(|| format!("MASTER_PORT is `{port}`, which is not a port (1 to 65535)"))?;
+        // torchrun listens on the port itself
+        let taken = variable("TORCHELASTIC_RUN_ID").is_some();
+        return Ok(Meeting::At {
+            host,
+            port: if taken { given.checked_add(1).unwrap_or(given - 1) } else { given },
+        });
+    }
+    match names.launcher {
+        "mpirun" | "mpiexec" => Ok(Meeting::Mpi),
+        "torchrun" if size == 1 => Ok(Meeting::At { host: "127.0.0.1".to_owned(), port: 0 }),
+        "srun" => {
+            let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
+            let host = nodes.as_deref().and_then(first_node).ok_or(
+                "srun did not say on which nodes it started the ranks (SLURM_STEP_NODELIST); set MASTER_ADDR and MASTER_PORT",
+            )?;
+            let job: u64 = variable("SLURM_JOB_ID").and_then(|id| id.trim().parse().ok()).unwrap_or(0);
+            // away from the well-known ports, and another one for another job
+            Ok(Meeting::At { host, port: 20_000 + (job % 40_000) as u16 })
+        }
+        launcher => Err(format!(
+            "{launcher} started {size} ranks ({} and {}), but MASTER_ADDR and MASTER_PORT do not say where rank 0 is",
+            names.rank, names.size
+        )),
+    }
+}
+
+/// The first of a list of nodes as SLURM abbreviates it: `a07` of `a[07-09,12],b1`.
+fn first_node(list: &str) -> Option<String> {
+    let Some((prefix, rest)) = list.split_once('[') else {
+        return list.split(',').next().map(str::to_owned).filter(|name| !name.is_empty());
+    };
+    if let Some((first, _)) = prefix.split_once(',') {
+        return Some(first.to_owned());
+    }
+    let (ranges, suffix) = rest.split_once(']')?;
+    let first = ranges.split([',', '-']).next()?;
+    let suffix = suffix.split(',').next().unwrap_or_default();
+    Some(format!("{prefix}{first}{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Option<Place>, String> {
+        let find =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        place(&find)
+    }
+
+    fn at(host: &str, port: u16) -> Meeting {
+        Meeting::At { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        let torchrun = [("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
+        let master = [("MASTER_ADDR", "node1"), ("MASTER_PORT", "29500")];
+        let place = of(&[torchrun.as_slice(), &master].concat()).expect("complete").expect("launched");
+        assert_eq!((place.rank, place.size, place.local_rank, place.local_size), (3, 8, 1, Some(2)));
+        assert_eq!(place.meeting, at("node1", 29500));
+        // torchrun itself listens on the port
+        let elastic = [torchrun.as_slice(), &master, &[("TORCHELASTIC_RUN_ID", "x")]].concat();
+        assert_eq!(of(&elastic).expect("complete").expect("launched").meeting, at("node1", 29501));
+
+        let mpi = [
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ];
+        let place = of(&mpi).expect("complete").expect("launched");
+        assert_eq!((place.rank, place.size, place.meeting), (1, 4, Meeting::Mpi));
+
+        let slurm = [
+            ("SLURM_PROCID", "5"),
+            ("SLURM_STEP_NUM_TASKS", "16"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_STEP_NODELIST", "gpu[07-09,12],cpu1"),
+            ("SLURM_JOB_ID", "41234"),
+        ];
+        let place = of(&slurm).expect("complete").expect("launched");
+        assert_eq!((place.rank, place.size, place.local_rank), (5, 16, 1));
+        assert_eq!(place.meeting, at("gpu07", 21234));
+    }
+
+    #[test]
+    fn who_was_not_launched_is_alone() {
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&[("RANK", "0")]), Ok(None));
+        // a script of sbatch is not a step of srun
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), Ok(None));
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), Ok(None));
+        // but one rank of torchrun's is a group of one
+        assert!(of(&[("RANK", "0"), ("WORLD_SIZE", "1")]).is_ok_and(|place| place.is_some()));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        for (variables, word) in [
+            ([("RANK", "4"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")], "RANK = 4"),
+            ([("RANK", "x"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")], "`x`"),
+            ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "0")], "MASTER_PORT"),
+            ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("LOCAL_RANK", "1")], "MASTER_PORT"),
+        ] {
+            let error = of(&variables).expect_err("a contradiction");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_first_node_of_a_list() {
+        for (list, first) in [
+            ("n1", "n1"),
+            ("n1,n2", "n1"),
+            ("n[3-5]", "n3"),
+            ("n[003,005-7]", "n003"),
+            ("login,n[3-5]", "login"),
+            ("rack[2-3]-a,x", "rack2-a"),
+        ] {
+            assert_eq!(first_node(list).as_deref(), Some(first), "{list}");
+        }
+        assert_eq!(first_node(""), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree upon before a
+//! step is taken.
+
+use super::exit::{Exit, UsageError};
+use crate::comm::launch::{self, Meeting, Place};
+use crate::comm::{Comm, CommError, Tcp, named};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long ranks that are started together may take to find each other; `distributed.timeout_s` is not known before.
+const JOINING: Duration = Duration::from_secs(600);
+
+/// The place that a launcher gave this process, if one did.
+pub(super) fn place() -> Result<Option<&'static Place>, UsageError> {
+    static PLACE: OnceLock<Result<Option<Place>, String>> = OnceLock::new();
+    let place = PLACE.get_or_init(|| launch::place(&|name| std::env::var(name).ok()));
+    place.as_ref().map(Option::as_ref).map_err(|problem| UsageError(problem.clone()))
+}
+
+/// Joins the other ranks that the launcher started; `None` without a launcher.
+pub(super) fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
+    let Some(place) = place()? else { return Ok(None) };
+    let comm: Arc<dyn Comm> = match &place.meeting {
+        Meeting::At { host, port } => Arc::new(Tcp::join(place.rank, place.size, host, *port, JOINING)?),
+        Meeting::Mpi => join_mpi(place)?,
+    };
+    Ok(Some(comm))
+}
+
+fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
+    Err(UsageError(format!(
+        "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, or set \
+         MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",
+        place.launcher
+    ))
+    .into())
+}
+
+/// Another rank says why, so this one need not: only the exit code is left.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub(super) struct Elsewhere(pub(super) Exit);
+
+/// What went wrong on other ranks than this.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(super) struct OnOthers {
+    text: String,
+    pub(super) exit: Exit,
+}
+
+/// Goes on only if all ranks can. Otherwise rank 0 says what is wrong, with itself or, if nothing is, with the others;
+/// the others say nothing, and all end with the same exit code.
+pub(super) fn agree<T>(comm: Option<&dyn Comm>, own: anyhow::Result<T>) -> anyhow::Result<T> {
+    let Some(comm) = comm else { return own };
+    let mine = match &own {
+        Ok(_) => vec![0],
+        Err(error) => [&[Exit::of(error) as u8], format!("{error:#}").as_bytes()].concat(),
+    };
+    let all = comm.exchange(&mine)?;
+    let failed: Vec<(usize, &Vec<u8>)> =
+        all.iter().enumerate().filter(|(_, message)| message.first() != Some(&0)).collect();
+    let Some((_, first)) = failed.first() else { return own };
+    let exit = Exit::from_code(first.first().copied().unwrap_or(1));
+    match own {
+        Err(error) if comm.rank() == 0 => Err(error),
+        _ if comm.rank() > 0 => Err(Elsewhere(exit).into()),
+        _ => {
+            let texts: Vec<String> = failed
+                .iter()
+                .map(|(rank, message)| format!("rank {rank}: {}", String::from_utf8_lossy(&message[1..])))
+                .collect();
+            Err(OnOthers { text: texts.join("; "), exit }.into())
+        }
+    }
+}
+
+/// Makes sure that something is the same on all ranks: `what`, for people.
+pub(super) fn same(comm: Option<&dyn Comm>, what: &str, mine: &str) -> anyhow::Result<()> {
+    let Some(comm) = comm else { return Ok(()) };
+    let all = comm.exchange(mine.as_bytes())?;
+    let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
+    let own = if differing.is_empty() {
+        Ok(())
+    } else {
+        Err(UsageError(format!(
+            "{what} of {} differs from that of rank 0: all ranks must see the same recipe and the same data",
+            named(&differing)
+        ))
+        .into())
+    };
+    if comm.rank() > 0 { own.map_err(|_: anyhow::Error| Elsewhere(Exit::Usage).into()) } else { own }
+}
+
+/// What rank 0 tells the others to do next.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) enum Order {
+    /// Train.
+    Start {
+        /// Sequences per forward pass.
+        micro_batch: usize,
+        /// The checkpoint to go on from.
+        checkpoint: Option<std::path::PathBuf>,
+    },
+    /// Nothing more: the run's exit code.
+    End(u8),
+}
+
+impl Order {
+    /// Gives it, on rank 0.
+    pub(super) fn give(&self, comm: &dyn Comm) -> anyhow::Result<()> {
+        Ok(comm.broadcast(&mut serde_json::to_vec(self)?)?)
+    }
+
+    /// Receives one, on another rank.
+    pub(super) fn receive(comm: &dyn Comm) -> anyhow::Result<Self> {
+        let mut message = Vec::new();
+        comm.broadcast(&mut message)?;
+        serde_json::from_slice(&message).map_err(|_| {
+            CommError::Failed("rank 0 gave an order that is none: are all ranks the same build?".into())
+                .into()
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! The ranks other than the first: they train as rank 0 tells them, and write nothing.
+
+use super::super::build::Data;
+use super::super::exit::Exit;
+use super::super::ranks::Order;
+use super::super::signals::{Held, Signals};
+use super::member::Member;
+use super::plan;
+use crate::comm::Comm;
+use crate::engine::{Engine, State};
+use crate::plan::Plan;
+use crate::recipe::Resolved;
+use crate::run::checkpoint;
+use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Takes part in what there is to take part in.
+struct Follower<'a> {
+    /// Whether moments are divided, so that a checkpoint needs this rank's.
+    divided: bool,
+    /// The signals of a process of its own.
+    signals: Option<&'a Signals>,
+    #[expect(dead_code, reason = "held until the run's end")]
+    held: Option<Held<'a>>,
+}
+
+impl Events for Follower<'_> {
+    type Error = anyhow::Error;
+
+    fn step(&mut self, _report: &StepReport, _progress: &Progress) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn micro_step(&mut self, _tokens: usize) {}
+
+    fn evaluated(&mut self, _val_loss: f64, _progress: &Progress) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn sample(&mut self, _engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {
+        // as rank 0 reads them
+        for state in checkpoint::BUFFERS {
+            if self.divided && state != State::Parameters {
+                engine.read(state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Option<Stop> {
+        self.signals?.received()
+    }
+
+    fn save_now(&mut self) -> bool {
+        self.signals.is_some_and(Signals::save_asked)
+    }
+}
+
+/// Trains as one of the ranks; whatever goes wrong, the others learn of it.
+pub(super) fn train(member: &Member, start: Option<&Path>, signals: Option<&Signals>) -> anyhow::Result<()> {
+    let trained = catch_unwind(AssertUnwindSafe(|| -> anyhow::Result<Outcome> {
+        let start = start.map(checkpoint::Reader::open).transpose()?;
+        let (mut engine, progress) = member.begin(start)?;
+        let held = signals.map(Signals::hold);
+        let mut events = Follower { divided: member.plan.shard.count > 1, signals, held };
+        member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
+            TrainError::Engine(error) => error.into(),
+            TrainError::Events(error) => error,
+        })
+    }));
+    let why = match &trained {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => "it panicked".to_owned(),
+    };
+    member.comm.abandon(&why);
+    trained.unwrap_or_else(|_| Err(anyhow::anyhow!("rank {} {why}", member.comm.rank()))).map(drop)
+}
+
+/// Does what rank 0 tells a process that a launcher started; returns the run's exit code.
+pub(super) fn follow(
+    comm: &Arc<dyn Comm>,
+    signals: &Signals,
+    resolved: &Resolved,
+    data: &Data,
+) -> anyhow::Result<Exit> {
+    loop {
+        match Order::receive(comm.as_ref())? {
+            Order::End(code) => return Ok(Exit::from_code(code)),
+            Order::Start { micro_batch, checkpoint } => {
+                let plan = plan(resolved, data, Some(micro_batch)).inspect_err(|error| {
+                    comm.abandon(&error.titles().collect::<Vec<_>>().join("; "));
+                })?;
+                let plan = of_launched(plan, comm.rank());
+                let member = Member { resolved, data, plan, comm: comm.clone() };
+                train(&member, checkpoint.as_deref(), Some(signals))?;
+            }
+        }
+    }
+}
+
+/// The plan of a rank that has its device from the launcher.
+fn of_launched(plan: Plan, rank: usize) -> Plan {
+    Plan { cuda: plan.cuda, ..plan.of_rank(rank) }
+}

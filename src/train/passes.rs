@@ -1,0 +1,122 @@
+//! Forward and backward passes over the rows of a step or of an evaluation: this rank's share of them.
+
+use super::ranks::{Agreed, own_eval_rows, own_rows};
+use super::watchdog::{Verdict, Watchdog};
+use super::{Events, Outcome, Progress, Rows, TrainConfig, TrainError, save};
+use crate::engine::{Batch, Engine, EngineError};
+
+/// The rows of one micro-batch.
+pub(super) struct RowBuffer {
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+    /// The training row that it begins with, if it holds training rows.
+    first: Option<u64>,
+}
+
+impl RowBuffer {
+    pub(super) fn new(config: &TrainConfig) -> Self {
+        let tokens = config.micro_batch * config.block_size;
+        Self { inputs: vec![0; tokens], targets: vec![0; tokens], first: None }
+    }
+
+    /// Makes it hold the training rows from `first` on.
+    pub(super) fn fill(&mut self, rows: &dyn Rows, config: &TrainConfig, first: u64) {
+        if self.first != Some(first) {
+            rows.fill(first, config.micro_batch, &mut self.inputs, &mut self.targets);
+            self.first = Some(first);
+        }
+    }
+
+    pub(super) fn batch(&self, config: &TrainConfig) -> Batch<'_> {
+        let (rows, cols) = (config.micro_batch, config.block_size);
+        Batch { inputs: &self.inputs, targets: &self.targets, rows, cols }
+    }
+}
+
+/// How the forward and backward passes of a step ended.
+pub(super) enum Accumulated {
+    All,
+    Stopped,
+    Diverged(Outcome),
+}
+
+/// Forward and backward over this rank's micro-batches of one step, unless a stop is asked for. A checkpoint that is asked
+/// for need not wait for the step's end: until the update, parameters and moments are those of the last whole step.
+pub(super) fn accumulate<E: Events>(
+    engine: &mut dyn Engine,
+    rows: &dyn Rows,
+    config: &TrainConfig,
+    progress: &Progress,
+    saved_at: &mut u64,
+    buffer: &mut RowBuffer,
+    events: &mut Agreed<E>,
+) -> Result<Accumulated, TrainError<E::Error>> {
+    let own = own_rows(config, events.comm, progress.step);
+    let micro_steps = (own.end - own.start) / config.micro_batch as u64;
+    let weight = progress.scaler.scale() / micro_steps as f64;
+    for first in own.clone().step_by(config.micro_batch) {
+        if events.stop()?.is_some() {
+            return Ok(Accumulated::Stopped);
+        }
+        // asked for a step that is saved already, the next one is
+        if (*saved_at != progress.step || progress.step == 0) && events.save_now() {
+            if let Some(outcome) = save(engine, progress, events)? {
+                return Ok(Accumulated::Diverged(outcome));
+            }
+            *saved_at = progress.step;
+        }
+        buffer.fill(rows, config, first);
+        let batch = buffer.batch(config);
+        match first + config.micro_batch as u64 == own.end {
+            false => engine.accumulate(batch, weight)?,
+            true => engine.accumulate_last(batch, weight)?,
+        }
+        events.events.micro_step(config.micro_batch * config.block_size);
+    }
+    Ok(Accumulated::All)
+}
+
+/// What the watchdog says about the accumulated step, with its gradient norm. What it does not watch is not looked up,
+/// for a device would have to be waited for.
+pub(super) fn judge(
+    engine: &mut dyn Engine,
+    watchdog: &mut Watchdog,
+    loss_scale: f64,
+) -> Result<Option<(Verdict, f64)>, EngineError> {
+    let loss = watchdog.watches_loss().then(|| engine.loss()).transpose()?;
+    let norm = watchdog.watches_grad_norm().then(|| engine.grad_norm(loss_scale)).transpose()?;
+    let Some(verdict) = watchdog.judge(loss, norm) else { return Ok(None) };
+    let norm = norm.map_or_else(|| engine.grad_norm(loss_scale), Ok)?;
+    Ok(Some((verdict, norm)))
+}
+
+/// Mean loss over the first `eval_rows` validation rows, or None if a stop was asked for.
+pub(super) fn evaluate<E: Events>(
+    engine: &mut dyn Engine,
+    rows: &dyn Rows,
+    config: &TrainConfig,
+    buffer: &mut RowBuffer,
+    events: &mut Agreed<E>,
+) -> Result<Option<f64>, TrainError<E::Error>> {
+    let mut total = 0.0;
+    buffer.first = None;
+    let (own, passes) = own_eval_rows(config, events.comm);
+    for pass in 0..passes {
+        if events.stop()?.is_some() {
+            return Ok(None);
+        }
+        let first = own.start + pass * config.micro_batch;
+        let count = config.micro_batch.min(own.end.saturating_sub(first));
+        if count == 0 {
+            // another rank has more
+            continue;
+        }
+        let tokens = count * config.block_size;
+        let (inputs, targets) = (&mut buffer.inputs[..tokens], &mut buffer.targets[..tokens]);
+        rows.fill(first as u64, count, inputs, targets);
+        let batch = Batch { inputs, targets, rows: count, cols: config.block_size };
+        total += engine.evaluate(batch)? * count as f64;
+    }
+    let total = events.comm.sum(total).map_err(EngineError::from)?;
+    Ok(Some(total / config.eval_rows as f64))
+}

@@ -1,0 +1,115 @@
+//! What all ranks must decide alike: when to stop, when to save, and whether they still have the same model.
+//!
+//! Every rank runs the same loop. Its branches depend on numbers that are the same everywhere (the loss and the norm are
+//! those of all ranks) or on what is agreed upon here, so no rank waits for another that went elsewhere.
+
+use super::{Events, Progress, Stop, TrainConfig, TrainError};
+use crate::comm::{Comm, CommError, named};
+use crate::engine::{Engine, EngineError, State};
+use std::ops::Range;
+
+/// The receiver of events, asked by all ranks together.
+pub(super) struct Agreed<'a, E> {
+    pub(super) comm: &'a dyn Comm,
+    pub(super) events: &'a mut E,
+    /// What was agreed upon.
+    stop: Option<Stop>,
+    /// A checkpoint was asked for and not made yet.
+    save: bool,
+}
+
+const STOPS: [Stop; 3] = [Stop::Interrupt, Stop::Terminate, Stop::HangUp];
+const SAVE: u8 = 0x80;
+
+impl<'a, E: Events> Agreed<'a, E> {
+    pub(super) fn new(comm: &'a dyn Comm, events: &'a mut E) -> Self {
+        Self { comm, events, stop: None, save: false }
+    }
+
+    /// Whether to stop now: if any rank is asked to, all do, for the reason of the first one.
+    pub(super) fn stop(&mut self) -> Result<Option<Stop>, TrainError<E::Error>> {
+        let (mut stop, mut save) = (self.events.stop(), self.events.save_now());
+        if self.comm.size() > 1 {
+            let place = stop.and_then(|stop| STOPS.iter().position(|one| *one == stop));
+            let mine = place.map_or(0, |place| place as u8 + 1) | if save { SAVE } else { 0 };
+            let all = self.comm.exchange(&[mine]).map_err(EngineError::from)?;
+            let all = || all.iter().flatten();
+            stop = all().find_map(|word| STOPS.get(usize::from(word & !SAVE).checked_sub(1)?).copied());
+            save = all().any(|word| word & SAVE != 0);
+        }
+        self.stop = self.stop.or(stop);
+        self.save |= save;
+        Ok(self.stop)
+    }
+
+    /// Why the ranks stop, once they have agreed to.
+    pub(super) fn reason(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// Whether a checkpoint has been asked for, up to the last [`stop`](Self::stop). Answered once.
+    pub(super) fn save_now(&mut self) -> bool {
+        std::mem::take(&mut self.save)
+    }
+
+    /// Makes sure that all ranks are at the same step with the same parameters.
+    pub(super) fn compare(&self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), EngineError> {
+        if self.comm.size() == 1 {
+            return Ok(());
+        }
+        let mut mine = progress.step.to_le_bytes().to_vec();
+        mine.extend(checksum(&engine.read(State::Parameters)?).to_le_bytes());
+        let all = self.comm.exchange(&mine)?;
+        let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
+        if differing.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::Comm(CommError::Failed(format!(
+            "the parameters of {} differ from those of rank 0 at step {}: the ranks have not computed the same, which \
+             points at faulty hardware or at different libraries; the last checkpoint is intact",
+            named(&differing),
+            progress.step
+        ))))
+    }
+}
+
+/// The rows of a step that are this rank's: the ranks divide each step's rows in order.
+pub(super) fn own_rows(config: &TrainConfig, comm: &dyn Comm, step: u64) -> Range<u64> {
+    let rows = config.rows_per_step as u64 / comm.size() as u64;
+    let first = step * config.rows_per_step as u64 + comm.rank() as u64 * rows;
+    first..first + rows
+}
+
+/// The validation rows that are this rank's, and how many forward passes the rank with the most rows needs.
+pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<usize>, usize) {
+    let size = config.eval_rows.div_ceil(comm.size());
+    let at = |rank: usize| (rank * size).min(config.eval_rows);
+    (at(comm.rank())..at(comm.rank() + 1), size.div_ceil(config.micro_batch))
+}
+
+/// A number that any changed, moved or missing bit of the values changes, but for one in 2^64.
+fn checksum(values: &[f32]) -> u64 {
+    // odd factors, so that each is invertible and no difference of one value is lost
+    values.iter().zip(0u64..).fold(0, |sum, (value, i)| {
+        let word = u64::from(value.to_bits()) + 1;
+        sum.wrapping_add(word.wrapping_mul((i << 1 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_sees_one_bit_and_an_exchange() {
+        let values: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+        let whole = checksum(&values);
+        let mut changed = values.clone();
+        changed[700] = f32::from_bits(changed[700].to_bits() ^ 1);
+        assert_ne!(checksum(&changed), whole);
+        changed[700] = values[700];
+        assert_eq!(checksum(&changed), whole);
+        changed.swap(3, 4);
+        assert_ne!(checksum(&changed), whole);
+    }
+}

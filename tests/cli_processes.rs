@@ -1,0 +1,241 @@
+//! Ranks that a launcher starts as processes of their own: joining, agreeing, dying, hanging.
+
+mod support;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use support::{Ended, Lab, Live, checkpoints, column, essence, record, rows, spawned, tiny};
+
+/// A port that nothing listens on: the system does not give the same one out again soon.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").port()
+}
+
+/// One rank as `torchrun` would start it.
+fn rank(lab: &Lab, rank: usize, size: usize, port: u16, args: &[String]) -> Command {
+    let mut command = lab.command(args);
+    command
+        .env("RANK", rank.to_string())
+        .env("WORLD_SIZE", size.to_string())
+        .env("LOCAL_RANK", rank.to_string())
+        .env("LOCAL_WORLD_SIZE", size.to_string())
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string());
+    command
+}
+
+fn start(lab: &Lab, size: usize, args: &[String]) -> Vec<Live> {
+    let port = port();
+    (0..size).map(|r| spawned(rank(lab, r, size, port, args))).collect()
+}
+
+fn end(ranks: Vec<Live>) -> Vec<Ended> {
+    ranks.into_iter().map(Live::end).collect()
+}
+
+/// Arguments of `tiny.toml` for so many ranks.
+fn sized(runs: &str, size: usize, more: &[&str]) -> Vec<String> {
+    let size = format!("batch.world_size={size}");
+    let sets: Vec<&str> =
+        [size.as_str(), "batch.micro_batch=1"].into_iter().chain(more.iter().copied()).collect();
+    tiny(runs, &sets)
+}
+
+/// Long enough to be interrupted.
+const ENDLESS: [&str; 2] = ["schedule.max_steps=1000000", "checkpoint.every=5"];
+
+fn steps(run: &Path, least: usize) {
+    support::wait("some steps", || run.join("train.csv").exists() && rows(run) > least);
+}
+
+#[test]
+fn processes_train_as_threads_do() {
+    let lab = Lab::new();
+    for shard in ["distributed.shard_optimizer=false", "distributed.shard_optimizer=true"] {
+        let threads = lab.run(sized(&format!("threads-{shard}"), 2, &[shard]));
+        threads.expect(0);
+        let ended = end(start(&lab, 2, &sized(&format!("processes-{shard}"), 2, &[shard])));
+        for (rank, ended) in ended.iter().enumerate() {
+            ended.expect(0);
+            // one line for one run, and only rank 0 talks
+            assert_eq!(ended.stdout.lines().count(), usize::from(rank == 0));
+            assert!(rank == 0 || ended.stderr.is_empty(), "{}", ended.stderr);
+        }
+        let run = lab.run_of(&ended[0]);
+        // sums go through the ranks in the same order, so not a bit differs
+        assert!(essence(&run) == essence(&lab.run_of(&threads)), "{shard}");
+    }
+}
+
+#[test]
+fn three_processes_give_the_losses_of_one() {
+    let lab = Lab::new();
+    let more = ["batch.total_tokens=384", "schedule.max_steps=100", "optimizer.lr=1e-3"];
+    let alone = lab.train(&more.iter().copied().chain(["batch.micro_batch=1"]).collect::<Vec<_>>());
+    let ended = end(start(&lab, 3, &sized("three", 3, &more)));
+    let run = lab.run_of(ended[0].expect(0));
+    for (a, b) in column(&run, "loss").iter().zip(&column(&alone, "loss")) {
+        assert!((a - b).abs() <= 1e-6 * b, "{a} and {b}");
+    }
+    assert_eq!(rows(&run), 100);
+}
+
+#[test]
+fn a_finished_run_and_several_recipes_are_agreed_upon() {
+    let lab = Lab::new();
+    let first = end(start(&lab, 2, &sized("runs", 2, &[])));
+    first[0].expect(0);
+    let mut args = sized("runs", 2, &[]);
+    lab.write("second.toml", "extends = \"tiny.toml\"\nseed = 2\n");
+    args.insert(1, "second.toml".to_owned());
+    let ended = end(start(&lab, 2, &args));
+    ended[0].expect(0).says(&["already finished"]);
+    ended[1].expect(0);
+    assert_eq!(ended[0].stdout.lines().count(), 2, "{}", ended[0].stdout);
+    assert_eq!(lab.runs("runs").len(), 2);
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_and_the_run_goes_on_later() {
+    for victim in [1, 0] {
+        let lab = Lab::new();
+        let args = sized("runs", 3, &["batch.total_tokens=384", ENDLESS[0], ENDLESS[1]]);
+        let mut ranks = start(&lab, 3, &args);
+        let run = lab.only_run("runs");
+        steps(&run, 12);
+        assert!(ranks[victim].kill());
+        for (rank, ended) in end(ranks).iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let who = format!("rank {victim} of 3 is lost");
+            assert_eq!(ended.code, Some(1), "rank {rank}: {}", ended.stderr);
+            ended.says(&[&who, "the last checkpoint is intact"]);
+        }
+        if victim > 0 {
+            assert_eq!(record(&run)["status"], "failed");
+            assert!(record(&run)["error"].as_str().is_some_and(|error| error.contains("rank 1 of 3")));
+        }
+        let saved: u64 = checkpoints(&run).last().expect("a checkpoint")[5..].parse().expect("a step");
+        // resumed by fewer ranks, and ended in order
+        let name = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let mut live = lab.start(["--resume", &name, "--set", "batch.world_size=1"]);
+        steps(&run, saved as usize + 3);
+        live.signal("INT");
+        live.end().expect(130);
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_after_the_timeout() {
+    let lab = Lab::new();
+    let args =
+        sized("runs", 3, &["batch.total_tokens=384", "distributed.timeout_s=2", ENDLESS[0], ENDLESS[1]]);
+    let mut ranks = start(&lab, 3, &args);
+    let run = lab.only_run("runs");
+    steps(&run, 6);
+    ranks[2].signal("STOP");
+    let mut hung = ranks.pop().expect("three");
+    for ended in end(ranks) {
+        ended.expect(1).says(&["rank 2 of 3 did not answer for 2 s (distributed.timeout_s)"]);
+    }
+    hung.signal("CONT");
+    hung.end().expect(1);
+    assert!(!checkpoints(&run).is_empty());
+}
+
+#[test]
+fn a_signal_to_any_rank_stops_all_after_one_checkpoint() {
+    for (asked, signal, code) in [(0, "TERM", 143), (1, "INT", 130)] {
+        let lab = Lab::new();
+        let mut ranks = start(&lab, 2, &sized("runs", 2, &ENDLESS[..1]));
+        let run = lab.only_run("runs");
+        steps(&run, 5);
+        ranks[asked].signal(signal);
+        for ended in end(ranks) {
+            ended.expect(code);
+        }
+        let last = rows(&run);
+        assert!(checkpoints(&run).contains(&format!("step-{last:08}")));
+    }
+}
+
+#[test]
+fn a_launcher_sends_its_signal_to_all_ranks_and_one_checkpoint_is_written() {
+    let lab = Lab::new();
+    let mut ranks = start(&lab, 2, &sized("runs", 2, &["schedule.max_steps=1000000", "checkpoint.every=0"]));
+    let run = lab.only_run("runs");
+    steps(&run, 5);
+    ranks.iter_mut().for_each(|rank| rank.signal("TERM"));
+    for ended in end(ranks) {
+        ended.expect(143);
+    }
+    assert_eq!(checkpoints(&run).len(), 1);
+}
+
+#[test]
+fn sigusr1_to_any_rank_saves() {
+    let lab = Lab::new();
+    let mut ranks = start(&lab, 2, &sized("runs", 2, &["schedule.max_steps=1000000", "checkpoint.every=0"]));
+    let run = lab.only_run("runs");
+    steps(&run, 5);
+    ranks[1].signal("USR1");
+    support::wait("a checkpoint", || run.join("checkpoints").exists() && !checkpoints(&run).is_empty());
+    ranks[0].signal("TERM");
+    for ended in end(ranks) {
+        ended.expect(143);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_told_once_with_both_numbers() {
+    let lab = Lab::new();
+    // the recipe and the launcher
+    let ended = end(start(&lab, 2, &sized("runs", 4, &[])));
+    ended[0].expect(2).says(&["batch.world_size is 4", "torchrun (WORLD_SIZE = 2) started 2 ranks"]);
+    ended[1].expect(2);
+    assert!(ended[1].stderr.is_empty(), "{}", ended[1].stderr);
+    // the ranks' recipes
+    let port = port();
+    let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
+    let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["seed=7"])));
+    one.end().expect(2).says(&["the recipe or the data of rank 1 differs from that of rank 0"]);
+    two.end().expect(2);
+    // a file that only one of them has
+    lab.shard("data/mine.bin", &support::tokens(4000, 5));
+    let (here, there) = (Lab::new(), Lab::new());
+    here.shard("data/mine.bin", &support::tokens(4000, 5));
+    let port = self::port();
+    let args = sized("runs", 2, &["data.train=data/mine.bin"]);
+    let one = spawned(rank(&here, 0, 2, port, &args));
+    let two = spawned(rank(&there, 1, 2, port, &args));
+    one.end().expect(2).says(&["rank 1:", "data/mine.bin"]);
+    two.end().expect(2);
+    assert!(lab.runs("runs").is_empty() && here.runs("runs").is_empty());
+}
+
+#[test]
+fn a_launcher_that_says_too_little_is_told_what_is_missing() {
+    let lab = Lab::new();
+    let args = sized("runs", 2, &[]);
+    let mut command = lab.command(&args);
+    command.env("RANK", "0").env("WORLD_SIZE", "2");
+    support::ended(command).expect(2).says(&["MASTER_ADDR", "MASTER_PORT"]);
+    let mut command = lab.command(&args);
+    command.env("RANK", "2").env("WORLD_SIZE", "2").env("MASTER_ADDR", "localhost").env("MASTER_PORT", "1");
+    support::ended(command).expect(2).says(&["RANK = 2", "WORLD_SIZE = 2"]);
+}
+
+#[test]
+fn a_locked_run_is_refused_on_all_ranks() {
+    let lab = Lab::new();
+    let args = sized("runs", 2, &ENDLESS);
+    let mut first = start(&lab, 2, &args);
+    let run = lab.only_run("runs");
+    steps(&run, 2);
+    let second = end(start(&lab, 2, &args));
+    second[0].expect(3);
+    second[1].expect(3);
+    first[0].signal("TERM");
+    for ended in end(first) {
+        ended.expect(143);
+    }
+}

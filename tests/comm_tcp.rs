@@ -1,0 +1,114 @@
+//! Ranks that are processes, as far as their connections go: here each is a thread with an end of its own.
+
+mod comm_support;
+
+use comm_support::{names_who_gives_up, names_who_is_silent, obeys};
+use runner::comm::{Comm, CommError, Tcp};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Connected ends, on a port that the system chooses.
+fn group(size: usize, timeout: Duration) -> Vec<Arc<dyn Comm>> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let others: Vec<_> = (1..size)
+        .map(|rank| thread::spawn(move || Tcp::join(rank, size, "127.0.0.1", port, timeout)))
+        .collect();
+    let first = Tcp::host(size, listener, timeout).expect("all come");
+    let others = others.into_iter().map(|thread| thread.join().expect("no panic").expect("rank 0 is there"));
+    std::iter::once(first).chain(others).map(|end| Arc::new(end) as Arc<dyn Comm>).collect()
+}
+
+#[test]
+fn sums_parts_and_messages_arrive_in_the_order_of_ranks() {
+    for size in 1..=4 {
+        obeys(&group(size, LONG), true);
+    }
+}
+
+#[test]
+fn a_rank_that_gives_up_is_named() {
+    names_who_gives_up(&group(3, LONG));
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named() {
+    names_who_is_silent(&group(4, Duration::from_secs(1)), &[1, 3]);
+}
+
+#[test]
+fn rank_0_is_named_when_it_hangs() {
+    let ends = group(2, Duration::from_secs(1));
+    match ends[1].barrier() {
+        Err(CommError::Silent { ranks, .. }) => assert_eq!(ranks, [0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rank_whose_process_ends_is_named_at_once() {
+    for gone in [0, 2] {
+        let mut ends = group(3, LONG);
+        drop(ends.remove(gone));
+        let results = comm_support::each(&ends, |comm| comm.barrier());
+        for result in results {
+            match result {
+                Err(CommError::Lost { rank, size: 3, why }) => {
+                    assert_eq!(rank, gone);
+                    assert!(why.contains("process ended"), "{why}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_does_not_wait_can_look() {
+    let mut ends = group(3, LONG);
+    assert!(ends.iter().all(|end| end.check().is_ok()));
+    drop(ends.pop());
+    let lost = |end: &Arc<dyn Comm>| loop {
+        // the news travels by way of rank 0
+        if let Err(CommError::Lost { rank, .. }) = end.check() {
+            break rank;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!((lost(&ends[0]), lost(&ends[1])), (2, 2));
+}
+
+#[test]
+fn strangers_are_not_let_in_and_do_no_harm() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is read");
+    // a rank of a group of another size
+    let other = thread::spawn(move || Tcp::join(1, 5, "127.0.0.1", port, Duration::from_secs(3)));
+    let second = thread::spawn(move || Tcp::join(1, 2, "127.0.0.1", port, LONG));
+    let first = Tcp::host(2, listener, LONG).expect("the right one comes");
+    let second = second.join().expect("no panic").expect("rank 0 is there");
+    assert!(other.join().expect("no panic").is_err());
+    let both: Vec<Arc<dyn Comm>> = vec![Arc::new(first), Arc::new(second)];
+    obeys(&both, true);
+}
+
+#[test]
+fn who_does_not_join_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    match Tcp::host(3, listener, Duration::from_millis(200)).map(drop) {
+        Err(CommError::Silent { ranks, .. }) => assert_eq!(ranks, [1, 2]),
+        other => panic!("{other:?}"),
+    }
+    let nobody =
+        TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").port();
+    let error =
+        Tcp::join(1, 2, "127.0.0.1", nobody, Duration::from_millis(200)).map(drop).expect_err("no rank 0");
+    assert!(error.to_string().contains("MASTER_PORT"), "{error}");
+}
