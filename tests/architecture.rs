@@ -105,11 +105,13 @@ const RULES: &[Rule] = &[
         words: &["cudarc::", "libloading::"],
         places: &["cuda/", "engine/cuda/emulator/"],
     },
+    Rule { why: "MPI is called from one place", words: &["mpi::"], places: &["comm/mpi.rs", "comm/mod.rs"] },
     Rule {
         why: "unsafe code is confined to kernels, buffers, what ranks lend each other, the mapping of shards and its loss, and the calls of CUDA's libraries",
         words: &["unsafe"],
         places: &[
             "comm/threads.rs",
+            "comm/mpi.rs",
             "cuda/",
             "engine/cpu/",
             "engine/cuda/emulator/",

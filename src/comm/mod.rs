@@ -2,18 +2,23 @@
 //!
 //! A rank is one copy of the model that trains on its share of every step's rows. [`Comm`] is the one trait through which
 //! ranks meet, with an implementation for each way in which they live together: [`Solo`] is alone, [`Threads`] are the
-//! threads of one process, [`Tcp`] connects processes.
+//! threads of one process, [`Tcp`] connects processes; with the feature `mpi`,
+//! `Mpi` leaves their sums to MPI.
 //!
 //! All ranks call the same functions in the same order. Whoever cannot go on calls [`Comm::abandon`], so that the others
 //! learn why instead of waiting; whoever dies or hangs is named by those that are left.
 
 mod frame;
 pub mod launch;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod notice;
 mod solo;
 mod tcp;
 mod threads;
 
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
 pub use solo::Solo;
 pub use tcp::Tcp;
 pub use threads::Threads;

@@ -27,6 +27,12 @@ pub(super) fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
     Ok(Some(comm))
 }
 
+#[cfg(feature = "mpi")]
+fn join_mpi(_place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
+    Ok(Arc::new(crate::comm::Mpi::join(JOINING)?))
+}
+
+#[cfg(not(feature = "mpi"))]
 fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
     Err(UsageError(format!(
         "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, or set \

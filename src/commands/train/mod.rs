@@ -65,14 +65,28 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let signals = Signals::install().context("could not install signal handlers")?;
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
     let joined = ranks::join()?;
-    let call = Call { runs_dir: &runs_dir, fresh: args.fresh, signals, joined };
+    let result = run_joined(args, &runs_dir, signals, joined.clone());
+    if let Some(comm) = joined.filter(|comm| comm.rank() > 0) {
+        // launchers end the other ranks as soon as one has failed: rank 0, which says why, goes first
+        let _ = comm.broadcast(&mut Vec::new());
+    }
+    result
+}
+
+fn run_joined(
+    args: &TrainArgs,
+    runs_dir: &Path,
+    signals: Signals,
+    joined: Option<Arc<dyn Comm>>,
+) -> anyhow::Result<Exit> {
+    let call = Call { runs_dir, fresh: args.fresh, signals, joined };
     if call.leads() {
         // of processes that were killed while they encoded a text or checked a file
         files::sweep_stale(&runs_dir.join(".cache"), STALE);
     }
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
-        return resume::run(&call, &super::find_run(&runs_dir, run)?, &overrides);
+        return resume::run(&call, &super::find_run(runs_dir, run)?, &overrides);
     }
     let mut problems = Diagnostics::default();
     let mut resolved = Vec::new();
@@ -89,7 +103,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
             return Err(problems.into());
         }
         if call.leads() {
-            ensure_writable(&runs_dir)?;
+            ensure_writable(runs_dir)?;
         }
         Ok(())
     };

@@ -1,0 +1,243 @@
+//! Ranks that `mpirun` or `srun` started, with sums by MPI (cargo feature `mpi`).
+//!
+//! MPI moves the values; messages, and telling who is lost, stay with [`Tcp`], for a call of MPI that waits for a dead
+//! process waits for ever. So its calls do not block here: they are looked after until they are done or a rank is lost.
+//! Sums are in the order that the library chooses: equal to those of other ranks up to rounding.
+
+use super::{Comm, CommError, Tcp};
+use mpi::Threading;
+use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
+use mpi::environment::{Universe, processor_name};
+use mpi::request::{Request, StaticScope};
+use mpi::topology::{Communicator, SimpleCommunicator};
+use std::net::TcpListener;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Values moved at a time.
+const BLOCK: usize = 1 << 20;
+/// How often the other ranks are looked after while MPI works.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// One of the processes of an MPI job.
+pub struct Mpi {
+    control: Tcp,
+    timeout: Mutex<Duration>,
+    library: Mutex<Library>,
+}
+
+/// What MPI needs. Buffers of its own, for a call that has to be given up may still write to them.
+struct Library {
+    /// Ends MPI when dropped, which waits for the others: kept from it after a failure.
+    universe: Option<Universe>,
+    world: SimpleCommunicator,
+    /// What the call under way takes or brings; `None` while it has them, and for good after one was given up.
+    buffers: Option<[&'static mut [f32]; 2]>,
+}
+
+// SAFETY: MPI was initialized for calls from any thread, one at a time (`Threading::Serialized`), and the mutex around it
+// sees to that.
+unsafe impl Send for Library {}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        if self.buffers.is_none() {
+            // somebody is gone: to end in order would wait for it
+            std::mem::forget(self.universe.take());
+        }
+    }
+}
+
+impl Mpi {
+    /// Starts MPI and joins the other ranks within `timeout`.
+    ///
+    /// # Errors
+    /// When MPI cannot be called from other threads than the first, or the ranks do not reach each other by TCP.
+    pub fn join(timeout: Duration) -> Result<Self, CommError> {
+        let failed = |what: &str| CommError::Failed(format!("MPI cannot be used: {what}"));
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
+            .ok_or_else(|| failed("it has been started before"))?;
+        if threading < Threading::Serialized {
+            return Err(failed("this library was built without support for threads"));
+        }
+        let world = universe.world();
+        let (rank, size) = (world.rank() as usize, world.size() as usize);
+        let control = meet(&world, rank, size, timeout)?;
+        let buffers = [0, 1].map(|_| Vec::leak(vec![0.0; BLOCK]));
+        let library = Library { universe: Some(universe), world, buffers: Some(buffers) };
+        Ok(Self { control, timeout: Mutex::new(timeout), library: Mutex::new(library) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Library> {
+        self.library.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after a call until it is done, or the ranks cannot go on.
+    fn finish<T: ?Sized>(&self, mut request: Request<'static, T, StaticScope>) -> Result<(), CommError> {
+        let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, mut looked) = (Instant::now(), Instant::now());
+        loop {
+            request = match request.test() {
+                Ok(_) => return Ok(()),
+                Err(request) => request,
+            };
+            // the library moves values only while it is called
+            std::thread::yield_now();
+            if looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            let error = match self.control.check() {
+                Ok(()) if start.elapsed() < timeout => continue,
+                Ok(()) => CommError::Failed(format!(
+                    "MPI did not end a sum within {} s (distributed.timeout_s), though all ranks answer: is its network down?",
+                    timeout.as_secs()
+                )),
+                Err(error) => error,
+            };
+            // a request must not be dropped before it is done
+            std::mem::forget(request);
+            self.control.abandon("MPI did not end a sum");
+            return Err(error);
+        }
+    }
+
+    /// Moves the values in blocks, each through a call of MPI that gets a buffer to send and one to receive. `bring` and
+    /// `take`: whether the values go in, and come back.
+    fn blocks(
+        &self,
+        values: &mut [f32],
+        [bring, take]: [bool; 2],
+        call: impl Fn(
+            &SimpleCommunicator,
+            &'static [f32],
+            &'static mut [f32],
+        ) -> Request<'static, [f32], StaticScope>,
+    ) -> Result<(), CommError> {
+        let mut library = self.lock();
+        for block in values.chunks_mut(BLOCK) {
+            let Some([send, receive]) = library.buffers.take() else {
+                return Err(CommError::Failed("a call of MPI was given up".to_owned()));
+            };
+            if bring {
+                send[..block.len()].copy_from_slice(block);
+            }
+            let (sent, received): (*mut [f32], *mut [f32]) = (send, receive);
+            // SAFETY: both came from leaked vectors and are used by nobody else until the call is done: they are put back
+            // only then. If it is given up they are lost, so it may write to them whenever it likes.
+            let (send, receive) = unsafe { (&(&*sent)[..block.len()], &mut (&mut *received)[..block.len()]) };
+            self.finish(call(&library.world, send, receive))?;
+            // SAFETY: the call is done, and the slices lent to it are gone.
+            let (send, receive) = unsafe { (&mut *sent, &mut *received) };
+            if take {
+                block.copy_from_slice(&receive[..block.len()]);
+            }
+            library.buffers = Some([send, receive]);
+        }
+        Ok(())
+    }
+}
+
+/// Connects the ranks by TCP: rank 0 listens, MPI tells the others where.
+fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration) -> Result<Tcp, CommError> {
+    const NAME: usize = 256;
+    let failed = |what: String| CommError::Failed(format!("MPI's ranks cannot meet by TCP: {what}"));
+    let host = processor_name().map_err(|_| failed("the machine's name is no text".to_owned()))?;
+    let listener =
+        (rank == 0).then(|| TcpListener::bind("0.0.0.0:0")).transpose().map_err(|e| failed(e.to_string()))?;
+    let address =
+        listener.as_ref().map(TcpListener::local_addr).transpose().map_err(|e| failed(e.to_string()))?;
+    let mut port = [address.map_or(0, |address| address.port())];
+    let mut name = [0u8; NAME];
+    let length = host.len().min(NAME);
+    name[..length].copy_from_slice(&host.as_bytes()[..length]);
+    let first = world.process_at_rank(0);
+    first.broadcast_into(&mut port[..]);
+    first.broadcast_into(&mut name[..]);
+    match listener {
+        Some(listener) => Tcp::host(size, listener, timeout),
+        None => {
+            let there = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
+            // a machine's own name need not lead back to it
+            let there = if there == host { "127.0.0.1".to_owned() } else { there };
+            Tcp::join(rank, size, &there, port[0], timeout)
+        }
+    }
+}
+
+impl Comm for Mpi {
+    fn rank(&self) -> usize {
+        self.control.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.control.size()
+    }
+
+    fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        self.control.gather(mine)
+    }
+
+    fn broadcast(&self, message: &mut Vec<u8>) -> Result<(), CommError> {
+        self.control.broadcast(message)
+    }
+
+    fn all_reduce(&self, values: &mut [f32]) -> Result<(), CommError> {
+        // whoever hangs is named here
+        self.control.barrier()?;
+        self.blocks(values, [true, true], |world, send, receive| {
+            world.immediate_all_reduce_into(StaticScope, send, receive, SystemOperation::sum())
+        })
+    }
+
+    fn reduce_scatter(&self, values: &mut [f32], owners: &[Range<usize>]) -> Result<(), CommError> {
+        self.control.barrier()?;
+        for (rank, owner) in owners.iter().enumerate() {
+            let mine = rank == self.rank();
+            self.blocks(&mut values[owner.clone()], [true, mine], |world, send, receive| {
+                let root = world.process_at_rank(rank as i32);
+                match mine {
+                    true => {
+                        root.immediate_reduce_into_root(StaticScope, send, receive, SystemOperation::sum())
+                    }
+                    false => root.immediate_reduce_into(StaticScope, send, SystemOperation::sum()),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, values: &mut [f32], owners: &[Range<usize>]) -> Result<(), CommError> {
+        self.control.barrier()?;
+        for (rank, owner) in owners.iter().enumerate() {
+            let mine = rank == self.rank();
+            self.blocks(&mut values[owner.clone()], [mine, !mine], |world, send, receive| {
+                if mine {
+                    receive.copy_from_slice(send);
+                }
+                world.process_at_rank(rank as i32).immediate_broadcast_into(StaticScope, receive)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), CommError> {
+        self.control.check()
+    }
+
+    fn abandon(&self, why: &str) {
+        // so that MPI is not ended in order either
+        self.lock().buffers = None;
+        self.control.abandon(why);
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        self.control.set_timeout(timeout);
+    }
+
+    fn name(&self) -> &'static str {
+        "mpi"
+    }
+}
