@@ -14,6 +14,7 @@ pub use solo::Solo;
 pub use threads::Threads;
 
 use std::ops::Range;
+use std::time::Duration;
 
 /// Why ranks cannot go on together. Every rank that is left gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +90,11 @@ pub trait Comm: Send + Sync {
 
     /// Tells the others that this rank cannot go on. What they return from then on names it.
     fn abandon(&self, why: &str);
+
+    /// How long a rank may keep the others waiting before it counts as hung.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(600)
+    }
 
     /// What sums travel on, for people: `threads`, `mpi` and so on.
     fn name(&self) -> &'static str;
