@@ -4,6 +4,7 @@
 
      WRONG           a sum of many numbers is off by one in the last
      FAILS           after so many collectives a communicator finds that another process is gone
+     OLD             it is of before 2.14
      NEVER_READY     ranks wait for each other for ever when they connect */
 
 #include "stream.h"
@@ -188,6 +189,9 @@ API int ncclGroupEnd(void) {
     grouped = NULL;
     return IN_PROGRESS;
 }
+#ifdef OLD
+#define ncclCommFinalize nobody_knows
+#endif
 API int ncclCommFinalize(Comm *comm) {
     if (comm->busy || comm->aborted || comm->finalized) return INVALID_ARGUMENT;
     strict(!comm->recorded, "recordings are still there, and finalizing waits for them");

@@ -262,7 +262,8 @@ impl Device for Gpu {
         if product.m == 0 || product.n == 0 || product.count == 0 {
             return Ok(());
         }
-        if !self.products.has_run(product)? {
+        let may_be_new = self.state != State::Running || self.ranks.is_some();
+        if may_be_new && !self.products.has_run(product)? {
             if self.state != State::Running {
                 self.state = State::Spoilt;
                 return Ok(());
