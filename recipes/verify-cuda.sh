@@ -5,7 +5,7 @@
 #
 # Takes under ten minutes on one GPU: what is there (`runner doctor --measure`); every precision and attention against the
 # reference on several shapes; two runs that must be equal byte by byte; runs that begin on the GPU and end on the CPU and
-# the other way round; the speed of GPT-2 124M at the micro-batches that fit, beside PyTorch where python3 has it.
+# the other way round; a rank alone through NCCL, which must change no byte, and two ranks where there are two GPUs; the speed of GPT-2 124M at the micro-batches that fit, beside PyTorch where python3 has it.
 #
 # RUNNER is the program, by default target/release/runner beside this directory, else `runner` on PATH. Nothing else is
 # needed: recipes are written here, data are built in. REPORT (default verify-cuda.md) is written in Markdown.
@@ -176,6 +176,21 @@ train() {
     within 180 "$runner" "$@" --runs-dir "$runs" 2>"$log"
 }
 
+# same RUN RUN WHAT: whether logs and weights after 40 steps are equal byte by byte
+same() {
+    # the columns that are promised to be deterministic
+    cut -d, -f1-8 "$1/train.csv" >"$work/one.csv"
+    cut -d, -f1-8 "$2/train.csv" >"$work/two.csv"
+    if ! cmp -s "$work/one.csv" "$work/two.csv"; then
+        fail "the logs differ: $3"
+    elif ! cmp -s "$1"/checkpoints/*40/model.safetensors "$2"/checkpoints/*40/model.safetensors; then
+        fail "the weights differ: $3"
+    else
+        return 0
+    fi
+    return 1
+}
+
 check_determinism() {
     heading "Two runs of the same recipe"
     for precision in fp32 bf16 fp16; do
@@ -189,16 +204,7 @@ check_determinism() {
             fail "training in $precision a second time" "$work/out"
             continue
         fi
-        # the columns that are promised to be deterministic
-        cut -d, -f1-8 "$one/train.csv" >"$work/one.csv"
-        cut -d, -f1-8 "$two/train.csv" >"$work/two.csv"
-        if ! cmp -s "$work/one.csv" "$work/two.csv"; then
-            fail "the logs of two runs in $precision differ"
-        elif ! cmp -s "$one"/checkpoints/*40/model.safetensors "$two"/checkpoints/*40/model.safetensors; then
-            fail "the weights of two runs in $precision differ"
-        else
-            say "- equal byte by byte after 40 steps: $precision"
-        fi
+        same "$one" "$two" "two runs in $precision" && say "- equal byte by byte after 40 steps: $precision"
     done
 }
 
@@ -242,6 +248,49 @@ check_resume() {
     heading "From one device to the other"
     across "$device" cpu
     across cpu "$device"
+}
+
+# A launcher's variables make a rank of a process that is alone, whose sums then go through NCCL.
+check_ranks() {
+    heading "Ranks"
+    if [ "$device" != cpu ] && ! sed -n '/"name": "NCCL"/{n;p;}' "$work/doctor.json" | grep -q true; then
+        say "- not done, for NCCL is not there: ranks"
+        return
+    fi
+    index=${device#*:}
+    [ "$index" != "$device" ] || index=0
+    for precision in fp32 bf16; do
+        late "a rank alone in $precision" && continue
+        recipe "alone-$precision" 2 4 256 128 "$precision" flash 40
+        if ! one=$(train "$work/one" "$work/out" "$work/alone-$precision.toml"); then
+            fail "training in $precision" "$work/out"
+        elif ! two=$(
+            export RANK=0 WORLD_SIZE=1 LOCAL_RANK="$index" MASTER_ADDR=127.0.0.1 MASTER_PORT=29517
+            export NCCL_DEBUG=WARN NCCL_DEBUG_FILE="$work/nccl"
+            train "$work/two" "$work/out" "$work/alone-$precision.toml"
+        ); then
+            fail "training in $precision as rank 0 of 1" "$work/out"
+        elif [ "$device" != cpu ] && ! grep -q "NCCL version" "$work/nccl" 2>/dev/null; then
+            fail "rank 0 of 1 in $precision has not asked NCCL for anything"
+        else
+            same "$one" "$two" "without and with NCCL in $precision" && say "- a rank alone changes no byte: $precision"
+        fi
+    done
+    [ "$device" = cuda ] && [ "$(grep -c '"pci_bus_id"' "$work/doctor.json")" -gt 1 ] || return 0
+    one=$(ls -d "$work"/one/alone-fp32* 2>/dev/null | head -n 1)
+    for divided in false true; do
+        late "two ranks" && continue
+        what="two ranks in fp32, moments divided: $divided"
+        if ! two=$(train "$work/ranks-$divided" "$work/out" "$work/alone-fp32.toml" --set batch.world_size=2 \
+            --set "distributed.shard_optimizer=$divided"); then
+            fail "$what" "$work/out"
+        elif ! awk -F, 'NR == FNR { loss[$1] = $3; next } FNR > 1 { d = ($3 - loss[$1]) / $3; if (d * d > 1e-10) bad = 1 }
+            END { exit bad || FNR < 40 }' "$one/train.csv" "$two/train.csv"; then
+            fail "the losses are not those of one rank: $what"
+        else
+            say "- the losses of one rank, to 1e-5: $what"
+        fi
+    done
 }
 
 check_speed() {
@@ -347,6 +396,7 @@ check_doctor
 check_verify
 check_determinism
 check_resume
+check_ranks
 [ -n "$quick" ] || check_speed
 
 heading "Result"

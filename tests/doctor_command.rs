@@ -90,6 +90,41 @@ fn a_whole_installation_is_shown_with_its_device() {
 }
 
 #[test]
+fn nccl_is_shown_and_nothing_needs_it_on_one_device() {
+    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let libraries = fakes.libraries();
+    let [.., nccl] = libraries.findings();
+    assert!(!nccl.usable && nccl.path.is_none(), "{nccl:?}");
+    assert!(nccl.meaning.contains("nvidia-nccl-cu13"), "{nccl:?}");
+    libraries.require_device(0).expect("one device is trained on without");
+
+    fakes.nccl(&[]);
+    let report = json(Some(&fakes));
+    let nccl = library(&report, "NCCL");
+    assert_eq!(nccl["usable"], true, "{nccl}");
+    assert_eq!(nccl["version"], serde_json::json!({ "major": 2, "minor": 27 }));
+    let path = std::fs::canonicalize(fakes.path()).expect("a directory").join("libnccl.so.2");
+    assert_eq!(nccl["path"], path.to_str().expect("text"));
+    let text = doctor(Some(&fakes), &[]);
+    assert!(text.contains("NCCL") && text.contains("libnccl.so.2"), "{text}");
+}
+
+#[test]
+fn an_nccl_that_is_no_good_is_passed_over_with_the_reason() {
+    let Some(fakes) = Fakes::whole(&[]) else { return };
+    fakes.file("libnccl.so.2", b"");
+    let libraries = fakes.libraries();
+    let [.., nccl] = libraries.findings();
+    assert_eq!(nccl.refused[0].reason, "file too short");
+    // of before 2.14
+    fakes.nccl(&["OLD"]);
+    let libraries = fakes.libraries();
+    let [.., nccl] = libraries.findings();
+    assert_eq!(nccl.refused[0].reason, "it has no function `ncclCommFinalize`");
+    assert!(!nccl.usable);
+}
+
+#[test]
 fn libraries_that_are_no_good_are_passed_over_with_the_reason() {
     let Some(fakes) = Fakes::new() else { return };
     fakes.driver(&[]);

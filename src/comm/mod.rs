@@ -24,6 +24,7 @@ pub use tcp::Tcp;
 pub use threads::Threads;
 
 use std::ops::Range;
+use std::time::Duration;
 
 /// Why ranks cannot go on together. Every rank that is left gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +102,12 @@ pub trait Comm: Send + Sync {
     fn abandon(&self, why: &str);
 
     /// How long to wait for a rank before it counts as hung, where that was not known when the ranks met.
-    fn set_timeout(&self, _timeout: std::time::Duration) {}
+    fn set_timeout(&self, _timeout: Duration) {}
+
+    /// How long a rank may keep the others waiting before it counts as hung.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(600)
+    }
 
     /// What sums travel on, for people: `threads`, `mpi` and so on.
     fn name(&self) -> &'static str;

@@ -23,7 +23,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// One of the processes of an MPI job.
 pub struct Mpi {
     control: Tcp,
-    timeout: Mutex<Duration>,
     library: Mutex<Library>,
 }
 
@@ -66,7 +65,7 @@ impl Mpi {
         let control = meet(&world, rank, size, timeout)?;
         let buffers = [0, 1].map(|_| Vec::leak(vec![0.0; BLOCK]));
         let library = Library { universe: Some(universe), world, buffers: Some(buffers) };
-        Ok(Self { control, timeout: Mutex::new(timeout), library: Mutex::new(library) })
+        Ok(Self { control, library: Mutex::new(library) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Library> {
@@ -75,7 +74,7 @@ impl Mpi {
 
     /// Looks after a call until it is done, or the ranks cannot go on.
     fn finish<T: ?Sized>(&self, mut request: Request<'static, T, StaticScope>) -> Result<(), CommError> {
-        let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeout = self.control.timeout();
         let (start, mut looked) = (Instant::now(), Instant::now());
         loop {
             request = match request.test() {
@@ -232,8 +231,11 @@ impl Comm for Mpi {
         self.control.abandon(why);
     }
 
+    fn timeout(&self) -> Duration {
+        self.control.timeout()
+    }
+
     fn set_timeout(&self, timeout: Duration) {
-        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
         self.control.set_timeout(timeout);
     }
 

@@ -355,6 +355,10 @@ impl Comm for Tcp {
         }
     }
 
+    fn timeout(&self) -> Duration {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner).timeout
+    }
+
     fn set_timeout(&self, timeout: Duration) {
         if let Ok(mut peers) = self.peers() {
             peers.timeout = timeout;

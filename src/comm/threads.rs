@@ -243,6 +243,10 @@ impl Comm for Threads {
         self.hub.fail(self.hub.lock(), lost);
     }
 
+    fn timeout(&self) -> Duration {
+        self.hub.timeout
+    }
+
     fn name(&self) -> &'static str {
         "threads"
     }

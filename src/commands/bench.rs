@@ -88,7 +88,7 @@ fn on_cuda(recipe: &Recipe, plan: &Plan, steps: u32, index: usize) -> anyhow::Re
     let (libraries, cache) = (Libraries::get(), device::cache_dir());
     let open = || cuda::engine(libraries, index, plan.memory_plan(), cache.as_deref());
     let whole = measure(recipe, plan, steps, &mut open()?, |_| Vec::new())?;
-    let mut engine = cuda::timed_engine(libraries, index, plan.memory_plan(), cache.as_deref())?;
+    let mut engine = cuda::timed_engine(libraries, index, plan.memory_plan(), cache.as_deref(), None)?;
     let parts = measure(recipe, plan, PHASE_STEPS, &mut engine, |engine| {
         let times = engine.backend_mut().take();
         times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()

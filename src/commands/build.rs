@@ -183,6 +183,22 @@ pub(super) fn engine(
     }
 }
 
+/// Who adds up gradients on CUDA devices: NCCL for several ranks, and for one that a launcher started, so that NCCL can be
+/// tried with one device.
+fn on_devices(comm: &Arc<dyn Comm>) -> Option<Arc<dyn Comm>> {
+    let launched = ranks::place().is_ok_and(|place| place.is_some());
+    (comm.size() > 1 || launched).then(|| comm.clone())
+}
+
+/// The fused engine on a CUDA device with the time of every phase on record.
+pub(super) fn timed_cuda(
+    plan: MemoryPlan,
+    index: usize,
+    comm: &Arc<dyn Comm>,
+) -> Result<cuda::TimedEngine, EngineError> {
+    cuda::timed_engine(Libraries::get(), index, plan, device::cache_dir().as_deref(), on_devices(comm))
+}
+
 /// The fused engine on the CPU, or on a CUDA device by its index, as one of the ranks that `comm` connects.
 pub(super) fn fused(
     plan: MemoryPlan,
@@ -192,8 +208,11 @@ pub(super) fn fused(
     Ok(match cuda {
         None => Box::new(cpu::ranked_engine(plan, comm.clone())?),
         Some(index) => {
-            let cache = device::cache_dir();
-            Box::new(cuda::engine(Libraries::get(), index, plan, cache.as_deref())?)
+            let (libraries, cache) = (Libraries::get(), device::cache_dir());
+            match on_devices(comm) {
+                None => Box::new(cuda::engine(libraries, index, plan, cache.as_deref())?),
+                Some(comm) => Box::new(cuda::ranked_engine(libraries, index, plan, cache.as_deref(), comm)?),
+            }
         }
     })
 }

@@ -34,6 +34,7 @@ table! {
     fn cuStreamCreate(*mut CUstream, c_uint);
     fn cuStreamDestroy_v2(CUstream);
     fn cuStreamSynchronize(CUstream);
+    fn cuStreamQuery(CUstream);
     fn cuStreamWaitEvent(CUstream, CUevent, c_uint);
     fn cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
     fn cuStreamEndCapture(CUstream, *mut CUgraph);
@@ -41,6 +42,7 @@ table! {
     fn cuEventDestroy_v2(CUevent);
     fn cuEventRecord(CUevent, CUstream);
     fn cuEventSynchronize(CUevent);
+    fn cuEventQuery(CUevent);
     fn cuModuleLoadData(*mut CUmodule, *const c_void);
     fn cuModuleUnload(CUmodule);
     fn cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
@@ -69,7 +71,15 @@ const _: unsafe fn(*mut f32, CUevent, CUevent) -> CUresult = sys::cuEventElapsed
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32;
 
+/// `CUDA_ERROR_NOT_READY`: not an error, but the answer to a question.
+const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
+
 impl Driver {
+    /// Whether what was asked about has been done, from the status of a query.
+    pub(super) fn done(&self, call: &'static str, status: u32) -> Result<bool, CudaError> {
+        if status == NOT_READY { Ok(false) } else { self.check(call, status).map(|()| true) }
+    }
+
     /// The error of a call that returned `status`.
     pub(super) fn check(&self, call: &'static str, status: u32) -> Result<(), CudaError> {
         if status == 0 { Ok(()) } else { Err(CudaError::Call { call, status, text: self.text(status) }) }

@@ -1,19 +1,18 @@
 //! Which of CUDA's libraries are there, from where, and what it means where one is not.
 //!
-//! What makes a file a good driver, compiler or library of matrix products is said here; how files are found and opened,
+//! What makes a file a good driver, compiler or library of matrix products or sums is said here; how files are found and opened,
 //! in `found.rs`. The versions must fit each other and the device.
 
+use super::CudaError;
 use super::compile;
 use super::cublaslt::CublasLt;
 use super::device::DeviceInfo;
 use super::driver::Driver;
 use super::found::{Finding, Part, Version, Wanted};
+use super::nccl::Nccl;
 use super::nvrtc::Nvrtc;
 use super::search::{LIBS_VARIABLE, Place, Search};
-use super::table::symbol;
 use libloading::Library;
-use std::ffi::c_int;
-use std::path::Path;
 use std::sync::OnceLock;
 
 /// The oldest devices that kernels are compiled for: Ampere, the first with bf16 and asynchronous copies.
@@ -28,7 +27,7 @@ pub struct Libraries {
     driver: Part<Driver>,
     nvrtc: OnceLock<Part<Nvrtc>>,
     cublaslt: OnceLock<Part<CublasLt>>,
-    nccl: OnceLock<Part<()>>,
+    nccl: OnceLock<Part<Nccl>>,
 }
 
 /// Why there is no CUDA device to be used.
@@ -122,40 +121,33 @@ impl Libraries {
         })
     }
 
-    /// NCCL, which only runs of several ranks need. It is told where it is; nothing here calls it.
-    pub fn nccl_path(&self) -> Option<&Path> {
-        self.nccl().finding.path.as_deref()
-    }
-
-    fn nccl(&self) -> &Part<()> {
+    fn nccl(&self) -> &Part<Nccl> {
         self.nccl.get_or_init(|| {
             let wanted = Wanted {
                 name: "NCCL",
-                purpose: "adds gradients of several devices",
-                meaning: "needed for nothing on one device",
+                purpose: "adds up what the devices of several ranks computed",
+                meaning: "one device trains without it, several ranks on CUDA devices do not; install the Python package \
+                          nvidia-nccl-cu13 (nvidia-nccl-cu12 for a driver of CUDA 12) or the system's libnccl2",
                 names: &["libnccl.so.2", "libnccl.so"],
                 first: None,
                 open: &|library| {
-                    type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
-                    // SAFETY: this is the signature of NCCL's function of this name.
-                    let get = unsafe { symbol::<GetVersion>(library, "ncclGetVersion") };
-                    let get = get.map_err(|missing| missing.to_string())?;
-                    let mut version = 0;
-                    // SAFETY: it writes one number.
-                    let status = unsafe { get(&mut version) };
-                    if status != 0 {
-                        return Err(format!("ncclGetVersion returns {status}"));
-                    }
-                    // major·10³ + minor·10² + patch up to 2.8, major·10⁴ + minor·10² + patch since (nccl.h)
-                    let version = version.unsigned_abs();
-                    let version = match version {
-                        ..10_000 => Version { major: version / 1000, minor: version / 100 % 10 },
-                        _ => Version { major: version / 10_000, minor: version / 100 % 100 },
-                    };
-                    Ok(((), get as usize, version))
+                    let table = Nccl::load(library).map_err(|missing| missing.to_string())?;
+                    let version = table.version().map_err(|error| error.to_string())?;
+                    let address = table.ncclGetVersion as usize;
+                    Ok((table, address, version))
                 },
             };
             wanted.find(&self.search)
+        })
+    }
+
+    /// NCCL, or an error that says where it was looked for.
+    pub(super) fn usable_nccl(&self) -> Result<&'static Nccl, CudaError> {
+        let Part { finding, table } = self.nccl();
+        table.ok_or_else(|| {
+            let why = self.complaint(finding).unwrap_or_else(|| "NCCL cannot be used".to_owned());
+            let meaning = finding.meaning;
+            CudaError::Unsupported(format!("{why}; {meaning}; name other directories in {LIBS_VARIABLE}"))
         })
     }
 
@@ -211,8 +203,7 @@ impl Libraries {
             return Err(complain(&self.driver.finding)
                 .unwrap_or_else(|| CudaMissing::new("the CUDA driver cannot be used", "")));
         };
-        let failed =
-            |error: super::CudaError| CudaMissing::new(format!("the CUDA driver failed: {error}"), "");
+        let failed = |error: CudaError| CudaMissing::new(format!("the CUDA driver failed: {error}"), "");
         let count = DeviceInfo::count(driver).map_err(failed)?;
         if index >= count {
             return Err(CudaMissing::new(

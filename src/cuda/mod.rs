@@ -1,9 +1,9 @@
 //! CUDA as it is found on a machine: libraries, devices, and the calls that the engine makes.
 //!
 //! One binary serves machines with and without CUDA, so nothing is linked: [`Libraries`] looks for the driver, the
-//! run-time compiler and cuBLASLt when it is asked to, says what it found, and never panics over what it did not.
+//! run-time compiler, cuBLASLt and NCCL when it is asked to, says what it found, and never panics over what it did not.
 //! The rest are owned handles over the driver's objects ([`Context`] and what lives in it), the compiler
-//! ([`compile`]) and matrix products ([`matmul`]), none of which knows anything of GPT-2.
+//! ([`compile`]), matrix products ([`matmul`]) and NCCL ([`Communicator`]), none of which knows anything of GPT-2.
 
 mod cache;
 pub mod choices;
@@ -15,6 +15,7 @@ mod driver;
 pub mod found;
 pub mod libraries;
 pub mod matmul;
+mod nccl;
 mod nvrtc;
 pub mod peak;
 pub mod product;
@@ -25,6 +26,7 @@ mod table;
 pub use context::{Context, Function, Memory, Module, Pinned};
 pub use device::DeviceInfo;
 pub use libraries::{CudaMissing, Libraries};
+pub use nccl::{Communicator, Number};
 pub use stream::{Event, Graph, Stream};
 
 use std::ffi::{CStr, c_char};

@@ -34,6 +34,13 @@ impl Stream {
         self.context.check("cuStreamSynchronize", status)
     }
 
+    /// Whether everything is done, without waiting. What failed since the last call fails here.
+    pub fn done(&self) -> Result<bool, CudaError> {
+        // SAFETY: the stream lives.
+        let status = unsafe { (self.context.driver.cuStreamQuery)(self.stream) };
+        self.context.driver.done("cuStreamQuery", status)
+    }
+
     /// What follows waits for the event.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both live.
@@ -229,6 +236,13 @@ impl Event {
         // SAFETY: the event lives.
         let status = unsafe { (self.context.driver.cuEventSynchronize)(self.event) };
         self.context.check("cuEventSynchronize", status)
+    }
+
+    /// Whether the mark is passed, without waiting; it is if there is none.
+    pub fn passed(&self) -> Result<bool, CudaError> {
+        // SAFETY: the event lives.
+        let status = unsafe { (self.context.driver.cuEventQuery)(self.event) };
+        self.context.driver.done("cuEventQuery", status)
     }
 
     /// Seconds from this event to a later one, both [timed](Self::timed) and passed.

@@ -211,6 +211,11 @@ pub trait Backend {
     /// The step's sum of losses so far.
     fn loss(&mut self) -> Result<f64, EngineError>;
 
+    /// Whether gradients are to be added up although there is one rank only: what does it elsewhere is then tried.
+    fn reduces_alone(&self) -> bool {
+        false
+    }
+
     /// Begins to add up a range of the gradients over all ranks, where there are several. Nothing adds to it until the
     /// update. May go on beside what follows.
     fn reduce(&mut self, _gradients: Span) {}

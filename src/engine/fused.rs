@@ -235,7 +235,7 @@ impl<B: Backend> Fused<B> {
 
     fn train(&mut self, batch: &Batch, weight: f64, last: bool) {
         assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
-        let last = last && self.comm.size() > 1;
+        let last = last && (self.comm.size() > 1 || self.backend.reduces_alone());
         let shape = self.upload(batch, weight / self.comm.size() as f64);
         let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols, last };
         while self.backend.begin(sequence) == Begun::Issue {

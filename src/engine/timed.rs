@@ -214,6 +214,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.inner.loss()
     }
 
+    fn reduces_alone(&self) -> bool {
+        self.inner.reduces_alone()
+    }
+
     fn reduce(&mut self, gradients: Span) {
         self.time(Phase::Communication, |b| b.reduce(gradients));
     }

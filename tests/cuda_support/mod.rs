@@ -48,6 +48,10 @@ impl Fakes {
         self.compile("cublaslt.c", "libcublasLt.so.13", &[]);
     }
 
+    pub(crate) fn nccl(&self, macros: &[&str]) {
+        self.compile("nccl.c", "libnccl.so.2", macros);
+    }
+
     /// A file of any content.
     pub(crate) fn file(&self, name: &str, content: &[u8]) {
         std::fs::write(self.path().join(name), content).expect("a file");
@@ -57,7 +61,7 @@ impl Fakes {
     fn compile(&self, source: &str, library: &str, macros: &[&str]) {
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda");
         let mut hasher = blake3::Hasher::new();
-        for file in ["fake.c", "cublaslt.c"] {
+        for file in ["fake.c", "cublaslt.c", "nccl.c", "stream.h"] {
             hasher.update(&std::fs::read(sources.join(file)).expect("a source"));
         }
         hasher.update(format!("{source} {macros:?}").as_bytes());
@@ -69,7 +73,7 @@ impl Fakes {
         let mut command = Command::new("cc");
         command.args(["-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]);
         command.args(macros.iter().map(|name| format!("-D{name}")));
-        command.arg(sources.join(source)).arg("-o").arg(&own).arg("-lm");
+        command.arg(sources.join(source)).arg("-o").arg(&own).args(["-lm", "-pthread"]);
         let output = command.output().expect("the compiler runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // whole or not at all, for other tests look for it now

@@ -1,7 +1,8 @@
-/* CUDA libraries that run on the host: memory of a device is memory of the process, and everything is done at once.
+/* CUDA libraries that run on the host: memory of a device is memory of the process, and streams do what they must as late as
+   they may (stream.h).
 
-   For tests of what calls them. Built three times, with DRIVER, NVRTC or CUBLASLT defined; further macros choose what is
-   wrong with them:
+   For tests of what calls them. Built with DRIVER or NVRTC defined; cublaslt.c and nccl.c are beside it. Further macros
+   choose what is wrong:
 
      INIT_STATUS     what cuInit returns
      DEVICES         how many devices there are
@@ -12,41 +13,9 @@
      NVRTC_MAJOR     of the compiler
      NO_BUILTINS     the compiler finds its second library missing
 
-   The kernels that there are stand under cuLaunchKernel. A recorded stream keeps what is asked for and does it when the
-   graph is launched. Declarations follow cuda.h, nvrtc.h and cublasLt.h as far as these tests go. */
+   The kernels that there are stand under cuLaunchKernel. Declarations follow cuda.h and nvrtc.h as far as these tests go. */
 
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <math.h>
-
-#define API __attribute__((visibility("default")))
-
-/* Shared by driver and cuBLASLt: a stream, and what was recorded on it. */
-typedef struct Op {
-    void (*run)(struct Op *);
-    struct Op *next;
-    unsigned char data[256];
-} Op;
-typedef struct Stream {
-    int recording;
-    Op *first, **last;
-} Stream;
-
-__attribute__((unused)) static void issue(Stream *stream, void (*run)(Op *), const void *data, size_t size) {
-    Op *op = calloc(1, sizeof *op);
-    op->run = run;
-    memcpy(op->data, data, size);
-    if (stream->recording) {
-        *stream->last = op;
-        stream->last = &op->next;
-    } else {
-        run(op);
-        free(op);
-    }
-}
+#include "stream.h"
 
 #ifdef DRIVER
 
@@ -71,10 +40,17 @@ __attribute__((unused)) static void issue(Stream *stream, void (*run)(Op *), con
 #define OUT_OF_MEMORY 2
 #define INVALID 1
 #define ILLEGAL_ADDRESS 700
+#define NOT_READY 600
 #define RECORDING_UNSUPPORTED 900
 
 static int fault;          /* a failure that shows later */
 static size_t used;        /* bytes allocated */
+static __thread Stream *streams;   /* of this thread, for a rank of its own */
+
+/* What frees memory waits for whoever may use it. */
+static void finish_all(void) {
+    for (Stream *s = streams; s; s = s->next_of_thread) if (!s->capture) finish(s, s->issued);
+}
 
 API int cuInit(unsigned flags) { return flags ? INVALID : INIT_STATUS; }
 API int cuDriverGetVersion(int *v) { *v = DRIVER_VERSION; return INIT_STATUS == 34 ? 34 : 0; }
@@ -113,22 +89,23 @@ API int cuMemAlloc_v2(uint64_t *p, size_t n) {
     if (n > MEMORY - used) return OUT_OF_MEMORY;
     size_t *at = aligned_alloc(256, 256 + (n + 255) / 256 * 256);
     at[0] = n;
-    used += n;
+    __sync_fetch_and_add(&used, n);
     memset((char *)at + 256, 0xAB, n);        /* not zeros */
     *p = (uint64_t)(uintptr_t)at + 256;
     return 0;
 }
 API int cuMemFree_v2(uint64_t p) {
+    finish_all();
     size_t *at = (size_t *)(uintptr_t)(p - 256);
-    used -= at[0];
+    __sync_fetch_and_sub(&used, at[0]);
     free(at);
     return 0;
 }
 API int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : OUT_OF_MEMORY; }
-API int cuMemFreeHost(void *p) { free(p); return 0; }
+API int cuMemFreeHost(void *p) { finish_all(); free(p); return 0; }
 
 typedef struct { void *to; const void *from; size_t n; } Copy;
-static void copy(Op *op) { Copy c; memcpy(&c, op->data, sizeof c); memmove(c.to, c.from, c.n); }
+static int copy(Op *op) { Copy c; memcpy(&c, op->data, sizeof c); memmove(c.to, c.from, c.n); return 1; }
 static int copied(void *to, const void *from, size_t n, Stream *s) {
     if (fault) return fault;
     Copy c = {to, from, n};
@@ -136,60 +113,143 @@ static int copied(void *to, const void *from, size_t n, Stream *s) {
     return 0;
 }
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, from, n, s); }
-API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *s) { return copied(to, (void *)(uintptr_t)from, n, s); }
+/* to pageable memory, which is waited for */
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *s) {
+    int status = copied(to, (void *)(uintptr_t)from, n, s);
+    if (!status && !s->capture) finish(s, s->issued);
+    return status;
+}
 API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
 typedef struct { void *to; unsigned char byte; size_t n; } Set;
-static void set(Op *op) { Set c; memcpy(&c, op->data, sizeof c); memset(c.to, c.byte, c.n); }
+static int set(Op *op) { Set c; memcpy(&c, op->data, sizeof c); memset(c.to, c.byte, c.n); return 1; }
 API int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, Stream *s) {
     Set c = {(void *)(uintptr_t)to, byte, n};
     issue(s, set, &c, sizeof c);
     return 0;
 }
 
-API int cuStreamCreate(Stream **s, unsigned flags) { (void)flags; *s = calloc(1, sizeof **s); return 0; }
-API int cuStreamDestroy_v2(Stream *s) { free(s); return 0; }
-API int cuStreamSynchronize(Stream *s) { return s->recording ? RECORDING_UNSUPPORTED : fault; }
-API int cuStreamWaitEvent(Stream *s, void *e, unsigned flags) { (void)e; (void)flags; return s->recording ? 905 : 0; }
-API int cuStreamBeginCapture_v2(Stream *s, int mode) {
-    if (s->recording || mode != 1) return INVALID;
-    s->recording = 1;
-    s->first = NULL;
-    s->last = &s->first;
-    return 0;
-}
-API int cuStreamEndCapture(Stream *s, Op ***graph) {
-    if (!s->recording) return INVALID;
-    s->recording = 0;
-    *graph = malloc(sizeof **graph);
-    **graph = s->first;
-    return 0;
-}
-API int cuGraphInstantiateWithFlags(Op ***exec, Op **graph, uint64_t flags) {
+API int cuStreamCreate(Stream **s, unsigned flags) {
     (void)flags;
-    *exec = malloc(sizeof **exec);
-    **exec = *graph;
+    *s = malloc(sizeof **s);                  /* kept, for events name it */
+    empty(*s);
+    (*s)->next_of_thread = streams;
+    streams = *s;
     return 0;
 }
-API int cuGraphDestroy(Op **graph) { free(graph); return 0; }
-API int cuGraphExecDestroy(Op **exec) {
-    for (Op *op = *exec, *next; op; op = next) { next = op->next; free(op); }
-    free(exec);
+API int cuStreamDestroy_v2(Stream *s) { finish(s, s->issued); return 0; }
+API int cuStreamSynchronize(Stream *s) {
+    if (s->capture) return RECORDING_UNSUPPORTED;
+    finish(s, s->issued);
+    return fault;
+}
+API int cuStreamQuery(Stream *s) {
+    if (s->capture) return RECORDING_UNSUPPORTED;
+    int through = advance(s, s->issued);
+    return fault ? fault : through ? 0 : NOT_READY;
+}
+
+/* A mark in a stream, or in the lane of a recording. */
+typedef struct { Stream *stream; long mark; Capture *capture; int lane; } Event;
+typedef struct { Stream *stream; long mark; } Wait;
+static int waited(Op *op) { Wait w; memcpy(&w, op->data, sizeof w); return advance(w.stream, w.mark); }
+API int cuEventCreate(Event **e, unsigned flags) { (void)flags; *e = calloc(1, sizeof **e); return 0; }
+API int cuEventDestroy_v2(Event *e) { free(e); return 0; }
+API int cuEventRecord(Event *e, Stream *s) {
+    Stream *in = s->capture ? &s->capture->lane[s->lane] : s;
+    *e = (Event){in, in->issued, s->capture, s->lane};
     return 0;
 }
-API int cuGraphLaunch(Op **exec, Stream *s) {
-    if (s->recording) return INVALID;
-    for (Op *op = *exec; op; op = op->next) op->run(op);
+API int cuEventSynchronize(Event *e) {
+    if (e->capture) return INVALID;
+    if (e->stream) finish(e->stream, e->mark);
+    return fault;
+}
+API int cuEventQuery(Event *e) {
+    if (e->capture) return INVALID;
+    int passed = !e->stream || advance(e->stream, e->mark);
+    return fault ? fault : passed ? 0 : NOT_READY;
+}
+API int cuStreamWaitEvent(Stream *s, Event *e, unsigned flags) {
+    (void)flags;
+    Capture *c = e->capture;
+    if (c && !c->active) return INVALID;
+    if (s->capture && s->capture != c) return 905;
+    if (!e->stream) return 0;
+    if (c && !s->capture) {                   /* becomes part of the recording */
+        if (c->lanes == LANES) return INVALID;
+        s->capture = c;
+        s->lane = c->lanes++;
+        empty(&c->lane[s->lane]);
+        c->of[s->lane] = s;
+    }
+    Wait w = {e->stream, e->mark};
+    issue(s, waited, &w, sizeof w);
+    if (c && !s->lane && e->mark == c->lane[e->lane].issued) c->unjoined[e->lane] = 0;
+    return 0;
+}
+API int cuStreamBeginCapture_v2(Stream *s, int mode) {
+    if (s->capture || mode != 1) return INVALID;
+    Capture *c = s->capture = calloc(1, sizeof *c);   /* kept, for events name it */
+    c->lanes = c->active = 1;
+    c->of[0] = s;
+    s->lane = 0;
+    empty(&c->lane[0]);
+    return 0;
+}
+static void forget(Capture *c) {
+    for (int i = 0; i < c->lanes; i++)
+        for (Op *op = c->lane[i].first, *next; op; op = next) {
+            next = op->next;
+            if (op->told) op->told(op, DROPPED);
+            free(op);
+        }
+}
+API int cuStreamEndCapture(Stream *s, Capture **graph) {
+    Capture *c = s->capture;
+    if (!c || s->lane) return INVALID;
+    c->active = 0;
+    *graph = c;
+    for (int i = 0; i < c->lanes; i++) {
+        c->of[i]->capture = NULL;
+        if (c->unjoined[i]) *graph = NULL;
+    }
+    if (!*graph) forget(c);
+    return *graph ? 0 : 904;
+}
+API int cuGraphInstantiateWithFlags(Capture **exec, Capture *graph, uint64_t flags) { (void)flags; *exec = graph; return 0; }
+API int cuGraphDestroy(Capture *graph) { (void)graph; return 0; }
+API int cuGraphExecDestroy(Capture *exec) { forget(exec); return 0; }
+/* Each lane anew; the first one is waited for, and what it waits for. */
+static int play(Op *op) {
+    Stream *first;
+    memcpy(&first, op->data, sizeof first);
+    return advance(first, first->issued);
+}
+API int cuGraphLaunch(Capture *c, Stream *s) {
+    if (s->capture) return INVALID;
+    Stream *lanes = malloc(LANES * sizeof *lanes);
+    for (int i = 0; i < c->lanes; i++) empty(&lanes[i]);
+    for (int i = 0; i < c->lanes; i++)
+        for (Op *op = c->lane[i].first; op; op = op->next) {
+            Op *again = malloc(sizeof *again);
+            *again = *op;
+            if (op->run == waited) {
+                Wait w;
+                memcpy(&w, op->data, sizeof w);
+                w.stream = &lanes[w.stream - c->lane];
+                memcpy(again->data, &w, sizeof w);
+            }
+            if (again->told) again->told(again, QUEUED);
+            append(&lanes[i], again);
+        }
+    issue(s, play, &lanes, sizeof lanes);
     return fault;
 }
 
-API int cuEventCreate(int **e, unsigned flags) { (void)flags; *e = calloc(1, sizeof **e); return 0; }
-API int cuEventDestroy_v2(int *e) { free(e); return 0; }
-API int cuEventRecord(int *e, Stream *s) { (void)s; *e = 1; return 0; }
-API int cuEventSynchronize(int *e) { (void)e; return fault; }
 /* each time is shorter than the one before, so that the last of several is the fastest */
-API int cuEventElapsedTime(float *ms, int *a, int *b) {
+API int cuEventElapsedTime(float *ms, Event *a, Event *b) {
     static float time = 1e6f;
-    if (!*a || !*b) return INVALID;
+    if (!a->stream || !b->stream || b->stream->done < b->mark) return INVALID;
     *ms = time *= 0.9f;
     return 0;
 }
@@ -218,13 +278,14 @@ API int cuFuncSetAttribute(Function *f, int attribute, int value) {
 /* axpy(float *y, int n, double a, const float *x, float b): y[i] += a x[i] + b, by as many threads as are launched */
 typedef struct { float *y; int n; double a; const float *x; float b; } Axpy;
 typedef struct { Axpy arguments; unsigned threads; } AxpyLaunch;
-static void axpy(Op *op) {
+static int axpy(Op *op) {
     AxpyLaunch l;
     memcpy(&l, op->data, sizeof l);
     for (int i = 0; i < l.arguments.n && i < (int)l.threads; i++)
         l.arguments.y[i] += (float)(l.arguments.a * l.arguments.x[i] + l.arguments.b);
+    return 1;
 }
-static void crash(Op *op) { (void)op; fault = ILLEGAL_ADDRESS; }
+static int crash(Op *op) { (void)op; fault = ILLEGAL_ADDRESS; return 1; }
 API int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                        unsigned shared, Stream *s, void **params, void **extra) {
     if (fault) return fault;
@@ -257,7 +318,7 @@ API int nvrtcCreateProgram(Program **p, const char *text, const char *name, int 
     (void)name;
     *p = calloc(1, sizeof **p);
     for (int i = 0; i < n; i++)
-        if (strstr(bodies[i], "#error")) {
+        if (!strncmp(bodies[i], "#error", 6)) {
             (*p)->failed = 1;
             snprintf((*p)->log, sizeof (*p)->log, "%s(1): error: #error directive", names[i]);
         }

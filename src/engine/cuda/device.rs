@@ -3,11 +3,13 @@
 //! There are two implementations: the real one, over the CUDA driver and cuBLASLt, and the emulator, which runs the same
 //! kernel sources on the host. So buffers, launch configurations and the order of calls are tested without a GPU.
 //!
-//! Everything goes, in order, to one stream; only [`stage`](Device::stage) copies beside it. Nothing waits for the
-//! device but [`read`](Device::read) and [`synchronize`](Device::synchronize).
+//! Everything goes, in order, to one stream; only [`stage`](Device::stage) copies beside it, and what the devices of several
+//! ranks do together ([`Collective`]) goes on beside it until [`join`](Device::join). Nothing waits for the device but
+//! [`read`](Device::read) and [`synchronize`](Device::synchronize).
 
 use crate::engine::EngineError;
 use crate::plan::memory::Element;
+use std::ops::Range;
 
 /// An address in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,7 +126,41 @@ pub struct Product {
     pub fused: Fused,
 }
 
-/// A recorded sequence of launches and products.
+/// What the devices of all ranks do together, in place. Every rank asks for the same, in the same order. Ranges of owners
+/// count elements from the address, one range for each rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Collective {
+    /// Adds up floats.
+    Sum {
+        /// The first.
+        at: Address,
+        /// How many.
+        len: usize,
+    },
+    /// Adds up doubles.
+    SumDoubles {
+        /// The first.
+        at: Address,
+        /// How many.
+        len: usize,
+    },
+    /// Adds up floats, each on its owner only: elsewhere it is as good as lost.
+    SumToOwners {
+        /// The first.
+        at: Address,
+        /// Whose they are.
+        owners: Vec<Range<usize>>,
+    },
+    /// Brings floats from their owners to all others.
+    Gather {
+        /// The first.
+        at: Address,
+        /// Whose they are.
+        owners: Vec<Range<usize>>,
+    },
+}
+
+/// A recorded sequence of launches, products and collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recording(pub usize);
 
@@ -146,6 +182,9 @@ pub trait Device {
     /// Makes the stream copy what was staged in `slot` to `to`, once it has arrived.
     fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError>;
 
+    /// Sets bytes to zero.
+    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError>;
+
     /// Starts a kernel.
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError>;
 
@@ -154,6 +193,16 @@ pub trait Device {
 
     /// Whether the library can do this product with what is `fused` into it.
     fn fuses(&mut self, product: &Product) -> bool;
+
+    /// Begins a collective once everything so far is done. What follows goes on beside it and must leave its numbers alone
+    /// until [`join`](Self::join).
+    fn collective(&mut self, collective: &Collective) -> Result<(), EngineError>;
+
+    /// Makes what follows wait for the collectives that were begun.
+    fn join(&mut self) -> Result<(), EngineError>;
+
+    /// Whether collectives can be part of a recording; the same on all ranks.
+    fn records_collectives(&self) -> bool;
 
     /// Begins to record: what is launched until [`end_recording`](Self::end_recording) is kept and not carried out.
     /// False where nothing can be recorded.

@@ -18,7 +18,7 @@ pub use backend::CudaBackend;
 use super::EngineError;
 use super::fused::Fused;
 use super::timed::Timed;
-use crate::comm::Solo;
+use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
 use crate::plan::memory::MemoryPlan;
 use crate::recipe::Attention;
@@ -28,6 +28,9 @@ use std::sync::Arc;
 
 /// The fused engine on a CUDA device.
 pub type CudaEngine = Fused<CudaBackend<Gpu>>;
+
+/// The same with the time of every phase on record.
+pub type TimedEngine = Fused<Timed<CudaBackend<Gpu>>>;
 
 /// Opens device `index`, compiles the kernels for it, and allocates everything that a plan for CUDA lists. Parameters are
 /// zero. `cache` is a directory that keeps compiled kernels and chosen algorithms.
@@ -40,19 +43,37 @@ pub fn engine(
     plan: MemoryPlan,
     cache: Option<&Path>,
 ) -> Result<CudaEngine, EngineError> {
-    let backend = backend(libraries, index, &plan, cache)?;
+    let backend = backend(libraries, index, &plan, cache, None)?;
     Ok(Fused::new(plan, backend, Arc::new(Solo)))
 }
 
-/// The same engine with the time of every phase on record: each kernel is waited for.
+/// The same as one of several ranks, whose devices NCCL connects; through NCCL also if there is one rank only.
+///
+/// NCCL takes memory of its own, which no plan lists.
+///
+/// # Errors
+/// As [`engine`], and when NCCL is missing or cannot connect the ranks. The others are told.
+pub fn ranked_engine(
+    libraries: &Libraries,
+    index: usize,
+    plan: MemoryPlan,
+    cache: Option<&Path>,
+    comm: Arc<dyn Comm>,
+) -> Result<CudaEngine, EngineError> {
+    let backend = backend(libraries, index, &plan, cache, Some(comm.clone()))?;
+    Ok(Fused::new(plan, backend, comm))
+}
+
+/// The same engine with the time of every phase on record: each kernel is waited for. Through NCCL where there is `comm`.
 pub fn timed_engine(
     libraries: &Libraries,
     index: usize,
     plan: MemoryPlan,
     cache: Option<&Path>,
-) -> Result<Fused<Timed<CudaBackend<Gpu>>>, EngineError> {
-    let backend = backend(libraries, index, &plan, cache)?;
-    Ok(Fused::new(plan, Timed::new(backend), Arc::new(Solo)))
+    comm: Option<Arc<dyn Comm>>,
+) -> Result<TimedEngine, EngineError> {
+    let backend = backend(libraries, index, &plan, cache, comm.clone())?;
+    Ok(Fused::new(plan, Timed::new(backend), comm.unwrap_or_else(|| Arc::new(Solo))))
 }
 
 fn backend(
@@ -60,11 +81,19 @@ fn backend(
     index: usize,
     plan: &MemoryPlan,
     cache: Option<&Path>,
+    comm: Option<Arc<dyn Comm>>,
 ) -> Result<CudaBackend<Gpu>, EngineError> {
     let config =
         device::KernelConfig { precision: plan.config.precision, head_size: plan.config.dims.head_size() };
     if plan.config.attention == Attention::Flash && config.head_size > flash::LARGEST_HEAD {
         return Err(kernels::flash_attention::too_wide(config.head_size));
     }
-    CudaBackend::new(plan, Gpu::open(libraries, index, &config, cache)?)
+    let open = || Gpu::open(libraries, index, &config, cache);
+    let Some(comm) = comm else { return CudaBackend::new(plan, open()?) };
+    let joined = || {
+        let mut gpu = open()?;
+        gpu.join_ranks(libraries, comm.clone())?;
+        CudaBackend::ranked(plan, gpu, comm.clone())
+    };
+    joined().inspect_err(|error: &EngineError| comm.abandon(&error.to_string()))
 }

@@ -4,12 +4,39 @@
 //! started until then.
 
 use super::device::{Address, Arg, Device, Launch, Product};
+use crate::comm::CommError;
 use crate::engine::EngineError;
 
 /// See the module.
 pub(super) struct Stream<D> {
     device: D,
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// What is reported again and again.
+#[derive(Clone)]
+enum Failure {
+    Device(String),
+    Ranks(CommError),
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Device(reason) => Self::Device(reason),
+            EngineError::Comm(error) => Self::Ranks(error),
+            other => Self::Device(other.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for EngineError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Device(reason) => Self::Device(reason),
+            Failure::Ranks(error) => Self::Comm(error),
+        }
+    }
 }
 
 impl<D: Device> Stream<D> {
@@ -29,10 +56,7 @@ impl<D: Device> Stream<D> {
         match run(&mut self.device) {
             Ok(result) => Some(result),
             Err(error) => {
-                self.failure = Some(match error {
-                    EngineError::Device(reason) => reason,
-                    other => other.to_string(),
-                });
+                self.failure = Some(error.into());
                 None
             }
         }
@@ -44,7 +68,7 @@ impl<D: Device> Stream<D> {
         run: impl FnOnce(&mut D) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         match &self.failure {
-            Some(failure) => Err(EngineError::Device(failure.clone())),
+            Some(failure) => Err(failure.clone().into()),
             None => run(&mut self.device),
         }
     }

@@ -1,17 +1,22 @@
 //! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and products.
-//! `steps` has the kernels of each step of the choreography.
+//! `steps` has the kernels of each step of the choreography, `ranks` what several ranks do together.
 
+mod ranks;
 mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
 use super::kernels::{embedding, layernorm, naive_attention, optimizer};
 use super::stream::Stream;
+use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::backend::{AttentionShape, Norm, Sequence};
 use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::recipe::Precision;
+use ranks::Ranks;
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 const BUFFERS: [(Buffer, &str); 6] = [
     (Buffer::Parameters, "parameters"),
@@ -44,9 +49,17 @@ pub struct CudaBackend<D> {
     rows: usize,
     cols: usize,
     known: HashMap<Sequence, Known>,
+    /// The others that gradients are added up with.
+    ranks: Option<Ranks>,
 }
 
 impl<D: Device> CudaBackend<D> {
+    /// As [`new`](Self::new) for one of the ranks that `comm` connects, and so does the device. Its collectives are used
+    /// even where there is one rank only.
+    pub fn ranked(plan: &MemoryPlan, device: D, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
+        Ok(Self { ranks: Some(Ranks::new(plan, comm)), ..Self::new(plan, device)? })
+    }
+
     /// Allocates everything that a plan for CUDA lists.
     pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
         let mut bases = [Address(0); BUFFERS.len()];
@@ -64,6 +77,7 @@ impl<D: Device> CudaBackend<D> {
             rows: 0,
             cols: 0,
             known: HashMap::new(),
+            ranks: None,
         })
     }
 
@@ -146,12 +160,16 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    fn buffers(&self) -> optimizer::Buffers {
-        let flat = [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment, Buffer::SecondMoment];
+    /// The flat buffers from the first element of `own` on. The moments begin there anyway, for a rank keeps those that it
+    /// updates.
+    fn buffers(&self, own: &Range<usize>) -> optimizer::Buffers {
+        let at = |buffer: Buffer| self.bases[buffer as usize];
+        let from = |buffer: Buffer| at(buffer).offset(own.start * self.plan.element(buffer).bytes());
+        let (p, g) = (from(Buffer::Parameters), from(Buffer::Gradients));
         optimizer::Buffers {
-            flat: flat.map(|buffer| self.bases[buffer as usize]),
-            low: (self.plan.elements(Buffer::Low) > 0).then_some(self.bases[Buffer::Low as usize]),
-            len: self.plan.layout.len,
+            flat: [p, g, at(Buffer::FirstMoment), at(Buffer::SecondMoment)],
+            low: (self.plan.elements(Buffer::Low) > 0).then(|| from(Buffer::Low)),
+            len: own.len(),
         }
     }
 

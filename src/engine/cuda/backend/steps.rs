@@ -29,7 +29,9 @@ impl<D: Device> Backend for CudaBackend<D> {
                 Begun::Issue
             }
             Some(Known::Seen) => {
-                if self.stream.run(D::begin_recording) == Some(true) {
+                if !self.can_record(sequence) {
+                    self.known.insert(sequence, Known::Never);
+                } else if self.stream.run(D::begin_recording) == Some(true) {
                     self.known.insert(sequence, Known::Recording);
                 }
                 Begun::Issue
@@ -49,6 +51,7 @@ impl<D: Device> Backend for CudaBackend<D> {
         // also after a failure, or the device would go on recording
         let recording = self.stream.device_mut().end_recording();
         let recording = self.stream.run(|_| recording).flatten();
+        let recording = self.kept_by_all(sequence, recording);
         self.known.insert(sequence, recording.map_or(Known::Never, Known::Recorded));
         recording.is_some_and(|recording| self.stream.run(|device| device.play(recording)).is_some())
     }
@@ -72,7 +75,7 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn refresh_low(&mut self) {
-        let buffers = self.buffers();
+        let buffers = self.buffers(&(0..self.plan.layout.len));
         optimizer::round(&mut self.stream, buffers);
     }
 
@@ -288,11 +291,35 @@ impl<D: Device> Backend for CudaBackend<D> {
         Ok(loss)
     }
 
+    fn reduces_alone(&self) -> bool {
+        self.ranks.is_some()
+    }
+
+    fn reduce(&mut self, gradients: Span) {
+        self.begin_sum(gradients);
+    }
+
+    fn reduced(&mut self) {
+        self.end_sums();
+    }
+
     fn update(&mut self, update: &Update, decayed: usize) {
-        let (buffers, totals) = (self.buffers(), self.total(0));
-        optimizer::decide(&mut self.stream, buffers.flat[1], buffers.len, totals, update);
+        self.meet();
+        let own = self.owned();
+        let (mut buffers, totals) = (self.buffers(&own), self.total(0));
+        optimizer::squares(&mut self.stream, buffers.flat[1], buffers.len, totals);
+        self.add_up_squares();
+        optimizer::decide(&mut self.stream, totals, update);
+        if self.is_divided() {
+            // written when the others' parameters have come
+            buffers.low = None;
+        }
+        let decayed = decayed.clamp(own.start, own.end) - own.start;
         for (range, decay) in [(0..decayed, update.weight_decay), (decayed..buffers.len, 0.0)] {
             optimizer::adamw(&mut self.stream, buffers, totals, range, decay, update);
+        }
+        if self.is_divided() {
+            self.gather_parameters(&own);
         }
     }
 

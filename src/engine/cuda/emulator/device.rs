@@ -1,14 +1,17 @@
 //! A device that is the host: memory with fences, kernels by the emulator, products by the CPU's.
 
+use super::ranks::Ranks;
 use super::{Emulator, Memory, Order};
+use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{
-    Address, Arg, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
+    Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
 };
 use crate::engine::cuda::kernels;
 use crate::plan::memory::Element;
 use crate::recipe::Precision;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How an [`EmulatedDevice`] behaves where devices differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Behaviour {
 enum Work {
     Kernel { kernel: &'static str, grid: [u32; 3], block: u32, shared: u32, args: Vec<Arg> },
     Product(Product),
+    Collective(Collective),
+    Join,
 }
 
 /// See the module.
@@ -38,6 +43,7 @@ pub struct EmulatedDevice {
     staged: [Option<Vec<u32>>; 2],
     recording: Option<Vec<Work>>,
     recorded: Vec<Vec<Work>>,
+    ranks: Ranks,
     /// Bytes handed out.
     allocated: usize,
     /// Recordings carried out.
@@ -58,9 +64,15 @@ impl EmulatedDevice {
             staged: [None, None],
             recording: None,
             recorded: Vec::new(),
+            ranks: Ranks::default(),
             allocated: 0,
             played: 0,
         })
+    }
+
+    /// The same as one of several ranks.
+    pub fn with_ranks(self, comm: Arc<dyn Comm>) -> Self {
+        Self { ranks: Ranks::new(comm), ..self }
     }
 
     /// Bytes that were allocated, fences left out.
@@ -170,6 +182,8 @@ impl EmulatedDevice {
     fn carry_out(&mut self, work: &Work) -> Result<(), EngineError> {
         match work {
             Work::Product(product) => self.multiply(product)?,
+            Work::Collective(collective) => self.ranks.begin(collective.clone()),
+            Work::Join => self.ranks.join(&mut self.memory)?,
             Work::Kernel { kernel, grid, block, shared, args } => {
                 let launch = Launch { kernel, grid: *grid, block: *block, shared: *shared, args };
                 self.emulator.launch(&launch, self.behaviour.order).map_err(failed)?;
@@ -201,6 +215,7 @@ impl Device for EmulatedDevice {
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError> {
+        self.ranks.idle()?;
         bytes.copy_from_slice(self.bytes(from, bytes.len())?);
         Ok(())
     }
@@ -216,6 +231,13 @@ impl Device for EmulatedDevice {
         self.write(to, &bytes)
     }
 
+    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError> {
+        if bytes > 0 {
+            self.bytes_mut(at, bytes)?.fill(0);
+        }
+        Ok(())
+    }
+
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
         let Launch { kernel, grid, block, shared, args } = *launch;
         self.submit(Work::Kernel { kernel, grid, block, shared, args: args.to_vec() })
@@ -227,6 +249,18 @@ impl Device for EmulatedDevice {
 
     fn fuses(&mut self, _: &Product) -> bool {
         self.behaviour.fuses
+    }
+
+    fn collective(&mut self, collective: &Collective) -> Result<(), EngineError> {
+        self.submit(Work::Collective(collective.clone()))
+    }
+
+    fn join(&mut self) -> Result<(), EngineError> {
+        self.submit(Work::Join)
+    }
+
+    fn records_collectives(&self) -> bool {
+        true
     }
 
     fn begin_recording(&mut self) -> Result<bool, EngineError> {
@@ -255,7 +289,7 @@ impl Device for EmulatedDevice {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> EngineError {
+pub(super) fn failed(error: impl std::fmt::Display) -> EngineError {
     EngineError::Device(format!("emulator: {error}"))
 }
 

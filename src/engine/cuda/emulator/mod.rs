@@ -8,6 +8,7 @@ mod build;
 mod device;
 mod error;
 mod memory;
+mod ranks;
 #[cfg(test)]
 mod tests;
 

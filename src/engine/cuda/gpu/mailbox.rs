@@ -3,6 +3,7 @@
 //! A learning rate or the weight of a loss goes to the device for every step. It is put into pinned memory, from which the
 //! stream fetches it when its turn comes; only when the memory comes round again must the earlier letter have left.
 
+use super::ranks::Awaits;
 use crate::cuda::{Context, CudaError, Event, Pinned, Stream};
 use std::rc::Rc;
 
@@ -25,6 +26,16 @@ impl Mailbox {
     pub(super) fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
         let left = [Event::new(context)?, Event::new(context)?];
         Ok(Self { letters: Pinned::new(context, 2 * HALF)?, left, half: 0, used: 0 })
+    }
+
+    /// What sending so many bytes has to wait for.
+    pub(super) fn awaits(&self, bytes: usize) -> Awaits<'_> {
+        match bytes {
+            // by another way, which is waited for
+            _ if bytes > Self::LARGEST => Awaits::Stream,
+            _ if self.used + bytes > HALF => Awaits::Event(&self.left[1 - self.half]),
+            _ => Awaits::Nothing,
+        }
     }
 
     /// Sends bytes to an address, in the stream's order.

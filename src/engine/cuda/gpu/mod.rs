@@ -2,14 +2,16 @@
 //!
 //! One stream carries everything in order; a second one copies the next rows meanwhile. What a recording is made of must
 //! have run once before: only then are algorithms chosen and kernels loaded, which a recording does not allow. A
-//! recording that meets something new is given up, and whoever made it issues everything again.
+//! recording that meets something new is given up, and whoever made it issues everything again. What several ranks' devices
+//! do together is a third stream's, see `ranks`.
 
 mod arguments;
 mod mailbox;
 mod products;
+mod ranks;
 mod staging;
 
-use super::device::{Address, Device, KernelConfig, Launch, Product, Recording};
+use super::device::{Address, Collective, Device, KernelConfig, Launch, Product, Recording};
 use crate::cuda::compile::Program;
 use crate::cuda::{
     Context, CudaError, CudaMissing, DeviceInfo, Function, Graph, Libraries, Memory, Module, Stream,
@@ -19,6 +21,7 @@ use crate::engine::cuda::kernels;
 use crate::recipe::Precision;
 use mailbox::Mailbox;
 use products::Products;
+use ranks::Ranks;
 use staging::Staging;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -46,6 +49,7 @@ pub struct Gpu {
     staging: Staging,
     mailbox: Mailbox,
     memory: Vec<Memory>,
+    ranks: Option<Ranks>,
     stream: Stream,
     context: Rc<Context>,
     info: DeviceInfo,
@@ -98,6 +102,7 @@ impl Gpu {
             staging: Staging::new(&context)?,
             mailbox: Mailbox::new(&context)?,
             memory: Vec::new(),
+            ranks: None,
             stream: Stream::new(&context)?,
             context,
             info,
@@ -189,6 +194,7 @@ impl Device for Gpu {
 
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), EngineError> {
         self.not_recording("a write")?;
+        self.settle_for(|gpu| gpu.mailbox.awaits(bytes.len()))?;
         let written = if bytes.len() <= Mailbox::LARGEST {
             self.mailbox.send(bytes, to.0, &self.stream)
         } else {
@@ -199,17 +205,24 @@ impl Device for Gpu {
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError> {
         self.not_recording("a read")?;
+        self.settle()?;
         self.stream.download(from.0, bytes).map_err(|error| self.blame(error))
     }
 
     fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError> {
         self.not_recording("staging")?;
+        self.settle_for(|gpu| gpu.staging.awaits(slot, size_of_val(words)))?;
         self.staging.stage(slot, words, &self.stream).map_err(|error| self.blame(error))
     }
 
     fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError> {
         self.not_recording("taking what was staged")?;
         self.staging.take(slot, to.0, &self.stream).map_err(|error| self.blame(error))
+    }
+
+    fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError> {
+        self.context.make_current()?;
+        self.stream.clear(at.0, bytes).map_err(|error| self.blame(error))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
@@ -249,9 +262,14 @@ impl Device for Gpu {
         if product.m == 0 || product.n == 0 || product.count == 0 {
             return Ok(());
         }
-        if self.state != State::Running && !self.products.has_run(product)? {
-            self.state = State::Spoilt;
-            return Ok(());
+        let may_be_new = self.state != State::Running || self.ranks.is_some();
+        if may_be_new && !self.products.has_run(product)? {
+            if self.state != State::Running {
+                self.state = State::Spoilt;
+                return Ok(());
+            }
+            // its algorithms are timed
+            self.settle()?;
         }
         self.start("a matrix product");
         self.products.run(product, &self.stream).map_err(|error| match error {
@@ -262,6 +280,18 @@ impl Device for Gpu {
 
     fn fuses(&mut self, product: &Product) -> bool {
         self.context.make_current().is_ok() && self.products.fuses(product)
+    }
+
+    fn collective(&mut self, collective: &Collective) -> Result<(), EngineError> {
+        self.begin_collective(collective)
+    }
+
+    fn join(&mut self) -> Result<(), EngineError> {
+        self.join_collectives()
+    }
+
+    fn records_collectives(&self) -> bool {
+        self.ranks.as_ref().is_none_or(Ranks::record)
     }
 
     fn begin_recording(&mut self) -> Result<bool, EngineError> {
@@ -300,6 +330,7 @@ impl Device for Gpu {
 
     fn synchronize(&mut self) -> Result<(), EngineError> {
         self.not_recording("waiting")?;
+        self.settle_all()?;
         let done = self.stream.synchronize();
         if done.is_err() {
             return done.map_err(|error| self.blame(error));
@@ -312,6 +343,7 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         // nothing may be freed that is still in use; whatever failed has been reported or nobody asked
         let _ = self.context.make_current();
+        self.part();
         let _ = self.stream.synchronize();
         let _ = self.staging.synchronize();
     }

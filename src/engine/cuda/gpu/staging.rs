@@ -3,6 +3,7 @@
 //! Two slots, each with pinned memory here and a buffer there. Events say both ways when a copy is done: the host may
 //! fill pinned memory again once it has been copied, the copying stream may overwrite the buffer once it has been taken.
 
+use super::ranks::Awaits;
 use crate::cuda::{Context, CudaError, Event, Memory, Pinned, Stream};
 use std::rc::Rc;
 
@@ -27,6 +28,14 @@ struct Slot {
 impl Staging {
     pub(super) fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
         Ok(Self { slots: [None, None], copies: Stream::new(context)?, context: context.clone() })
+    }
+
+    /// What staging so many bytes has to wait for.
+    pub(super) fn awaits(&self, slot: usize, bytes: usize) -> Awaits<'_> {
+        match self.slots.get(slot).and_then(Option::as_ref) {
+            Some(slot) if slot.device.bytes() >= bytes => Awaits::Event(&slot.arrived),
+            _ => Awaits::Stream,
+        }
     }
 
     /// Starts the copy of words to a slot's buffer.

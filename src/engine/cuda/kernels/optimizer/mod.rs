@@ -24,17 +24,25 @@ fn blocks(len: usize) -> [usize; 3] {
     [len.div_ceil(WIDE * THREADS as usize), 1, 1]
 }
 
-/// Finds the norm and decides; see `decide_update` in the source.
-pub(in crate::engine::cuda) fn decide<D: Device>(
+/// Where the partial sums of squares are.
+pub(in crate::engine::cuda) fn partials(totals: Address) -> Address {
+    totals.offset(sums::PARTIALS * size_of::<f64>())
+}
+
+/// Partial sums of the squares of the gradients.
+pub(in crate::engine::cuda) fn squares<D: Device>(
     stream: &mut Stream<D>,
     gradients: Address,
     len: usize,
     totals: Address,
-    update: &Update,
 ) {
-    let partials = pointer(totals.offset(sums::PARTIALS * size_of::<f64>()));
-    let args = [pointer(gradients), partials, long(len)];
+    let args = [pointer(gradients), pointer(partials(totals)), long(len)];
     stream.launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
+}
+
+/// Finds the norm from the partial sums, and decides; see `decide_update` in the source.
+pub(in crate::engine::cuda) fn decide<D: Device>(stream: &mut Stream<D>, totals: Address, update: &Update) {
+    let partials = pointer(partials(totals));
     let numbers = [update.loss_scale, update.clip_norm].map(Arg::Double);
     let args = [partials, int(sums::PARTIAL_COUNT), pointer(totals), numbers[0], numbers[1]];
     stream.launch("decide_update", [1, 1, 1], THREADS, &args);

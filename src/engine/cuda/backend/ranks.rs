@@ -1,0 +1,141 @@
+//! What several ranks do together: gradients and losses added up while the backward pass goes on, an update of which each
+//! may do its part.
+
+use super::CudaBackend;
+use crate::comm::{self, Comm};
+use crate::engine::backend::{Backend, Sequence};
+use crate::engine::cuda::device::{Collective, Device, Recording};
+use crate::engine::cuda::kernels::optimizer;
+use crate::plan::memory::{Buffer, Element, MemoryPlan, Span, sums};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The ranks.
+pub(super) struct Ranks {
+    comm: Arc<dyn Comm>,
+    /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
+    owners: Option<Vec<Range<usize>>>,
+}
+
+impl Ranks {
+    pub(super) fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Self {
+        let owners = (plan.shard.count > 1).then(|| comm::parts(plan.layout.len, comm.size()));
+        Self { comm, owners }
+    }
+}
+
+/// The part of each owner's range that lies in `within`, counted from its beginning.
+fn inside(owners: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
+    let place = |element: usize| element.clamp(within.start, within.end) - within.start;
+    owners.iter().map(|owner| place(owner.start)..place(owner.end)).collect()
+}
+
+impl<D: Device> CudaBackend<D> {
+    /// Whether each rank updates its part.
+    pub(super) fn is_divided(&self) -> bool {
+        self.owners().is_some()
+    }
+
+    fn owners(&self) -> Option<&[Range<usize>]> {
+        self.ranks.as_ref()?.owners.as_deref()
+    }
+
+    /// The elements that this rank updates.
+    pub(super) fn owned(&self) -> Range<usize> {
+        if self.is_divided() { self.plan.owned() } else { 0..self.plan.layout.len }
+    }
+
+    fn together(&mut self, collective: &Collective) {
+        self.stream.run(|device| device.collective(collective));
+    }
+
+    fn join(&mut self) {
+        self.stream.run(D::join);
+    }
+
+    /// Begins to add up a range of the gradients.
+    pub(super) fn begin_sum(&mut self, gradients: Span) {
+        if self.ranks.is_none() {
+            return;
+        }
+        let (at, len) = (self.at(gradients), gradients.len);
+        let collective = match self.owners() {
+            None => Collective::Sum { at, len },
+            Some(owners) => {
+                let owners = inside(owners, &(gradients.start..gradients.start + len));
+                Collective::SumToOwners { at, owners }
+            }
+        };
+        self.together(&collective);
+    }
+
+    /// Adds up the losses too, and lets what follows wait for all sums.
+    pub(super) fn end_sums(&mut self) {
+        if self.ranks.is_some() {
+            let at = self.total(sums::LOSS);
+            self.together(&Collective::SumDoubles { at, len: 1 });
+            self.join();
+        }
+    }
+
+    /// Waits for the other ranks, not for any device: all have asked for what this step needs of the others, so from here
+    /// on a device that waits for another waits for its work, and who has not come is known by name.
+    pub(super) fn meet(&mut self) {
+        if let Some(Ranks { comm, .. }) = &self.ranks {
+            self.stream.run(|_| Ok(comm.barrier()?));
+        }
+    }
+
+    /// Makes of each partial sum of squares that of all ranks, where each has those of its part.
+    pub(super) fn add_up_squares(&mut self) {
+        if self.is_divided() {
+            let at = optimizer::partials(self.total(0));
+            self.together(&Collective::SumDoubles { at, len: sums::PARTIAL_COUNT });
+            self.join();
+        }
+    }
+
+    /// Brings the other ranks' parameters here, and clears their gradients.
+    pub(super) fn gather_parameters(&mut self, own: &Range<usize>) {
+        let Some(owners) = self.owners().map(<[_]>::to_vec) else { return };
+        let [parameters, gradients] = [Buffer::Parameters, Buffer::Gradients].map(|b| self.bases[b as usize]);
+        self.together(&Collective::Gather { at: parameters, owners });
+        let size = Element::F32.bytes();
+        for rest in [0..own.start, own.end..self.plan.layout.len] {
+            let at = gradients.offset(rest.start * size);
+            self.stream.run(|device| device.clear(at, rest.len() * size));
+        }
+        self.join();
+        self.refresh_low();
+    }
+
+    /// Whether a sequence has sums in it.
+    fn adds_up(&self, sequence: Sequence) -> bool {
+        matches!(sequence, Sequence::Train { last: true, .. }) && self.ranks.is_some()
+    }
+
+    pub(super) fn can_record(&mut self, sequence: Sequence) -> bool {
+        !self.adds_up(sequence) || self.stream.device_mut().records_collectives()
+    }
+
+    /// A recording, unless another rank has none: what is added up comes from recordings on all ranks or on none.
+    pub(super) fn kept_by_all(&mut self, sequence: Sequence, mine: Option<Recording>) -> Option<Recording> {
+        let ranks = self.ranks.as_ref().filter(|_| self.adds_up(sequence));
+        let Some(comm) = ranks.map(|ranks| ranks.comm.clone()) else { return mine };
+        let answers = self.stream.run(|_| Ok(comm.exchange(&[u8::from(mine.is_some())])?));
+        mine.filter(|_| answers.is_some_and(|all| all.iter().all(|answer| answer[..] == [1])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_divided_among_those_whose_it_is() {
+        let owners = [0..32, 32..64, 64..70];
+        assert_eq!(inside(&owners, &(0..70)), owners);
+        assert_eq!(inside(&owners, &(10..40)), [0..22, 22..30, 30..30]);
+        assert_eq!(inside(&owners, &(65..70)), [0..0, 0..0, 0..5]);
+    }
+}
