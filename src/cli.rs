@@ -174,6 +174,9 @@ pub struct PlanArgs {
     /// Print text or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// How fast each of several ranks sends, in GB/s; measured here if they are to be threads of this machine
+    #[arg(long, value_name = "GB/S")]
+    pub link: Option<f64>,
     /// Changes to the recipe.
     #[command(flatten)]
     pub overrides: OverrideArgs,

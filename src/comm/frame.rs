@@ -1,5 +1,6 @@
 //! Messages over one connection: a byte for the kind, eight for the length, the contents.
 
+use super::CommError;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -139,4 +140,19 @@ impl Frame {
         let restored = self.stream.set_nonblocking(false);
         self.partial.is_empty() && restored.is_ok() && !matches!(waiting, Ok(1..))
     }
+}
+
+/// Values as the contents of a message.
+pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The values of a message that [`bytes`] made.
+pub(super) fn fill(values: &mut [f32], bytes: &[u8]) -> Result<(), CommError> {
+    let (words, rest) = bytes.as_chunks();
+    if words.len() != values.len() || !rest.is_empty() {
+        return Err(CommError::Failed("ranks brought values of different sizes".to_owned()));
+    }
+    values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+    Ok(())
 }

@@ -4,7 +4,7 @@
 //! connection, which is seen at once; one that hangs is given up after the timeout. Sums of host memory go through rank 0
 //! in the order of ranks: right anywhere, and fast enough for small models only.
 
-use super::frame::{Frame, Received};
+use super::frame::{Frame, Received, bytes, fill};
 use super::notice::{decode, encode};
 use super::{Comm, CommError};
 use std::io::ErrorKind;
@@ -386,17 +386,4 @@ fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
     let (words, _) = numbers.as_chunks();
     let [rank, theirs] = [words.first()?, words.get(1)?].map(|word| u32::from_le_bytes(*word) as usize);
     (theirs == size && (1..size).contains(&rank)).then_some((rank, stream))
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-fn fill(values: &mut [f32], bytes: &[u8]) -> Result<(), CommError> {
-    let (words, rest) = bytes.as_chunks();
-    if words.len() != values.len() || !rest.is_empty() {
-        return Err(CommError::Failed("ranks brought values of different sizes".to_owned()));
-    }
-    values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
-    Ok(())
 }

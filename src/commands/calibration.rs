@@ -4,16 +4,19 @@
 
 use super::build;
 use super::device::cache_dir;
+use crate::comm::{Comm, Threads};
 use crate::engine::{Batch, Engine, EngineError, State, Update, dfdx, pooled::Pooled};
 use crate::model::init::initialize;
 use crate::plan::Plan;
 use crate::plan::memory::{MemoryConfig, MemoryPlan};
 use crate::plan::predict::{self, Rates};
+use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;
 use crate::run::{facts, files};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The sample of the reference engine is smaller, for it is slower.
 const REFERENCE_TOKENS: usize = 64;
@@ -49,6 +52,35 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
         let _ = files::write_atomic(&path, text.as_bytes(), "calibration");
     }
     Ok((rates, false))
+}
+
+/// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had to
+/// send, over the time of the sum.
+pub(super) fn link(ranks: usize) -> f64 {
+    const ELEMENTS: usize = 1 << 22;
+    let mut seconds = f64::INFINITY;
+    let group = Threads::group(ranks, Duration::from_secs(60));
+    thread::scope(|scope| {
+        let threads: Vec<_> = group
+            .into_iter()
+            .map(|comm| {
+                scope.spawn(move || {
+                    let mut values = vec![1.0; ELEMENTS];
+                    let mut seconds = f64::INFINITY;
+                    for _ in 0..=PASSES {
+                        let start = Instant::now();
+                        // nobody gives up here
+                        let _ = comm.all_reduce(&mut values);
+                        seconds = seconds.min(start.elapsed().as_secs_f64());
+                    }
+                    seconds
+                })
+            })
+            .collect();
+        // the slowest rank's fastest pass
+        seconds = threads.into_iter().filter_map(|thread| thread.join().ok()).fold(0.0, f64::max);
+    });
+    wire_bytes(ELEMENTS, ranks) as f64 / seconds
 }
 
 /// Times forward and backward pass and update of the sample.

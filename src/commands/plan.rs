@@ -6,13 +6,14 @@
 use super::build::{self, Data};
 use super::calibration;
 use super::device;
-use super::exit::Exit;
+use super::exit::{Exit, UsageError};
 use super::terminal::say;
-use super::train::summary::{duration, thousands};
+use super::train::summary::{duration, ranks, thousands};
 use crate::cli::{Format, PlanArgs};
 use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
+use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, Plan, gib};
 use crate::recipe::{self, Diagnostics, EngineKind, Recipe, Resolved};
 use serde_json::{Value as Json, json};
@@ -33,6 +34,8 @@ struct Outlook<'a> {
     /// The data's shards, or why they could not be opened.
     data: Result<Shards, String>,
     prediction: Result<(Prediction, bool), String>,
+    /// What several ranks cost, where it is known how fast they send.
+    scaling: Option<Scaling>,
     lints: Vec<Lint>,
     /// Why training would be refused.
     refusal: Option<String>,
@@ -42,7 +45,10 @@ struct Outlook<'a> {
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
     build::check_supported(&resolved)?;
-    let outlook = Outlook::new(&resolved, &build::absolute(&args.runs.runs_dir)?)?;
+    if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return Err(UsageError(format!("--link {rate}: ranks send at more than 0 GB/s")).into());
+    }
+    let outlook = Outlook::new(&resolved, &build::absolute(&args.runs.runs_dir)?, args.link)?;
     super::print(&match args.format {
         Format::Text => outlook.text(),
         Format::Json => format!("{:#}\n", outlook.json()?),
@@ -59,7 +65,7 @@ pub(super) fn warn(recipe: &Recipe, plan: &Plan, hardware: &Hardware, data: &Dat
 }
 
 impl<'a> Outlook<'a> {
-    fn new(resolved: &'a Resolved, runs_dir: &Path) -> Result<Self, Diagnostics> {
+    fn new(resolved: &'a Resolved, runs_dir: &Path, link: Option<f64>) -> Result<Self, Diagnostics> {
         let recipe = &resolved.recipe;
         let blame = |error: crate::plan::PlanError| resolved.complain(error.key, &error.message, &error.help);
         let hardware = device::hardware(recipe).map_err(blame)?;
@@ -72,9 +78,18 @@ impl<'a> Outlook<'a> {
         let prediction = calibration::rates(&plan, recipe.compute.engine)
             .map(|(rates, remembered)| (plan.predict(&rates, &recipe.eval), remembered))
             .map_err(|error| error.to_string());
+        let bytes_per_s = match link {
+            _ if plan.world_size == 1 => None,
+            Some(rate) => Some(rate * 1e9),
+            // on other devices and machines there is nothing to measure here
+            None if plan.cuda.is_some() || plan.ranks_here < plan.world_size => None,
+            None => Some(calibration::link(plan.world_size)),
+        };
+        let scaling = prediction.as_ref().ok().zip(bytes_per_s);
+        let scaling = scaling.map(|((prediction, _), rate)| plan.scaling(prediction, rate));
         let subject = Subject { recipe, plan: &plan, hardware: &hardware, shards: data.as_ref().ok() };
         let lints = lints(&subject);
-        Ok(Self { recipe, plan, hardware, data, prediction, lints, refusal })
+        Ok(Self { recipe, plan, hardware, data, prediction, scaling, lints, refusal })
     }
 
     fn text(&self) -> String {
@@ -96,13 +111,18 @@ impl<'a> Outlook<'a> {
         line(
             "batch",
             format!(
-                "{} tokens per step = {} x {} rows of {} tokens",
+                "{} tokens per step = {}{} x {} rows of {} tokens",
                 number(plan.tokens_per_step),
+                ranks(plan.world_size),
                 plan.micro_steps,
                 plan.micro_batch,
                 dims.block_size
             ),
         );
+        if plan.world_size > 1 {
+            line("ranks", self.ranks_text());
+            line("", format!("each sends {} bytes per step", thousands(plan.wire_bytes_per_step)));
+        }
         line("run", format!("{} steps, {} tokens", thousands(plan.steps), thousands(plan.tokens)));
         for (i, text) in self.data_lines().into_iter().enumerate() {
             line(if i == 0 { "data" } else { "" }, text);
@@ -114,14 +134,19 @@ impl<'a> Outlook<'a> {
         line(
             "device",
             format!(
-                "{}, {} threads, {}{precision}",
+                "{}, {}{} threads, {}{precision}",
                 plan.device,
+                ranks(plan.ranks_here),
                 plan.threads,
                 word(self.recipe.compute.precision)
             ),
         );
         let exact = if plan.bytes_exact { "" } else { "about " };
-        line("memory", format!("{exact}{} = {} bytes", gib(plan.total_bytes), number(plan.total_bytes)));
+        let each = if plan.world_size > 1 { " for each rank" } else { "" };
+        line(
+            "memory",
+            format!("{exact}{} = {} bytes{each}", gib(plan.total_bytes), number(plan.total_bytes)),
+        );
         if self.recipe.compute.engine == EngineKind::Dfdx {
             line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
         }
@@ -137,6 +162,9 @@ impl<'a> Outlook<'a> {
         }
         line("  free", gib(self.hardware.free_memory));
         line("predicted", self.prediction_text());
+        if plan.world_size > 1 {
+            line("", self.scaling_text());
+        }
         if let Some(refusal) = &self.refusal {
             let _ = writeln!(out, "\nthis run would be refused: {refusal}");
         }
@@ -183,12 +211,37 @@ impl<'a> Outlook<'a> {
         lines
     }
 
+    fn ranks_text(&self) -> String {
+        let plan = &self.plan;
+        let moments = if plan.shard.count > 1 { ", with a part of the moments each" } else { "" };
+        format!(
+            "{} of {} rows per step{moments}",
+            thousands(plan.world_size as u64),
+            thousands(plan.rows_per_rank as u64)
+        )
+    }
+
+    fn scaling_text(&self) -> String {
+        match &self.scaling {
+            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures it".into(),
+            Some(scaling) => format!(
+                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks could do",
+                scaling.step_s,
+                scaling.exposed_s,
+                scaling.bytes_per_s / 1e9,
+                scaling.efficiency * 100.0,
+                self.plan.world_size
+            ),
+        }
+    }
+
     fn prediction_text(&self) -> String {
+        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.steps as f64);
         match &self.prediction {
             Ok((prediction, remembered)) => format!(
                 "{} for the run at {} tokens/s, from a small step timed {}",
-                time(prediction.total_s),
-                rate(prediction.tokens_per_s),
+                time(prediction.total_s + exposed_s),
+                rate(self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s)),
                 if *remembered { "earlier" } else { "now" }
             ),
             Err(why) => format!("nothing: {why}"),
@@ -218,6 +271,7 @@ impl<'a> Outlook<'a> {
         out["free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);
         out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));
+        out["scaling"] = json!(self.scaling);
         out["lints"] = json!(self.lints);
         Ok(out)
     }

@@ -8,7 +8,7 @@ use super::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Seq
 use super::{
     Applied, Batch, Engine, EngineError, State, Update, first_not_finite, no_update, sum_of_squares,
 };
-use crate::comm::{self, Comm};
+use crate::comm::Comm;
 use crate::model::{Block, ParamLayout};
 use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
 use std::borrow::Cow;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
 pub struct Fused<B> {
-    plan: MemoryPlan,
-    backend: B,
+    pub(super) plan: MemoryPlan,
+    pub(super) backend: B,
     /// The other ranks, which the backend knows too.
-    comm: Arc<dyn Comm>,
+    pub(super) comm: Arc<dyn Comm>,
     /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
     matrices: Buffer,
     /// Micro-batches accumulated since the last update.
@@ -248,31 +248,6 @@ impl<B: Backend> Fused<B> {
             }
         }
         self.accumulated += 1;
-    }
-
-    /// Whether the ranks keep a part each of this buffer.
-    fn is_divided(&self, state: State) -> bool {
-        self.plan.shard.count > 1 && matches!(state, State::FirstMoment | State::SecondMoment)
-    }
-
-    /// All ranks' parts of a divided buffer, on rank 0. In pieces, so that nobody else needs memory for the whole.
-    fn collect(&mut self, own: Span) -> Result<Vec<f32>, EngineError> {
-        const PIECE: usize = 1 << 20;
-        let parts = comm::parts(self.plan.layout.len, self.comm.size());
-        let mut whole = if self.comm.rank() == 0 { vec![0.0; self.plan.layout.len] } else { Vec::new() };
-        for first in (0..parts[0].len()).step_by(PIECE) {
-            let piece = |len: usize| first.min(len)..(first + PIECE).min(len);
-            let mine = piece(own.len);
-            let values = self.backend.download(own.part(mine.start, mine.len()))?;
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            for (part, bytes) in parts.iter().zip(self.comm.gather(&bytes)?) {
-                let (words, _) = bytes.as_chunks();
-                for (to, word) in whole[part.clone()][piece(part.len())].iter_mut().zip(words) {
-                    *to = f32::from_le_bytes(*word);
-                }
-            }
-        }
-        Ok(whole)
     }
 
     fn buffer(state: State) -> Buffer {

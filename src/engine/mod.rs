@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cpu;
 pub mod cuda;
 pub mod dfdx;
+mod divided;
 pub mod fused;
 pub mod pooled;
 pub mod timed;

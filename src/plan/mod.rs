@@ -306,6 +306,11 @@ impl Plan {
         let cuda = self.cuda.map(|first| first + rank);
         Self { shard: Shard { index, ..self.shard }, cuda, ..self.clone() }
     }
+
+    /// The plan of a rank that is a process of its own, with the device that its launcher gave it.
+    pub fn of_launched_rank(&self, rank: usize) -> Self {
+        Self { cuda: self.cuda, ..self.of_rank(rank) }
+    }
 }
 
 fn largest_micro_batch(

@@ -30,24 +30,39 @@ pub struct Scaling {
     pub efficiency: f64,
 }
 
-impl Plan {
-    /// A step with communication at this rate. A CUDA device sums the gradients of a block while it computes those of the
-    /// one before, so that all but what exceeds the last backward pass (two thirds of a micro-step) is hidden; on the CPU
-    /// nothing is.
-    pub fn scaling(&self, prediction: &Prediction, bytes_per_s: f64) -> Scaling {
-        let communication_s = self.wire_bytes_per_step as f64 / bytes_per_s;
-        let backward_s = prediction.step_s / self.micro_steps as f64 * 2.0 / 3.0;
-        let hidden_s = if self.cuda.is_some() { backward_s } else { 0.0 };
+impl Scaling {
+    /// A step that computes for `compute_s` in `micro_steps` passes on each rank, and then, or meanwhile, sends
+    /// `wire_bytes`. What is `hidden` is hidden behind the last backward pass, two thirds of a micro-step: a CUDA device
+    /// adds up the gradients of a block while it computes those of the block before.
+    pub fn new(
+        wire_bytes: u64,
+        bytes_per_s: f64,
+        compute_s: f64,
+        micro_steps: usize,
+        hidden: bool,
+        tokens: usize,
+    ) -> Self {
+        let communication_s = wire_bytes as f64 / bytes_per_s;
+        let hidden_s = if hidden { compute_s / micro_steps as f64 * 2.0 / 3.0 } else { 0.0 };
         let exposed_s = (communication_s - hidden_s).max(0.0);
-        let step_s = prediction.step_s + exposed_s;
-        Scaling {
+        let step_s = compute_s + exposed_s;
+        Self {
             bytes_per_s,
             communication_s,
             exposed_s,
             step_s,
-            tokens_per_s: self.tokens_per_step as f64 / step_s,
-            efficiency: prediction.step_s / step_s,
+            tokens_per_s: tokens as f64 / step_s,
+            efficiency: compute_s / step_s,
         }
+    }
+}
+
+impl Plan {
+    /// A step of all ranks with communication at this rate. On the CPU nothing is hidden.
+    pub fn scaling(&self, prediction: &Prediction, bytes_per_s: f64) -> Scaling {
+        let hidden = self.cuda.is_some();
+        let (bytes, tokens) = (self.wire_bytes_per_step, self.tokens_per_step);
+        Scaling::new(bytes, bytes_per_s, prediction.step_s, self.micro_steps, hidden, tokens)
     }
 }
 

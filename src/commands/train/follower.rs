@@ -3,12 +3,11 @@
 use super::super::build::Data;
 use super::super::exit::Exit;
 use super::super::ranks::Order;
-use super::super::signals::{Held, Signals};
+use super::super::signals::Signals;
 use super::member::Member;
 use super::plan;
 use crate::comm::Comm;
 use crate::engine::{Engine, State};
-use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
@@ -22,8 +21,6 @@ struct Follower<'a> {
     divided: bool,
     /// The signals of a process of its own.
     signals: Option<&'a Signals>,
-    #[expect(dead_code, reason = "held until the run's end")]
-    held: Option<Held<'a>>,
 }
 
 impl Events for Follower<'_> {
@@ -67,8 +64,7 @@ pub(super) fn train(member: &Member, start: Option<&Path>, signals: Option<&Sign
     let trained = catch_unwind(AssertUnwindSafe(|| -> anyhow::Result<Outcome> {
         let start = start.map(checkpoint::Reader::open).transpose()?;
         let (mut engine, progress) = member.begin(start)?;
-        let held = signals.map(Signals::hold);
-        let mut events = Follower { divided: member.plan.shard.count > 1, signals, held };
+        let mut events = Follower { divided: member.plan.shard.count > 1, signals };
         member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
             TrainError::Events(error) => error,
@@ -90,6 +86,8 @@ pub(super) fn follow(
     resolved: &Resolved,
     data: &Data,
 ) -> anyhow::Result<Exit> {
+    // until rank 0 says that the run is over: a launcher's signal may reach this process after the others have acted on it
+    let _held = signals.hold();
     loop {
         match Order::receive(comm.as_ref())? {
             Order::End(code) => return Ok(Exit::from_code(code)),
@@ -97,15 +95,10 @@ pub(super) fn follow(
                 let plan = plan(resolved, data, Some(micro_batch)).inspect_err(|error| {
                     comm.abandon(&error.titles().collect::<Vec<_>>().join("; "));
                 })?;
-                let plan = of_launched(plan, comm.rank());
+                let plan = plan.of_launched_rank(comm.rank());
                 let member = Member { resolved, data, plan, comm: comm.clone() };
                 train(&member, checkpoint.as_deref(), Some(signals))?;
             }
         }
     }
-}
-
-/// The plan of a rank that has its device from the launcher.
-fn of_launched(plan: Plan, rank: usize) -> Plan {
-    Plan { cuda: plan.cuda, ..plan.of_rank(rank) }
 }

@@ -177,11 +177,9 @@ fn together(
     }
     let result = lead();
     let exit = result.as_ref().map_or_else(Exit::of, |exit| *exit);
-    match (Order::End(exit as u8).give(comm.as_ref()), &result) {
-        // that the others are gone is worth saying if nothing else went wrong
-        (Err(error), Ok(_)) => Err(error),
-        _ => result,
-    }
+    // everything is written: who does not hear of it any more has lost nothing
+    let _ = Order::End(exit as u8).give(comm.as_ref());
+    result
 }
 
 /// The run of a recipe, on rank 0.

@@ -11,16 +11,17 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
         .collect();
     format!(
         "  model    {} parameters: {} in {} tensors decayed, {} in {} not\n\
-         \x20 batch    {} tokens = {} x {} rows of {}\n\
+         \x20 batch    {} tokens = {}{} x {} rows of {}\n\
          \x20 run      {} steps, {} tokens, {:.2} epochs of {} rows\n\
-         \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {} threads, {}{emulated}\n\
-         \x20 memory   {}{}: {}{}",
+         \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {}{} threads, {}{emulated}\n\
+         \x20 memory   {}{}{}: {}{}",
         thousands(plan.parameters as u64),
         thousands(plan.decayed.elements as u64),
         plan.decayed.tensors,
         thousands(plan.not_decayed.elements as u64),
         plan.not_decayed.tensors,
         thousands(plan.tokens_per_step as u64),
+        ranks(plan.world_size),
         plan.micro_steps,
         plan.micro_batch,
         plan.memory.dims.block_size,
@@ -31,16 +32,23 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
         plan.flops_per_token as f64 / 1e6,
         plan.flops / 1e15,
         plan.device,
+        ranks(plan.ranks_here),
         plan.threads,
         precision(plan),
         if plan.bytes_exact { "" } else { "about " },
         gib(plan.total_bytes),
+        if plan.world_size > 1 { " for each rank" } else { "" },
         bytes.join(", "),
         match plan.snapshot_bytes {
             0 => String::new(),
             more => format!("; {} more while a checkpoint is written", gib(more)),
         }
     )
+}
+
+/// A number of ranks as a factor before what each of them has; nothing for one.
+pub(in crate::commands) fn ranks(ranks: usize) -> String {
+    if ranks > 1 { format!("{ranks} ranks x ") } else { String::new() }
 }
 
 fn precision(plan: &Plan) -> String {

@@ -1,0 +1,31 @@
+#!/bin/sh
+# One run on several nodes of a SLURM cluster: a rank for each GPU.
+#
+#     RECIPE=recipes/gpt3-xl.toml sbatch --nodes=4 recipes/sweeps/slurm_nodes.sh [options of runner]
+#
+# Ranks find each other by SLURM's own variables. Recipe, data and the directory of runs must lie on a disk that all nodes
+# share. Submitting it again goes on from the last checkpoint, also with another number of nodes (as `--resume RUN --set
+# batch.world_size=...` then). Two minutes before the time is up SLURM sends SIGTERM to all ranks: one checkpoint is saved,
+# and the job is queued again.
+#
+#SBATCH --job-name=runner
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=8
+#SBATCH --time=24:00:00
+#SBATCH --signal=TERM@120
+#SBATCH --requeue
+#SBATCH --output=slurm-%x-%j.log
+set -eu
+
+root=${SLURM_SUBMIT_DIR:-.}
+recipe=${RECIPE:-$root/recipes/gpt3-xl.toml}
+ranks=${SLURM_NTASKS:?start this with sbatch}
+
+code=0
+srun --kill-on-bad-exit=0 ${RUNNER:-runner} "$recipe" --set "batch.world_size=$ranks" "$@" || code=$?
+if [ "$code" -eq 143 ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
