@@ -114,11 +114,12 @@ fn a_rank_that_is_killed_is_named_and_the_run_goes_on_later() {
             assert_eq!(record(&run)["status"], "failed");
             assert!(record(&run)["error"].as_str().is_some_and(|error| error.contains("rank 1 of 3")));
         }
-        let saved: u64 = checkpoints(&run).last().expect("a checkpoint")[5..].parse().expect("a step");
+        let taken = rows(&run);
         // resumed by fewer ranks, and ended in order
         let name = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
         let mut live = lab.start(["--resume", &name, "--set", "batch.world_size=1"]);
-        steps(&run, saved as usize + 3);
+        // beyond what there was: the log is cut back first
+        steps(&run, taken + 3);
         live.signal("INT");
         live.end().expect(130);
     }
@@ -238,4 +239,79 @@ fn a_locked_run_is_refused_on_all_ranks() {
     for ended in end(first) {
         ended.expect(143);
     }
+}
+
+/// `srun` in a few lines: as many processes as there are tasks, with the variables of a step.
+const SRUN: &str = r#"#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+export SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_STEP_NODELIST=127.0.0.1
+pids=
+for rank in $(seq 0 $((SLURM_NTASKS - 1))); do
+    SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@" &
+    pids="$pids $!"
+done
+trap 'kill -TERM $pids' TERM
+code=0
+for pid in $pids; do
+    wait "$pid" || code=$?
+    while kill -0 "$pid" 2>/dev/null; do
+        wait "$pid" || code=$?
+    done
+done
+exit "$code"
+"#;
+
+#[test]
+fn the_script_for_several_nodes_starts_a_rank_for_each_task_and_asks_for_more_time() {
+    let lab = Lab::new();
+    let bin = lab.write("bin/srun", SRUN);
+    let told = lab.path("told");
+    let scontrol = lab.write("bin/scontrol", format!("#!/bin/sh\necho \"$@\" >>{}\n", told.display()));
+    for script in [&bin, &scontrol] {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/sweeps/slurm_nodes.sh");
+    let job = std::process::id() % 40_000 + 40_000;
+    let sbatch = |steps: &str| {
+        let template = lab.command([""; 0]);
+        let mut command = Command::new("sh");
+        for (name, value) in template.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let path = format!("{}:{}", lab.path("bin").display(), std::env::var("PATH").unwrap_or_default());
+        command
+            .arg(&script)
+            .args(["--set", "batch.micro_batch=1", "--set", steps, "--set", "checkpoint.every=0"])
+            .env("PATH", path)
+            .env("RUNNER", template.get_program())
+            .env("RECIPE", "tiny.toml")
+            .env("SLURM_NTASKS", "2")
+            .env("SLURM_JOB_ID", job.to_string())
+            .current_dir(lab.dir());
+        command
+    };
+    support::ended(sbatch("schedule.max_steps=6")).expect(0);
+    let run = lab.only_run("runs");
+    assert_eq!(rows(&run), 6);
+    assert_eq!(record(&run)["plan"]["world_size"], 2);
+    assert!(!told.exists());
+    // the time is up: all ranks are told
+    let mut live = spawned(sbatch("schedule.max_steps=1000000"));
+    support::wait("a second run", || lab.runs("runs").len() == 2);
+    let name =
+        lab.runs("runs").into_iter().find(|name| lab.path("runs").join(name) != run).expect("the second");
+    let second = lab.path("runs").join(name);
+    steps(&second, 5);
+    let ranks = format!("pgrep -P $(pgrep -P {} sh)", live.id());
+    let ids = Command::new("sh").args(["-c", &ranks]).output().expect("it runs").stdout;
+    for id in String::from_utf8_lossy(&ids).split_whitespace() {
+        let _ = Command::new("kill").args(["-TERM", id]).status();
+    }
+    live.end().expect(143);
+    assert_eq!(checkpoints(&second).len(), 1);
+    assert_eq!(std::fs::read_to_string(&told).expect("a request"), format!("requeue {job}\n"));
 }
