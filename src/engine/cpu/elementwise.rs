@@ -1,11 +1,11 @@
 //! Biases, GELU, products, and how sums over rows are cut.
 
-use super::pool::piece;
+use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{gelu, multiversion};
+use super::team::Team;
 use crate::plan::memory::PARTIALS;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 multiversion! {
     fn add(x: &mut [f32], bias: &[f32]) {
@@ -58,9 +58,9 @@ pub(super) fn bias_gelu(precision: Precision, x: &mut [f32], bias: &[f32], out: 
 }
 
 /// `out = gelu(x)` rounded, `x = gelu'(x)`.
-pub(super) fn gelu_again(precision: Precision, x: &mut [f32], out: &mut [f32]) {
+pub(super) fn gelu_again(team: &Team, precision: Precision, x: &mut [f32], out: &mut [f32]) {
     let piece = piece(1);
-    x.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)).for_each(|(x, out)| {
+    pieces(team, [], [(x, piece), (out, piece)], |_, [], [x, out]| {
         gelu_and_slope(x, out);
         round::slice(precision, out);
     });

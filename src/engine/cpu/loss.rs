@@ -1,9 +1,10 @@
 //! Cross-entropy over the vocabulary, forward and backward in one visit of each row.
 
+use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{exp, exp_and_sum, max, multiversion, sum};
+use super::team::Team;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 /// A row is cut into at most this many blocks, each of which stays in the first-level cache.
 const BLOCKS: usize = 64;
@@ -44,7 +45,9 @@ multiversion! {
 }
 
 /// Losses of all rows of `logits` (`width` wide, of which `vocab_size` columns count).
+#[expect(clippy::too_many_arguments, reason = "one argument per tensor and setting")]
 pub(super) fn cross_entropy(
+    team: &Team,
     precision: Precision,
     logits: &mut [f32],
     width: usize,
@@ -53,12 +56,16 @@ pub(super) fn cross_entropy(
     vocab_size: usize,
     weight: Option<f32>,
 ) {
-    logits.par_chunks_mut(width).zip(losses).zip(targets).for_each(|((logits, loss), &target)| {
-        let (real, padding) = logits.split_at_mut(vocab_size);
-        *loss = row(real, target as usize, weight);
-        if weight.is_some() {
-            round::slice(precision, real);
-            padding.fill(0.0);
+    let rows = piece(width) / width;
+    pieces(team, [], [(logits, rows * width), (losses, rows)], |i, [], [logits, losses]| {
+        let targets = &targets[i * rows..];
+        for ((logits, loss), &target) in logits.chunks_exact_mut(width).zip(losses).zip(targets) {
+            let (real, padding) = logits.split_at_mut(vocab_size);
+            *loss = row(real, target as usize, weight);
+            if weight.is_some() {
+                round::slice(precision, real);
+                padding.fill(0.0);
+            }
         }
     });
 }

@@ -17,10 +17,11 @@ pub mod peak;
 mod pool;
 mod round;
 mod simd;
+mod team;
 
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::fused::Fused;
-use super::pooled::Pooled;
+use super::pooled::{Here, Pooled};
 use super::timed::Timed;
 use super::{Batch, EngineError, Update, no_update};
 use crate::plan::memory::{Buffer, MemoryPlan, Span, Target};
@@ -29,24 +30,21 @@ use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
 use memory::Memory;
 use pool::Columns;
 use std::borrow::Cow;
+use team::Team;
 
 /// The fused engine on the CPU, with threads of its own.
-pub type CpuEngine = Pooled<Fused<CpuBackend>>;
+pub type CpuEngine = Pooled<Fused<CpuBackend>, Here>;
 
 /// Allocates everything that a plan lists and starts its threads. Parameters are zero.
 pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
-    Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan)?;
-        Ok(Fused::new(plan, backend))
-    })
+    let backend = CpuBackend::new(&plan)?;
+    Ok(Pooled::here(Fused::new(plan, backend)))
 }
 
 /// The same engine with the time of every phase on record.
-pub fn timed_engine(plan: MemoryPlan) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
-    Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan)?;
-        Ok(Fused::new(plan, Timed::new(backend)))
-    })
+pub fn timed_engine(plan: MemoryPlan) -> Result<Pooled<Fused<Timed<CpuBackend>>, Here>, EngineError> {
+    let backend = CpuBackend::new(&plan)?;
+    Ok(Pooled::here(Fused::new(plan, Timed::new(backend))))
 }
 
 /// Workers of a plan for the CPU.
@@ -62,7 +60,7 @@ pub struct CpuBackend {
     memory: Memory,
     precision: Precision,
     attention: Attention,
-    threads: usize,
+    team: Team,
     worker: usize,
     workers: Span,
     panels: Span,
@@ -79,12 +77,13 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     fn new(plan: &MemoryPlan) -> Result<Self, EngineError> {
+        let team = Team::new(threads(plan))?;
         let tokens = plan.config.micro_batch * plan.config.dims.block_size;
         Ok(Self {
             memory: Memory::new(plan)?,
             precision: plan.config.precision,
             attention: plan.config.attention,
-            threads: threads(plan),
+            team,
             worker: plan.arena.worker,
             workers: plan.arena.workers,
             panels: plan.arena.panels,
@@ -104,10 +103,10 @@ impl CpuBackend {
         reads: [Span; R],
         writes: [Span; W],
     ) -> ([&[f32]; R], [&mut [f32]; W], Scratch<'_>) {
-        let (worker, threads) = (self.worker, self.threads);
+        let (worker, team) = (self.worker, &self.team);
         let (reads, writes, [panels, workers]) =
             self.memory.split_with(reads, writes, [self.panels, self.workers]);
-        (reads, writes, Scratch { panels, workers, worker, threads })
+        (reads, writes, Scratch { panels, workers, worker, team })
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -142,39 +141,49 @@ impl Backend for CpuBackend {
         if low.len > 0 {
             let matrices = Span { buffer: Buffer::Parameters, ..low };
             let ([matrices], [low]) = self.memory.split([matrices], [low]);
-            round::copy(self.precision, matrices, low);
+            round::copy(&self.team, self.precision, matrices, low);
         }
     }
 
     fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
         let c = out.len / self.inputs.len();
         let ([wte, wpe], [out]) = self.memory.split([wte, wpe], [out]);
-        embedding::forward(&self.inputs, self.cols, wte, wpe, out, c);
+        embedding::forward(&self.team, &self.inputs, self.cols, wte, wpe, out, c);
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
         let c = dx.len / self.inputs.len();
         let ([dx], [dwte, dwpe]) = self.memory.split([dx], [dwte, dwpe]);
-        embedding::backward(&self.inputs, self.cols, dx, dwte, dwpe, c);
+        embedding::backward(&self.team, &self.inputs, self.cols, dx, dwte, dwpe, c);
     }
 
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         let ([x, weight, bias], [stats, out]) =
             self.memory.split([x, norm.weight, norm.bias], [norm.stats, out]);
-        layernorm::forward(self.precision, x, (weight, bias), stats, out);
+        layernorm::forward(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
     fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
         let reads = [x, delta, bias, norm.weight, norm.bias];
         let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
             self.memory.split(reads, [sum, norm.stats, out]);
-        layernorm::residual_forward(self.precision, x, delta, delta_bias, sum, (weight, bias), stats, out);
+        layernorm::residual_forward(
+            &self.team,
+            self.precision,
+            x,
+            delta,
+            delta_bias,
+            sum,
+            (weight, bias),
+            stats,
+            out,
+        );
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
         let ([x, weight, bias, stats], [out]) =
             self.memory.split([x, norm.weight, norm.bias, norm.stats], [out]);
-        layernorm::again(self.precision, x, (weight, bias), stats, out);
+        layernorm::again(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
     fn layernorm_backward(
@@ -192,7 +201,17 @@ impl Backend for CpuBackend {
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
         let saved = layernorm::Saved { dout, x, weight, stats };
-        layernorm::backward(self.precision, &saved, dx, accumulate, low, partials, dweight, dbias);
+        layernorm::backward(
+            &self.team,
+            self.precision,
+            &saved,
+            dx,
+            accumulate,
+            low,
+            partials,
+            dweight,
+            dbias,
+        );
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -250,12 +269,13 @@ impl Backend for CpuBackend {
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
         let ([], [fc, out]) = self.memory.split([], [fc, out]);
-        elementwise::gelu_again(self.precision, fc, out);
+        elementwise::gelu_again(&self.team, self.precision, fc, out);
     }
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
-        attention::forward(self.attention, self.precision, qkv, softmax, out, workers, self.worker, shape);
+        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
+        attention::forward(&self.team, kind, precision, qkv, softmax, out, workers, worker, shape);
     }
 
     fn attention_backward(
@@ -270,7 +290,9 @@ impl Backend for CpuBackend {
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
         let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::backward(kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape);
+        attention::backward(
+            &self.team, kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape,
+        );
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
@@ -293,7 +315,7 @@ impl Backend for CpuBackend {
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        loss::cross_entropy(self.precision, logits, width, targets, losses, vocab_size, weight);
+        loss::cross_entropy(&self.team, self.precision, logits, width, targets, losses, vocab_size, weight);
     }
 
     fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
@@ -319,13 +341,14 @@ impl Backend for CpuBackend {
         let [p, g, m, v] = flat.map(|buffer| self.memory.whole(buffer));
         let low = if self.memory.len(Buffer::Low) > 0 { self.memory.whole(Buffer::Low) } else { p.head(0) };
         let ([], [p, g, m, v, low]) = self.memory.split([], [p, g, m, v, low]);
-        let squares = optimizer::sum_of_squares(g);
+        let squares = optimizer::sum_of_squares(&self.team, g);
         let loss = std::mem::take(&mut self.loss);
         let norm = squares.sqrt() / update.loss_scale;
         let applied = norm.is_finite() && loss.is_finite();
         if applied {
             let scale = update.clip_factor(norm) / update.loss_scale;
-            optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+            let buffers = optimizer::Buffers { p, g, m, v };
+            optimizer::adamw(&self.team, self.precision, buffers, low, update, scale, decayed);
         } else {
             g.fill(0.0);
         }

@@ -4,6 +4,7 @@ use super::Head;
 use crate::engine::cpu::matmul::{Matrix, SET, Scaled, Scratch, matmul};
 use crate::engine::cpu::round;
 use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
+use crate::engine::cpu::team::Team;
 use crate::plan::memory::panel_elements;
 use crate::recipe::Precision;
 
@@ -38,10 +39,10 @@ multiversion! {
 }
 
 /// What products on one thread need.
-fn own(scratch: &mut [f32], cols: usize, size: usize) -> Scratch<'_> {
+fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> Scratch<'a> {
     let (panels, workers) = scratch.split_at_mut(panel_elements(size, cols).max(panel_elements(cols, size)));
     let worker = workers.len();
-    Scratch { panels, workers, worker, threads: 1 }
+    Scratch { panels, workers, worker, team }
 }
 
 /// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.
@@ -49,7 +50,8 @@ pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32])
     let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
     let (out, scratch) = scratch.split_at_mut(cols * size);
     let (scores, scratch) = scratch.split_at_mut(cols * cols);
-    let mut scratch = own(scratch, cols, size);
+    let team = Team::solo();
+    let mut scratch = own(&team, scratch, cols, size);
     let scaled = Scaled { scale, accumulate: false };
     matmul(scores, cols, q, k.transposed(), scaled, &mut scratch, |_, _, _| {});
     causal_softmax(scores, cols);
@@ -74,7 +76,8 @@ pub(super) fn backward(
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
     let (square, scratch) = scratch.split_at_mut(cols * cols);
-    let mut scratch = own(scratch, cols, size);
+    let team = Team::solo();
+    let mut scratch = own(&team, scratch, cols, size);
     let mut product = |out: &mut [f32], width: usize, a: Matrix, b: Matrix| {
         matmul(out, width, a, b, SET, &mut scratch, |_, _, _| {});
     };
