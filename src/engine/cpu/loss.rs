@@ -5,6 +5,7 @@ use super::round;
 use super::simd::{exp, exp_and_sum, max, multiversion, sum};
 use super::team::Team;
 use crate::recipe::Precision;
+use std::f32::consts::LOG2_E;
 
 /// A row is cut into at most this many blocks, each of which stays in the first-level cache.
 const BLOCKS: usize = 64;
@@ -21,7 +22,7 @@ multiversion! {
         for ((x, highest), total) in row.chunks_mut(block).zip(&mut highest).zip(&mut totals) {
             *highest = max(x, f32::NEG_INFINITY);
             *total = match weight {
-                Some(_) => exp_and_sum(x, *highest),
+                Some(_) => exp_and_sum(x, *highest, LOG2_E),
                 None => sum(x, |x| exp(x - *highest)),
             };
         }

@@ -1,8 +1,8 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
 use super::{
-    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_TILE, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
-    QUERY_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
+    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_STRIP, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
+    SCORE_STRIDE, SCORE_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
 };
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision};
@@ -227,10 +227,14 @@ fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
     // keys transposed and values; keys, queries and the output's gradient, and values transposed
     let (wide, high) = (panel_elements(size, t), panel_elements(t, size));
     let attention = match config.attention {
-        // scores and their gradient, running maximum and sum, rows that fill no tile
+        // scores of a few queries and their sums, or of a tile and their gradient; rows that fill no tile
         Attention::Flash => {
-            let panels = if training { 2 * wide + 3 * high } else { wide + high };
-            panels + 2 * QUERY_TILE * KEY_TILE + 2 * QUERY_TILE + TILE_ROWS * KEY_TILE.max(size)
+            let few = TILE_ROWS * KEY_STRIP + t;
+            let (panels, scores) = match training {
+                true => (2 * wide + 3 * high, few.max(2 * SCORE_TILE * SCORE_STRIDE)),
+                false => (wide + high, few),
+            };
+            panels + scores + TILE_ROWS * KEY_STRIP.max(size)
         }
         Attention::Naive => t * t + wide.max(high) + TASK_ROWS * DEPTH.min(t.max(size)),
     };

@@ -7,6 +7,7 @@ use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
 use crate::engine::cpu::team::Team;
 use crate::plan::memory::panel_elements;
 use crate::recipe::Precision;
+use std::f32::consts::LOG2_E;
 
 multiversion! {
     // Softmax over the first `t + 1` entries of row t, zero after them.
@@ -15,7 +16,7 @@ multiversion! {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
             let highest = max(seen, f32::NEG_INFINITY);
-            let total = exp_and_sum(seen, highest);
+            let total = exp_and_sum(seen, highest, LOG2_E);
             for x in seen.iter_mut() {
                 *x /= total;
             }
