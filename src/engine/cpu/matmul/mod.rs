@@ -218,14 +218,20 @@ impl Block<'_> {
                 Left { start: packed.as_ptr(), row: 1, step: ROWS }
             };
             let next = if in_place { ROWS * a.row_stride } else { ROWS * depth };
+            // rows that are read where they are come once from wherever that is, while the few panels stay in a cache
+            let at_once = if in_place { ROWS } else { rows.len() };
             for cols in cuts(cols, FINISHED) {
-                // SAFETY: the first operand's rows are in memory one after the other, `next` elements from tile to tile;
-                // this part of the result is this task's alone.
-                unsafe { self.tiles(&rows, cols.clone(), depth, left, next, panels) };
-                for row in rows.clone() {
-                    let first = self.cols.start + cols.start;
-                    // SAFETY: these rows and columns are this task's alone.
-                    finish(row, first, unsafe { self.out.row(row, first, cols.len()) });
+                for rows in cuts(rows.clone(), at_once) {
+                    let left =
+                        Left { start: left.start.wrapping_add((rows.start - first) / ROWS * next), ..left };
+                    // SAFETY: the first operand's rows are in memory one after the other, `next` elements from tile to
+                    // tile; this part of the result is this task's alone.
+                    unsafe { self.tiles(&rows, cols.clone(), depth, left, next, panels) };
+                    for row in rows {
+                        let first = self.cols.start + cols.start;
+                        // SAFETY: these rows and columns are this task's alone.
+                        finish(row, first, unsafe { self.out.row(row, first, cols.len()) });
+                    }
                 }
             }
         });
