@@ -141,7 +141,7 @@ impl Arena {
         let x_out = space.take(number, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
-        let chunk = (logits_bytes(config.target) / (v * number.bytes()) / 64 * 64).max(64).min(n);
+        let chunk = chunk(config);
         let worker = worker_scratch(config, chunk).next_multiple_of(ALIGN / number.bytes());
         let (workers, scores) = match config.target {
             Target::Cpu { threads } => (worker * threads, 0),
@@ -187,12 +187,21 @@ impl Arena {
     }
 }
 
-/// The chunk of logits that exists at a time is at most this large, unless 64 rows already exceed it: on the CPU little
-/// enough to stay near a cache, on CUDA enough to fill the device, for each chunk reads and writes the embedding's gradient.
-fn logits_bytes(target: Target) -> usize {
-    match target {
-        Target::Cpu { .. } => 64 << 20,
-        Target::Cuda => 1 << 30,
+/// Rows of the chunk of logits that exists at a time: each chunk reads the embedding twice, and reads and writes its
+/// gradient, so it is as large as memory for it is given, unless 64 rows already exceed that. On CUDA enough to fill the
+/// device. On the CPU, training: a fraction of what all activations take; else little, for the forward pass gains less.
+fn chunk(config: &MemoryConfig) -> usize {
+    let bytes = match (config.target, config.mode) {
+        (Target::Cpu { .. }, Mode::Train) => 256 << 20,
+        (Target::Cpu { .. }, Mode::Infer) => 64 << 20,
+        (Target::Cuda, _) => 1 << 30,
+    };
+    let n = config.micro_batch * config.dims.block_size;
+    let most = (bytes / (config.dims.padded_vocab * Element::F32.bytes()) / 64 * 64).max(64).min(n);
+    match config.target {
+        // chunks of equal size, for a small one costs the most
+        Target::Cpu { .. } => n.div_ceil(n.div_ceil(most)).next_multiple_of(64).min(n),
+        Target::Cuda => most,
     }
 }
 
