@@ -31,11 +31,18 @@ const JOB: u64 = 1 << 18;
 /// What is to be done: called by each who takes part, with its number.
 type Job = *const (dyn Fn(usize) + Sync + 'static);
 
+/// A number with cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(AtomicUsize);
+
 #[derive(Default)]
 struct Shared {
     gate: AtomicU64,
     /// Written while the gate is closed and nobody is inside, read by those inside.
     job: UnsafeCell<Option<Job>>,
+    /// The next task of each worker's share.
+    next: Vec<Padded>,
     asleep: AtomicUsize,
     bed: Mutex<()>,
     bell: Condvar,
@@ -61,9 +68,12 @@ pub(super) struct Team {
 impl Team {
     /// Starts `threads - 1` helpers, which flush denormal numbers to zero.
     pub(super) fn new(threads: usize) -> Result<Self, EngineError> {
+        let next = (0..threads).map(|_| Padded::default()).collect();
+        let shared = Arc::new(Shared { next, ..Shared::default() });
         let mut team = Self::solo();
+        team.shared = (threads > 1).then(|| Arc::clone(&shared));
         for number in 1..threads {
-            let shared = Arc::clone(team.shared.get_or_insert_default());
+            let shared = Arc::clone(&shared);
             let helper = thread::Builder::new().name(format!("runner-cpu-{number}"));
             let help = move || {
                 flush_denormals();
@@ -86,18 +96,27 @@ impl Team {
     }
 
     /// Runs tasks `0..count`, each with the number of the worker that runs it; no two at a time have the same.
+    ///
+    /// Each worker begins with a share of its own, the same part of the whole in every kernel, for what one kernel wrote lies
+    /// in that processor's cache when the next one reads it; then it takes what others have not begun.
     pub(super) fn tasks(&self, count: usize, run: impl Fn(usize, usize) + Sync) {
         let Some(shared) = self.shared.as_ref().filter(|_| count > 1) else {
             return (0..count).for_each(|task| run(task, 0));
         };
-        let next = AtomicUsize::new(0);
+        let threads = self.threads();
+        let end = |owner: usize| (owner + 1) * count / threads;
+        for (owner, next) in shared.next.iter().enumerate() {
+            next.0.store(owner * count / threads, Relaxed);
+        }
         shared.run(&|worker| {
-            loop {
-                let task = next.fetch_add(1, Relaxed);
-                if task >= count {
-                    break;
+            for owner in (worker..threads).chain(0..worker) {
+                loop {
+                    let task = shared.next[owner].0.fetch_add(1, Relaxed);
+                    if task >= end(owner) {
+                        break;
+                    }
+                    run(task, worker);
                 }
-                run(task, worker);
             }
         });
     }
