@@ -18,7 +18,7 @@ multiversion! {
 multiversion! {
     fn gelu_slice(x: &[f32], out: &mut [f32]) {
         for (x, out) in x.iter().zip(out) {
-            *out = gelu(*x).0;
+            *out = gelu::<FMA>(*x).0;
         }
     }
 }
@@ -26,7 +26,7 @@ multiversion! {
 multiversion! {
     fn gelu_and_slope(x: &mut [f32], out: &mut [f32]) {
         for (x, out) in x.iter_mut().zip(out) {
-            (*out, *x) = gelu(*x);
+            (*out, *x) = gelu::<FMA>(*x);
         }
     }
 }

@@ -22,19 +22,19 @@ multiversion! {
         for ((x, highest), total) in row.chunks_mut(block).zip(&mut highest).zip(&mut totals) {
             *highest = max(x, f32::NEG_INFINITY);
             *total = match weight {
-                Some(_) => exp_and_sum(x, *highest, LOG2_E),
-                None => sum(x, |x| exp(x - *highest)),
+                Some(_) => exp_and_sum::<FMA>(x, *highest, LOG2_E),
+                None => sum(x, |x| exp::<FMA>(x - *highest)),
             };
         }
         let top = max(&highest, f32::NEG_INFINITY);
         let used = row.len().div_ceil(block);
         let mut total = 0.0;
         for (sum, highest) in totals.iter().zip(highest).take(used) {
-            total += sum * exp(highest - top);
+            total += sum * exp::<FMA>(highest - top);
         }
         if let Some(weight) = weight {
             for (x, highest) in row.chunks_mut(block).zip(highest) {
-                let factor = exp(highest - top) * weight / total;
+                let factor = exp::<FMA>(highest - top) * weight / total;
                 for x in x {
                     *x *= factor;
                 }

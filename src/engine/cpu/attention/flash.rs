@@ -56,11 +56,11 @@ multiversion! {
             let (seen, unseen) = scores[r * stride..][..strip.depth()].split_at_mut(strip.visible(r));
             unseen.fill(0.0);
             let highest = simd::max(seen, max[r]);
-            let strip_total = exp_and_sum(seen, highest, 1.0);
+            let strip_total = exp_and_sum::<FMA>(seen, highest, 1.0);
             if max[r] == highest {
                 total[r] += strip_total;
             } else {
-                let correction = exp2(max[r] - highest);
+                let correction = exp2::<FMA>(max[r] - highest);
                 total[r] = total[r] * correction + strip_total;
                 max[r] = highest;
                 for x in &mut out[r * size..][..size] {
@@ -91,7 +91,7 @@ multiversion! {
             let (visible, lse, dot) = (strip.visible(r), lse[r], row_dots[r]);
             let (row, dp) = (&mut scores[r * stride..][..strip.depth()], &mut dp[r * stride..][..strip.depth()]);
             for (x, dp) in row[..visible].iter_mut().zip(&mut dp[..visible]) {
-                *x = exp2(*x - lse);
+                *x = exp2::<FMA>(*x - lse);
                 *dp = *x * (*dp - dot) * scale;
             }
             row[visible..].fill(0.0);

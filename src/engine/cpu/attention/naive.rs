@@ -16,7 +16,7 @@ multiversion! {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
             let highest = max(seen, f32::NEG_INFINITY);
-            let total = exp_and_sum(seen, highest, LOG2_E);
+            let total = exp_and_sum::<FMA>(seen, highest, LOG2_E);
             for x in seen.iter_mut() {
                 *x /= total;
             }
