@@ -5,7 +5,7 @@
 //! fixed lanes, and products are added in one rounding only where [`multiply_add`] says so and the version has such
 //! instructions, so all versions that have them give the same bits.
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::OnceLock;
 
 /// Partial sums of a vectorized reduction: the number of lanes is part of the result, not of the hardware.
@@ -96,7 +96,7 @@ pub(super) fn exp2<const FMA: bool>(x: f32) -> f32 {
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);
     let mut p = 1.535_336_2e-4;
-    for coefficient in [1.339_887_4e-3, 9.618_438e-3, 5.550_332_5e-2, 0.240_226_48, 0.693_147_2, 1.0] {
+    for coefficient in [1.339_887_4e-3, 9.618_438e-3, 5.550_332_5e-2, 0.240_226_48, LN_2, 1.0] {
         p = multiply_add::<FMA>(p, r, coefficient);
     }
     let exponent = (shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits());
@@ -126,15 +126,11 @@ pub(super) fn gelu<const FMA: bool>(x: f32) -> (f32, f32) {
 
 /// Adds the lanes of a reduction in a fixed tree.
 #[inline(always)]
-pub(super) fn reduce(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
+pub(super) fn reduce(lanes: [f32; LANES]) -> f32 {
+    // spelled out, for a loop over the widths goes through memory
+    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// Sum of `f(x)` over a slice in [`LANES`] lanes.

@@ -162,7 +162,7 @@ impl Shared {
         // SAFETY: the gate is closed and nobody is inside, so nobody reads. The lifetime is not used up: `Closing` waits
         // until nobody is inside again, also when this thread panics.
         unsafe { *self.job.get() = Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job)) };
-        self.gate.store((gate & !(JOB - 1)) + JOB | OPEN, SeqCst);
+        self.gate.store(((gate & !(JOB - 1)) + JOB) | OPEN, SeqCst);
         // either this sees who is asleep, or who goes to sleep sees the gate
         if self.asleep.load(SeqCst) > 0 {
             drop(self.lock());

@@ -200,6 +200,11 @@ impl Block<'_> {
         // short sums leave room for more rows, and those of a transposed operand are read in longer runs
         let most = (scratch.worker / depth / ROWS * ROWS).min(4 * TASK_ROWS);
         let task_rows = self.rows.len().div_ceil(wanted).next_multiple_of(ROWS).clamp(ROWS, most);
+        // as many for each thread, for the others would wait for one that has one more
+        let row_tasks = self.rows.len().div_ceil(task_rows);
+        let row_tasks =
+            if row_tasks > team.threads() { row_tasks.next_multiple_of(team.threads()) } else { row_tasks };
+        let task_rows = self.rows.len().div_ceil(row_tasks).next_multiple_of(ROWS);
         let row_tasks = self.rows.len().div_ceil(task_rows);
         let task_cols = self.cols.len().div_ceil(wanted.div_ceil(row_tasks)).next_multiple_of(COLS);
         let col_tasks = self.cols.len().div_ceil(task_cols);
