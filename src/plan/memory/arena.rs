@@ -141,7 +141,7 @@ impl Arena {
         let x_out = space.take(number, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
-        let chunk = chunk(config);
+        let chunk = chunk(config, activations);
         let worker = worker_scratch(config, chunk).next_multiple_of(ALIGN / number.bytes());
         let (workers, scores) = match config.target {
             Target::Cpu { threads } => (worker * threads, 0),
@@ -188,16 +188,19 @@ impl Arena {
 }
 
 /// Rows of the chunk of logits that exists at a time: each chunk reads the embedding twice, and reads and writes its
-/// gradient, so it is as large as memory for it is given, unless 64 rows already exceed that. On CUDA enough to fill the
-/// device. On the CPU, training: a fraction of what all activations take; else little, for the forward pass gains less.
-fn chunk(config: &MemoryConfig) -> usize {
+/// gradient, so a large one is quicker. On CUDA it is as large as fills the device. On the CPU it takes little beside what is
+/// kept of a large model (`activations`, in words), and more where that leaves room. 64 rows at least.
+fn chunk(config: &MemoryConfig, activations: usize) -> usize {
+    const LITTLE: usize = 64 << 20;
+    const MUCH: usize = 256 << 20;
+    let number = Element::F32.bytes();
     let bytes = match (config.target, config.mode) {
-        (Target::Cpu { .. }, Mode::Train) => 256 << 20,
-        (Target::Cpu { .. }, Mode::Infer) => 64 << 20,
+        (Target::Cpu { .. }, Mode::Train) => MUCH.saturating_sub(activations * number).max(LITTLE),
+        (Target::Cpu { .. }, Mode::Infer) => LITTLE,
         (Target::Cuda, _) => 1 << 30,
     };
     let n = config.micro_batch * config.dims.block_size;
-    let most = (bytes / (config.dims.padded_vocab * Element::F32.bytes()) / 64 * 64).max(64).min(n);
+    let most = (bytes / (config.dims.padded_vocab * number) / 64 * 64).max(64).min(n);
     match config.target {
         // chunks of equal size, for a small one costs the most
         Target::Cpu { .. } => n.div_ceil(n.div_ceil(most)).next_multiple_of(64).min(n),
