@@ -1,6 +1,7 @@
 //! Time of each CPU kernel, as the engine calls it, against what the processor could do: `cargo bench --bench kernels`.
 //!
-//! One block of GPT-2 124M over a row of 1024 tokens, and its head. Products are held against the measured peak of fused
+//! One block of GPT-2 124M over a row of 1024 tokens, and its head; with `model=small` or `model=tiny` those of the small
+//! models of `compare_torch.py`, over 8 rows. Products are held against the measured peak of fused
 //! multiply-adds, everything else against the measured rate of a copy. The best of several runs counts, for whatever else the
 //! machine does only adds to it. Words given after `--` select kernels by their beginning; `threads=N` sets the threads.
 #![expect(clippy::print_stdout, reason = "a benchmark's table is its output")]
@@ -14,9 +15,17 @@ use runner::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::time::Instant;
 
-const T: usize = 1024;
-const DIMS: Dims =
-    Dims { n_layer: 1, n_head: 12, n_embd: 768, block_size: T, vocab_size: 50257, padded_vocab: 50304 };
+/// A model of one block, and the rows of a batch.
+fn model(name: &str) -> Option<(Dims, usize)> {
+    let (n_head, n_embd, block_size, vocab_size, padded_vocab, rows) = match name {
+        "124m" => (12, 768, 1024, 50257, 50304, 1),
+        "small" => (4, 128, 128, 50257, 50304, 8),
+        "tiny" => (2, 64, 64, 1000, 1000, 8),
+        _ => return None,
+    };
+    Some((Dims { n_layer: 1, n_head, n_embd, block_size, vocab_size, padded_vocab }, rows))
+}
+
 /// Runs of each kernel, after one that is not counted.
 const RUNS: usize = 7;
 
@@ -32,10 +41,14 @@ fn main() -> Result<(), EngineError> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let asked = words.iter().find_map(|word| word.strip_prefix("threads=")).and_then(|n| n.parse().ok());
     let threads: usize = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let filters: Vec<&String> = words.iter().filter(|word| !word.starts_with("threads=")).collect();
+    let named = words.iter().find_map(|word| word.strip_prefix("model=")).unwrap_or("124m");
+    let Some((dims, rows)) = model(named) else {
+        return Err(EngineError::Input(format!("no model is called {named}: 124m, small or tiny")));
+    };
+    let filters: Vec<&String> = words.iter().filter(|word| !word.contains('=')).collect();
     let config = MemoryConfig {
-        dims: DIMS,
-        micro_batch: 1,
+        dims,
+        micro_batch: rows,
         precision: Precision::Fp32,
         attention: Attention::Flash,
         target: Target::Cpu { threads },
@@ -44,11 +57,12 @@ fn main() -> Result<(), EngineError> {
     let plan = MemoryPlan::new(config);
     let mut engine = cpu::engine(plan.clone())?;
     let mut parameters = vec![0.0; engine.layout().len];
-    init::initialize(&DIMS, &plan.layout, 1, &mut parameters);
+    init::initialize(&dims, &plan.layout, 1, &mut parameters);
     engine.write(State::Parameters, &parameters)?;
     // a whole step, so that every activation is what it is in training
-    let tokens: Vec<u32> = (0..T as u32).map(|i| i * 48_271 % 50_257).collect();
-    engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows: 1, cols: T }, 1.0)?;
+    let (cols, vocabulary) = (dims.block_size, dims.vocab_size as u32);
+    let tokens: Vec<u32> = (0..(rows * cols) as u32).map(|i| i * 48_271 % vocabulary).collect();
+    engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows, cols }, 1.0)?;
 
     let (flops, how) = cpu::peak::measure(threads);
     let bytes = copy_rate(threads);
@@ -99,7 +113,9 @@ fn copy_rate(threads: usize) -> f64 {
 /// Every kernel of a step with what it has to do at least: operations, or bytes that go through memory.
 fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
     let (arena, layout) = (plan.arena.as_ref(), plan.layout.as_ref());
-    let (c, v, block) = (DIMS.n_embd, DIMS.padded_vocab, &layout.blocks[0]);
+    let (dims, rows) = (plan.config.dims, plan.config.micro_batch);
+    let (c, v, t, block) = (dims.n_embd, dims.padded_vocab, dims.block_size, &layout.blocks[0]);
+    let n = rows * t;
     let Arena { ln, delta, wide, logits, losses, chunk, .. } = *arena;
     let layer = arena.layers[0];
     let dx = arena.dx.expect("a training plan has it");
@@ -115,8 +131,8 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
     let norm =
         Norm { weight: parameter(&block.ln_2_weight), bias: parameter(&block.ln_2_bias), stats: layer.ln_2 };
     let (dln, dln_bias) = (gradient(&block.ln_2_weight), gradient(&block.ln_2_bias));
-    let shape = AttentionShape { rows: 1, cols: T, n_head: DIMS.n_head, head_size: DIMS.head_size() };
-    let (dqkv, datt) = (wide.part(0, 3 * T * c), wide.part(3 * T * c, T * c));
+    let shape = AttentionShape { rows, cols: t, n_head: dims.n_head, head_size: dims.head_size() };
+    let (dqkv, datt) = (wide.part(0, 3 * n * c), wide.part(3 * n * c, n * c));
     let (wte, dwte) = (parameter(&layout.wte), gradient(&layout.wte));
     let (head_x, head_dx, head_losses) = (ln.head(chunk * c), delta.head(chunk * c), losses.head(chunk));
     let (qkv, softmax, att, x, x_mid, fc) =
@@ -124,25 +140,25 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
     let product = |m: usize, n: usize, k: usize| Work::Flops(2 * m * n * k);
     let floats = |count: usize| Work::Bytes(count * Element::F32.bytes());
     // each pair of a query and a key that it sees, once per product of the forward (2) or the backward pass (5)
-    let pairs = T * (T + 1) / 2;
+    let pairs = rows * t * (t + 1) / 2;
     let table: Vec<(&'static str, Work, Kernel)> = vec![
         (
             "c_fc_forward",
-            product(T, 4 * c, c),
+            product(n, 4 * c, c),
             boxed(move |b| b.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide))),
         ),
         (
             "mlp_proj_forward",
-            product(T, 4 * c, c),
+            product(n, 4 * c, c),
             boxed(move |b| b.linear(wide, mlp_proj, delta, Epilogue::None)),
         ),
-        ("c_fc_backward_weight", product(T, 4 * c, c), {
+        ("c_fc_backward_weight", product(n, 4 * c, c), {
             boxed(move |b| b.linear_backward_weight(ln, wide, c_fc, dfc, dfc_bias))
         }),
-        ("c_fc_backward_input", product(T, 4 * c, c), {
+        ("c_fc_backward_input", product(n, 4 * c, c), {
             boxed(move |b| b.linear_backward_input(wide, c_fc, delta, None, false))
         }),
-        ("mlp_proj_backward_input", product(T, 4 * c, c), {
+        ("mlp_proj_backward_input", product(n, 4 * c, c), {
             boxed(move |b| b.linear_backward_input(dx, mlp_proj, wide, Some(fc), true))
         }),
         ("attention_forward", Work::Flops(2 * 2 * pairs * c), {
@@ -153,18 +169,18 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         }),
         ("head", product(chunk, v, c), boxed(move |b| b.head(head_x, wte, logits.head(chunk * v), c))),
         ("cross_entropy", floats(2 * chunk * v), {
-            boxed(move |b| b.cross_entropy(logits, head_losses, 0, DIMS.vocab_size, Some(logits)))
+            boxed(move |b| b.cross_entropy(logits, head_losses, 0, dims.vocab_size, Some(logits)))
         }),
         ("head_backward", product(chunk, v, 2 * c), {
             boxed(move |b| b.head_backward(logits, head_x, wte, head_dx, dwte, c))
         }),
-        ("residual_layernorm", floats(4 * T * c), {
+        ("residual_layernorm", floats(4 * n * c), {
             boxed(move |b| b.residual_layernorm(x, delta, mlp_proj.bias, x_mid, norm, ln))
         }),
-        ("layernorm_backward", floats(4 * T * c), {
+        ("layernorm_backward", floats(4 * n * c), {
             boxed(move |b| b.layernorm_backward(delta, x_mid, norm, dx, true, None, dln, dln_bias))
         }),
-        ("gelu_again", floats(4 * T * 4 * c), boxed(move |b| b.gelu_again(fc, wide))),
+        ("gelu_again", floats(4 * n * 4 * c), boxed(move |b| b.gelu_again(fc, wide))),
         ("update", floats(9 * layout.len), {
             let decayed = layout.decayed;
             let (betas, eps, weight_decay) = ([0.9, 0.95], 1e-8, 0.1);

@@ -250,6 +250,7 @@ for rank in $(seq 0 $((SLURM_NTASKS - 1))); do
     SLURM_PROCID=$rank SLURM_LOCALID=$rank "$@" &
     pids="$pids $!"
 done
+echo "$pids" >ranks
 trap 'kill -TERM $pids' TERM
 code=0
 for pid in $pids; do
@@ -300,16 +301,15 @@ fn the_script_for_several_nodes_starts_a_rank_for_each_task_and_asks_for_more_ti
     assert_eq!(record(&run)["plan"]["world_size"], 2);
     assert!(!told.exists());
     // the time is up: all ranks are told
-    let mut live = spawned(sbatch("schedule.max_steps=1000000"));
+    let live = spawned(sbatch("schedule.max_steps=1000000"));
     support::wait("a second run", || lab.runs("runs").len() == 2);
     let name =
         lab.runs("runs").into_iter().find(|name| lab.path("runs").join(name) != run).expect("the second");
     let second = lab.path("runs").join(name);
     steps(&second, 5);
-    let ranks = format!("pgrep -P $(pgrep -P {} sh)", live.id());
-    let ids = Command::new("sh").args(["-c", &ranks]).output().expect("it runs").stdout;
-    for id in String::from_utf8_lossy(&ids).split_whitespace() {
-        let _ = Command::new("kill").args(["-TERM", id]).status();
+    for id in std::fs::read_to_string(lab.path("ranks")).expect("process ids").split_whitespace() {
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", id]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
     }
     live.end().expect(143);
     assert_eq!(checkpoints(&second).len(), 1);

@@ -1,12 +1,11 @@
 //! Ranks as threads of one process: they add up each other's buffers in place, each a part of them.
 
 use super::{Comm, CommError, part};
-use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Elements that one task adds up: they stay in cache while every rank's are read.
+/// Elements that are added up at a time: they stay in cache while every rank's are read.
 const BLOCK: usize = 4096;
 
 /// One of several threads.
@@ -130,11 +129,23 @@ impl Threads {
         let all = self.meet(|state| state.lent[self.rank] = lent)?.lent.clone();
         if all.iter().any(|other| other.len != lent.len) {
             // seen by every rank, before anyone has touched another one's values
-            return Err(CommError::Failed("ranks brought values of different sizes".to_owned()));
+            let error = CommError::Failed("ranks brought values of different sizes".to_owned());
+            return Err(self.hub.fail(self.hub.lock(), error));
         }
+        let lending = Lending;
         work(&all);
+        std::mem::forget(lending);
         self.part_again();
         Ok(())
+    }
+}
+
+/// While it lives, others work on this rank's memory: to unwind would take it from under them.
+struct Lending;
+
+impl Drop for Lending {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }
 
@@ -253,9 +264,9 @@ impl Comm for Threads {
 }
 
 /// A range in blocks.
-fn blocks(range: Range<usize>) -> impl ParallelIterator<Item = Range<usize>> {
+fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let Range { start, end } = range;
-    (0..range.len().div_ceil(BLOCK)).into_par_iter().map(move |i| {
+    (0..range.len().div_ceil(BLOCK)).map(move |i| {
         let first = start + i * BLOCK;
         first..(first + BLOCK).min(end)
     })

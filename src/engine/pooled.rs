@@ -1,13 +1,35 @@
-//! An engine with threads of its own.
+//! An engine whose calls run where denormal numbers are flushed to zero: on a pool of its own, or where the caller is.
 
 use super::{Applied, Batch, Engine, EngineError, State, Update};
 use crate::model::ParamLayout;
 use std::borrow::Cow;
 
-/// Runs every call of an engine on a pool, so that its kernels find the pool's threads and nothing is handed over
-/// inside a step.
-pub struct Pooled<E> {
-    pool: rayon::ThreadPool,
+/// Where the calls of an engine run.
+pub trait Place {
+    /// Runs a call there and waits for it.
+    fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R;
+}
+
+impl Place for rayon::ThreadPool {
+    fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R {
+        self.install(call)
+    }
+}
+
+/// The caller's thread, which flushes denormal numbers to zero during a call.
+pub struct Here;
+
+impl Place for Here {
+    fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R {
+        let _flushing = Flushing { before: flush_denormals() };
+        call()
+    }
+}
+
+/// Runs every call of an engine at a [`Place`]: on a pool, so that its kernels find the pool's threads and nothing is
+/// handed over inside a step; or [`Here`], where the kernels have threads of their own.
+pub struct Pooled<E, P = rayon::ThreadPool> {
+    pool: P,
     inner: E,
 }
 
@@ -21,13 +43,24 @@ impl<E: Engine + Send> Pooled<E> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("runner-cpu-{i}"))
-            .start_handler(|_| flush_denormals())
+            .start_handler(|_| {
+                flush_denormals();
+            })
             .build()
             .map_err(|e| EngineError::Unsupported(format!("could not start {threads} threads: {e}")))?;
         let inner = pool.install(make)?;
         Ok(Self { pool, inner })
     }
+}
 
+impl<E: Engine + Send> Pooled<E, Here> {
+    /// An engine whose kernels hand work to threads of their own.
+    pub fn here(inner: E) -> Self {
+        Self { pool: Here, inner }
+    }
+}
+
+impl<E: Engine + Send, P: Place> Pooled<E, P> {
     /// The engine that runs on the pool.
     pub fn inner(&self) -> &E {
         &self.inner
@@ -38,13 +71,13 @@ impl<E: Engine + Send> Pooled<E> {
         &mut self.inner
     }
 
-    /// Runs something on the pool, as the engine's own calls are.
+    /// Runs something there, as the engine's own calls are.
     pub fn run<R: Send>(&mut self, call: impl FnOnce(&mut E) -> R + Send) -> R {
-        self.pool.install(|| call(&mut self.inner))
+        self.pool.run(|| call(&mut self.inner))
     }
 }
 
-impl<E: Engine + Send> Engine for Pooled<E> {
+impl<E: Engine + Send, P: Place> Engine for Pooled<E, P> {
     fn layout(&self) -> &ParamLayout {
         self.inner.layout()
     }
@@ -54,15 +87,15 @@ impl<E: Engine + Send> Engine for Pooled<E> {
     }
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
-        self.pool.install(|| self.inner.write(state, values))
+        self.pool.run(|| self.inner.write(state, values))
     }
 
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
-        self.pool.install(|| self.inner.accumulate(batch, weight))
+        self.pool.run(|| self.inner.accumulate(batch, weight))
     }
 
     fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
-        self.pool.install(|| self.inner.accumulate_last(batch, weight))
+        self.pool.run(|| self.inner.accumulate_last(batch, weight))
     }
 
     fn loss(&mut self) -> Result<f64, EngineError> {
@@ -70,7 +103,7 @@ impl<E: Engine + Send> Engine for Pooled<E> {
     }
 
     fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        self.pool.install(|| self.inner.update(update))
+        self.pool.run(|| self.inner.update(update))
     }
 
     fn applied(&mut self) -> Result<Applied, EngineError> {
@@ -86,15 +119,17 @@ impl<E: Engine + Send> Engine for Pooled<E> {
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
-        self.pool.install(|| self.inner.evaluate(batch))
+        self.pool.run(|| self.inner.evaluate(batch))
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
-        self.pool.install(|| self.inner.logits(tokens, last_only))
+        self.pool.run(|| self.inner.logits(tokens, last_only))
     }
 }
 
-fn flush_denormals() {
+/// Flushes denormal numbers to zero on this thread from now on, for AdamW's moments decay into them, and arithmetic on
+/// them is many times slower. Returns what [`restore`] takes.
+pub(super) fn flush_denormals() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         const FLUSH_TO_ZERO: u32 = 1 << 15;
@@ -105,9 +140,9 @@ fn flush_denormals() {
         // fold constants as if denormals were kept; no result here depends on a denormal either way.
         unsafe {
             std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack));
-            control |= FLUSH_TO_ZERO | DENORMALS_ARE_ZERO;
-            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, readonly));
         }
+        restore(u64::from(control | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO));
+        u64::from(control)
     }
     #[cfg(target_arch = "aarch64")]
     {
@@ -116,9 +151,39 @@ fn flush_denormals() {
         // SAFETY: reads and writes this thread's floating-point control register; only the flush flag changes.
         unsafe {
             std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack));
-            control |= FLUSH_TO_ZERO;
-            std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack));
         }
+        restore(control | FLUSH_TO_ZERO);
+        control
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    0
+}
+
+/// Gives this thread's floating-point control register the flags that it had.
+fn restore(control: u64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let control = control as u32;
+        // SAFETY: loads a value that was read there, perhaps with the flags for denormals set.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, readonly)) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: likewise.
+    unsafe {
+        std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = control;
+}
+
+/// Until this is dropped, denormal numbers are flushed to zero on this thread.
+struct Flushing {
+    before: u64,
+}
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        restore(self.before);
     }
 }
 
@@ -133,7 +198,9 @@ mod tests {
     fn workers_flush_denormals() {
         let dims = Dims { n_layer: 1, n_head: 1, n_embd: 2, block_size: 2, vocab_size: 2, padded_vocab: 2 };
         let pooled = Pooled::new(2, || DfdxEngine::<Cpu>::new(dims)).expect("two threads can start");
-        let product = pooled.pool.install(|| std::hint::black_box(1e-30f32) * std::hint::black_box(1e-10));
-        assert_eq!(product, 0.0);
+        let product = || std::hint::black_box(1e-30f32) * std::hint::black_box(1e-10);
+        assert_eq!(pooled.pool.run(product), 0.0);
+        assert_eq!(Here.run(product), 0.0);
+        assert!(product() > 0.0, "the caller's thread is as it was");
     }
 }

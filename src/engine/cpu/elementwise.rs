@@ -1,11 +1,11 @@
 //! Biases, GELU, products, and how sums over rows are cut.
 
-use super::pool::piece;
+use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{gelu, multiversion};
+use super::team::Team;
 use crate::plan::memory::PARTIALS;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 multiversion! {
     fn add(x: &mut [f32], bias: &[f32]) {
@@ -18,7 +18,7 @@ multiversion! {
 multiversion! {
     fn gelu_slice(x: &[f32], out: &mut [f32]) {
         for (x, out) in x.iter().zip(out) {
-            *out = gelu(*x).0;
+            *out = gelu::<FMA>(*x).0;
         }
     }
 }
@@ -26,7 +26,7 @@ multiversion! {
 multiversion! {
     fn gelu_and_slope(x: &mut [f32], out: &mut [f32]) {
         for (x, out) in x.iter_mut().zip(out) {
-            (*out, *x) = gelu(*x);
+            (*out, *x) = gelu::<FMA>(*x);
         }
     }
 }
@@ -58,9 +58,9 @@ pub(super) fn bias_gelu(precision: Precision, x: &mut [f32], bias: &[f32], out: 
 }
 
 /// `out = gelu(x)` rounded, `x = gelu'(x)`.
-pub(super) fn gelu_again(precision: Precision, x: &mut [f32], out: &mut [f32]) {
+pub(super) fn gelu_again(team: &Team, precision: Precision, x: &mut [f32], out: &mut [f32]) {
     let piece = piece(1);
-    x.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)).for_each(|(x, out)| {
+    pieces(team, [], [(x, piece), (out, piece)], |_, [], [x, out]| {
         gelu_and_slope(x, out);
         round::slice(precision, out);
     });

@@ -1,24 +1,36 @@
 //! Token and position embeddings.
 
-use super::pool::Columns;
-use rayon::prelude::*;
+use super::pool::{Columns, piece, pieces};
+use super::team::Team;
 
 /// Columns that one task of the backward pass adds up, for all tokens in order: that keeps it deterministic although
 /// tokens repeat.
 const COLUMNS: usize = 64;
 
 /// `out[n] = wte[tokens[n]] + wpe[n mod cols]`, rows `c` wide.
-pub(super) fn forward(tokens: &[u32], cols: usize, wte: &[f32], wpe: &[f32], out: &mut [f32], c: usize) {
-    out.par_chunks_mut(c).zip(tokens).enumerate().with_min_len(64).for_each(|(n, (out, &token))| {
-        let (token, position) = (&wte[token as usize * c..][..c], &wpe[n % cols * c..][..c]);
-        for ((out, a), b) in out.iter_mut().zip(token).zip(position) {
-            *out = a + b;
+pub(super) fn forward(
+    team: &Team,
+    tokens: &[u32],
+    cols: usize,
+    wte: &[f32],
+    wpe: &[f32],
+    out: &mut [f32],
+    c: usize,
+) {
+    let piece = piece(c);
+    pieces(team, [], [(out, piece)], |i, [], [out]| {
+        for ((n, &token), out) in tokens.iter().enumerate().skip(i * piece / c).zip(out.chunks_exact_mut(c)) {
+            let (token, position) = (&wte[token as usize * c..][..c], &wpe[n % cols * c..][..c]);
+            for ((out, a), b) in out.iter_mut().zip(token).zip(position) {
+                *out = a + b;
+            }
         }
     });
 }
 
 /// Adds each row of `dx` to its token's and its position's gradient.
 pub(super) fn backward(
+    team: &Team,
     tokens: &[u32],
     cols: usize,
     dx: &[f32],
@@ -27,7 +39,7 @@ pub(super) fn backward(
     c: usize,
 ) {
     let dwte = Columns::new(dwte, c);
-    (0..c.div_ceil(COLUMNS)).into_par_iter().for_each(|task| {
+    team.tasks(c.div_ceil(COLUMNS), |task, _| {
         let first = task * COLUMNS;
         let count = COLUMNS.min(c - first);
         for (row, &token) in dx.chunks_exact(c).zip(tokens) {
@@ -38,10 +50,13 @@ pub(super) fn backward(
             }
         }
     });
-    dwpe.par_chunks_mut(c).take(cols).enumerate().with_min_len(16).for_each(|(position, gradient)| {
-        for row in dx.chunks_exact(c).skip(position).step_by(cols) {
-            for (gradient, x) in gradient.iter_mut().zip(row) {
-                *gradient += x;
+    let piece = piece(c);
+    pieces(team, [], [(&mut dwpe[..cols * c], piece)], |i, [], [gradients]| {
+        for (position, gradient) in gradients.chunks_exact_mut(c).enumerate() {
+            for row in dx.chunks_exact(c).skip(i * piece / c + position).step_by(cols) {
+                for (gradient, x) in gradient.iter_mut().zip(row) {
+                    *gradient += x;
+                }
             }
         }
     });

@@ -1,6 +1,7 @@
 //! Every kernel's backward pass against central differences, in f64, of an independent forward formula.
 
 use super::attention;
+use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
 use crate::engine::Update;
 use crate::engine::backend::AttentionShape;
@@ -10,6 +11,10 @@ use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Precision};
 
 const FP32: Precision = Precision::Fp32;
+
+fn team() -> Team {
+    Team::new(2).expect("two threads can start")
+}
 
 /// Numbers in (-1, 1).
 pub(super) fn random(key: u64, len: usize) -> Vec<f32> {
@@ -68,17 +73,27 @@ fn layernorm_forward_and_backward() {
     for (n, c) in [(5, 33), (70, 16), (3, 100)] {
         let (x, weight, bias, dout) = (random(1, n * c), random(2, c), random(3, c), random(4, n * c));
         let (mut out, mut stats) = (vec![0.0; n * c], vec![0.0; 2 * n]);
-        layernorm::forward(FP32, &x, (&weight, &bias), &mut stats, &mut out);
+        layernorm::forward(&team(), FP32, &x, (&weight, &bias), &mut stats, &mut out);
         let formula = |x: &[f64], w: &[f64], b: &[f64]| dot(layernorm64(x, w, b), &dout);
         close("out", &out, &layernorm64(&wide(&x), &wide(&weight), &wide(&bias)));
         let mut again = vec![0.0; n * c];
-        layernorm::again(FP32, &x, (&weight, &bias), &stats, &mut again);
+        layernorm::again(&team(), FP32, &x, (&weight, &bias), &stats, &mut again);
         assert_eq!(again, out);
 
         let (mut dx, mut dweight, mut dbias) = (vec![f32::NAN; n * c], vec![0.0; c], vec![0.0; c]);
         let mut partials = vec![f32::NAN; 32 * 4 * c];
         let saved = layernorm::Saved { dout: &dout, x: &x, weight: &weight, stats: &stats };
-        layernorm::backward(FP32, &saved, &mut dx, false, &mut [], &mut partials, &mut dweight, &mut dbias);
+        layernorm::backward(
+            &team(),
+            FP32,
+            &saved,
+            &mut dx,
+            false,
+            &mut [],
+            &mut partials,
+            &mut dweight,
+            &mut dbias,
+        );
         close("dx", &dx, &numeric(&x, |x| formula(x, &wide(&weight), &wide(&bias))));
         close("dweight", &dweight, &numeric(&weight, |w| formula(&wide(&x), w, &wide(&bias))));
         close("dbias", &dbias, &numeric(&bias, |b| formula(&wide(&x), &wide(&weight), b)));
@@ -86,6 +101,7 @@ fn layernorm_forward_and_backward() {
         // accumulating twice doubles, and the rounded copy is the rounded sum
         let (once, mut low) = (dx.clone(), vec![0.0; n * c]);
         layernorm::backward(
+            &team(),
             Precision::Bf16,
             &saved,
             &mut dx,
@@ -107,7 +123,7 @@ fn residual_layernorm_adds_and_normalizes() {
     let (weight, bias) = (random(4, c), random(5, c));
     let (mut total, mut stats, mut out) = (vec![0.0; n * c], vec![0.0; 2 * n], vec![0.0; n * c]);
     let affine = (&weight[..], &bias[..]);
-    layernorm::residual_forward(FP32, &x, &delta, &shift, &mut total, affine, &mut stats, &mut out);
+    layernorm::residual_forward(&team(), FP32, &x, &delta, &shift, &mut total, affine, &mut stats, &mut out);
     let want: Vec<f64> =
         (0..n * c).map(|i| f64::from(x[i]) + f64::from(delta[i]) + f64::from(shift[i % c])).collect();
     close("sum", &total, &want);
@@ -129,7 +145,7 @@ fn gelu_and_bias() {
     let sums: Vec<f64> = (0..rows * c).map(|i| f64::from(x[i]) + f64::from(bias[i % c])).collect();
     close("gelu", &out, &sums.iter().map(|&x| gelu(x)).collect::<Vec<_>>());
     let (before, mut again) = (fc.clone(), vec![0.0; rows * c]);
-    elementwise::gelu_again(FP32, &mut fc, &mut again);
+    elementwise::gelu_again(&team(), FP32, &mut fc, &mut again);
     assert_eq!(again, out);
     close("slope", &fc, &numeric(&before, |x| x.iter().map(|&x| gelu(x)).sum()));
 }
@@ -145,12 +161,12 @@ fn cross_entropy_over_the_real_vocabulary() {
             .sum::<f64>()
     };
     let (mut losses, mut gradient) = (vec![0.0; rows], logits.clone());
-    loss::cross_entropy(FP32, &mut gradient, width, &targets, &mut losses, vocab_size, Some(1.0));
+    loss::cross_entropy(&team(), FP32, &mut gradient, width, &targets, &mut losses, vocab_size, Some(1.0));
     close("loss", &[losses.iter().sum()], &[loss(&wide(&logits))]);
     close("dlogits", &gradient, &numeric(&logits, loss));
     assert!(gradient.chunks(width).all(|row| row[vocab_size..].iter().all(|&x| x == 0.0)));
     let (mut untouched, mut again) = (logits.clone(), vec![0.0; rows]);
-    loss::cross_entropy(FP32, &mut untouched, width, &targets, &mut again, vocab_size, None);
+    loss::cross_entropy(&team(), FP32, &mut untouched, width, &targets, &mut again, vocab_size, None);
     assert_eq!((untouched, again), (logits, losses));
 }
 
@@ -158,7 +174,7 @@ fn cross_entropy_over_the_real_vocabulary() {
 fn cross_entropy_of_a_nan_is_a_nan() {
     let mut logits = vec![0.0, f32::NAN, 1.0, 0.0];
     let mut losses = [0.0];
-    loss::cross_entropy(FP32, &mut logits, 4, &[0], &mut losses, 3, Some(1.0));
+    loss::cross_entropy(&team(), FP32, &mut logits, 4, &[0], &mut losses, 3, Some(1.0));
     assert!(losses[0].is_nan());
 }
 
@@ -171,10 +187,10 @@ fn embedding_forward_and_backward() {
         (0..10 * c).map(|i| wte[tokens[i / c] as usize * c + i % c] + wpe[i / c % cols * c + i % c]).collect()
     };
     let mut out = vec![0.0; 10 * c];
-    embedding::forward(&tokens, cols, &wte, &wpe, &mut out, c);
+    embedding::forward(&team(), &tokens, cols, &wte, &wpe, &mut out, c);
     close("out", &out, &sum(&wide(&wte), &wide(&wpe)));
     let (mut dwte, mut dwpe) = (vec![0.0; vocab * c], vec![0.0; 8 * c]);
-    embedding::backward(&tokens, cols, &dx, &mut dwte, &mut dwpe, c);
+    embedding::backward(&team(), &tokens, cols, &dx, &mut dwte, &mut dwpe, c);
     close("dwte", &dwte, &numeric(&wte, |w| dot(sum(w, &wide(&wpe)), &dx)));
     close("dwpe", &dwpe, &numeric(&wpe, |w| dot(sum(&wide(&wte), w), &dx)));
 }
@@ -219,10 +235,21 @@ fn attention_forward_and_backward() {
             let worker = MemoryPlan::new(config).arena.worker;
             let (mut out, mut softmax) = (vec![f32::NAN; n * c], vec![f32::NAN; kept]);
             let mut workers = vec![f32::NAN; 2 * worker];
-            attention::forward(kind, FP32, &qkv, &mut softmax, &mut out, &mut workers, worker, shape);
+            attention::forward(
+                &team(),
+                kind,
+                FP32,
+                &qkv,
+                &mut softmax,
+                &mut out,
+                &mut workers,
+                worker,
+                shape,
+            );
             close("out", &out, &attention64(&wide(&qkv), shape));
             let mut dqkv = vec![f32::NAN; n * 3 * c];
             attention::backward(
+                &team(),
                 kind,
                 FP32,
                 &qkv,
@@ -273,7 +300,7 @@ fn adamw_matches_the_formula_in_f64() {
             loss_scale: 1.0,
         };
         let buffers = optimizer::Buffers { p: &mut p, g: &mut g, m: &mut m, v: &mut v };
-        optimizer::adamw(FP32, buffers, &mut [], &update, 0.5, decayed);
+        optimizer::adamw(&team(), FP32, buffers, &mut [], &update, 0.5, decayed);
         assert!(g.iter().all(|&g| g == 0.0));
         for i in 0..len {
             if i < decayed {
@@ -290,5 +317,5 @@ fn adamw_matches_the_formula_in_f64() {
     close("first moment", &m, &m64);
     close("second moment", &v, &v64);
     let norm: f64 = wide(&start).iter().map(|x| x * x).sum();
-    assert!((optimizer::sum_of_squares(&start) - norm).abs() < 1e-12 * norm);
+    assert!((optimizer::sum_of_squares(&team(), &start) - norm).abs() < 1e-12 * norm);
 }

@@ -1,11 +1,11 @@
 //! LayerNorm forward and backward (Ba et al., 2016; `torch.nn.functional.layer_norm`, eps 1e-5).
 
 use super::elementwise::{add_columns, partial_rows};
-use super::pool::piece;
+use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{LANES, multiversion, reduce, sum};
+use super::team::Team;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 const EPS: f32 = 1e-5;
 
@@ -95,6 +95,7 @@ multiversion! {
 }
 
 pub(super) fn forward(
+    team: &Team,
     precision: Precision,
     x: &[f32],
     (weight, bias): (&[f32], &[f32]),
@@ -103,16 +104,15 @@ pub(super) fn forward(
 ) {
     let c = weight.len();
     let piece = piece(c);
-    (x.par_chunks(piece)).zip(out.par_chunks_mut(piece)).zip(stats.par_chunks_mut(piece / c * 2)).for_each(
-        |((x, out), stats)| {
-            forward_rows(x, weight, bias, stats, out);
-            round::slice(precision, out);
-        },
-    );
+    pieces(team, [(x, piece)], [(out, piece), (stats, piece / c * 2)], |_, [x], [out, stats]| {
+        forward_rows(x, weight, bias, stats, out);
+        round::slice(precision, out);
+    });
 }
 
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn residual_forward(
+    team: &Team,
     precision: Precision,
     x: &[f32],
     delta: &[f32],
@@ -124,17 +124,16 @@ pub(super) fn residual_forward(
 ) {
     let c = weight.len();
     let piece = piece(c);
-    (x.par_chunks(piece).zip(delta.par_chunks(piece)))
-        .zip(total.par_chunks_mut(piece).zip(out.par_chunks_mut(piece)))
-        .zip(stats.par_chunks_mut(piece / c * 2))
-        .for_each(|(((x, delta), (total, out)), stats)| {
-            residual_rows(x, delta, delta_bias, total);
-            forward_rows(total, weight, bias, stats, out);
-            round::slice(precision, out);
-        });
+    let writes = [(total, piece), (out, piece), (stats, piece / c * 2)];
+    pieces(team, [(x, piece), (delta, piece)], writes, |_, [x, delta], [total, out, stats]| {
+        residual_rows(x, delta, delta_bias, total);
+        forward_rows(total, weight, bias, stats, out);
+        round::slice(precision, out);
+    });
 }
 
 pub(super) fn again(
+    team: &Team,
     precision: Precision,
     x: &[f32],
     (weight, bias): (&[f32], &[f32]),
@@ -143,12 +142,10 @@ pub(super) fn again(
 ) {
     let c = weight.len();
     let piece = piece(c);
-    (x.par_chunks(piece)).zip(out.par_chunks_mut(piece)).zip(stats.par_chunks(piece / c * 2)).for_each(
-        |((x, out), stats)| {
-            again_rows(x, weight, bias, stats, out);
-            round::slice(precision, out);
-        },
-    );
+    pieces(team, [(x, piece), (stats, piece / c * 2)], [(out, piece)], |_, [x, stats], [out]| {
+        again_rows(x, weight, bias, stats, out);
+        round::slice(precision, out);
+    });
 }
 
 /// What the backward pass reads.
@@ -162,6 +159,7 @@ pub(super) struct Saved<'a> {
 /// Overwrites or adds to `dx` and adds to `dweight` and `dbias`. `low` receives `dx` rounded where it is not empty.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn backward(
+    team: &Team,
     precision: Precision,
     saved: &Saved,
     dx: &mut [f32],
@@ -174,18 +172,18 @@ pub(super) fn backward(
     let Saved { dout, x, weight, stats } = *saved;
     let c = weight.len();
     let rows = partial_rows(dout.len() / c);
+    let piece = rows * c;
     let keep = if accumulate { 1.0 } else { 0.0 };
     let used = (dout.len() / c).div_ceil(rows);
     let partials = &mut partials[..used * 2 * c];
-    (dout.par_chunks(rows * c).zip(x.par_chunks(rows * c)))
-        .zip(stats.par_chunks(rows * 2))
-        .zip(dx.par_chunks_mut(rows * c).zip(partials.par_chunks_mut(2 * c)))
-        .for_each(|(((dout, x), stats), (dx, partial))| {
-            partial.fill(0.0);
-            backward_rows(dout, x, weight, stats, dx, keep, partial);
-        });
+    let reads = [(dout, piece), (x, piece), (stats, rows * 2)];
+    let writes = [(&mut *dx, piece), (&mut *partials, 2 * c)];
+    pieces(team, reads, writes, |_, [dout, x, stats], [dx, partial]| {
+        partial.fill(0.0);
+        backward_rows(dout, x, weight, stats, dx, keep, partial);
+    });
     if !low.is_empty() {
-        round::copy(precision, dx, low);
+        round::copy(team, precision, dx, low);
     }
     add_columns(partials, 2 * c, 0, dweight);
     add_columns(partials, 2 * c, c, dbias);

@@ -1,9 +1,11 @@
 //! Cross-entropy over the vocabulary, forward and backward in one visit of each row.
 
+use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{exp, exp_and_sum, max, multiversion, sum};
+use super::team::Team;
 use crate::recipe::Precision;
-use rayon::prelude::*;
+use std::f32::consts::LOG2_E;
 
 /// A row is cut into at most this many blocks, each of which stays in the first-level cache.
 const BLOCKS: usize = 64;
@@ -20,19 +22,19 @@ multiversion! {
         for ((x, highest), total) in row.chunks_mut(block).zip(&mut highest).zip(&mut totals) {
             *highest = max(x, f32::NEG_INFINITY);
             *total = match weight {
-                Some(_) => exp_and_sum(x, *highest),
-                None => sum(x, |x| exp(x - *highest)),
+                Some(_) => exp_and_sum::<FMA>(x, *highest, LOG2_E),
+                None => sum(x, |x| exp::<FMA>(x - *highest)),
             };
         }
         let top = max(&highest, f32::NEG_INFINITY);
         let used = row.len().div_ceil(block);
         let mut total = 0.0;
         for (sum, highest) in totals.iter().zip(highest).take(used) {
-            total += sum * exp(highest - top);
+            total += sum * exp::<FMA>(highest - top);
         }
         if let Some(weight) = weight {
             for (x, highest) in row.chunks_mut(block).zip(highest) {
-                let factor = exp(highest - top) * weight / total;
+                let factor = exp::<FMA>(highest - top) * weight / total;
                 for x in x {
                     *x *= factor;
                 }
@@ -44,7 +46,9 @@ multiversion! {
 }
 
 /// Losses of all rows of `logits` (`width` wide, of which `vocab_size` columns count).
+#[expect(clippy::too_many_arguments, reason = "one argument per tensor and setting")]
 pub(super) fn cross_entropy(
+    team: &Team,
     precision: Precision,
     logits: &mut [f32],
     width: usize,
@@ -53,12 +57,16 @@ pub(super) fn cross_entropy(
     vocab_size: usize,
     weight: Option<f32>,
 ) {
-    logits.par_chunks_mut(width).zip(losses).zip(targets).for_each(|((logits, loss), &target)| {
-        let (real, padding) = logits.split_at_mut(vocab_size);
-        *loss = row(real, target as usize, weight);
-        if weight.is_some() {
-            round::slice(precision, real);
-            padding.fill(0.0);
+    let rows = piece(width) / width;
+    pieces(team, [], [(logits, rows * width), (losses, rows)], |i, [], [logits, losses]| {
+        let targets = &targets[i * rows..];
+        for ((logits, loss), &target) in logits.chunks_exact_mut(width).zip(losses).zip(targets) {
+            let (real, padding) = logits.split_at_mut(vocab_size);
+            *loss = row(real, target as usize, weight);
+            if weight.is_some() {
+                round::slice(precision, real);
+                padding.fill(0.0);
+            }
         }
     });
 }

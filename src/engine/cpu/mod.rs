@@ -17,11 +17,12 @@ pub mod peak;
 mod pool;
 mod round;
 mod simd;
+mod team;
 mod update;
 
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::fused::Fused;
-use super::pooled::Pooled;
+use super::pooled::{Here, Pooled};
 use super::timed::Timed;
 use super::{Batch, EngineError, Update, no_update};
 use crate::comm::{self, Comm, CommError, Solo};
@@ -33,9 +34,10 @@ use pool::Columns;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use team::Team;
 
 /// The fused engine on the CPU, with threads of its own.
-pub type CpuEngine = Pooled<Fused<CpuBackend>>;
+pub type CpuEngine = Pooled<Fused<CpuBackend>, Here>;
 
 /// Allocates everything that a plan lists and starts its threads. Parameters are zero.
 pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
@@ -44,21 +46,17 @@ pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
 
 /// The same as one of several ranks.
 pub fn ranked_engine(plan: MemoryPlan, comm: Arc<dyn Comm>) -> Result<CpuEngine, EngineError> {
-    Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan, comm.clone())?;
-        Ok(Fused::new(plan, backend, comm))
-    })
+    let backend = CpuBackend::new(&plan, comm.clone())?;
+    Ok(Pooled::here(Fused::new(plan, backend, comm)))
 }
 
 /// The same with the time of every phase on record.
 pub fn timed_engine(
     plan: MemoryPlan,
     comm: Arc<dyn Comm>,
-) -> Result<Pooled<Fused<Timed<CpuBackend>>>, EngineError> {
-    Pooled::new(threads(&plan), || {
-        let backend = CpuBackend::new(&plan, comm.clone())?;
-        Ok(Fused::new(plan, Timed::new(backend), comm))
-    })
+) -> Result<Pooled<Fused<Timed<CpuBackend>>, Here>, EngineError> {
+    let backend = CpuBackend::new(&plan, comm.clone())?;
+    Ok(Pooled::here(Fused::new(plan, Timed::new(backend), comm)))
 }
 
 /// Workers of a plan for the CPU.
@@ -74,7 +72,7 @@ pub struct CpuBackend {
     memory: Memory,
     precision: Precision,
     attention: Attention,
-    threads: usize,
+    team: Team,
     worker: usize,
     workers: Span,
     panels: Span,
@@ -96,12 +94,13 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
+        let team = Team::new(threads(plan))?;
         let tokens = plan.config.micro_batch * plan.config.dims.block_size;
         Ok(Self {
             memory: Memory::new(plan)?,
             precision: plan.config.precision,
             attention: plan.config.attention,
-            threads: threads(plan),
+            team,
             worker: plan.arena.worker,
             workers: plan.arena.workers,
             panels: plan.arena.panels,
@@ -124,10 +123,10 @@ impl CpuBackend {
         reads: [Span; R],
         writes: [Span; W],
     ) -> ([&[f32]; R], [&mut [f32]; W], Scratch<'_>) {
-        let (worker, threads) = (self.worker, self.threads);
+        let (worker, team) = (self.worker, &self.team);
         let (reads, writes, [panels, workers]) =
             self.memory.split_with(reads, writes, [self.panels, self.workers]);
-        (reads, writes, Scratch { panels, workers, worker, threads })
+        (reads, writes, Scratch { panels, workers, worker, team })
     }
 
     /// What the ranks made of a call. After a failure there are no results.
@@ -173,39 +172,49 @@ impl Backend for CpuBackend {
         if low.len > 0 {
             let matrices = Span { buffer: Buffer::Parameters, ..low };
             let ([matrices], [low]) = self.memory.split([matrices], [low]);
-            round::copy(self.precision, matrices, low);
+            round::copy(&self.team, self.precision, matrices, low);
         }
     }
 
     fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
         let c = out.len / self.inputs.len();
         let ([wte, wpe], [out]) = self.memory.split([wte, wpe], [out]);
-        embedding::forward(&self.inputs, self.cols, wte, wpe, out, c);
+        embedding::forward(&self.team, &self.inputs, self.cols, wte, wpe, out, c);
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
         let c = dx.len / self.inputs.len();
         let ([dx], [dwte, dwpe]) = self.memory.split([dx], [dwte, dwpe]);
-        embedding::backward(&self.inputs, self.cols, dx, dwte, dwpe, c);
+        embedding::backward(&self.team, &self.inputs, self.cols, dx, dwte, dwpe, c);
     }
 
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         let ([x, weight, bias], [stats, out]) =
             self.memory.split([x, norm.weight, norm.bias], [norm.stats, out]);
-        layernorm::forward(self.precision, x, (weight, bias), stats, out);
+        layernorm::forward(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
     fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
         let reads = [x, delta, bias, norm.weight, norm.bias];
         let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
             self.memory.split(reads, [sum, norm.stats, out]);
-        layernorm::residual_forward(self.precision, x, delta, delta_bias, sum, (weight, bias), stats, out);
+        layernorm::residual_forward(
+            &self.team,
+            self.precision,
+            x,
+            delta,
+            delta_bias,
+            sum,
+            (weight, bias),
+            stats,
+            out,
+        );
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
         let ([x, weight, bias, stats], [out]) =
             self.memory.split([x, norm.weight, norm.bias, norm.stats], [out]);
-        layernorm::again(self.precision, x, (weight, bias), stats, out);
+        layernorm::again(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
     fn layernorm_backward(
@@ -223,7 +232,17 @@ impl Backend for CpuBackend {
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
         let saved = layernorm::Saved { dout, x, weight, stats };
-        layernorm::backward(self.precision, &saved, dx, accumulate, low, partials, dweight, dbias);
+        layernorm::backward(
+            &self.team,
+            self.precision,
+            &saved,
+            dx,
+            accumulate,
+            low,
+            partials,
+            dweight,
+            dbias,
+        );
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -281,12 +300,13 @@ impl Backend for CpuBackend {
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
         let ([], [fc, out]) = self.memory.split([], [fc, out]);
-        elementwise::gelu_again(self.precision, fc, out);
+        elementwise::gelu_again(&self.team, self.precision, fc, out);
     }
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
-        attention::forward(self.attention, self.precision, qkv, softmax, out, workers, self.worker, shape);
+        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
+        attention::forward(&self.team, kind, precision, qkv, softmax, out, workers, worker, shape);
     }
 
     fn attention_backward(
@@ -301,7 +321,9 @@ impl Backend for CpuBackend {
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
         let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::backward(kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape);
+        attention::backward(
+            &self.team, kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape,
+        );
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
@@ -324,7 +346,7 @@ impl Backend for CpuBackend {
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        loss::cross_entropy(self.precision, logits, width, targets, losses, vocab_size, weight);
+        loss::cross_entropy(&self.team, self.precision, logits, width, targets, losses, vocab_size, weight);
     }
 
     fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {

@@ -1,10 +1,11 @@
 //! The gradient norm and AdamW, each one pass over the flat buffers.
 
+use super::pool::{Columns, pieces};
 use super::round;
 use super::simd::{LANES, multiversion};
+use super::team::Team;
 use crate::engine::Update;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 /// Elements per task.
 const GRAIN: usize = 64 * 1024;
@@ -26,11 +27,16 @@ multiversion! {
 }
 
 /// Sum of squares in f64: of single-precision numbers, it cannot overflow.
-pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
+pub(super) fn sum_of_squares(team: &Team, x: &[f32]) -> f64 {
     // as many pieces as the buffer's length says, so that neither threads nor an allocation have a part in it
     let mut partial = [0.0; 256];
     let piece = x.len().div_ceil(partial.len()).max(GRAIN);
-    x.par_chunks(piece).zip(&mut partial).for_each(|(x, partial)| *partial = squares(x));
+    let sums = Columns::new(&mut partial, 1);
+    team.tasks(x.len().div_ceil(piece), |i, _| {
+        // SAFETY: this sum is this task's alone.
+        let sum = unsafe { sums.piece(i) };
+        sum[0] = squares(&x[i * piece..x.len().min((i + 1) * piece)]);
+    });
     partial.iter().sum()
 }
 
@@ -89,6 +95,7 @@ pub(super) struct Buffers<'a> {
 /// Updates elements `[0, decayed)` with weight decay and the others without; `low` gets the decayed ones rounded, where
 /// it is not empty.
 pub(super) fn adamw(
+    team: &Team,
     precision: Precision,
     buffers: Buffers,
     low: &mut [f32],
@@ -101,18 +108,18 @@ pub(super) fn adamw(
     let ((m, m_rest), (v, v_rest)) = (m.split_at_mut(decayed), v.split_at_mut(decayed));
     let (with, without) =
         (Constants::new(update, scale, update.weight_decay), Constants::new(update, scale, 0.0));
-    let matrices = (p.par_chunks_mut(GRAIN).zip(g.par_chunks_mut(GRAIN)))
-        .zip(m.par_chunks_mut(GRAIN).zip(v.par_chunks_mut(GRAIN)));
+    let all = |p, g, m, v| [(p, GRAIN), (g, GRAIN), (m, GRAIN), (v, GRAIN)];
     if low.is_empty() {
-        matrices.for_each(|((p, g), (m, v))| adamw_slice(with, p, g, m, v));
+        pieces(team, [], all(p, g, m, v), |_, [], [p, g, m, v]| adamw_slice(with, p, g, m, v));
     } else {
-        matrices.zip(low.par_chunks_mut(GRAIN)).for_each(|(((p, g), (m, v)), low)| {
+        let [p, g, m, v] = all(p, g, m, v);
+        pieces(team, [], [p, g, m, v, (low, GRAIN)], |_, [], [p, g, m, v, low]| {
             adamw_slice(with, p, g, m, v);
             low.copy_from_slice(p);
             round::slice(precision, low);
         });
     }
-    (p_rest.par_chunks_mut(GRAIN).zip(g_rest.par_chunks_mut(GRAIN)))
-        .zip(m_rest.par_chunks_mut(GRAIN).zip(v_rest.par_chunks_mut(GRAIN)))
-        .for_each(|((p, g), (m, v))| adamw_slice(without, p, g, m, v));
+    pieces(team, [], all(p_rest, g_rest, m_rest, v_rest), |_, [], [p, g, m, v]| {
+        adamw_slice(without, p, g, m, v);
+    });
 }

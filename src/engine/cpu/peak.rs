@@ -3,6 +3,7 @@
 
 use super::matmul::{Matrix, SET, Scratch, matmul};
 use super::simd::{LANES, Level, level};
+use super::team::Team;
 use crate::plan::memory::{DEPTH, TASK_ROWS};
 use std::hint::black_box;
 use std::time::Instant;
@@ -33,23 +34,19 @@ pub fn matmul_rate(threads: usize) -> f64 {
     let factor: Vec<f32> = (0..SIZE * SIZE).map(|i| (i % 7) as f32 - 3.0).collect();
     let mut out = vec![0.0; SIZE * SIZE];
     let matrix = Matrix::new(&factor, SIZE, SIZE, SIZE);
+    // without threads to be had, what there is
+    let team = Team::new(threads).unwrap_or_else(|_| Team::solo());
     let worker = TASK_ROWS * DEPTH;
     let (mut panels, mut workers) = (vec![0.0; SIZE * DEPTH], vec![0.0; threads * worker]);
     let mut once = || {
         let start = Instant::now();
-        let mut scratch = Scratch { panels: &mut panels, workers: &mut workers, worker, threads };
+        let mut scratch = Scratch { panels: &mut panels, workers: &mut workers, worker, team: &team };
         matmul(&mut out, SIZE, matrix, matrix.transposed(), SET, &mut scratch, |_, _, _| {});
         black_box(&mut out);
         start.elapsed().as_secs_f64()
     };
-    let mut best_of_three = || {
-        once();
-        (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
-    };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    // without threads to be had, what there is
-    let best = pool.map_or_else(|_| f64::INFINITY, |pool| pool.install(&mut best_of_three));
-    2.0 * (SIZE as f64).powi(3) / best
+    once();
+    2.0 * (SIZE as f64).powi(3) / (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
 /// Bytes per second that `threads` threads copy together in memory, each byte read and written once; the best of three.

@@ -3,9 +3,8 @@
 //! Work is cut into pieces whose size depends on the problem only, never on the number of threads, so results do not
 //! either.
 
-use rayon::prelude::*;
+use super::team::Team;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements of a row-wise kernel's piece, about.
 const GRAIN: usize = 16 * 1024;
@@ -15,50 +14,53 @@ pub(super) fn piece(width: usize) -> usize {
     (GRAIN / width).max(1) * width
 }
 
-/// Runs `tasks` on the pool, each with scratch of `per_worker` elements that nothing else uses meanwhile.
+/// Runs `tasks` on the team, each with scratch of `per_worker` elements that nothing else uses meanwhile.
 pub(super) fn with_scratch(
+    team: &Team,
     scratch: &mut [f32],
     per_worker: usize,
     tasks: usize,
     run: impl Fn(usize, &mut [f32]) + Sync,
 ) {
-    if scratch.len() == per_worker {
-        return (0..tasks).for_each(|task| run(task, scratch));
-    }
-    let next = AtomicUsize::new(0);
-    scratch.par_chunks_exact_mut(per_worker).for_each(|scratch| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                break;
-            }
-            run(task, scratch);
-        }
+    assert!(scratch.len() >= team.threads() * per_worker, "scratch for fewer workers than the team has");
+    let scratch = Columns::new(scratch, per_worker);
+    team.tasks(tasks, |task, worker| {
+        // SAFETY: no two tasks at a time have the same worker.
+        run(task, unsafe { scratch.row(worker, 0, per_worker) });
     });
 }
 
-/// Runs a task for each piece of `size` elements, with its index.
-pub(super) fn chunks(threads: usize, data: &mut [f32], size: usize, run: impl Fn(usize, &mut [f32]) + Sync) {
-    if threads == 1 || data.len() <= size {
-        data.chunks_mut(size).enumerate().for_each(|(i, piece)| run(i, piece));
-    } else {
-        data.par_chunks_mut(size).enumerate().for_each(|(i, piece)| run(i, piece));
-    }
+/// Cuts each slice into pieces of the given size, all into as many, and runs a task for each set of them.
+pub(super) fn pieces<const R: usize, const W: usize>(
+    team: &Team,
+    reads: [(&[f32], usize); R],
+    writes: [(&mut [f32], usize); W],
+    run: impl Fn(usize, [&[f32]; R], [&mut [f32]; W]) + Sync,
+) {
+    let writes = writes.map(|(data, size)| Columns::new(data, size));
+    let count = writes[0].pieces();
+    assert!(writes.iter().all(|columns| columns.pieces() == count), "slices of unequal numbers of pieces");
+    assert!(reads.iter().all(|(data, size)| data.len().div_ceil(*size) == count), "likewise");
+    team.tasks(count, |task, _| {
+        let reads = reads.map(|(data, size)| &data[task * size..data.len().min((task + 1) * size)]);
+        // SAFETY: piece `task` of each slice is this task's alone.
+        run(task, reads, std::array::from_fn(|i| unsafe { writes[i].piece(task) }));
+    });
 }
 
-/// A row-major matrix of which several tasks write different columns at once.
-pub(super) struct Columns<'a> {
-    start: *mut f32,
+/// A row-major matrix of which several tasks write different parts at once.
+pub(super) struct Columns<'a, T = f32> {
+    start: *mut T,
     len: usize,
     width: usize,
-    lent: PhantomData<&'a mut [f32]>,
+    lent: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the pointer is only used through `row`, whose contract keeps tasks apart.
-unsafe impl Sync for Columns<'_> {}
+// SAFETY: the pointer is only used through `row` and `piece`, whose contracts keep tasks apart.
+unsafe impl<T: Send> Sync for Columns<'_, T> {}
 
-impl<'a> Columns<'a> {
-    pub(super) fn new(data: &'a mut [f32], width: usize) -> Self {
+impl<'a, T> Columns<'a, T> {
+    pub(super) fn new(data: &'a mut [T], width: usize) -> Self {
         Self { start: data.as_mut_ptr(), len: data.len(), width, lent: PhantomData }
     }
 
@@ -67,11 +69,26 @@ impl<'a> Columns<'a> {
     /// # Safety
     /// No two slices that overlap may be alive at once: each task keeps to columns of its own.
     #[expect(clippy::mut_from_ref, reason = "the matrix is lent exclusively; tasks divide it by columns")]
-    pub(super) unsafe fn row(&self, row: usize, first: usize, count: usize) -> &mut [f32] {
+    pub(super) unsafe fn row(&self, row: usize, first: usize, count: usize) -> &mut [T] {
         let start = row * self.width + first;
         assert!(first + count <= self.width && start + count <= self.len, "columns exceed the matrix");
         // SAFETY: in bounds of the exclusively lent slice; the caller keeps slices disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), count) }
+    }
+
+    /// A row, of which the last one may be shorter.
+    ///
+    /// # Safety
+    /// As [`row`](Self::row).
+    #[expect(clippy::mut_from_ref, reason = "likewise")]
+    pub(super) unsafe fn piece(&self, row: usize) -> &mut [T] {
+        // SAFETY: the caller's promise.
+        unsafe { self.row(row, 0, self.width.min(self.len - row * self.width)) }
+    }
+
+    /// Rows, the last of which may be shorter.
+    pub(super) fn pieces(&self) -> usize {
+        self.len.div_ceil(self.width)
     }
 
     /// Elements from one row to the next.
@@ -80,7 +97,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The address of element `(row, col)`, with a block of this size behind it: to be used as [`row`](Self::row) is.
-    pub(super) fn block(&self, row: usize, col: usize, (rows, cols): (usize, usize)) -> *mut f32 {
+    pub(super) fn block(&self, row: usize, col: usize, (rows, cols): (usize, usize)) -> *mut T {
         let start = row * self.width + col;
         let end = start + (rows - 1) * self.width + cols;
         assert!(col + cols <= self.width && end <= self.len, "block exceeds the matrix");

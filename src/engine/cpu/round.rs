@@ -2,9 +2,10 @@
 //!
 //! All round to nearest, ties to even, as tensor cores' inputs are converted (tf32: `cvt.rna` differs in ties only).
 
+use super::pool::pieces;
 use super::simd::multiversion;
+use super::team::Team;
 use crate::recipe::Precision;
-use rayon::prelude::*;
 
 /// Elements that one task rounds.
 const GRAIN: usize = 16 * 1024;
@@ -71,8 +72,8 @@ pub(super) fn slice(precision: Precision, x: &mut [f32]) {
 }
 
 /// Copies a slice rounded, on all threads.
-pub(super) fn copy(precision: Precision, from: &[f32], to: &mut [f32]) {
-    to.par_chunks_mut(GRAIN).zip(from.par_chunks(GRAIN)).for_each(|(to, from)| {
+pub(super) fn copy(team: &Team, precision: Precision, from: &[f32], to: &mut [f32]) {
+    pieces(team, [(from, GRAIN)], [(to, GRAIN)], |_, [from], [to]| {
         to.copy_from_slice(from);
         slice(precision, to);
     });

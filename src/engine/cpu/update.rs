@@ -11,7 +11,7 @@ impl CpuBackend {
     /// The sum of the squares of all gradients.
     pub(super) fn squares(&mut self) -> Result<f64, CommError> {
         let gradients = self.memory.read(self.within(Buffer::Gradients, &self.owned()));
-        let squares = optimizer::sum_of_squares(gradients);
+        let squares = optimizer::sum_of_squares(&self.team, gradients);
         if self.owners.is_some() { self.comm.sum(squares) } else { Ok(squares) }
     }
 
@@ -27,7 +27,8 @@ impl CpuBackend {
             _ => Span { buffer: Buffer::Low, ..p.head(decayed) },
         };
         let ([], [p, g, m, v, low]) = self.memory.split([], [p, g, m, v, low]);
-        optimizer::adamw(self.precision, optimizer::Buffers { p, g, m, v }, low, update, scale, decayed);
+        let buffers = optimizer::Buffers { p, g, m, v };
+        optimizer::adamw(&self.team, self.precision, buffers, low, update, scale, decayed);
         let Some(owners) = &self.owners else { return };
         let [p, g] = [Buffer::Parameters, Buffer::Gradients].map(|buffer| self.memory.whole(buffer));
         let ([], [p, g]) = self.memory.split([], [p, g]);

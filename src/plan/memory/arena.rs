@@ -1,8 +1,8 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
 use super::{
-    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_TILE, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
-    QUERY_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
+    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_STRIP, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
+    SCORE_STRIDE, SCORE_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
 };
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision};
@@ -141,7 +141,7 @@ impl Arena {
         let x_out = space.take(number, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
-        let chunk = (logits_bytes(config.target) / (v * number.bytes()) / 64 * 64).max(64).min(n);
+        let chunk = chunk(config, activations);
         let worker = worker_scratch(config, chunk).next_multiple_of(ALIGN / number.bytes());
         let (workers, scores) = match config.target {
             Target::Cpu { threads } => (worker * threads, 0),
@@ -187,12 +187,24 @@ impl Arena {
     }
 }
 
-/// The chunk of logits that exists at a time is at most this large, unless 64 rows already exceed it: on the CPU little
-/// enough to stay near a cache, on CUDA enough to fill the device, for each chunk reads and writes the embedding's gradient.
-fn logits_bytes(target: Target) -> usize {
-    match target {
-        Target::Cpu { .. } => 64 << 20,
-        Target::Cuda => 1 << 30,
+/// Rows of the chunk of logits that exists at a time: each chunk reads the embedding twice, and reads and writes its
+/// gradient, so a large one is quicker. On CUDA it is as large as fills the device. On the CPU it takes little beside what is
+/// kept of a large model (`activations`, in words), and more where that leaves room. 64 rows at least.
+fn chunk(config: &MemoryConfig, activations: usize) -> usize {
+    const LITTLE: usize = 64 << 20;
+    const MUCH: usize = 256 << 20;
+    let number = Element::F32.bytes();
+    let bytes = match (config.target, config.mode) {
+        (Target::Cpu { .. }, Mode::Train) => MUCH.saturating_sub(activations * number).max(LITTLE),
+        (Target::Cpu { .. }, Mode::Infer) => LITTLE,
+        (Target::Cuda, _) => 1 << 30,
+    };
+    let n = config.micro_batch * config.dims.block_size;
+    let most = (bytes / (config.dims.padded_vocab * number) / 64 * 64).max(64).min(n);
+    match config.target {
+        // chunks of equal size, for a small one costs the most
+        Target::Cpu { .. } => n.div_ceil(n.div_ceil(most)).next_multiple_of(64).min(n),
+        Target::Cuda => most,
     }
 }
 
@@ -227,10 +239,14 @@ fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
     // keys transposed and values; keys, queries and the output's gradient, and values transposed
     let (wide, high) = (panel_elements(size, t), panel_elements(t, size));
     let attention = match config.attention {
-        // scores and their gradient, running maximum and sum, rows that fill no tile
+        // scores of a few queries and their sums, or of a tile and their gradient; rows that fill no tile
         Attention::Flash => {
-            let panels = if training { 2 * wide + 3 * high } else { wide + high };
-            panels + 2 * QUERY_TILE * KEY_TILE + 2 * QUERY_TILE + TILE_ROWS * KEY_TILE.max(size)
+            let few = TILE_ROWS * KEY_STRIP + t;
+            let (panels, scores) = match training {
+                true => (2 * wide + 3 * high, few.max(2 * SCORE_TILE * SCORE_STRIDE)),
+                false => (wide + high, few),
+            };
+            panels + scores + TILE_ROWS * KEY_STRIP.max(size)
         }
         Attention::Naive => t * t + wide.max(high) + TASK_ROWS * DEPTH.min(t.max(size)),
     };

@@ -13,10 +13,13 @@ use crate::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of queries in one tile of flash attention.
-pub const QUERY_TILE: usize = 64;
-/// Rows of keys in one tile of flash attention.
-pub const KEY_TILE: usize = 128;
+/// CPU: queries, and keys, of one tile of flash attention; a multiple of [`PANEL_COLS`].
+pub const SCORE_TILE: usize = 128;
+/// CPU: elements from one row of a tile of scores to the next; not a power of two, for the columns are read as well, and would
+/// have to share a few places in the cache.
+pub const SCORE_STRIDE: usize = SCORE_TILE + 16;
+/// CPU: keys that a few queries meet at a time in the forward pass; a multiple of [`SCORE_TILE`].
+pub const KEY_STRIP: usize = 512;
 /// CPU: products per element of a result between two visits of it. A longer sum is cut at its multiples, so this is part
 /// of the result.
 pub const DEPTH: usize = 1024;

@@ -2,27 +2,41 @@
 //!
 //! The tiles are matrix products by the same kernel as everywhere else, of operands that are packed once per head; of the
 //! T x T scores only one tile exists at a time and the backward pass computes them again from the kept log-sum-exp of each row.
+//! A few queries at a time go through all steps, so that their scores stay in the first-level cache and no key is multiplied
+//! that none of them sees. Scores and their log-sum-exp are to the base 2: 2^x takes fewer instructions than e^x.
 
 use super::Head;
 use crate::engine::cpu::matmul::{ADD, Matrix, Panels, SET, Scaled, multiply};
 use crate::engine::cpu::round;
-use crate::engine::cpu::simd::{self, exp, exp_and_sum, multiversion};
-use crate::plan::memory::{KEY_TILE, QUERY_TILE};
+use crate::engine::cpu::simd::{self, exp_and_sum, exp2, multiversion};
+use crate::plan::memory::{KEY_STRIP, PANEL_COLS, SCORE_STRIDE, SCORE_TILE, TILE_ROWS};
+use std::f32::consts::LOG2_E;
 
-/// Where a tile lies in the matrix of scores.
+/// Some queries and some keys, of which the first query sees one at least.
 #[derive(Clone, Copy)]
-struct Tile {
+struct Strip {
     first_query: usize,
     queries: usize,
     first_key: usize,
     keys: usize,
 }
 
-impl Tile {
-    /// How many keys of this tile query row `r` may see.
+impl Strip {
+    /// How many keys query `r` of this strip sees.
     #[inline(always)]
     fn visible(&self, r: usize) -> usize {
-        (self.first_query + r + 1).saturating_sub(self.first_key).min(self.keys)
+        (self.first_query + r + 1 - self.first_key).min(self.keys)
+    }
+
+    /// How many keys the last query sees.
+    #[inline(always)]
+    fn depth(&self) -> usize {
+        self.visible(self.queries - 1)
+    }
+
+    /// The same in whole panels, as far as there are so many keys.
+    fn width(&self) -> usize {
+        self.depth().next_multiple_of(PANEL_COLS).min(self.keys)
     }
 }
 
@@ -32,22 +46,24 @@ fn tiles(length: usize, size: usize) -> impl DoubleEndedIterator<Item = (usize, 
 }
 
 multiversion! {
-    // Turns scores into exp(score - running maximum), updates maximum and sum of each row, and scales the rows of
-    // `out` to the new maximum.
-    fn online_softmax(tile: Tile, scores: &mut [f32], max: &mut [f32], total: &mut [f32], out: &mut [f32]) {
-        let size = out.len() / tile.queries;
-        let rows = scores.chunks_exact_mut(tile.keys).zip(out.chunks_exact_mut(size));
-        for (r, (row, out)) in rows.enumerate() {
-            let (seen, unseen) = row.split_at_mut(tile.visible(r));
+    // Turns scores, in rows `stride` apart, into 2^(score - running maximum), updates maximum and sum of each row, and scales
+    // the rows of `out`, if any, to the new maximum.
+    fn online_softmax(
+        strip: Strip, scores: &mut [f32], stride: usize, max: &mut [f32], total: &mut [f32], out: &mut [f32],
+    ) {
+        let size = out.len() / strip.queries;
+        for r in 0..strip.queries {
+            let (seen, unseen) = scores[r * stride..][..strip.depth()].split_at_mut(strip.visible(r));
             unseen.fill(0.0);
             let highest = simd::max(seen, max[r]);
-            let tile_total = exp_and_sum(seen, highest);
-            // the first tile of a row always shows it a key, so `highest` is a number from then on
-            let correction = if max[r] == highest { 1.0 } else { exp(max[r] - highest) };
-            total[r] = total[r] * correction + tile_total;
-            max[r] = highest;
-            if correction != 1.0 {
-                for x in out {
+            let strip_total = exp_and_sum::<FMA>(seen, highest, 1.0);
+            if max[r] == highest {
+                total[r] += strip_total;
+            } else {
+                let correction = exp2::<FMA>(max[r] - highest);
+                total[r] = total[r] * correction + strip_total;
+                max[r] = highest;
+                for x in &mut out[r * size..][..size] {
                     *x *= correction;
                 }
             }
@@ -67,13 +83,15 @@ multiversion! {
 }
 
 multiversion! {
-    // p = exp(score - lse) in place of the scores; dp becomes dscores = p · (dp - row_dot) · scale.
-    fn scores_backward(tile: Tile, scores: &mut [f32], dp: &mut [f32], lse: &[f32], row_dots: &[f32], scale: f32) {
-        let rows = scores.chunks_exact_mut(tile.keys).zip(dp.chunks_exact_mut(tile.keys));
-        for (r, (row, dp)) in rows.enumerate() {
-            let (visible, lse, dot) = (tile.visible(r), lse[r], row_dots[r]);
+    // p = 2^(score - lse) in place of the scores; dp becomes dscores = p · (dp - row_dot) · scale. Rows are `stride` apart.
+    fn scores_backward(
+        strip: Strip, scores: &mut [f32], dp: &mut [f32], stride: usize, lse: &[f32], row_dots: &[f32], scale: f32,
+    ) {
+        for r in 0..strip.queries {
+            let (visible, lse, dot) = (strip.visible(r), lse[r], row_dots[r]);
+            let (row, dp) = (&mut scores[r * stride..][..strip.depth()], &mut dp[r * stride..][..strip.depth()]);
             for (x, dp) in row[..visible].iter_mut().zip(&mut dp[..visible]) {
-                *x = exp(*x - lse);
+                *x = exp2::<FMA>(*x - lse);
                 *dp = *x * (*dp - dot) * scale;
             }
             row[visible..].fill(0.0);
@@ -88,31 +106,43 @@ pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) 
     let (out, scratch) = scratch.split_at_mut(cols * size);
     let (keys_panels, scratch) = Panels::pack(k.transposed(), scratch);
     let (values, scratch) = Panels::pack(v, scratch);
-    let (scores, scratch) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
-    let (max, scratch) = scratch.split_at_mut(QUERY_TILE);
-    let (total, spare) = scratch.split_at_mut(QUERY_TILE);
-    for (first_query, queries) in tiles(cols, QUERY_TILE) {
-        let out = &mut out[first_query * size..][..queries * size];
-        let (max, total) = (&mut max[..queries], &mut total[..queries]);
-        max.fill(f32::NEG_INFINITY);
-        total.fill(0.0);
-        out.fill(0.0);
-        // keys after the last query of this tile are seen by none of its rows
-        for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
-            let tile = Tile { first_query, queries, first_key, keys };
-            let scores = &mut scores[..queries * keys];
-            let (q, range) = (q.rows(first_query, queries), first_key..first_key + keys);
-            let scaled = Scaled { scale, accumulate: false };
-            multiply(scores, keys, q, keys_panels, 0..size, range.clone(), scaled, spare);
-            online_softmax(tile, scores, max, total, out);
-            round::slice(precision, scores);
-            let p = Matrix::new(scores, queries, keys, keys);
-            multiply(out, size, p, values, range, 0..size, ADD, spare);
+    let (scores, scratch) = scratch.split_at_mut(TILE_ROWS * KEY_STRIP);
+    let (total, spare) = scratch.split_at_mut(cols);
+    let max = lse;
+    max.fill(f32::NEG_INFINITY);
+    total.fill(0.0);
+    // many queries for each part of the keys while that is in a cache
+    for (first_tile, tile) in tiles(cols, SCORE_TILE) {
+        for (first_key, keys) in tiles(first_tile + tile, KEY_STRIP) {
+            for (first, queries) in tiles(tile, TILE_ROWS) {
+                let first_query = first_tile + first;
+                let strip = Strip { first_query, queries, first_key, keys };
+                let rows = first_query..first_query + queries;
+                let (depth, width) = (strip.depth(), strip.width());
+                let q = q.rows(first_query, queries);
+                let scaled = Scaled { scale: scale * LOG2_E, accumulate: false };
+                multiply(scores, width, q, keys_panels, 0..size, first_key..first_key + width, scaled, spare);
+                let before =
+                    if first_key > 0 { &mut out[rows.start * size..rows.end * size] } else { &mut [] };
+                online_softmax(
+                    strip,
+                    scores,
+                    width,
+                    &mut max[rows.clone()],
+                    &mut total[rows.clone()],
+                    before,
+                );
+                round::slice(precision, &mut scores[..queries * width]);
+                let p = Matrix::new(scores, queries, depth, width);
+                let (out, seen) =
+                    (&mut out[rows.start * size..rows.end * size], first_key..first_key + depth);
+                let how = if first_key > 0 { ADD } else { SET };
+                multiply(out, size, p, values, seen, 0..size, how, spare);
+            }
         }
-        divide_rows(out, total);
-        let rows = lse[first_query..].iter_mut().zip(max.iter().zip(total.iter()));
-        rows.for_each(|(lse, (max, total))| *lse = max + total.ln());
     }
+    divide_rows(out, total);
+    max.iter_mut().zip(total).for_each(|(max, total)| *max += total.log2());
     out
 }
 
@@ -134,29 +164,47 @@ pub(super) fn backward(
     let (keys_down, scratch) = Panels::pack(k, scratch);
     let (queries_down, scratch) = Panels::pack(q, scratch);
     let (dout_down, scratch) = Panels::pack(dout, scratch);
-    let (scores, scratch) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
-    let (dscores, spare) = scratch.split_at_mut(QUERY_TILE * KEY_TILE);
-    for (first_query, queries) in tiles(cols, QUERY_TILE) {
-        let (q, dout) = (q.rows(first_query, queries), dout.rows(first_query, queries));
-        let seen_by = first_query..first_query + queries;
-        let dq = &mut dq[first_query * size..][..queries * size];
-        for (first_key, keys) in tiles(first_query + queries, KEY_TILE) {
-            let tile = Tile { first_query, queries, first_key, keys };
-            let (scores, dscores) = (&mut scores[..queries * keys], &mut dscores[..queries * keys]);
-            let range = first_key..first_key + keys;
-            let dk = &mut dk[first_key * size..][..keys * size];
-            let dv = &mut dv[first_key * size..][..keys * size];
-            let scaled = Scaled { scale, accumulate: false };
-            multiply(scores, keys, q, keys_across, 0..size, range.clone(), scaled, spare);
-            multiply(dscores, keys, dout, values_across, 0..size, range.clone(), SET, spare);
-            scores_backward(tile, scores, dscores, &lse[first_query..], &row_dots[first_query..], scale);
-            round::slice(precision, scores);
-            round::slice(precision, dscores);
-            let p = Matrix::new(scores, queries, keys, keys);
-            let ds = Matrix::new(dscores, queries, keys, keys);
-            multiply(dv, size, p.transposed(), dout_down, seen_by.clone(), 0..size, ADD, spare);
-            multiply(dk, size, ds.transposed(), queries_down, seen_by.clone(), 0..size, ADD, spare);
-            multiply(dq, size, ds, keys_down, range, 0..size, ADD, spare);
+    let (scores, scratch) = scratch.split_at_mut(SCORE_TILE * SCORE_STRIDE);
+    let (dscores, spare) = scratch.split_at_mut(SCORE_TILE * SCORE_STRIDE);
+    for (first_tile, tile) in tiles(cols, SCORE_TILE) {
+        for (first_key, keys) in tiles(first_tile + tile, SCORE_TILE) {
+            for (first, queries) in tiles(tile, TILE_ROWS) {
+                let first_query = first_tile + first;
+                let strip = Strip { first_query, queries, first_key, keys };
+                let (depth, width) = (strip.depth(), strip.width());
+                let (p, ds) = (&mut scores[first * SCORE_STRIDE..], &mut dscores[first * SCORE_STRIDE..]);
+                let (p, ds) = (&mut p[..queries * SCORE_STRIDE], &mut ds[..queries * SCORE_STRIDE]);
+                let (q, dout) = (q.rows(first_query, queries), dout.rows(first_query, queries));
+                let across = first_key..first_key + width;
+                let scaled = Scaled { scale: scale * LOG2_E, accumulate: false };
+                multiply(p, SCORE_STRIDE, q, keys_across, 0..size, across.clone(), scaled, spare);
+                multiply(ds, SCORE_STRIDE, dout, values_across, 0..size, across, SET, spare);
+                scores_backward(
+                    strip,
+                    p,
+                    ds,
+                    SCORE_STRIDE,
+                    &lse[first_query..],
+                    &row_dots[first_query..],
+                    scale,
+                );
+                round::slice(precision, p);
+                round::slice(precision, ds);
+                let ds = Matrix::new(ds, queries, depth, SCORE_STRIDE);
+                let dq = &mut dq[first_query * size..][..queries * size];
+                multiply(dq, size, ds, keys_down, first_key..first_key + depth, 0..size, ADD, spare);
+            }
+            let [p, ds] = [&*scores, &*dscores].map(|x| Matrix::new(x, tile, keys, SCORE_STRIDE));
+            for (first, keys) in tiles(keys, TILE_ROWS) {
+                // queries before these keys do not see them
+                let unseeing = (first_key + first).saturating_sub(first_tile);
+                let [p, ds] =
+                    [p, ds].map(|x| x.rows(unseeing, tile - unseeing).cols(first, keys).transposed());
+                let seen_by = first_tile + unseeing..first_tile + tile;
+                let at = (first_key + first) * size..(first_key + first + keys) * size;
+                multiply(&mut dv[at.clone()], size, p, dout_down, seen_by.clone(), 0..size, ADD, spare);
+                multiply(&mut dk[at], size, ds, queries_down, seen_by, 0..size, ADD, spare);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::matmul::Matrix;
 use super::pool::{Columns, with_scratch};
 use super::round;
 use super::simd;
+use super::team::Team;
 use crate::engine::backend::AttentionShape;
 use crate::recipe::{Attention, Precision};
 
@@ -55,6 +56,7 @@ fn block(
 /// `softmax` if they fit there.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn forward(
+    team: &Team,
     kind: Attention,
     precision: Precision,
     qkv: &[f32],
@@ -69,7 +71,7 @@ pub(super) fn forward(
     let per_head = softmax.len() / heads;
     let softmax = Columns::new(softmax, per_head);
     let out = Columns::new(out, n_head * head_size);
-    with_scratch(workers, worker, heads, |task, scratch| {
+    with_scratch(team, workers, worker, heads, |task, scratch| {
         let head = Head::new(precision, qkv, shape, task);
         // SAFETY: row `task` belongs to this task alone.
         let kept = unsafe { softmax.row(task, 0, per_head) };
@@ -89,6 +91,7 @@ pub(super) fn forward(
 /// See [`Backend::attention_backward`](crate::engine::backend::Backend::attention_backward).
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn backward(
+    team: &Team,
     kind: Attention,
     precision: Precision,
     qkv: &[f32],
@@ -104,7 +107,7 @@ pub(super) fn backward(
     let (heads, c) = (rows * n_head, n_head * head_size);
     let per_head = softmax.len() / heads;
     let dqkv = Columns::new(dqkv, 3 * c);
-    with_scratch(workers, worker, heads, |task, scratch| {
+    with_scratch(team, workers, worker, heads, |task, scratch| {
         let head = Head::new(precision, qkv, shape, task);
         let (first_row, first_col) = (task / n_head * cols, task % n_head * head_size);
         let dout_head = block(dout, c, first_row, first_col, cols, head_size);

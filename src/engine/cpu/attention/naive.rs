@@ -4,8 +4,10 @@ use super::Head;
 use crate::engine::cpu::matmul::{Matrix, SET, Scaled, Scratch, matmul};
 use crate::engine::cpu::round;
 use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
+use crate::engine::cpu::team::Team;
 use crate::plan::memory::panel_elements;
 use crate::recipe::Precision;
+use std::f32::consts::LOG2_E;
 
 multiversion! {
     // Softmax over the first `t + 1` entries of row t, zero after them.
@@ -14,7 +16,7 @@ multiversion! {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
             let highest = max(seen, f32::NEG_INFINITY);
-            let total = exp_and_sum(seen, highest);
+            let total = exp_and_sum::<FMA>(seen, highest, LOG2_E);
             for x in seen.iter_mut() {
                 *x /= total;
             }
@@ -38,10 +40,10 @@ multiversion! {
 }
 
 /// What products on one thread need.
-fn own(scratch: &mut [f32], cols: usize, size: usize) -> Scratch<'_> {
+fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> Scratch<'a> {
     let (panels, workers) = scratch.split_at_mut(panel_elements(size, cols).max(panel_elements(cols, size)));
     let worker = workers.len();
-    Scratch { panels, workers, worker, threads: 1 }
+    Scratch { panels, workers, worker, team }
 }
 
 /// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.
@@ -49,7 +51,8 @@ pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32])
     let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
     let (out, scratch) = scratch.split_at_mut(cols * size);
     let (scores, scratch) = scratch.split_at_mut(cols * cols);
-    let mut scratch = own(scratch, cols, size);
+    let team = Team::solo();
+    let mut scratch = own(&team, scratch, cols, size);
     let scaled = Scaled { scale, accumulate: false };
     matmul(scores, cols, q, k.transposed(), scaled, &mut scratch, |_, _, _| {});
     causal_softmax(scores, cols);
@@ -74,7 +77,8 @@ pub(super) fn backward(
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
     let (square, scratch) = scratch.split_at_mut(cols * cols);
-    let mut scratch = own(scratch, cols, size);
+    let team = Team::solo();
+    let mut scratch = own(&team, scratch, cols, size);
     let mut product = |out: &mut [f32], width: usize, a: Matrix, b: Matrix| {
         matmul(out, width, a, b, SET, &mut scratch, |_, _, _| {});
     };

@@ -12,8 +12,9 @@ mod tiles;
 
 pub(super) use tiles::{Panels, multiply};
 
-use super::pool::{Columns, chunks, with_scratch};
+use super::pool::{Columns, pieces, with_scratch};
 use super::simd::multiversion;
+use super::team::Team;
 use crate::plan::memory::{DEPTH, TASK_ROWS};
 use kernel::{COLS, Left, Out, ROWS};
 use std::ops::Range;
@@ -73,7 +74,7 @@ pub(super) struct Scratch<'a> {
     pub(super) panels: &'a mut [f32],
     pub(super) workers: &'a mut [f32],
     pub(super) worker: usize,
-    pub(super) threads: usize,
+    pub(super) team: &'a Team,
 }
 
 /// What becomes of a product.
@@ -121,9 +122,9 @@ pub(super) fn matmul_with_sums(
     assert!(b.rows == k, "inner dimensions differ: {k} and {}", b.rows);
     assert!(m == 0 || (m - 1) * stride + n <= out.len(), "result exceeds its slice");
     let out = Columns::new(out, stride);
-    for depth in pieces(0..k, DEPTH) {
+    for depth in cuts(0..k, DEPTH) {
         let width = (NEAR / depth.len()).max(WIDTH).min(scratch.panels.len() / depth.len());
-        for cols in pieces(0..n, (width / COLS * COLS).max(COLS)) {
+        for cols in cuts(0..n, (width / COLS * COLS).max(COLS)) {
             let how = Scaled { accumulate: how.accumulate || depth.start > 0, ..how };
             let last = depth.end == k;
             let (a, b) = (a.cols(depth.start, depth.len()), b.rows(depth.start, depth.len()));
@@ -158,7 +159,7 @@ multiversion! {
 }
 
 /// `range` in pieces of at most `size`.
-fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+fn cuts(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(size).map(move |start| start..end.min(start + size))
 }
@@ -181,11 +182,11 @@ impl Block<'_> {
         scratch: &mut Scratch,
         finish: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) {
-        let depth = a.cols;
-        let panels = &mut scratch.panels[..self.cols.len().div_ceil(COLS) * COLS * depth];
-        let share = self.cols.len().div_ceil(2 * scratch.threads).next_multiple_of(COLS);
+        let (depth, team) = (a.cols, scratch.team);
+        let (panels, _) = scratch.panels.split_at_mut(self.cols.len().div_ceil(COLS) * COLS * depth);
+        let share = self.cols.len().div_ceil(2 * team.threads()).next_multiple_of(COLS);
         let sums = Columns::new(sums, sums.len());
-        chunks(scratch.threads, panels, share * depth, |i, panels| {
+        pieces(team, [], [(&mut *panels, share * depth)], |i, [], [panels]| {
             let first = self.cols.start + i * share;
             let count = share.min(self.cols.end - first);
             pack::pack::<COLS>(b.cols(first, count).transposed(), panels);
@@ -194,16 +195,21 @@ impl Block<'_> {
                 add_panel_sums(panels, depth, unsafe { sums.row(0, i * share, count) });
             }
         });
-        let panels = &*panels;
         // enough tasks that threads end together, and no more than the work is worth
-        let wanted = if scratch.threads > 1 { 4 * scratch.threads } else { 1 };
+        let wanted = if team.threads() > 1 { 4 * team.threads() } else { 1 };
         // short sums leave room for more rows, and those of a transposed operand are read in longer runs
         let most = (scratch.worker / depth / ROWS * ROWS).min(4 * TASK_ROWS);
         let task_rows = self.rows.len().div_ceil(wanted).next_multiple_of(ROWS).clamp(ROWS, most);
+        // as many for each thread, for the others would wait for one that has one more
+        let row_tasks = self.rows.len().div_ceil(task_rows);
+        let row_tasks =
+            if row_tasks > team.threads() { row_tasks.next_multiple_of(team.threads()) } else { row_tasks };
+        let task_rows = self.rows.len().div_ceil(row_tasks).next_multiple_of(ROWS);
         let row_tasks = self.rows.len().div_ceil(task_rows);
         let task_cols = self.cols.len().div_ceil(wanted.div_ceil(row_tasks)).next_multiple_of(COLS);
         let col_tasks = self.cols.len().div_ceil(task_cols);
-        with_scratch(scratch.workers, scratch.worker, row_tasks * col_tasks, |task, packed| {
+        let panels = &*panels;
+        with_scratch(team, scratch.workers, scratch.worker, row_tasks * col_tasks, |task, packed| {
             let first = self.rows.start + task / col_tasks * task_rows;
             let rows = first..self.rows.end.min(first + task_rows);
             let a = a.rows(rows.start, rows.len());
@@ -217,14 +223,20 @@ impl Block<'_> {
                 Left { start: packed.as_ptr(), row: 1, step: ROWS }
             };
             let next = if in_place { ROWS * a.row_stride } else { ROWS * depth };
-            for cols in pieces(cols, FINISHED) {
-                // SAFETY: the first operand's rows are in memory one after the other, `next` elements from tile to tile;
-                // this part of the result is this task's alone.
-                unsafe { self.tiles(&rows, cols.clone(), depth, left, next, panels) };
-                for row in rows.clone() {
-                    let first = self.cols.start + cols.start;
-                    // SAFETY: these rows and columns are this task's alone.
-                    finish(row, first, unsafe { self.out.row(row, first, cols.len()) });
+            // rows that are read where they are come once from wherever that is, while the few panels stay in a cache
+            let at_once = if in_place { ROWS } else { rows.len() };
+            for cols in cuts(cols, FINISHED) {
+                for rows in cuts(rows.clone(), at_once) {
+                    let left =
+                        Left { start: left.start.wrapping_add((rows.start - first) / ROWS * next), ..left };
+                    // SAFETY: the first operand's rows are in memory one after the other, `next` elements from tile to
+                    // tile; this part of the result is this task's alone.
+                    unsafe { self.tiles(&rows, cols.clone(), depth, left, next, panels) };
+                    for row in rows {
+                        let first = self.cols.start + cols.start;
+                        // SAFETY: these rows and columns are this task's alone.
+                        finish(row, first, unsafe { self.out.row(row, first, cols.len()) });
+                    }
                 }
             }
         });

@@ -19,6 +19,8 @@ pub(super) fn pack<const W: usize>(from: Matrix, to: &mut [f32]) {
             for (group, to) in to.chunks_exact_mut(size).take(whole).enumerate() {
                 let from = &from.data[first * from.col_stride + group * W..];
                 for (k, to) in to[first * W..][..count * W].chunks_exact_mut(W).enumerate() {
+                    // short runs far apart are not foreseen by the processor
+                    prefetch(from, (k + BLOCK) * stride);
                     to.copy_from_slice(&from[k * stride..][..W]);
                 }
             }
@@ -41,6 +43,19 @@ pub(super) fn pack<const W: usize>(from: Matrix, to: &mut [f32]) {
             }
         }
     }
+}
+
+/// Asks for the cache line of an element, which need not exist.
+#[inline(always)]
+fn prefetch(from: &[f32], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that reads nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(index).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, index);
 }
 
 /// Writes element `(r, k)` of [`BLOCK`] rows, `stride` apart, to `k · W + r`.
