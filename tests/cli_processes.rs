@@ -198,7 +198,25 @@ fn what_does_not_fit_together_is_told_once_with_both_numbers() {
     let port = port();
     let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
     let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["seed=7"])));
-    one.end().expect(2).says(&["the recipe or the data of rank 1 differs from that of rank 0"]);
+    one.end().expect(2).says(&["same recipe", "`seed` (7) of rank 1 is not `seed` (1337) of rank 0"]);
+    two.end().expect(2);
+    // what is kept and shown counts, too: all must do it at the same steps
+    let port = self::port();
+    let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
+    let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["checkpoint.every=7"])));
+    one.end().expect(2).says(&["`checkpoint.every` (7) of rank 1 is not `checkpoint.every` (4) of rank 0"]);
+    two.end().expect(2);
+    // a run that only one of them finds
+    let run = lab.train_in("resumed", &["schedule.max_steps=4"]);
+    let name = run.display().to_string();
+    let port = self::port();
+    let there = Lab::new();
+    let args = ["--resume", "resumed", "--set", "batch.world_size=2"].map(str::to_owned);
+    let here =
+        ["--resume", &name, "--set", "batch.world_size=2", "--set", "batch.micro_batch=1"].map(str::to_owned);
+    let one = spawned(rank(&lab, 0, 2, port, &here));
+    let two = spawned(rank(&there, 1, 2, port, &args));
+    one.end().expect(2).says(&["rank 1:", "is not a run"]);
     two.end().expect(2);
     // a file that only one of them has
     lab.shard("data/mine.bin", &support::tokens(4000, 5));
@@ -223,6 +241,24 @@ fn a_launcher_that_says_too_little_is_told_what_is_missing() {
     let mut command = lab.command(&args);
     command.env("RANK", "2").env("WORLD_SIZE", "2").env("MASTER_ADDR", "localhost").env("MASTER_PORT", "1");
     support::ended(command).expect(2).says(&["RANK = 2", "WORLD_SIZE = 2"]);
+}
+
+#[test]
+fn a_rank_that_fails_in_the_middle_of_several_recipes_is_told_once() {
+    let lab = Lab::new();
+    let first = end(start(&lab, 2, &sized("runs", 2, &["schedule.max_steps=4"])));
+    let run = lab.run_of(first[0].expect(0));
+    // its log is a directory, so it cannot go on; the second recipe is fine
+    std::fs::remove_file(run.join("run.json")).expect("a record");
+    std::fs::remove_file(run.join("train.csv")).expect("a log");
+    std::fs::create_dir(run.join("train.csv")).expect("a directory");
+    lab.write("second.toml", "extends = \"tiny.toml\"\nseed = 2\n");
+    let mut args = sized("runs", 2, &["schedule.max_steps=4"]);
+    args.insert(1, "second.toml".to_owned());
+    for (rank, ended) in end(start(&lab, 2, &args)).iter().enumerate() {
+        assert_eq!(ended.code, Some(1), "rank {rank}: {}", ended.stderr);
+        assert_eq!(ended.stderr.matches("error:").count(), 1, "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -112,3 +112,59 @@ fn who_does_not_join_is_named() {
         Tcp::join(1, 2, "127.0.0.1", nobody, Duration::from_millis(200)).map(drop).expect_err("no rank 0");
     assert!(error.to_string().contains("MASTER_PORT"), "{error}");
 }
+
+#[test]
+fn signs_of_life_hide_no_end() {
+    let mut ends = group(3, LONG);
+    // rank 0 shows the others that it lives, and nobody takes note
+    ends[0].set_working(true);
+    thread::sleep(Duration::from_millis(2500));
+    drop(ends.remove(0));
+    for end in &ends {
+        assert!(matches!(end.check(), Err(CommError::Lost { rank: 0, .. })));
+    }
+}
+
+#[test]
+fn a_rank_that_works_is_waited_for() {
+    let ends = group(3, Duration::from_secs(1));
+    let results = comm_support::each(&ends, |comm| {
+        // longer than the timeout and the grace
+        if comm.rank() < 2 {
+            comm.set_working(true);
+            thread::sleep(Duration::from_millis(if comm.rank() == 0 { 7500 } else { 2500 }));
+            comm.set_working(false);
+        }
+        comm.barrier()
+    });
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}
+
+#[test]
+fn what_a_hung_rank_does_not_take_is_given_up_in_time() {
+    let ends = group(3, Duration::from_secs(1));
+    let start = std::time::Instant::now();
+    // more than fits in between: rank 1 takes nothing
+    let results = comm_support::each(&[ends[0].clone(), ends[2].clone()], |comm| {
+        let mut message = if comm.rank() == 0 { vec![1; 64 << 20] } else { Vec::new() };
+        comm.broadcast(&mut message)
+    });
+    for result in results {
+        match result {
+            Err(CommError::Silent { ranks, .. }) => assert_eq!(ranks, [1]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn ranks_of_another_number_are_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let other = thread::spawn(move || Tcp::join(1, 3, "127.0.0.1", port, LONG).map(drop));
+    let host = thread::spawn(move || Tcp::host(2, listener, Duration::from_secs(2)).map(drop));
+    let error = other.join().expect("no panic").expect_err("three are not two");
+    assert!(error.to_string().contains("one of 3") && error.to_string().contains("one of 2"), "{error}");
+    assert!(host.join().expect("no panic").is_err());
+}

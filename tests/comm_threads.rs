@@ -38,3 +38,17 @@ fn values_of_different_sizes_are_refused_by_all() {
         assert!(matches!(got, Err(CommError::Failed(_))), "{got:?}");
     }
 }
+
+#[test]
+fn a_rank_that_works_is_waited_for() {
+    let ends = group(2, Duration::from_millis(200));
+    let results = each(&ends, |comm| {
+        if comm.rank() == 0 {
+            comm.set_working(true);
+            std::thread::sleep(Duration::from_secs(1));
+            comm.set_working(false);
+        }
+        comm.barrier()
+    });
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}

@@ -14,10 +14,15 @@ const LONG: [&str; 5] = [
     "checkpoint.every=50",
 ];
 
+#[expect(clippy::print_stdout, reason = "a test that could not run must say so")]
+fn skipped() {
+    println!("skipped: there is no mpirun on this machine");
+}
+
 /// `mpirun` with so many ranks of the program, or `None` where there is none.
 fn mpirun(lab: &Lab, size: usize, more: &[&str], args: &[String]) -> Option<Command> {
     if Command::new("mpirun").arg("--version").output().is_err() {
-        println!("skipped: there is no mpirun on this machine");
+        skipped();
         return None;
     }
     let mut command = lab.command([""; 0]);
@@ -159,4 +164,26 @@ fn a_recipe_for_another_number_of_ranks_is_refused_with_both_numbers() {
     let ended = support::ended(command);
     ended.expect(2).says(&["batch.world_size is 4", "mpirun (OMPI_COMM_WORLD_SIZE = 2) started 2 ranks"]);
     assert_eq!(ended.stderr.matches("batch.world_size is 4").count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_by_the_others() {
+    let lab = Lab::new();
+    let sets = [
+        "batch.micro_batch=1",
+        "schedule.max_steps=1000000",
+        "checkpoint.every=5",
+        "distributed.timeout_s=2",
+    ];
+    let Some(command) = mpirun(&lab, 4, &[], &sized("runs", 4, &sets)) else { return };
+    let mut live = spawned(command);
+    let run = lab.only_run("runs");
+    wait("some steps", || run.join("train.csv").exists() && rows(&run) > 8);
+    let victim = ranks(&mut live)[2].to_string();
+    let signal = |name: &str| Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", name, &victim]).status();
+    assert!(signal("STOP").is_ok_and(|status| status.success()));
+    let ended = live.end();
+    assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
+    assert!(ended.stderr.contains("rank 2 of 4 did not answer for 2 s"), "{}", ended.stderr);
+    assert!(!checkpoints(&run).is_empty());
 }

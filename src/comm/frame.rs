@@ -1,6 +1,9 @@
 //! Messages over one connection: a byte for the kind, eight for the length, the contents.
+//!
+//! Nothing here waits for longer than it is told, in neither direction: whoever waits looks after the other ranks meanwhile.
 
 use super::CommError;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -11,8 +14,10 @@ const SIGN_OF_LIFE: u8 = 2;
 const HEAD: usize = 9;
 /// Longer messages are not ours.
 const LONGEST: u64 = 1 << 32;
-/// How long a peer may leave a message lying before it counts as hung: what is sent is small, or asked for.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a failure may take to be told.
+const TELLING: Duration = Duration::from_millis(300);
+/// The shortest wait that a connection knows.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What has arrived.
 #[derive(Debug)]
@@ -21,7 +26,7 @@ pub(super) enum Received {
     Data(Vec<u8>),
     /// A failure, for all.
     Notice(Vec<u8>),
-    /// The peer waits for others.
+    /// The peer waits for others, or works on something that takes its time.
     SignOfLife,
     /// Nothing whole, in time.
     Nothing,
@@ -32,114 +37,177 @@ pub(super) struct Frame {
     stream: TcpStream,
     /// What has arrived of the message under way.
     partial: Vec<u8>,
+    arrived: VecDeque<Received>,
+    /// Why nothing more will come.
+    ended: Option<ErrorKind>,
+    /// What is to be sent, and how much of it has been.
+    outgoing: Vec<u8>,
+    sent: usize,
 }
 
 impl Frame {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         // small messages are waited for
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, partial: Vec::new() })
+        Ok(Self {
+            stream,
+            partial: Vec::new(),
+            arrived: VecDeque::new(),
+            ended: None,
+            outgoing: Vec::new(),
+            sent: 0,
+        })
     }
 
-    pub(super) fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        self.write(DATA, message)
+    /// Puts a message in line; [`flush`](Self::flush) sends it.
+    pub(super) fn send(&mut self, message: &[u8]) {
+        self.put(DATA, message);
     }
 
-    pub(super) fn send_notice(&mut self, message: &[u8]) -> io::Result<()> {
-        self.write(NOTICE, message)
+    /// Tells a failure, if that can be done quickly.
+    pub(super) fn tell(&mut self, notice: &[u8]) {
+        self.put(NOTICE, notice);
+        // whoever cannot be told sees the connection end
+        let _ = self.flush(TELLING);
     }
 
-    pub(super) fn send_sign_of_life(&mut self) -> io::Result<()> {
-        self.write(SIGN_OF_LIFE, &[])
+    /// Shows that this rank lives, unless the peer has not even taken what came before.
+    pub(super) fn show_life(&mut self) {
+        if self.outgoing.is_empty() {
+            self.put(SIGN_OF_LIFE, &[]);
+            // a connection that has ended is noticed by whoever needs it
+            let _ = self.flush(SHORTEST);
+        }
     }
 
-    fn write(&mut self, kind: u8, message: &[u8]) -> io::Result<()> {
-        // in one piece: the head alone would travel as a packet of its own
-        let mut whole = Vec::with_capacity(HEAD + message.len());
-        whole.push(kind);
-        whole.extend((message.len() as u64).to_le_bytes());
-        whole.extend(message);
-        self.stream.write_all(&whole)
+    fn put(&mut self, kind: u8, message: &[u8]) {
+        self.outgoing.push(kind);
+        self.outgoing.extend((message.len() as u64).to_le_bytes());
+        self.outgoing.extend(message);
     }
 
-    /// The next message, if it is there before the deadline.
-    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Received> {
-        loop {
-            let wanted = match self.length()? {
-                None => HEAD,
-                Some(length) => HEAD + length,
-            };
-            if self.partial.len() == wanted
-                && wanted >= HEAD
-                && self.length()?.is_some_and(|l| HEAD + l == wanted)
-            {
-                let message = self.partial.split_off(HEAD);
-                let kind = self.partial[0];
-                self.partial.clear();
-                return match kind {
-                    DATA => Ok(Received::Data(message)),
-                    NOTICE => Ok(Received::Notice(message)),
-                    SIGN_OF_LIFE => Ok(Received::SignOfLife),
-                    _ => Err(io::Error::new(ErrorKind::InvalidData, "a message of an unknown kind")),
-                };
-            }
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.stream.set_read_timeout(Some(left))?;
-            let had = self.partial.len();
-            self.partial.resize(wanted, 0);
-            let read = self.stream.read(&mut self.partial[had..]);
-            self.partial.truncate(had + read.as_ref().map_or(0, |n| *n));
-            match read {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(Received::Nothing);
-                }
+    /// Sends what is in line; false if the peer takes nothing for as long as `wait`.
+    pub(super) fn flush(&mut self, wait: Duration) -> io::Result<bool> {
+        self.stream.set_write_timeout(Some(wait.max(SHORTEST)))?;
+        while self.sent < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) if is_wait(&error) => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        self.outgoing.clear();
+        self.sent = 0;
+        Ok(true)
     }
 
-    /// The contents' length of the message under way, once its head is there.
-    fn length(&self) -> io::Result<Option<usize>> {
-        let Some(head) = self.partial.get(1..HEAD) else { return Ok(None) };
-        let length = head.try_into().map_or(u64::MAX, u64::from_le_bytes);
-        match length {
-            ..LONGEST => Ok(Some(length as usize)),
-            _ => Err(io::Error::new(ErrorKind::InvalidData, "a message of impossible length")),
+    /// The next message, if it is there before the deadline. A failure overtakes everything.
+    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Received> {
+        loop {
+            if let Some(notice) = self.notice() {
+                return Ok(Received::Notice(notice));
+            }
+            if let Some(message) = self.arrived.pop_front() {
+                return Ok(message);
+            }
+            if let Some(kind) = self.ended {
+                return Err(kind.into());
+            }
+            let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST);
+            self.stream.set_read_timeout(Some(left))?;
+            if !self.pull()? && Instant::now() >= deadline {
+                return Ok(Received::Nothing);
+            }
         }
     }
 
     /// Without waiting: a failure that the peer reports, or an error if it is gone.
     pub(super) fn look(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if !self.partial.is_empty() {
-            return Ok(None);
-        }
-        let mut kind = [DATA];
         self.stream.set_nonblocking(true)?;
-        let peeked = self.stream.peek(&mut kind);
+        let pulled = loop {
+            match self.pull() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
         self.stream.set_nonblocking(false)?;
-        match peeked {
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) if kind[0] == NOTICE => match self.receive(Instant::now() + Duration::from_secs(1))? {
-                Received::Notice(notice) => Ok(Some(notice)),
-                _ => Ok(None),
-            },
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+        pulled?;
+        match (self.notice(), self.ended) {
+            (Some(notice), _) => Ok(Some(notice)),
+            (None, Some(kind)) => Err(kind.into()),
+            (None, None) => Ok(None),
         }
     }
 
-    /// Whether nothing of the next message is here.
-    pub(super) fn is_silent(&mut self) -> bool {
-        let mut byte = [0];
-        let waiting = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut byte));
-        let restored = self.stream.set_nonblocking(false);
-        self.partial.is_empty() && restored.is_ok() && !matches!(waiting, Ok(1..))
+    /// Whether nothing of the next message was here at the last look.
+    pub(super) fn is_silent(&self) -> bool {
+        self.partial.is_empty() && self.arrived.is_empty()
     }
+
+    /// Whether a sign of life was among what has arrived; it is taken.
+    pub(super) fn has_shown_life(&mut self) -> bool {
+        let before = self.arrived.len();
+        self.arrived.retain(|message| !matches!(message, Received::SignOfLife));
+        self.arrived.len() < before
+    }
+
+    fn notice(&mut self) -> Option<Vec<u8>> {
+        let place = self.arrived.iter().position(|message| matches!(message, Received::Notice(_)))?;
+        match self.arrived.remove(place) {
+            Some(Received::Notice(notice)) => Some(notice),
+            _ => None,
+        }
+    }
+
+    /// Takes in what is there, or comes in time; whether anything did.
+    fn pull(&mut self) -> io::Result<bool> {
+        if self.ended.is_some() {
+            return Ok(false);
+        }
+        let mut buffer = [0; 1 << 16];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.ended = Some(ErrorKind::UnexpectedEof),
+            Ok(count) => {
+                self.partial.extend_from_slice(&buffer[..count]);
+                self.sort_out()?;
+                return Ok(true);
+            }
+            Err(error) if is_wait(&error) || error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => self.ended = Some(error.kind()),
+        }
+        Ok(false)
+    }
+
+    /// Cuts whole messages from what has arrived.
+    fn sort_out(&mut self) -> io::Result<()> {
+        let invalid = |what| Err(io::Error::new(ErrorKind::InvalidData, what));
+        let mut start = 0;
+        while let Some(head) = self.partial.get(start..start + HEAD) {
+            let length = head[1..].try_into().map_or(u64::MAX, u64::from_le_bytes);
+            if length >= LONGEST {
+                return invalid("a message of impossible length");
+            }
+            let (kind, end) = (head[0], start + HEAD + length as usize);
+            let Some(message) = self.partial.get(start + HEAD..end) else { break };
+            self.arrived.push_back(match kind {
+                DATA => Received::Data(message.to_vec()),
+                NOTICE => Received::Notice(message.to_vec()),
+                SIGN_OF_LIFE => Received::SignOfLife,
+                _ => return invalid("a message of an unknown kind"),
+            });
+            start = end;
+        }
+        self.partial.drain(..start);
+        Ok(())
+    }
+}
+
+/// Whether an operation only took too long.
+fn is_wait(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// Values as the contents of a message.

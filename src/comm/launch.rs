@@ -75,7 +75,7 @@ const LAUNCHERS: [Names; 4] = [
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
         local_rank: "SLURM_LOCALID",
-        local_size: "SLURM_NTASKS_PER_NODE",
+        local_size: "SLURM_STEP_TASKS_PER_NODE",
         alone: false,
     },
 ];
@@ -110,7 +110,11 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>,
         rank,
         size,
         local_rank: local_rank.unwrap_or(0),
-        local_size: number(names.local_size).unwrap_or(None),
+        local_size: variable(names.local_size).as_deref().and_then(|text| {
+            // only srun's is a list, one number for each node
+            let node = variable("SLURM_NODEID").and_then(|node| node.trim().parse().ok()).unwrap_or(0);
+            tasks_of(text, node)
+        }),
         meeting: meeting(names, size, variable)?,
     }))
 }
@@ -138,15 +142,28 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
             let host = nodes.as_deref().and_then(first_node).ok_or(
                 "srun did not say on which nodes it started the ranks (SLURM_STEP_NODELIST); set MASTER_ADDR and MASTER_PORT",
             )?;
-            let job: u64 = variable("SLURM_JOB_ID").and_then(|id| id.trim().parse().ok()).unwrap_or(0);
-            // away from the well-known ports, and another one for another job
-            Ok(Meeting::At { host, port: 20_000 + (job % 40_000) as u16 })
+            let number = |name| variable(name).and_then(|id| id.trim().parse::<u64>().ok()).unwrap_or(0);
+            let step = number("SLURM_JOB_ID").wrapping_add(number("SLURM_STEP_ID").wrapping_mul(101));
+            // away from the well-known ports, and another one for another job or step
+            Ok(Meeting::At { host, port: 20_000 + (step % 40_000) as u16 })
         }
         launcher => Err(format!(
             "{launcher} started {size} ranks ({} and {}), but MASTER_ADDR and MASTER_PORT do not say where rank 0 is",
             names.rank, names.size
         )),
     }
+}
+
+/// The tasks of a node, counted from 0, of a list as SLURM abbreviates it: `8(x2),4` is 8, 8 and 4. A single number is
+/// that of every node.
+fn tasks_of(list: &str, node: usize) -> Option<usize> {
+    let mut nodes = Vec::new();
+    for part in list.trim().split(',') {
+        let (tasks, times) = part.split_once("(x").unwrap_or((part, "1)"));
+        let times: usize = times.strip_suffix(')')?.parse().ok()?;
+        nodes.extend(std::iter::repeat_n(tasks.trim().parse::<usize>().ok()?, times.min(1 << 16)));
+    }
+    if nodes.len() == 1 { nodes.first().copied() } else { nodes.get(node).copied() }
 }
 
 /// The first of a list of nodes as SLURM abbreviates it: `a07` of `a[07-09,12],b1`.
@@ -229,6 +246,20 @@ mod tests {
         ] {
             let error = of(&variables).expect_err("a contradiction");
             assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_tasks_of_a_node() {
+        for (list, node, tasks) in [
+            ("4", 0, Some(4)),
+            ("4", 3, Some(4)),
+            ("8(x2),4", 1, Some(8)),
+            ("8(x2),4", 2, Some(4)),
+            ("8(x2),4", 3, None),
+            ("", 0, None),
+        ] {
+            assert_eq!(tasks_of(list, node), tasks, "{list} {node}");
         }
     }
 

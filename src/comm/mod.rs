@@ -10,6 +10,7 @@
 
 mod frame;
 pub mod launch;
+mod meeting;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod notice;
@@ -108,6 +109,10 @@ pub trait Comm: Send + Sync {
     fn timeout(&self) -> Duration {
         Duration::from_secs(600)
     }
+
+    /// Says that this rank works on something that takes its time (opens data, writes, generates text), or has ended that:
+    /// meanwhile it does not count as hung.
+    fn set_working(&self, _working: bool) {}
 
     /// What sums travel on, for people: `threads`, `mpi` and so on.
     fn name(&self) -> &'static str;

@@ -89,10 +89,14 @@ impl Mpi {
             looked = Instant::now();
             let error = match self.control.check() {
                 Ok(()) if start.elapsed() < timeout => continue,
-                Ok(()) => CommError::Failed(format!(
-                    "MPI did not end a sum within {} s (distributed.timeout_s), though all ranks answer: is its network down?",
-                    timeout.as_secs()
-                )),
+                // all that still can come here, so whoever hangs is named; if nobody does, it is MPI
+                Ok(()) => self.control.barrier().err().unwrap_or_else(|| {
+                    CommError::Failed(format!(
+                        "MPI did not end a sum within {} s (distributed.timeout_s), though all ranks answer: is its network \
+                         down?",
+                        timeout.as_secs()
+                    ))
+                }),
                 Err(error) => error,
             };
             // a request must not be dropped before it is done
@@ -237,6 +241,10 @@ impl Comm for Mpi {
 
     fn set_timeout(&self, timeout: Duration) {
         self.control.set_timeout(timeout);
+    }
+
+    fn set_working(&self, working: bool) {
+        self.control.set_working(working);
     }
 
     fn name(&self) -> &'static str {

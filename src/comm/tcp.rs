@@ -1,36 +1,42 @@
 //! Ranks as processes that reach each other by TCP: a star with rank 0 in its centre.
 //!
 //! What NCCL and MPI do not do is done here: messages on the host, and telling who is lost. A process that dies closes its
-//! connection, which is seen at once; one that hangs is given up after the timeout. Sums of host memory go through rank 0
-//! in the order of ranks: right anywhere, and fast enough for small models only.
+//! connection, which is seen at once; one that hangs is given up after the timeout. Whoever waits for somebody else, or works
+//! on something that takes its time, shows signs of life meanwhile, so that the right one is given up. Sums of host
+//! memory go through rank 0 in the order of ranks: right anywhere, and fast enough for small models only.
 
 use super::frame::{Frame, Received, bytes, fill};
+use super::meeting::{connect, host};
 use super::notice::{decode, encode};
 use super::{Comm, CommError};
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::TcpListener;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Values summed at a time.
 const BLOCK: usize = 1 << 18;
 /// How long the peers' silence is waited out before looking at something else.
 const TICK: Duration = Duration::from_millis(100);
-/// How often rank 0 says that it is waiting for others.
+/// How often a rank that waits or works shows that it lives.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How much longer the others wait for rank 0 than it waits for them, so that its verdict arrives first.
 const GRACE: Duration = Duration::from_secs(5);
-/// What a connection begins with; the version of this protocol is part of it.
-const HELLO: &[u8] = b"runner ranks 1";
-
 /// One of several processes.
 pub struct Tcp {
     rank: usize,
     size: usize,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     /// Rank 0: the others, in order. The others: rank 0.
     peers: Mutex<Peers>,
+    /// Whether this rank works on something that takes its time.
+    working: AtomicBool,
 }
 
 struct Peers {
@@ -40,121 +46,41 @@ struct Peers {
 }
 
 impl Tcp {
-    /// Joins the ranks that meet at rank 0's `host` and `port`; returns when all are there.
+    /// Joins the ranks that meet at rank 0's `host_name` and `port`; returns when all are there.
     ///
     /// # Errors
     /// When rank 0 cannot listen there, cannot be reached, or not all have come within `timeout`.
     pub fn join(
         rank: usize,
         size: usize,
-        host: &str,
+        host_name: &str,
         port: u16,
         timeout: Duration,
     ) -> Result<Self, CommError> {
-        match rank {
-            0 => {
-                let listener = TcpListener::bind((listening_host(host), port)).map_err(|error| {
-                    CommError::Failed(format!(
-                        "rank 0 cannot listen on port {port} for the other ranks: {error}; choose another one with MASTER_PORT"
-                    ))
-                })?;
-                Self::host(size, listener, timeout)
-            }
-            _ => Self::connect(rank, size, host, port, timeout),
-        }
+        let streams = match rank {
+            0 => host(size, super::meeting::listen(host_name, port)?, timeout)?,
+            _ => vec![connect(rank, size, host_name, port, timeout)?],
+        };
+        Ok(Self::new(rank, size, timeout, streams))
     }
 
     /// Rank 0, on a port that is its own already.
     pub fn host(size: usize, listener: TcpListener, timeout: Duration) -> Result<Self, CommError> {
-        let io =
-            |error: std::io::Error| CommError::Failed(format!("rank 0 cannot wait for the others: {error}"));
-        listener.set_nonblocking(true).map_err(io)?;
-        let deadline = Instant::now() + timeout;
-        let mut streams: Vec<Option<Frame>> = (1..size).map(|_| None).collect();
-        while streams.iter().any(Option::is_none) {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    let Some((rank, stream)) = greet(stream, size) else { continue };
-                    // the same rank twice: two launches meet at one port
-                    if streams[rank - 1].replace(stream).is_some() {
-                        return Err(CommError::Failed(format!(
-                            "two processes say that they are rank {rank} of {size}: is another run using the same \
-                             MASTER_ADDR and MASTER_PORT?"
-                        )));
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if Instant::now() > deadline {
-                        let ranks = (1..size).filter(|rank| streams[rank - 1].is_none()).collect();
-                        return Err(CommError::Silent { ranks, size, seconds: timeout.as_secs() });
-                    }
-                    sleep(TICK / 10);
-                }
-                Err(error) => return Err(io(error)),
-            }
-        }
-        let mut streams: Vec<Frame> = streams.into_iter().flatten().collect();
-        for stream in &mut streams {
-            stream.send(HELLO).map_err(io)?;
-        }
-        Ok(Self::new(0, size, timeout, streams))
-    }
-
-    fn connect(
-        rank: usize,
-        size: usize,
-        host: &str,
-        port: u16,
-        timeout: Duration,
-    ) -> Result<Self, CommError> {
-        let deadline = Instant::now() + timeout;
-        let failed = |why: String| {
-            CommError::Failed(format!(
-                "rank {rank} cannot reach rank 0 at {host}:{port} (MASTER_ADDR, MASTER_PORT): {why}"
-            ))
-        };
-        loop {
-            // not yet listening, or not yet known to the name service: it may still come up
-            let mut why = "no answer".to_owned();
-            let addresses = (host, port).to_socket_addrs().inspect_err(|error| why = error.to_string());
-            for address in addresses.into_iter().flatten() {
-                match TcpStream::connect_timeout(&address, Duration::from_secs(2)).and_then(Frame::new) {
-                    Ok(mut stream) => {
-                        let mut hello = HELLO.to_vec();
-                        hello.extend([rank as u32, size as u32].into_iter().flat_map(u32::to_le_bytes));
-                        stream.send(&hello).map_err(|error| failed(error.to_string()))?;
-                        match stream.receive(deadline) {
-                            Ok(Received::Data(answer)) if answer == HELLO => {
-                                return Ok(Self::new(rank, size, timeout, vec![stream]));
-                            }
-                            Ok(Received::Nothing) => {
-                                return Err(CommError::Silent {
-                                    ranks: vec![0],
-                                    size,
-                                    seconds: timeout.as_secs(),
-                                });
-                            }
-                            Ok(_) => return Err(failed("something else is listening there".to_owned())),
-                            Err(error) => why = error.to_string(),
-                        }
-                    }
-                    Err(error) => why = error.to_string(),
-                }
-            }
-            if Instant::now() > deadline {
-                return Err(failed(format!("{why}; tried for {} s", timeout.as_secs())));
-            }
-            sleep(TICK);
-        }
+        Ok(Self::new(0, size, timeout, host(size, listener, timeout)?))
     }
 
     fn new(rank: usize, size: usize, timeout: Duration, streams: Vec<Frame>) -> Self {
-        Self { rank, size, peers: Mutex::new(Peers { streams, timeout, failed: None }) }
+        let peers = Mutex::new(Peers { streams, timeout, failed: None });
+        let shared = Arc::new(Shared { peers, working: AtomicBool::new(false) });
+        let weak = Arc::downgrade(&shared);
+        // without it, a rank that works for longer than the timeout would be given up
+        let _ = thread::Builder::new().name("ranks".to_owned()).spawn(move || show_life(&weak));
+        Self { rank, size, shared }
     }
 
     /// The connections; after a failure, the failure.
     fn peers(&self) -> Result<MutexGuard<'_, Peers>, CommError> {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.shared.lock();
         match &peers.failed {
             Some(failed) => Err(failed.clone()),
             None => Ok(peers),
@@ -176,21 +102,34 @@ impl Tcp {
         CommError::Lost { rank: self.at(stream), size: self.size, why }
     }
 
-    /// Makes a failure final, and rank 0 tells the others.
+    /// Makes a failure final, and rank 0 tells the others: last those who are to blame, who may take nothing.
     fn fail(&self, peers: &mut Peers, error: CommError) -> CommError {
         if self.rank == 0 {
             let notice = encode(&error);
-            for stream in &mut peers.streams {
-                // whoever cannot be told sees the connection end
-                let _ = stream.send_notice(&notice);
-            }
+            let blamed = |rank: usize| match &error {
+                CommError::Lost { rank: lost, .. } => *lost == rank,
+                CommError::Silent { ranks, .. } => ranks.contains(&rank),
+                CommError::Failed(_) => false,
+            };
+            let mut order: Vec<usize> = (0..peers.streams.len()).collect();
+            order.sort_by_key(|stream| blamed(stream + 1));
+            order.into_iter().for_each(|stream| peers.streams[stream].tell(&notice));
         }
         peers.failed.get_or_insert(error).clone()
     }
 
+    fn silent(&self, ranks: Vec<usize>, peers: &Peers) -> CommError {
+        CommError::Silent { ranks, size: self.size, seconds: peers.timeout.as_secs() }
+    }
+
+    /// How long this rank waits for another.
+    fn patience(&self, peers: &Peers) -> Duration {
+        if self.rank == 0 { peers.timeout } else { peers.timeout + GRACE }
+    }
+
     /// A message from a peer, waited for.
     fn receive(&self, peers: &mut Peers, from: usize) -> Result<Vec<u8>, CommError> {
-        let patience = if self.rank == 0 { peers.timeout } else { peers.timeout + GRACE };
+        let patience = self.patience(peers);
         let mut deadline = Instant::now() + patience;
         let mut sign = Instant::now() + SIGN_OF_LIFE;
         loop {
@@ -200,7 +139,7 @@ impl Tcp {
                     let error = decode(&notice, self.size);
                     return Err(self.fail(peers, error));
                 }
-                // it waits for somebody itself
+                // it waits for somebody itself, or works
                 Ok(Received::SignOfLife) => deadline = Instant::now() + patience,
                 Ok(Received::Nothing) => {}
                 Err(error) => {
@@ -209,21 +148,28 @@ impl Tcp {
                 }
             }
             if Instant::now() > deadline {
+                self.look(peers)?;
                 let ranks = (from..peers.streams.len())
                     .filter(|&stream| stream == from || peers.streams[stream].is_silent())
                     .map(|stream| self.at(stream))
                     .collect();
-                let error = CommError::Silent { ranks, size: self.size, seconds: peers.timeout.as_secs() };
+                let error = self.silent(ranks, peers);
                 return Err(self.fail(peers, error));
             }
-            if self.rank == 0 && Instant::now() > sign {
-                sign = Instant::now() + SIGN_OF_LIFE;
-                self.look(peers)?;
-                for stream in &mut peers.streams {
-                    let _ = stream.send_sign_of_life();
-                }
+            if self.rank == 0 {
+                self.wait_visibly(peers, &mut sign)?;
             }
         }
+    }
+
+    /// Looks after all and shows them a sign of life, if it is time to.
+    fn wait_visibly(&self, peers: &mut Peers, sign: &mut Instant) -> Result<(), CommError> {
+        if Instant::now() > *sign {
+            *sign = Instant::now() + SIGN_OF_LIFE;
+            self.look(peers)?;
+            peers.streams.iter_mut().for_each(Frame::show_life);
+        }
+        Ok(())
     }
 
     /// Whether all are still there, as far as can be told without waiting.
@@ -239,20 +185,36 @@ impl Tcp {
         Ok(())
     }
 
+    /// Sends a message, and waits until the peer has taken what does not fit in between.
     fn send(&self, peers: &mut Peers, to: usize, message: &[u8]) -> Result<(), CommError> {
-        if let Err(error) = peers.streams[to].send(message) {
-            // it may have said why before it went
-            self.look(peers)?;
-            let error = match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    let ranks = vec![self.at(to)];
-                    CommError::Silent { ranks, size: self.size, seconds: peers.timeout.as_secs() }
+        let patience = self.patience(peers);
+        let mut deadline = Instant::now() + patience;
+        let mut sign = Instant::now() + SIGN_OF_LIFE;
+        peers.streams[to].send(message);
+        loop {
+            match peers.streams[to].flush(TICK) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    // it may have said why before it went
+                    self.look(peers)?;
+                    let error = self.ended(to, &error);
+                    return Err(self.fail(peers, error));
                 }
-                _ => self.ended(to, &error),
-            };
-            return Err(self.fail(peers, error));
+            }
+            if self.rank > 0 {
+                self.look(peers)?;
+                if peers.streams[0].has_shown_life() {
+                    deadline = Instant::now() + patience;
+                }
+            } else {
+                self.wait_visibly(peers, &mut sign)?;
+            }
+            if Instant::now() > deadline {
+                let error = self.silent(vec![self.at(to)], peers);
+                return Err(self.fail(peers, error));
+            }
         }
-        Ok(())
     }
 
     /// Sums blocks of values on rank 0; `keep` says what each rank gets back.
@@ -348,15 +310,18 @@ impl Comm for Tcp {
         let error = CommError::Lost { rank: self.rank, size: self.size, why: why.to_owned() };
         if let Ok(mut peers) = self.peers() {
             if self.rank > 0 {
-                // if rank 0 cannot be told, it sees the connection end
-                let _ = peers.streams[0].send_notice(&encode(&error));
+                peers.streams[0].tell(&encode(&error));
             }
             self.fail(&mut peers, error);
         }
     }
 
     fn timeout(&self) -> Duration {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner).timeout
+        self.shared.lock().timeout
+    }
+
+    fn set_working(&self, working: bool) {
+        self.shared.working.store(working, Ordering::SeqCst);
     }
 
     fn set_timeout(&self, timeout: Duration) {
@@ -370,20 +335,23 @@ impl Comm for Tcp {
     }
 }
 
-/// Where rank 0 listens: on this machine only, if the others are to find it there.
-fn listening_host(host: &str) -> &'static str {
-    if matches!(host, "localhost" | "127.0.0.1" | "::1") { "127.0.0.1" } else { "0.0.0.0" }
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// The rank at the other end of a new connection; `None` if it is none of ours.
-fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
-    stream.set_nonblocking(false).ok()?;
-    let mut stream = Frame::new(stream).ok()?;
-    let Ok(Received::Data(hello)) = stream.receive(Instant::now() + Duration::from_secs(2)) else {
-        return None;
-    };
-    let numbers = hello.strip_prefix(HELLO)?;
-    let (words, _) = numbers.as_chunks();
-    let [rank, theirs] = [words.first()?, words.get(1)?].map(|word| u32::from_le_bytes(*word) as usize);
-    (theirs == size && (1..size).contains(&rank)).then_some((rank, stream))
+/// Shows the others that this rank lives while it works on something that takes its time; ends with it.
+fn show_life(shared: &Weak<Shared>) {
+    loop {
+        thread::sleep(SIGN_OF_LIFE);
+        let Some(shared) = shared.upgrade() else { return };
+        // whoever holds the connections waits visibly anyway
+        if shared.working.load(Ordering::SeqCst)
+            && let Ok(mut peers) = shared.peers.try_lock()
+            && peers.failed.is_none()
+        {
+            peers.streams.iter_mut().for_each(Frame::show_life);
+        }
+    }
 }

@@ -25,6 +25,8 @@ struct Hub {
 struct State {
     /// Who has come to the meeting that is under way.
     arrived: Vec<bool>,
+    /// Who works on something that takes its time.
+    working: Vec<bool>,
     /// Meetings held.
     held: u64,
     /// What each rank brought.
@@ -76,6 +78,7 @@ impl Threads {
     pub fn group(size: usize, timeout: Duration) -> Vec<Self> {
         let state = State {
             arrived: vec![false; size],
+            working: vec![false; size],
             held: 0,
             messages: vec![Vec::new(); size],
             lent: vec![Lent::NOTHING; size],
@@ -88,7 +91,7 @@ impl Threads {
     /// Comes to a meeting, after `bring`ing something to it, and waits for all others.
     fn meet(&self, bring: impl FnOnce(&mut State)) -> Result<MutexGuard<'_, State>, CommError> {
         let hub = &*self.hub;
-        let deadline = Instant::now() + hub.timeout;
+        let mut deadline = Instant::now() + hub.timeout;
         let mut state = hub.lock();
         let held = state.held;
         if state.failed.is_none() {
@@ -101,6 +104,10 @@ impl Threads {
                 return Err(failed.clone());
             }
             let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() && state.working.contains(&true) {
+                deadline = Instant::now() + hub.timeout;
+                continue;
+            }
             if left.is_zero() {
                 let ranks = (0..hub.size).filter(|&rank| !state.arrived[rank]).collect();
                 let silent = CommError::Silent { ranks, size: hub.size, seconds: hub.timeout.as_secs() };
@@ -252,6 +259,10 @@ impl Comm for Threads {
     fn abandon(&self, why: &str) {
         let lost = CommError::Lost { rank: self.rank, size: self.hub.size, why: why.to_owned() };
         self.hub.fail(self.hub.lock(), lost);
+    }
+
+    fn set_working(&self, working: bool) {
+        self.hub.lock().working[self.rank] = working;
     }
 
     fn timeout(&self) -> Duration {

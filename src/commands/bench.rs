@@ -50,13 +50,18 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let hardware = device::hardware(recipe).map_err(blame)?;
     let plan = Plan::new(recipe, &hardware, data, None).map_err(blame)?;
     let joined = ranks::join()?;
+    if let Some(comm) = &joined {
+        // the peak is measured while the others wait
+        comm.set_working(true);
+    }
     let leads = joined.as_ref().is_none_or(|comm| comm.rank() == 0);
     let (peak, how) = if leads { device::peak(&plan) } else { (0.0, String::new()) };
     let (measured, name) = match joined {
         Some(comm) => {
             comm.set_timeout(Duration::from_secs(plan.timeout_s));
-            ranks::same(Some(comm.as_ref()), "the recipe", &recipe::to_toml(recipe, &args.recipe))?;
+            ranks::same(Some(comm.as_ref()), recipe, &format!("--steps {}", args.steps))?;
             comm.barrier()?;
+            comm.set_working(false);
             let own = plan.of_launched_rank(comm.rank());
             (one_rank(recipe, &own, args.steps, &comm)?, comm.name())
         }
@@ -114,7 +119,7 @@ fn threads(recipe: &Recipe, plan: &Plan, steps: u32) -> anyhow::Result<Measured>
             // what goes wrong reaches rank 0
             scope.spawn(move || run(comm).map(drop));
         }
-        run(first)
+        run(first).inspect_err(ranks::end_if_hung)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::ranks;
 use super::terminal::say;
+use crate::comm::launch::Place;
 use crate::cuda::{CudaMissing, Libraries};
 use crate::engine::cpu;
 use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
@@ -29,7 +30,10 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         // the launcher has given each rank threads of its own
         hardware.threads *= hardware.ranks;
     }
-    let first = place.map_or(0, |place| place.local_rank);
+    // a launcher that shows each rank one device only has chosen already
+    let several = |_: &&Place| Libraries::get().devices().len() != 1;
+    let on_cpu = recipe.compute.device == Device::Cpu;
+    let first = place.filter(|place| !on_cpu && several(place)).map_or(0, |place| place.local_rank);
     hardware.cuda = match (recipe.compute.device, recipe.compute.engine) {
         (Device::Cpu, _) | (Device::Auto, EngineKind::Dfdx) => None,
         (Device::Auto, EngineKind::Fused) => cuda_device(first).inspect_err(explain_cpu).ok(),
@@ -50,8 +54,8 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
             });
         }
     };
-    let devices = Libraries::get().devices().len();
-    if hardware.cuda.is_some() && place.is_none() && ranks > devices {
+    if hardware.cuda.is_some() && place.is_none() && ranks > Libraries::get().devices().len() {
+        let devices = Libraries::get().devices().len();
         return Err(PlanError {
             key: "batch.world_size",
             message: format!("{ranks} ranks need as many CUDA devices, and this machine has {devices}"),

@@ -2,8 +2,11 @@
 //! step is taken.
 
 use super::exit::{Exit, UsageError};
+use super::{signals, terminal};
 use crate::comm::launch::{self, Meeting, Place};
 use crate::comm::{Comm, CommError, Tcp, named};
+use crate::engine::EngineError;
+use crate::recipe::{self, Recipe};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,8 +31,21 @@ pub(super) fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi(_place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
-    Ok(Arc::new(crate::comm::Mpi::join(JOINING)?))
+fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
+    let comm = crate::comm::Mpi::join(JOINING)?;
+    if (comm.rank(), comm.size()) != (place.rank, place.size) {
+        return Err(UsageError(format!(
+            "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the launcher \
+             belongs to another MPI; use the mpirun of the one that the build found, or set MASTER_ADDR and MASTER_PORT",
+            place.launcher,
+            place.rank,
+            place.size,
+            comm.rank(),
+            comm.size()
+        ))
+        .into());
+    }
+    Ok(Arc::new(comm))
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -81,21 +97,26 @@ pub(super) fn agree<T>(comm: Option<&dyn Comm>, own: anyhow::Result<T>) -> anyho
     }
 }
 
-/// Makes sure that something is the same on all ranks: `what`, for people.
-pub(super) fn same(comm: Option<&dyn Comm>, what: &str, mine: &str) -> anyhow::Result<()> {
+/// Makes sure that all ranks have the same recipe, except for paths, and the same of something further.
+pub(super) fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> anyhow::Result<()> {
     let Some(comm) = comm else { return Ok(()) };
-    let all = comm.exchange(mine.as_bytes())?;
-    let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
-    let own = if differing.is_empty() {
-        Ok(())
-    } else {
-        Err(UsageError(format!(
-            "{what} of {} differs from that of rank 0: all ranks must see the same recipe and the same data",
-            named(&differing)
-        ))
-        .into())
-    };
-    if comm.rank() > 0 { own.map_err(|_: anyhow::Error| Elsewhere(Exit::Usage).into()) } else { own }
+    let by_path = ["data.train", "data.val", "model.init_from"];
+    let mut lines: Vec<String> = (recipe::leaves(recipe).into_iter())
+        .filter(|(key, _)| !by_path.contains(key))
+        .map(|(key, value)| format!("`{key}` ({value})"))
+        .collect();
+    lines.push(further.to_owned());
+    let all = comm.exchange(lines.join("\n").as_bytes())?;
+    let texts: Vec<String> = all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+    let differing: Vec<usize> = (0..texts.len()).filter(|&rank| texts[rank] != texts[0]).collect();
+    let Some(&other) = differing.first() else { return Ok(()) };
+    let mut pairs = texts[0].lines().zip(texts[other].lines());
+    let (ours, theirs) = pairs.find(|(ours, theirs)| ours != theirs).unwrap_or(("the recipe", "the recipe"));
+    let error = UsageError(format!(
+        "all ranks must have the same recipe and the same data, but {theirs} of {} is not {ours} of rank 0",
+        named(&differing)
+    ));
+    if comm.rank() > 0 { Err(Elsewhere(Exit::Usage).into()) } else { Err(error.into()) }
 }
 
 /// What rank 0 tells the others to do next.
@@ -126,5 +147,20 @@ impl Order {
             CommError::Failed("rank 0 gave an order that is none: are all ranks the same build?".into())
                 .into()
         })
+    }
+}
+
+/// Ends the process if a rank that is one of its threads hangs: there is no way to end a thread, and none to wait for it.
+pub(super) fn end_if_hung(error: &anyhow::Error) {
+    let hung = error.chain().any(|cause| {
+        let of_engine = match cause.downcast_ref::<EngineError>() {
+            Some(EngineError::Comm(error)) => Some(error),
+            _ => None,
+        };
+        matches!(of_engine.or(cause.downcast_ref()), Some(CommError::Silent { .. }))
+    });
+    if hung {
+        terminal::report(error);
+        signals::end_at_once(i32::from(Exit::Failure as u8));
     }
 }

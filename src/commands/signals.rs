@@ -82,7 +82,7 @@ impl Signals {
 }
 
 /// Takes the bar away and ends the process, without waiting for anything that a terminal may not do.
-fn end_at_once(code: i32) -> ! {
+pub(super) fn end_at_once(code: i32) -> ! {
     let (done, cleared) = mpsc::channel();
     thread::spawn(move || {
         terminal::clear_bars();

@@ -160,7 +160,6 @@ pub trait Events {
 
 /// Trains from `progress` on to the last step, as one of the ranks that `comm` connects. All of them call this with equal
 /// arguments, each with an engine and a receiver of its own, and all return the same.
-#[expect(clippy::too_many_arguments, reason = "one for each part of an experiment")]
 pub fn train<E: Events>(
     comm: &dyn Comm,
     engine: &mut dyn Engine,
@@ -192,7 +191,7 @@ pub fn train<E: Events>(
             events.events.evaluated(loss, progress).map_err(TrainError::Events)?;
         }
         if due(config.sample_every, step) {
-            events.events.sample(engine, progress).map_err(TrainError::Events)?;
+            events.working(|events| events.sample(engine, progress)).map_err(TrainError::Events)?;
             // a sample that was cut short is made again by the resumed run
             if events.stop()?.is_some() {
                 return stop(engine, progress, saved_at, events);
@@ -298,6 +297,6 @@ fn save<E: Events>(
         return Ok(Some(Outcome::Diverged { step: progress.step.saturating_sub(1), what }));
     }
     events.compare(engine, progress)?;
-    events.events.checkpoint(engine, progress).map_err(TrainError::Events)?;
+    events.working(|events| events.checkpoint(engine, progress)).map_err(TrainError::Events)?;
     Ok(None)
 }

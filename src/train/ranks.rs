@@ -52,6 +52,14 @@ impl<'a, E: Events> Agreed<'a, E> {
         std::mem::take(&mut self.save)
     }
 
+    /// Has a receiver do what may take its time; the others wait for as long as it does.
+    pub(super) fn working<T>(&mut self, call: impl FnOnce(&mut E) -> T) -> T {
+        self.comm.set_working(true);
+        let result = call(self.events);
+        self.comm.set_working(false);
+        result
+    }
+
     /// Makes sure that all ranks are at the same step with the same parameters.
     pub(super) fn compare(&self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), EngineError> {
         if self.comm.size() == 1 {
@@ -66,7 +74,7 @@ impl<'a, E: Events> Agreed<'a, E> {
         }
         Err(EngineError::Comm(CommError::Failed(format!(
             "the parameters of {} differ from those of rank 0 at step {}: the ranks have not computed the same, which \
-             points at faulty hardware or at different libraries; the last checkpoint is intact",
+             points at faulty hardware or at different libraries",
             named(&differing),
             progress.step
         ))))

@@ -1,13 +1,14 @@
 //! The ranks other than the first: they train as rank 0 tells them, and write nothing.
 
 use super::super::build::Data;
+use super::super::device;
 use super::super::exit::Exit;
 use super::super::ranks::Order;
 use super::super::signals::Signals;
 use super::member::Member;
-use super::plan;
 use crate::comm::Comm;
 use crate::engine::{Engine, State};
+use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
@@ -62,8 +63,10 @@ impl Events for Follower<'_> {
 /// Trains as one of the ranks; whatever goes wrong, the others learn of it.
 pub(super) fn train(member: &Member, start: Option<&Path>, signals: Option<&Signals>) -> anyhow::Result<()> {
     let trained = catch_unwind(AssertUnwindSafe(|| -> anyhow::Result<Outcome> {
+        member.comm.set_working(true);
         let start = start.map(checkpoint::Reader::open).transpose()?;
         let (mut engine, progress) = member.begin(start)?;
+        member.comm.set_working(false);
         let mut events = Follower { divided: member.plan.shard.count > 1, signals };
         member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
@@ -92,9 +95,11 @@ pub(super) fn follow(
         match Order::receive(comm.as_ref())? {
             Order::End(code) => return Ok(Exit::from_code(code)),
             Order::Start { micro_batch, checkpoint } => {
-                let plan = plan(resolved, data, Some(micro_batch)).inspect_err(|error| {
-                    comm.abandon(&error.titles().collect::<Vec<_>>().join("; "));
-                })?;
+                // whether it fits was asked before any rank had allocated anything
+                let plan = device::hardware(&resolved.recipe).and_then(|hardware| {
+                    Plan::derive(&resolved.recipe, &hardware, data.size(), Some(micro_batch))
+                });
+                let plan = plan.inspect_err(|error| comm.abandon(&error.message))?;
                 let plan = plan.of_launched_rank(comm.rank());
                 let member = Member { resolved, data, plan, comm: comm.clone() };
                 train(&member, checkpoint.as_deref(), Some(signals))?;

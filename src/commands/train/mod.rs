@@ -66,9 +66,16 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let runs_dir = build::absolute(&args.runs.runs_dir)?;
     let joined = ranks::join()?;
     let result = run_joined(args, &runs_dir, signals, joined.clone());
-    if let Some(comm) = joined.filter(|comm| comm.rank() > 0) {
-        // launchers end the other ranks as soon as one has failed: rank 0, which says why, goes first
-        let _ = comm.broadcast(&mut Vec::new());
+    if let Some(comm) = joined {
+        match &result {
+            // who fails alone must not leave the others waiting
+            Err(error) if !error.is::<ranks::Elsewhere>() && comm.rank() > 0 => {
+                comm.abandon(&format!("{error:#}"));
+            }
+            // launchers end the other ranks as soon as one has failed: rank 0, which says why, goes first
+            _ if comm.rank() > 0 => drop(comm.broadcast(&mut Vec::new())),
+            _ => {}
+        }
     }
     result
 }
@@ -86,7 +93,8 @@ fn run_joined(
     }
     let overrides = super::overrides(&args.overrides);
     if let Some(run) = &args.resume {
-        return resume::run(&call, &super::find_run(runs_dir, run)?, &overrides);
+        let run = ranks::agree(call.joined(), super::find_run(runs_dir, run))?;
+        return resume::run(&call, &run, &overrides);
     }
     let mut problems = Diagnostics::default();
     let mut resolved = Vec::new();
@@ -118,6 +126,10 @@ fn run_joined(
             report(&error);
             Exit::of(&error)
         });
+        if call.joined().is_some_and(|comm| comm.check().is_err()) {
+            // which has been said; there is nobody left to train the others with
+            return Ok(if exit == Exit::Finished { one } else { exit });
+        }
         // a signal that came too late to interrupt this recipe was not meant for it alone
         let more = i + 1 < args.recipes.len();
         match call.received()? {
@@ -157,9 +169,16 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Exit> {
 fn open(call: &Call, resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Data> {
     let Some(comm) = call.joined() else { return Data::open(resolved, runs_dir) };
     comm.set_timeout(Duration::from_secs(resolved.recipe.distributed.timeout_s));
-    let open = || Data::open(resolved, runs_dir);
+    let open = || {
+        comm.set_working(true);
+        let data = Data::open(resolved, runs_dir);
+        comm.set_working(false);
+        data
+    };
     let first = ranks::agree(Some(comm), if call.leads() { open().map(Some) } else { Ok(None) })?;
-    ranks::agree(Some(comm), first.map_or_else(open, Ok))
+    let data = ranks::agree(Some(comm), first.map_or_else(open, Ok))?;
+    // while no rank has allocated anything
+    ranks::agree(Some(comm), plan(resolved, &data, None).map_err(Into::into).map(|_| data))
 }
 
 /// Runs `lead` where nobody has started other ranks, and on rank 0; the others do what it tells them.
@@ -171,11 +190,13 @@ fn together(
     lead: impl FnOnce() -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let Some(comm) = &call.joined else { return lead() };
-    ranks::same(Some(comm.as_ref()), "the recipe or the data", hash)?;
+    ranks::same(Some(comm.as_ref()), &resolved.recipe, &format!("the data (digest {hash})"))?;
     if comm.rank() > 0 {
         return follower::follow(comm, &call.signals, resolved, data);
     }
+    comm.set_working(true);
     let result = lead();
+    comm.set_working(false);
     let exit = result.as_ref().map_or_else(Exit::of, |exit| *exit);
     // everything is written: who does not hear of it any more has lost nothing
     let _ = Order::End(exit as u8).give(comm.as_ref());

@@ -3,7 +3,7 @@
 use super::super::build::{self, Data};
 use super::super::device;
 use super::super::exit::Exit;
-use super::super::ranks::Order;
+use super::super::ranks::{self, Order};
 use super::super::terminal::say;
 use super::follower;
 use super::member::Member;
@@ -77,7 +77,7 @@ impl Session<'_> {
                         // what goes wrong reaches rank 0, which says it
                         scope.spawn(move || follower::train(&member, checkpoint.as_deref(), None));
                     }
-                    self.lead(Arc::new(first), start, (peak, how))
+                    self.lead(Arc::new(first), start, (peak, how)).inspect_err(ranks::end_if_hung)
                 })
             }
         }
@@ -105,6 +105,7 @@ impl Session<'_> {
         start: Option<checkpoint::Reader>,
         (peak, how): (f64, String),
     ) -> anyhow::Result<Exit> {
+        comm.set_working(true);
         let member =
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
         let (mut engine, progress) = member.begin(start)?;
@@ -127,7 +128,9 @@ impl Session<'_> {
         self.dir.write_record(&record)?;
 
         let mut recorder = Recorder::new(self, record, elapsed_before, last_loss)?;
+        comm.set_working(false);
         let result = member.run(engine.as_mut(), progress, &mut recorder);
+        comm.set_working(true);
         if let Err(error) = &result {
             // before the end is written down: the others wait
             comm.abandon(&error.to_string());
