@@ -129,17 +129,6 @@ impl CpuBackend {
         (reads, writes, Scratch { panels, workers, worker, team })
     }
 
-    /// What the ranks made of a call. After a failure there are no results.
-    fn note<T>(&mut self, result: Result<T, CommError>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.failed.get_or_insert(error);
-                None
-            }
-        }
-    }
-
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
     /// ids of the batch at hand, 8 bytes per token, are not among them.
     pub fn allocated_bytes(&self) -> usize {

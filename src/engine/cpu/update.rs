@@ -8,6 +8,17 @@ use crate::plan::memory::{Buffer, Span};
 use std::ops::Range;
 
 impl CpuBackend {
+    /// What the ranks made of a call. After a failure there are no results.
+    pub(super) fn note<T>(&mut self, result: Result<T, CommError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                None
+            }
+        }
+    }
+
     /// The sum of the squares of all gradients.
     pub(super) fn squares(&mut self) -> Result<f64, CommError> {
         let gradients = self.memory.read(self.within(Buffer::Gradients, &self.owned()));
