@@ -61,14 +61,6 @@ const LAUNCHERS: [Names; 4] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         alone: false,
     },
-    Names {
-        launcher: "mpiexec",
-        rank: "PMI_RANK",
-        size: "PMI_SIZE",
-        local_rank: "MPI_LOCALRANKID",
-        local_size: "MPI_LOCALNRANKS",
-        alone: false,
-    },
     // of a step that `srun` started; the script of `sbatch` itself has SLURM_NTASKS, but runs once
     Names {
         launcher: "srun",
@@ -76,6 +68,14 @@ const LAUNCHERS: [Names; 4] = [
         size: "SLURM_STEP_NUM_TASKS",
         local_rank: "SLURM_LOCALID",
         local_size: "SLURM_STEP_TASKS_PER_NODE",
+        alone: false,
+    },
+    Names {
+        launcher: "mpiexec",
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
+        local_size: "MPI_LOCALNRANKS",
         alone: false,
     },
 ];
@@ -136,6 +136,13 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
     }
     match names.launcher {
         "mpirun" | "mpiexec" => Ok(Meeting::Mpi),
+        // `srun --mpi=pmix` or pmi2
+        "srun"
+            if cfg!(feature = "mpi")
+                && ["PMIX_RANK", "PMI_RANK"].iter().any(|name| variable(name).is_some()) =>
+        {
+            Ok(Meeting::Mpi)
+        }
         "torchrun" if size == 1 => Ok(Meeting::At { host: "127.0.0.1".to_owned(), port: 0 }),
         "srun" => {
             let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
@@ -223,6 +230,11 @@ mod tests {
         let place = of(&slurm).expect("complete").expect("launched");
         assert_eq!((place.rank, place.size, place.local_rank), (5, 16, 1));
         assert_eq!(place.meeting, at("gpu07", 21234));
+        // what SLURM tells an MPI library is for builds that have one
+        let place = of(&[slurm.as_slice(), &[("PMI_RANK", "5"), ("PMI_SIZE", "16")]].concat());
+        let place = place.expect("complete").expect("launched");
+        let expected = if cfg!(feature = "mpi") { Meeting::Mpi } else { at("gpu07", 21234) };
+        assert_eq!((place.rank, place.meeting), (5, expected));
     }
 
     #[test]
