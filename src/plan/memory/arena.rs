@@ -19,7 +19,7 @@ pub struct LayerSpans {
     pub ln_1: Span,
     /// Queries, keys and values, `[N, 3C]`.
     pub qkv: Span,
-    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`. Naive: probabilities, `[B, n_head, T, T]`.
+    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`, on the CPU to the base 2. Naive: probabilities, `[B, n_head, T, T]`.
     pub softmax: Span,
     /// Attention's output before its projection, `[N, C]`.
     pub att: Span,
