@@ -1,4 +1,4 @@
-//! Ranks that are processes, as far as their connections go: here each is a thread with an end of its own.
+//! Ranks connected by TCP. Here each is a thread with its own connection instead of a process.
 
 mod comm_support;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Connected ends, on a port that the system chooses.
+/// The connected ranks, on a port that the system chooses.
 fn group(size: usize, timeout: Duration) -> Vec<Arc<dyn Comm>> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
@@ -25,7 +25,7 @@ fn group(size: usize, timeout: Duration) -> Vec<Arc<dyn Comm>> {
 }
 
 #[test]
-fn sums_parts_and_messages_arrive_in_the_order_of_ranks() {
+fn sums_shares_and_messages_arrive_in_the_order_of_ranks() {
     for size in 1..=4 {
         obeys(&group(size, LONG), true);
     }
@@ -37,7 +37,7 @@ fn a_rank_that_gives_up_is_named() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named() {
+fn ranks_that_do_not_arrive_are_named() {
     names_who_is_silent(&group(4, Duration::from_secs(1)), &[1, 3]);
 }
 
@@ -69,12 +69,12 @@ fn a_rank_whose_process_ends_is_named_at_once() {
 }
 
 #[test]
-fn whoever_does_not_wait_can_look() {
+fn a_rank_that_does_not_wait_can_check_on_the_others() {
     let mut ends = group(3, LONG);
     assert!(ends.iter().all(|end| end.check().is_ok()));
     drop(ends.pop());
     let lost = |end: &Arc<dyn Comm>| loop {
-        // the news travels by way of rank 0
+        // rank 0 passes the failure on
         if let Err(CommError::Lost { rank, .. }) = end.check() {
             break rank;
         }
@@ -89,7 +89,7 @@ fn strangers_are_not_let_in_and_do_no_harm() {
     let port = listener.local_addr().expect("an address").port();
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is read");
-    // a rank of a group of another size
+    // a rank of a run of another size
     let other = thread::spawn(move || Tcp::join(1, 5, "127.0.0.1", port, Duration::from_secs(3)));
     let second = thread::spawn(move || Tcp::join(1, 2, "127.0.0.1", port, LONG));
     let first = Tcp::host(2, listener, LONG).expect("the right one comes");
@@ -100,7 +100,7 @@ fn strangers_are_not_let_in_and_do_no_harm() {
 }
 
 #[test]
-fn who_does_not_join_is_named() {
+fn a_rank_that_does_not_join_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     match Tcp::host(3, listener, Duration::from_millis(200)).map(drop) {
         Err(CommError::Silent { ranks, .. }) => assert_eq!(ranks, [1, 2]),
@@ -114,9 +114,9 @@ fn who_does_not_join_is_named() {
 }
 
 #[test]
-fn signs_of_life_hide_no_end() {
+fn a_rank_that_ends_is_named_despite_its_signs_of_life() {
     let mut ends = group(3, LONG);
-    // rank 0 shows the others that it lives, and nobody takes note
+    // rank 0 sends signs of life that rank 1 does not read
     ends[0].set_working(true);
     thread::sleep(Duration::from_millis(2500));
     drop(ends.remove(0));
@@ -129,7 +129,7 @@ fn signs_of_life_hide_no_end() {
 fn a_rank_that_works_is_waited_for() {
     let ends = group(3, Duration::from_secs(1));
     let results = comm_support::each(&ends, |comm| {
-        // longer than the timeout and the grace
+        // longer than the timeout and the grace period together
         if comm.rank() < 2 {
             comm.set_working(true);
             thread::sleep(Duration::from_millis(if comm.rank() == 0 { 7500 } else { 2500 }));
@@ -141,10 +141,10 @@ fn a_rank_that_works_is_waited_for() {
 }
 
 #[test]
-fn what_a_hung_rank_does_not_take_is_given_up_in_time() {
+fn sending_to_a_hung_rank_is_given_up_in_time() {
     let ends = group(3, Duration::from_secs(1));
     let start = std::time::Instant::now();
-    // more than fits in between: rank 1 takes nothing
+    // more than the sockets buffer: rank 1 reads nothing
     let results = comm_support::each(&[ends[0].clone(), ends[2].clone()], |comm| {
         let mut message = if comm.rank() == 0 { vec![1; 64 << 20] } else { Vec::new() };
         comm.broadcast(&mut message)
@@ -159,7 +159,7 @@ fn what_a_hung_rank_does_not_take_is_given_up_in_time() {
 }
 
 #[test]
-fn ranks_of_another_number_are_told() {
+fn a_rank_of_another_world_size_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     let other = thread::spawn(move || Tcp::join(1, 3, "127.0.0.1", port, LONG).map(drop));

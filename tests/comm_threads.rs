@@ -12,7 +12,7 @@ fn group(size: usize, timeout: Duration) -> Vec<Arc<dyn Comm>> {
 }
 
 #[test]
-fn sums_parts_and_messages_arrive_in_the_order_of_ranks() {
+fn sums_shares_and_messages_arrive_in_the_order_of_ranks() {
     for size in 1..=5 {
         obeys(&group(size, Duration::from_secs(60)), true);
     }
@@ -25,7 +25,7 @@ fn a_rank_that_gives_up_is_named() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named() {
+fn ranks_that_do_not_arrive_are_named() {
     names_who_is_silent(&group(4, Duration::from_millis(300)), &[1, 3]);
     names_who_is_silent(&group(3, Duration::from_millis(300)), &[0]);
 }

@@ -1,11 +1,12 @@
-//! Ranks that `mpirun` starts, with the feature `mpi`. Where there is no `mpirun`, the tests say so and do nothing.
+//! Ranks that `mpirun` starts, with the feature `mpi`. Without `mpirun` the tests print that they were
+//! skipped.
 
 mod support;
 
 use std::process::Command;
 use support::{Ended, Lab, Live, checkpoints, column, record, rows, spawned, tiny, wait};
 
-/// Hundred steps that 1, 2 and 4 ranks can divide.
+/// A hundred steps whose rows divide among 1, 2 and 4 ranks.
 const LONG: [&str; 5] = [
     "batch.micro_batch=1",
     "schedule.max_steps=100",
@@ -19,7 +20,7 @@ fn skipped() {
     println!("skipped: there is no mpirun on this machine");
 }
 
-/// `mpirun` with so many ranks of the program, or `None` where there is none.
+/// `mpirun` with `size` ranks of the program; `None` if it is not installed.
 fn mpirun(lab: &Lab, size: usize, more: &[&str], args: &[String]) -> Option<Command> {
     if Command::new("mpirun").arg("--version").output().is_err() {
         skipped();
@@ -41,7 +42,7 @@ fn mpirun(lab: &Lab, size: usize, more: &[&str], args: &[String]) -> Option<Comm
         .arg(program)
         .args(args)
         .current_dir(lab.dir())
-        // more ranks than cores, in a container: what mpirun otherwise refuses
+        // mpirun otherwise refuses to start more ranks than cores, or to run in a container
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
         .env("OMPI_MCA_hwloc_base_binding_policy", "none")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -79,7 +80,7 @@ fn two_and_four_ranks_give_the_losses_of_one() {
         }
         let plan = &record(&run)["plan"];
         assert_eq!(plan["world_size"], size);
-        // and what one rank resumes is whole
+        // one rank can resume what several ranks have written
         let name = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
         std::fs::remove_dir_all(run.join("checkpoints/step-00000100")).expect("the last checkpoint");
         let record_path = run.join("run.json");
@@ -129,7 +130,7 @@ fn a_rank_that_is_killed_ends_the_job_and_the_last_checkpoint_stays() {
     assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
     assert!(ended.stderr.contains("rank 2"), "{}", ended.stderr);
     assert!(!checkpoints(&run).is_empty());
-    // the same command goes on
+    // the same command resumes
     let before = rows(&run);
     let mut again = spawned(mpirun(&lab, 2, &[], &sized("other", 2, &sets)).expect("it was there before"));
     let other = lab.only_run("other");
@@ -143,7 +144,7 @@ fn a_rank_that_is_killed_ends_the_job_and_the_last_checkpoint_stays() {
 fn sigterm_to_mpirun_makes_one_checkpoint() {
     let lab = Lab::new();
     let sets = ["batch.micro_batch=1", "schedule.max_steps=1000000", "checkpoint.every=0"];
-    // mpirun gives its processes a second to end unless told otherwise
+    // mpirun gives its processes one second to end unless told otherwise
     let patient = ["--mca", "odls_base_sigkill_timeout", "5"];
     let Some(command) = mpirun(&lab, 2, &patient, &sized("runs", 2, &sets)) else { return };
     let mut live = spawned(command);

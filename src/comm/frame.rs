@@ -1,6 +1,8 @@
-//! Messages over one connection: a byte for the kind, eight for the length, the contents.
+//! Messages over one TCP connection: one byte for the kind, eight for the length (little endian), then the
+//! contents.
 //!
-//! Nothing here waits for longer than it is told, in neither direction: whoever waits looks after the other ranks meanwhile.
+//! No call waits longer than its caller allows, in either direction, because a waiting rank must look after
+//! the others too.
 
 use super::CommError;
 use std::collections::VecDeque;
@@ -12,42 +14,42 @@ const DATA: u8 = 0;
 const NOTICE: u8 = 1;
 const SIGN_OF_LIFE: u8 = 2;
 const HEAD: usize = 9;
-/// Longer messages are not ours.
+/// Longer messages cannot come from this program.
 const LONGEST: u64 = 1 << 32;
-/// How long a failure may take to be told.
+/// How long sending a failure may take.
 const TELLING: Duration = Duration::from_millis(300);
-/// The shortest wait that a connection knows.
+/// The shortest timeout that a socket is given.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What has arrived.
+/// What arrived on a connection.
 #[derive(Debug)]
 pub(super) enum Received {
     /// A message.
     Data(Vec<u8>),
-    /// A failure, for all.
+    /// A failure that concerns all ranks.
     Notice(Vec<u8>),
-    /// The peer waits for others, or works on something that takes its time.
+    /// The peer is alive, but waits for others or does something slow.
     SignOfLife,
-    /// Nothing whole, in time.
+    /// No whole message arrived in time.
     Nothing,
 }
 
-/// One connection.
+/// One connection, with what has arrived and what is still to be sent.
 pub(super) struct Frame {
     stream: TcpStream,
-    /// What has arrived of the message under way.
+    /// The bytes of the message that is still arriving.
     partial: Vec<u8>,
     arrived: VecDeque<Received>,
-    /// Why nothing more will come.
+    /// Why nothing more will arrive.
     ended: Option<ErrorKind>,
-    /// What is to be sent, and how much of it has been.
+    /// What is to be sent; the first `sent` bytes of it have been.
     outgoing: Vec<u8>,
     sent: usize,
 }
 
 impl Frame {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        // small messages are waited for
+        // the peer waits for small messages, so they must not be delayed
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
@@ -59,23 +61,23 @@ impl Frame {
         })
     }
 
-    /// Puts a message in line; [`flush`](Self::flush) sends it.
+    /// Queues a message; [`flush`](Self::flush) sends it.
     pub(super) fn send(&mut self, message: &[u8]) {
         self.put(DATA, message);
     }
 
-    /// Tells a failure, if that can be done quickly.
+    /// Sends a failure, if the peer takes it within a short time.
     pub(super) fn tell(&mut self, notice: &[u8]) {
         self.put(NOTICE, notice);
-        // whoever cannot be told sees the connection end
+        // a peer that takes nothing will see the connection end
         let _ = self.flush(TELLING);
     }
 
-    /// Shows that this rank lives, unless the peer has not even taken what came before.
+    /// Sends a sign of life, unless the peer has not yet taken what was sent before.
     pub(super) fn show_life(&mut self) {
         if self.outgoing.is_empty() {
             self.put(SIGN_OF_LIFE, &[]);
-            // a connection that has ended is noticed by whoever needs it
+            // the next send or receive reports a connection that has ended
             let _ = self.flush(SHORTEST);
         }
     }
@@ -86,7 +88,7 @@ impl Frame {
         self.outgoing.extend(message);
     }
 
-    /// Sends what is in line; false if the peer takes nothing for as long as `wait`.
+    /// Sends what is queued. Returns false if the peer takes nothing for as long as `wait`.
     pub(super) fn flush(&mut self, wait: Duration) -> io::Result<bool> {
         self.stream.set_write_timeout(Some(wait.max(SHORTEST)))?;
         while self.sent < self.outgoing.len() {
@@ -103,7 +105,7 @@ impl Frame {
         Ok(true)
     }
 
-    /// The next message, if it is there before the deadline. A failure overtakes everything.
+    /// The next message that arrives before the deadline. A failure overtakes all other messages.
     pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Received> {
         loop {
             if let Some(notice) = self.notice() {
@@ -123,7 +125,7 @@ impl Frame {
         }
     }
 
-    /// Without waiting: a failure that the peer reports, or an error if it is gone.
+    /// Looks, without waiting, whether the peer has reported a failure; an error means that the peer is gone.
     pub(super) fn look(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.stream.set_nonblocking(true)?;
         let pulled = loop {
@@ -142,12 +144,12 @@ impl Frame {
         }
     }
 
-    /// Whether nothing of the next message was here at the last look.
+    /// Whether no byte of the next message had arrived at the last look.
     pub(super) fn is_silent(&self) -> bool {
         self.partial.is_empty() && self.arrived.is_empty()
     }
 
-    /// Whether a sign of life was among what has arrived; it is taken.
+    /// Whether a sign of life has arrived; removes it from what has arrived.
     pub(super) fn has_shown_life(&mut self) -> bool {
         let before = self.arrived.len();
         self.arrived.retain(|message| !matches!(message, Received::SignOfLife));
@@ -162,7 +164,7 @@ impl Frame {
         }
     }
 
-    /// Takes in what is there, or comes in time; whether anything did.
+    /// Reads what is there, or arrives before the read timeout. Returns whether anything did.
     fn pull(&mut self) -> io::Result<bool> {
         if self.ended.is_some() {
             return Ok(false);
@@ -181,7 +183,7 @@ impl Frame {
         Ok(false)
     }
 
-    /// Cuts whole messages from what has arrived.
+    /// Cuts whole messages from the bytes that have arrived.
     fn sort_out(&mut self) -> io::Result<()> {
         let invalid = |what| Err(io::Error::new(ErrorKind::InvalidData, what));
         let mut start = 0;
@@ -205,17 +207,17 @@ impl Frame {
     }
 }
 
-/// Whether an operation only took too long.
+/// Whether an operation failed only because its timeout passed.
 fn is_wait(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Values as the contents of a message.
+/// Encodes values as the contents of a message.
 pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// The values of a message that [`bytes`] made.
+/// Decodes the values of a message that [`bytes`] made.
 pub(super) fn fill(values: &mut [f32], bytes: &[u8]) -> Result<(), CommError> {
     let (words, rest) = bytes.as_chunks();
     if words.len() != values.len() || !rest.is_empty() {

@@ -1,19 +1,20 @@
-//! How a launcher tells a process which rank it is: the variables of `torchrun`, `mpirun` and `srun`.
+//! How a launcher tells a process which rank it is: the environment variables of `torchrun`, `mpirun` and
+//! `srun`.
 
-/// The place of this process among those that a launcher started.
+/// The rank that a launcher gave this process, and how to find the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Who started it, for people: the launcher and the variable that says how many there are.
+    /// The launcher, and the variable that holds the number of ranks; for people.
     pub launcher: String,
     /// This rank, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// The number of ranks.
     pub size: usize,
     /// This rank among those on this machine.
     pub local_rank: usize,
-    /// How many there are on this machine, where that is known.
+    /// The number of ranks on this machine, if known.
     pub local_size: Option<usize>,
-    /// Where they find each other.
+    /// Where the ranks find each other.
     pub meeting: Meeting,
 }
 
@@ -22,28 +23,28 @@ pub struct Place {
 pub enum Meeting {
     /// At a port of rank 0's machine.
     At {
-        /// Its name or address.
+        /// The machine's name or address.
         host: String,
         /// The port.
         port: u16,
     },
-    /// MPI knows.
+    /// MPI connects them.
     Mpi,
 }
 
-/// Variables of one launcher.
+/// The variables of one launcher.
 struct Names {
     launcher: &'static str,
     rank: &'static str,
     size: &'static str,
     local_rank: &'static str,
     local_size: &'static str,
-    /// Whether a single process counts as launched. Otherwise it starts ranks of its own.
+    /// Whether a single process counts as launched; if not, it may start ranks of its own.
     alone: bool,
 }
 
-/// The first that says anything is believed: who sets `RANK` does so on purpose, also below another launcher, and `mpirun`
-/// may run inside of an allocation of SLURM's.
+/// The first launcher whose variables are set wins. `RANK` comes first, since it is set on purpose even below
+/// another launcher, and `mpirun` precedes `srun`, since it may run inside an allocation of SLURM's.
 const LAUNCHERS: [Names; 4] = [
     Names {
         launcher: "torchrun",
@@ -61,7 +62,7 @@ const LAUNCHERS: [Names; 4] = [
         local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
         alone: false,
     },
-    // of a step that `srun` started; the script of `sbatch` itself has SLURM_NTASKS, but runs once
+    // set for a step that `srun` started; the script of `sbatch` has SLURM_NTASKS too, but runs only once
     Names {
         launcher: "srun",
         rank: "SLURM_PROCID",
@@ -80,10 +81,11 @@ const LAUNCHERS: [Names; 4] = [
     },
 ];
 
-/// The place that the environment gives this process; `None` if no launcher did.
+/// Reads the placement of this process from its environment; `None` if no launcher started it.
 ///
 /// # Errors
-/// When a launcher's variables contradict each other or one that is needed is missing: which, and what to do.
+/// When a launcher's variables contradict each other or a needed one is missing. The message names the
+/// variable and what to do.
 pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>, String> {
     let number = |name: &str| -> Result<Option<usize>, String> {
         let Some(text) = variable(name) else { return Ok(None) };
@@ -111,7 +113,7 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>,
         size,
         local_rank: local_rank.unwrap_or(0),
         local_size: variable(names.local_size).as_deref().and_then(|text| {
-            // only srun's is a list, one number for each node
+            // only srun gives a list, with one number for each node
             let node = variable("SLURM_NODEID").and_then(|node| node.trim().parse().ok()).unwrap_or(0);
             tasks_of(text, node)
         }),
@@ -127,7 +129,7 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
             .ok()
             .filter(|port| *port > 0)
             .ok_or_else(|| format!("MASTER_PORT is `{port}`, which is not a port (1 to 65535)"))?;
-        // torchrun listens on the port itself
+        // torchrun itself listens on MASTER_PORT
         let taken = variable("TORCHELASTIC_RUN_ID").is_some();
         return Ok(Meeting::At {
             host,
@@ -136,7 +138,7 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
     }
     match names.launcher {
         "mpirun" | "mpiexec" => Ok(Meeting::Mpi),
-        // `srun --mpi=pmix` or pmi2
+        // set by `srun --mpi=pmix` and `--mpi=pmi2`
         "srun"
             if cfg!(feature = "mpi")
                 && ["PMIX_RANK", "PMI_RANK"].iter().any(|name| variable(name).is_some()) =>
@@ -147,11 +149,12 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
         "srun" => {
             let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
             let host = nodes.as_deref().and_then(first_node).ok_or(
-                "srun did not say on which nodes it started the ranks (SLURM_STEP_NODELIST); set MASTER_ADDR and MASTER_PORT",
+                "srun did not say on which nodes it started the ranks (SLURM_STEP_NODELIST); \
+                 set MASTER_ADDR and MASTER_PORT",
             )?;
             let number = |name| variable(name).and_then(|id| id.trim().parse::<u64>().ok()).unwrap_or(0);
             let step = number("SLURM_JOB_ID").wrapping_add(number("SLURM_STEP_ID").wrapping_mul(101));
-            // away from the well-known ports, and another one for another job or step
+            // outside the well-known ports, and different for each job and step
             Ok(Meeting::At { host, port: 20_000 + (step % 40_000) as u16 })
         }
         launcher => Err(format!(
@@ -161,8 +164,8 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
     }
 }
 
-/// The tasks of a node, counted from 0, of a list as SLURM abbreviates it: `8(x2),4` is 8, 8 and 4. A single number is
-/// that of every node.
+/// The number of tasks on node `node`, counted from 0, in a list that SLURM abbreviates: `8(x2),4` means 8, 8
+/// and 4. A single number holds for every node.
 fn tasks_of(list: &str, node: usize) -> Option<usize> {
     let mut nodes = Vec::new();
     for part in list.trim().split(',') {
@@ -173,7 +176,7 @@ fn tasks_of(list: &str, node: usize) -> Option<usize> {
     if nodes.len() == 1 { nodes.first().copied() } else { nodes.get(node).copied() }
 }
 
-/// The first of a list of nodes as SLURM abbreviates it: `a07` of `a[07-09,12],b1`.
+/// The first of a list of nodes that SLURM abbreviates: `a07` for `a[07-09,12],b1`.
 fn first_node(list: &str) -> Option<String> {
     let Some((prefix, rest)) = list.split_once('[') else {
         return list.split(',').next().map(str::to_owned).filter(|name| !name.is_empty());
@@ -208,7 +211,7 @@ mod tests {
         let place = of(&[torchrun.as_slice(), &master].concat()).expect("complete").expect("launched");
         assert_eq!((place.rank, place.size, place.local_rank, place.local_size), (3, 8, 1, Some(2)));
         assert_eq!(place.meeting, at("node1", 29500));
-        // torchrun itself listens on the port
+        // torchrun itself listens on MASTER_PORT
         let elastic = [torchrun.as_slice(), &master, &[("TORCHELASTIC_RUN_ID", "x")]].concat();
         assert_eq!(of(&elastic).expect("complete").expect("launched").meeting, at("node1", 29501));
 
@@ -230,7 +233,7 @@ mod tests {
         let place = of(&slurm).expect("complete").expect("launched");
         assert_eq!((place.rank, place.size, place.local_rank), (5, 16, 1));
         assert_eq!(place.meeting, at("gpu07", 21234));
-        // what SLURM tells an MPI library is for builds that have one
+        // SLURM sets these variables for MPI libraries; only a build with MPI heeds them
         let place = of(&[slurm.as_slice(), &[("PMI_RANK", "5"), ("PMI_SIZE", "16")]].concat());
         let place = place.expect("complete").expect("launched");
         let expected = if cfg!(feature = "mpi") { Meeting::Mpi } else { at("gpu07", 21234) };
@@ -238,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_launched_is_alone() {
+    fn a_process_without_a_launcher_is_alone() {
         assert_eq!(of(&[]), Ok(None));
         assert_eq!(of(&[("RANK", "0")]), Ok(None));
         // a script of sbatch is not a step of srun
         assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), Ok(None));
         assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), Ok(None));
-        // but one rank of torchrun's is a group of one
+        // but a single rank of torchrun's counts as launched
         assert!(of(&[("RANK", "0"), ("WORLD_SIZE", "1")]).is_ok_and(|place| place.is_some()));
     }
 
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tasks_of_a_node() {
+    fn tasks_of_a_node_are_read_from_slurm_lists() {
         for (list, node, tasks) in [
             ("4", 0, Some(4)),
             ("4", 3, Some(4)),
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_of_a_list() {
+    fn the_first_node_is_read_from_slurm_lists() {
         for (list, first) in [
             ("n1", "n1"),
             ("n1,n2", "n1"),

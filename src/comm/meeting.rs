@@ -1,4 +1,5 @@
-//! How processes that were started together find each other by TCP.
+//! How processes that were started together find each other by TCP: rank 0 listens, the others connect and
+//! say who they are.
 
 use super::CommError;
 use super::frame::{Frame, Received};
@@ -8,19 +9,20 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long who is there may take for its part of the greeting.
+/// How long a connected process may take for its part of the greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// What a connection begins with; the version of this protocol is part of it.
+/// The first bytes of a connection; they contain the version of this protocol.
 const HELLO: &[u8] = b"runner ranks 1";
 
-/// Rank 0's port: on this machine only, if the others are to find it there; otherwise for both kinds of addresses.
+/// Rank 0's listening socket: on the loopback address if the others look for it there, otherwise on all
+/// addresses, IPv4 and IPv6.
 pub(super) fn listen(host: &str, port: u16) -> Result<TcpListener, CommError> {
     let listener = match host {
         "localhost" | "127.0.0.1" => TcpListener::bind(("127.0.0.1", port)),
         "::1" => TcpListener::bind(("::1", port)),
-        // where there is no IPv6
+        // a machine without IPv6
         _ => TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port))),
     };
     listener.map_err(|error| {
@@ -30,7 +32,7 @@ pub(super) fn listen(host: &str, port: u16) -> Result<TcpListener, CommError> {
     })
 }
 
-/// Rank 0: the connections to all others, in order.
+/// Rank 0: waits for all other ranks and returns their connections, in the order of ranks.
 pub(super) fn host(size: usize, listener: TcpListener, timeout: Duration) -> Result<Vec<Frame>, CommError> {
     let failed = |error: io::Error| CommError::Failed(format!("rank 0 cannot wait for the others: {error}"));
     listener.set_nonblocking(true).map_err(failed)?;
@@ -40,7 +42,7 @@ pub(super) fn host(size: usize, listener: TcpListener, timeout: Duration) -> Res
         match listener.accept() {
             Ok((stream, _)) => {
                 let Some((rank, stream)) = greet(stream, size) else { continue };
-                // the same rank twice: two launches meet at one port
+                // the same rank twice: two launches use one port
                 if streams[rank - 1].replace(stream).is_some() {
                     let error = CommError::Failed(format!(
                         "two processes say that they are rank {rank} of {size}: is another run using the same \
@@ -68,7 +70,7 @@ pub(super) fn host(size: usize, listener: TcpListener, timeout: Duration) -> Res
     Ok(streams)
 }
 
-/// The rank at the other end of a new connection; `None` if it is none of ours.
+/// The rank at the other end of a new connection; `None` if the peer is not a rank of this run.
 fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
     stream.set_nonblocking(false).ok()?;
     let mut stream = Frame::new(stream).ok()?;
@@ -85,7 +87,8 @@ fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
     (1..size).contains(&rank).then_some((rank, stream))
 }
 
-/// Another rank: the connection to rank 0, which may not be there yet, or not yet known to the name service.
+/// Every other rank: connects to rank 0, which may not listen yet, or may not yet be known to the name
+/// service.
 pub(super) fn connect(
     rank: usize,
     size: usize,
@@ -119,7 +122,7 @@ pub(super) fn connect(
     }
 }
 
-/// Says who this is, and waits for the answer, which comes when all ranks are there.
+/// Sends this rank's number and waits for the answer, which comes when all ranks have arrived.
 fn greeted(mut stream: Frame, rank: usize, size: usize, deadline: Instant) -> io::Result<(Received, Frame)> {
     let mut hello = HELLO.to_vec();
     hello.extend([rank as u32, size as u32].into_iter().flat_map(u32::to_le_bytes));

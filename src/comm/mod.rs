@@ -1,12 +1,13 @@
-//! Collectives: what the ranks of a run say to each other.
+//! Communication between the ranks of a run: collectives, messages and failures.
 //!
-//! A rank is one copy of the model that trains on its share of every step's rows. [`Comm`] is the one trait through which
-//! ranks meet, with an implementation for each way in which they live together: [`Solo`] is alone, [`Threads`] are the
-//! threads of one process, [`Tcp`] connects processes; with the feature `mpi`,
-//! `Mpi` leaves their sums to MPI.
+//! A rank is one copy of the model that trains on its share of every step's rows. Ranks communicate through
+//! one trait, [`Comm`], which has an implementation for each way of running them: [`Solo`] for a single rank,
+//! [`Threads`] for the threads of one process, [`Tcp`] for several processes. With the feature `mpi`, `Mpi`
+//! is like [`Tcp`] but leaves sums to MPI.
 //!
-//! All ranks call the same functions in the same order. Whoever cannot go on calls [`Comm::abandon`], so that the others
-//! learn why instead of waiting; whoever dies or hangs is named by those that are left.
+//! All ranks call the same functions in the same order. A rank that cannot go on calls [`Comm::abandon`], so
+//! that the others learn why instead of waiting. If a rank dies or hangs, the others return an error that
+//! names it.
 
 mod frame;
 pub mod launch;
@@ -27,40 +28,40 @@ pub use threads::Threads;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Why ranks cannot go on together. Every rank that is left gets the same.
+/// Why ranks cannot go on together. Every remaining rank gets the same error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommError {
-    /// A rank ended, or said that it cannot go on.
+    /// A rank ended, or reported that it cannot go on.
     #[error(
         "rank {rank} of {size} is lost: {why}; the last checkpoint is intact, and the same command resumes from it"
     )]
     Lost {
-        /// Which.
+        /// The lost rank.
         rank: usize,
-        /// Of how many.
+        /// The number of ranks.
         size: usize,
-        /// As far as is known.
+        /// The reason, as far as it is known.
         why: String,
     },
-    /// Ranks did not come to a meeting in time.
+    /// Ranks did not answer in time.
     #[error(
-        "{} of {size} did not answer for {seconds} s (distributed.timeout_s): hung, or cut off from the others; the last \
-         checkpoint is intact, and the same command resumes from it", named(.ranks)
+        "{} of {size} did not answer for {seconds} s (distributed.timeout_s): hung, or cut off from the others; \
+         the last checkpoint is intact, and the same command resumes from it", named(.ranks)
     )]
     Silent {
-        /// Which.
+        /// The ranks that did not answer.
         ranks: Vec<usize>,
-        /// Of how many.
+        /// The number of ranks.
         size: usize,
-        /// How long the others waited.
+        /// How long the others waited, in seconds.
         seconds: u64,
     },
-    /// What carries the messages failed.
+    /// The connection itself failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Ranks in words: "rank 3", "ranks 1 and 3".
+/// Names ranks in words: "rank 3", "ranks 1 and 3".
 pub fn named(ranks: &[usize]) -> String {
     let numbers: Vec<String> = ranks.iter().map(usize::to_string).collect();
     match numbers.split_last() {
@@ -70,54 +71,58 @@ pub fn named(ranks: &[usize]) -> String {
     }
 }
 
-/// One rank's end of the connection to all others.
+/// One rank's connection to all others.
 ///
-/// Sums are taken in the order of ranks, so the same ranks give the same bytes again (an implementation that leaves sums to
-/// a library says so), and every rank gets the same bytes. A failure is final: every later call returns it too.
+/// Sums are taken in the order of ranks, so they are the same on every rank and in every run (an
+/// implementation that leaves sums to a library says so). A failure is final: every later call returns it
+/// again.
 pub trait Comm: Send + Sync {
     /// This rank, from 0.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// The number of ranks.
     fn size(&self) -> usize;
 
-    /// Brings a message from each rank to rank 0, in order; the others get nothing.
+    /// Collects one message from each rank on rank 0, in the order of ranks; on the others the result is
+    /// empty.
     fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError>;
 
-    /// Brings rank 0's message to all others.
+    /// Sends rank 0's message to all others.
     fn broadcast(&self, message: &mut Vec<u8>) -> Result<(), CommError>;
 
-    /// Adds up `values` over all ranks, in place.
+    /// Sums `values` over all ranks, in place.
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), CommError>;
 
-    /// Adds up `values` over all ranks, range `owners[r]` on rank r only; elsewhere they are as good as lost.
+    /// Sums `values` over all ranks, in place, where rank r receives the sum of range `owners[r]` only.
+    /// Elsewhere its values are undefined afterwards.
     fn reduce_scatter(&self, values: &mut [f32], owners: &[Range<usize>]) -> Result<(), CommError>;
 
-    /// Brings range `owners[r]` of rank r's `values` to all others.
+    /// Copies range `owners[r]` of rank r's `values` to all others.
     fn all_gather(&self, values: &mut [f32], owners: &[Range<usize>]) -> Result<(), CommError>;
 
-    /// Whether the others are still there, without waiting for them.
+    /// Returns an error if another rank is known to be lost, without waiting.
     fn check(&self) -> Result<(), CommError>;
 
-    /// Tells the others that this rank cannot go on. What they return from then on names it.
+    /// Reports that this rank cannot go on. The calls of all other ranks then return an error that names it.
     fn abandon(&self, why: &str);
 
-    /// How long to wait for a rank before it counts as hung, where that was not known when the ranks met.
+    /// Sets how long to wait for a rank before it counts as hung, for runs that learn it only after the ranks
+    /// have met.
     fn set_timeout(&self, _timeout: Duration) {}
 
-    /// How long a rank may keep the others waiting before it counts as hung.
+    /// How long to wait for a rank before it counts as hung.
     fn timeout(&self) -> Duration {
         Duration::from_secs(600)
     }
 
-    /// Says that this rank works on something that takes its time (opens data, writes, generates text), or has ended that:
-    /// meanwhile it does not count as hung.
+    /// Says that this rank begins (or has ended) something slow, such as opening data, writing or generating
+    /// text. Until then it does not count as hung.
     fn set_working(&self, _working: bool) {}
 
-    /// What sums travel on, for people: `threads`, `mpi` and so on.
+    /// How sums are exchanged, for people: `threads`, `mpi` and so on.
     fn name(&self) -> &'static str;
 
-    /// Every rank's message to every rank, in order.
+    /// Collects one message from each rank on every rank, in the order of ranks.
     fn exchange(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
         let gathered = self.gather(mine)?;
         let mut packed = Vec::new();
@@ -129,7 +134,7 @@ pub trait Comm: Send + Sync {
         unpack(&packed).ok_or_else(|| CommError::Failed("a message of rank 0 was cut short".to_owned()))
     }
 
-    /// The sum over all ranks, in the order of ranks.
+    /// The sum of one number over all ranks, added in the order of ranks.
     fn sum(&self, mine: f64) -> Result<f64, CommError> {
         if self.size() == 1 {
             return Ok(mine);
@@ -145,14 +150,14 @@ pub trait Comm: Send + Sync {
             .map_err(|_| CommError::Failed("a sum of rank 0 has the wrong size".to_owned()))
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have arrived.
     fn barrier(&self) -> Result<(), CommError> {
         self.gather(&[])?;
         self.broadcast(&mut Vec::new())
     }
 }
 
-/// The messages of [`Comm::exchange`] from their lengths and contents.
+/// Decodes the messages that [`Comm::exchange`] packed as lengths and contents.
 fn unpack(mut packed: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut messages = Vec::new();
     while let Some((length, rest)) = packed.split_first_chunk() {
@@ -163,14 +168,15 @@ fn unpack(mut packed: &[u8]) -> Option<Vec<Vec<u8>>> {
     packed.is_empty().then_some(messages)
 }
 
-/// How `len` elements are divided among `count` ranks: in order, in whole vectors of 16, the last part or parts shorter.
+/// The share of `len` elements that rank `index` of `count` owns. Shares are in order and consist of whole
+/// vectors of 16; the last ones may be shorter or empty.
 pub fn part(len: usize, index: usize, count: usize) -> Range<usize> {
     const VECTOR: usize = 16;
     let size = len.div_ceil(VECTOR).div_ceil(count) * VECTOR;
     (index * size).min(len)..((index + 1) * size).min(len)
 }
 
-/// All of them.
+/// The shares of `len` elements that `count` ranks own, in order.
 pub fn parts(len: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|index| part(len, index, count)).collect()
 }
@@ -195,7 +201,9 @@ mod tests {
         }
 
         #[test]
-        fn messages_survive_packing(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6)) {
+        fn messages_survive_packing(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6)
+        ) {
             let mut packed = Vec::new();
             for message in &messages {
                 packed.extend((message.len() as u64).to_le_bytes());

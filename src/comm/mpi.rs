@@ -1,8 +1,9 @@
 //! Ranks that `mpirun` or `srun` started, with sums by MPI (cargo feature `mpi`).
 //!
-//! MPI moves the values; messages, and telling who is lost, stay with [`Tcp`], for a call of MPI that waits for a dead
-//! process waits for ever. So its calls do not block here: they are looked after until they are done or a rank is lost.
-//! Sums are in the order that the library chooses: equal to those of other ranks up to rounding.
+//! MPI moves the values. Messages and failures stay with [`Tcp`], because an MPI call that waits for a dead
+//! process never returns. For the same reason MPI's calls are non-blocking here: they are polled until they
+//! are done or a rank is lost. The library chooses the order of a sum, so results agree with those of other
+//! implementations up to rounding.
 
 use super::{Comm, CommError, Tcp};
 use mpi::Threading;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Values moved at a time.
 const BLOCK: usize = 1 << 20;
-/// How often the other ranks are looked after while MPI works.
+/// How often the other ranks are checked while MPI works.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// One of the processes of an MPI job.
@@ -26,23 +27,25 @@ pub struct Mpi {
     library: Mutex<Library>,
 }
 
-/// What MPI needs. Buffers of its own, for a call that has to be given up may still write to them.
+/// MPI and the buffers it works on. It needs buffers of its own, because a call that was given up may still
+/// write to them.
 struct Library {
-    /// Ends MPI when dropped, which waits for the others: kept from it after a failure.
+    /// Finalizes MPI when dropped, which waits for all ranks; so it is leaked after a failure.
     universe: Option<Universe>,
     world: SimpleCommunicator,
-    /// What the call under way takes or brings; `None` while it has them, and for good after one was given up.
+    /// The buffers to send from and to receive in; `None` during a call, and for good after a call was given
+    /// up.
     buffers: Option<[&'static mut [f32]; 2]>,
 }
 
-// SAFETY: MPI was initialized for calls from any thread, one at a time (`Threading::Serialized`), and the mutex around it
-// sees to that.
+// SAFETY: MPI was initialized for calls from any thread, one at a time (`Threading::Serialized`), and the
+// mutex around it ensures that there is one at a time.
 unsafe impl Send for Library {}
 
 impl Drop for Library {
     fn drop(&mut self) {
         if self.buffers.is_none() {
-            // somebody is gone: to end in order would wait for it
+            // a rank is gone, and MPI would wait for it
             std::mem::forget(self.universe.take());
         }
     }
@@ -52,7 +55,7 @@ impl Mpi {
     /// Starts MPI and joins the other ranks within `timeout`.
     ///
     /// # Errors
-    /// When MPI cannot be called from other threads than the first, or the ranks do not reach each other by TCP.
+    /// When MPI allows calls from the first thread only, or the ranks cannot reach each other by TCP.
     pub fn join(timeout: Duration) -> Result<Self, CommError> {
         let failed = |what: &str| CommError::Failed(format!("MPI cannot be used: {what}"));
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
@@ -72,7 +75,7 @@ impl Mpi {
         self.library.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after a call until it is done, or the ranks cannot go on.
+    /// Polls a call until it is done, or the ranks cannot go on.
     fn finish<T: ?Sized>(&self, mut request: Request<'static, T, StaticScope>) -> Result<(), CommError> {
         let timeout = self.control.timeout();
         let (start, mut looked) = (Instant::now(), Instant::now());
@@ -89,11 +92,12 @@ impl Mpi {
             looked = Instant::now();
             let error = match self.control.check() {
                 Ok(()) if start.elapsed() < timeout => continue,
-                // all that still can come here, so whoever hangs is named; if nobody does, it is MPI
+                // every rank that can still arrive does so here, and a rank that hangs is named; if all
+                // arrive, MPI is to blame
                 Ok(()) => self.control.barrier().err().unwrap_or_else(|| {
                     CommError::Failed(format!(
-                        "MPI did not end a sum within {} s (distributed.timeout_s), though all ranks answer: is its network \
-                         down?",
+                        "MPI did not end a sum within {} s (distributed.timeout_s), though all ranks answer: \
+                         is its network down?",
                         timeout.as_secs()
                     ))
                 }),
@@ -106,8 +110,8 @@ impl Mpi {
         }
     }
 
-    /// Moves the values in blocks, each through a call of MPI that gets a buffer to send and one to receive. `bring` and
-    /// `take`: whether the values go in, and come back.
+    /// Moves the values in blocks, each by one MPI call with a buffer to send and one to receive. `bring`:
+    /// whether the values are sent; `take`: whether they are received.
     fn blocks(
         &self,
         values: &mut [f32],
@@ -127,8 +131,9 @@ impl Mpi {
                 send[..block.len()].copy_from_slice(block);
             }
             let (sent, received): (*mut [f32], *mut [f32]) = (send, receive);
-            // SAFETY: both came from leaked vectors and are used by nobody else until the call is done: they are put back
-            // only then. If it is given up they are lost, so it may write to them whenever it likes.
+            // SAFETY: both came from leaked vectors, and nothing else uses them until the call is done,
+            // because only then are they put back. If the call is given up they are never used again, so MPI
+            // may still write to them.
             let (send, receive) = unsafe { (&(&*sent)[..block.len()], &mut (&mut *received)[..block.len()]) };
             self.finish(call(&library.world, send, receive))?;
             // SAFETY: the call is done, and the slices lent to it are gone.
@@ -142,7 +147,7 @@ impl Mpi {
     }
 }
 
-/// Connects the ranks by TCP: rank 0 listens, MPI tells the others where.
+/// Connects the ranks by TCP: rank 0 listens, and MPI tells the others where.
 fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration) -> Result<Tcp, CommError> {
     const NAME: usize = 256;
     let failed = |what: String| CommError::Failed(format!("MPI's ranks cannot meet by TCP: {what}"));
@@ -162,7 +167,7 @@ fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration)
         Some(listener) => Tcp::host(size, listener, timeout),
         None => {
             let there = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
-            // a machine's own name need not lead back to it
+            // a machine's own name need not resolve to itself
             let there = if there == host { "127.0.0.1".to_owned() } else { there };
             Tcp::join(rank, size, &there, port[0], timeout)
         }
@@ -187,7 +192,7 @@ impl Comm for Mpi {
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), CommError> {
-        // whoever hangs is named here
+        // a rank that hangs is named here
         self.control.barrier()?;
         self.blocks(values, [true, true], |world, send, receive| {
             world.immediate_all_reduce_into(StaticScope, send, receive, SystemOperation::sum())
@@ -230,7 +235,7 @@ impl Comm for Mpi {
     }
 
     fn abandon(&self, why: &str) {
-        // so that MPI is not ended in order either
+        // so that MPI is not finalized in order either
         self.lock().buffers = None;
         self.control.abandon(why);
     }

@@ -1,8 +1,8 @@
-//! Failures on their way from rank to rank.
+//! Failures as messages from rank to rank.
 
 use super::CommError;
 
-/// A failure as a message: its kind, the ranks and the seconds, and the words.
+/// Encodes a failure: its kind, the ranks and the seconds, then the words.
 pub(super) fn encode(error: &CommError) -> Vec<u8> {
     let (kind, ranks, seconds, words) = match error {
         CommError::Lost { rank, why, .. } => (0u64, vec![*rank], 0, why.as_str()),
@@ -16,7 +16,7 @@ pub(super) fn encode(error: &CommError) -> Vec<u8> {
     message
 }
 
-/// The failure that [`encode`] made a message of, among `size` ranks.
+/// Decodes a failure that [`encode`] made, in a run of `size` ranks.
 pub(super) fn decode(message: &[u8], size: usize) -> CommError {
     let broken = || CommError::Failed("another rank failed".to_owned());
     let number = |i: usize| message.get(8 * i..8 * i + 8)?.try_into().ok().map(u64::from_le_bytes);

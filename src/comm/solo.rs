@@ -1,4 +1,4 @@
-//! One rank alone: nothing to add up, nobody to wait for.
+//! A single rank: there is nothing to sum and no rank to wait for.
 
 use super::{Comm, CommError};
 use std::ops::Range;

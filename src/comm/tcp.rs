@@ -1,9 +1,10 @@
 //! Ranks as processes that reach each other by TCP: a star with rank 0 in its centre.
 //!
-//! What NCCL and MPI do not do is done here: messages on the host, and telling who is lost. A process that dies closes its
-//! connection, which is seen at once; one that hangs is given up after the timeout. Whoever waits for somebody else, or works
-//! on something that takes its time, shows signs of life meanwhile, so that the right one is given up. Sums of host
-//! memory go through rank 0 in the order of ranks: right anywhere, and fast enough for small models only.
+//! This is the control channel of every run with several processes: it carries messages between hosts, and
+//! failures, which neither NCCL nor MPI report. A process that dies closes its connection, which is seen at
+//! once; one that hangs is given up after the timeout. A rank that waits for another, or does something slow,
+//! sends signs of life meanwhile, so that only the rank that hangs is blamed. Sums of host memory go through
+//! rank 0 in the order of ranks, which works everywhere but is fast enough for small models only.
 
 use super::frame::{Frame, Received, bytes, fill};
 use super::meeting::{connect, host};
@@ -19,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Values summed at a time.
 const BLOCK: usize = 1 << 18;
-/// How long the peers' silence is waited out before looking at something else.
+/// How long to wait for a peer before looking at the others.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a rank that waits or works shows that it lives.
+/// How often a rank that waits or works sends a sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How much longer the others wait for rank 0 than it waits for them, so that its verdict arrives first.
 const GRACE: Duration = Duration::from_secs(5);
@@ -33,9 +34,9 @@ pub struct Tcp {
 }
 
 struct Shared {
-    /// Rank 0: the others, in order. The others: rank 0.
+    /// On rank 0 the connections to the others, in order; on the others the connection to rank 0.
     peers: Mutex<Peers>,
-    /// Whether this rank works on something that takes its time.
+    /// Whether this rank is doing something slow.
     working: AtomicBool,
 }
 
@@ -46,10 +47,11 @@ struct Peers {
 }
 
 impl Tcp {
-    /// Joins the ranks that meet at rank 0's `host_name` and `port`; returns when all are there.
+    /// Joins the ranks that meet at `port` of `host_name`, rank 0's machine, and returns when all have
+    /// arrived.
     ///
     /// # Errors
-    /// When rank 0 cannot listen there, cannot be reached, or not all have come within `timeout`.
+    /// When rank 0 cannot listen there or cannot be reached, or when a rank has not arrived within `timeout`.
     pub fn join(
         rank: usize,
         size: usize,
@@ -64,7 +66,7 @@ impl Tcp {
         Ok(Self::new(rank, size, timeout, streams))
     }
 
-    /// Rank 0, on a port that is its own already.
+    /// Rank 0, on a port that it listens on already; returns when all ranks have arrived.
     pub fn host(size: usize, listener: TcpListener, timeout: Duration) -> Result<Self, CommError> {
         Ok(Self::new(0, size, timeout, host(size, listener, timeout)?))
     }
@@ -73,12 +75,12 @@ impl Tcp {
         let peers = Mutex::new(Peers { streams, timeout, failed: None });
         let shared = Arc::new(Shared { peers, working: AtomicBool::new(false) });
         let weak = Arc::downgrade(&shared);
-        // without it, a rank that works for longer than the timeout would be given up
+        // without this thread, a rank that works for longer than the timeout would be given up
         let _ = thread::Builder::new().name("ranks".to_owned()).spawn(move || show_life(&weak));
         Self { rank, size, shared }
     }
 
-    /// The connections; after a failure, the failure.
+    /// The connections, or the failure that ended them.
     fn peers(&self) -> Result<MutexGuard<'_, Peers>, CommError> {
         let peers = self.shared.lock();
         match &peers.failed {
@@ -102,7 +104,8 @@ impl Tcp {
         CommError::Lost { rank: self.at(stream), size: self.size, why }
     }
 
-    /// Makes a failure final, and rank 0 tells the others: last those who are to blame, who may take nothing.
+    /// Makes a failure final. Rank 0 also tells the others, the blamed ranks last, since they may take
+    /// nothing.
     fn fail(&self, peers: &mut Peers, error: CommError) -> CommError {
         if self.rank == 0 {
             let notice = encode(&error);
@@ -127,7 +130,7 @@ impl Tcp {
         if self.rank == 0 { peers.timeout } else { peers.timeout + GRACE }
     }
 
-    /// A message from a peer, waited for.
+    /// Waits for a message from a peer.
     fn receive(&self, peers: &mut Peers, from: usize) -> Result<Vec<u8>, CommError> {
         let patience = self.patience(peers);
         let mut deadline = Instant::now() + patience;
@@ -139,7 +142,7 @@ impl Tcp {
                     let error = decode(&notice, self.size);
                     return Err(self.fail(peers, error));
                 }
-                // it waits for somebody itself, or works
+                // it is alive, but waits for another rank or works
                 Ok(Received::SignOfLife) => deadline = Instant::now() + patience,
                 Ok(Received::Nothing) => {}
                 Err(error) => {
@@ -162,7 +165,7 @@ impl Tcp {
         }
     }
 
-    /// Looks after all and shows them a sign of life, if it is time to.
+    /// Checks on all peers and sends them a sign of life, if one is due.
     fn wait_visibly(&self, peers: &mut Peers, sign: &mut Instant) -> Result<(), CommError> {
         if Instant::now() > *sign {
             *sign = Instant::now() + SIGN_OF_LIFE;
@@ -172,7 +175,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Whether all are still there, as far as can be told without waiting.
+    /// Checks, without waiting, whether all peers are still there.
     fn look(&self, peers: &mut Peers) -> Result<(), CommError> {
         for stream in 0..peers.streams.len() {
             let error = match peers.streams[stream].look() {
@@ -185,7 +188,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sends a message, and waits until the peer has taken what does not fit in between.
+    /// Sends a message and waits until the peer has taken it.
     fn send(&self, peers: &mut Peers, to: usize, message: &[u8]) -> Result<(), CommError> {
         let patience = self.patience(peers);
         let mut deadline = Instant::now() + patience;
@@ -196,7 +199,7 @@ impl Tcp {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {
-                    // it may have said why before it went
+                    // it may have reported the reason before it went
                     self.look(peers)?;
                     let error = self.ended(to, &error);
                     return Err(self.fail(peers, error));
@@ -217,7 +220,8 @@ impl Tcp {
         }
     }
 
-    /// Sums blocks of values on rank 0; `keep` says what each rank gets back.
+    /// Sums `range` of `values` on rank 0, in blocks, and sends the sum to rank `to`, or to all ranks if that
+    /// is `None`.
     fn reduce(&self, values: &mut [f32], range: Range<usize>, to: Option<usize>) -> Result<(), CommError> {
         let mut peers = self.peers()?;
         for block in values[range].chunks_mut(BLOCK) {
@@ -341,12 +345,12 @@ impl Shared {
     }
 }
 
-/// Shows the others that this rank lives while it works on something that takes its time; ends with it.
+/// Sends signs of life while this rank does something slow; ends when the connections are dropped.
 fn show_life(shared: &Weak<Shared>) {
     loop {
         thread::sleep(SIGN_OF_LIFE);
         let Some(shared) = shared.upgrade() else { return };
-        // whoever holds the connections waits visibly anyway
+        // a call that holds the connections sends signs of life itself
         if shared.working.load(Ordering::SeqCst)
             && let Ok(mut peers) = shared.peers.try_lock()
             && peers.failed.is_none()

@@ -1,82 +1,83 @@
-//! Ranks as threads of one process: they add up each other's buffers in place, each a part of them.
+//! Ranks as threads of one process: each sums its share of all ranks' buffers, in place.
 
 use super::{Comm, CommError, part};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Elements that are added up at a time: they stay in cache while every rank's are read.
+/// Elements summed at a time: a block stays in cache while every rank's values are added.
 const BLOCK: usize = 4096;
 
-/// One of several threads.
+/// One rank of several, each of which is a thread.
 pub struct Threads {
     rank: usize,
     hub: Arc<Hub>,
 }
 
-/// Where they meet.
+/// What the threads share.
 struct Hub {
     size: usize,
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     changed: Condvar,
 }
 
-struct State {
-    /// Who has come to the meeting that is under way.
+struct HubState {
+    /// Which ranks have arrived at the current meeting.
     arrived: Vec<bool>,
-    /// Who works on something that takes its time.
+    /// Which ranks are doing something slow.
     working: Vec<bool>,
-    /// Meetings held.
+    /// The number of meetings that have ended.
     held: u64,
-    /// What each rank brought.
+    /// What each rank brought to the current meeting.
     messages: Vec<Vec<u8>>,
-    /// Where each rank's values are, lent until the next meeting.
+    /// Each rank's values, lent until the next meeting.
     lent: Vec<Lent>,
     failed: Option<CommError>,
 }
 
-/// A rank's values.
+/// The memory of a rank's values.
 #[derive(Clone, Copy)]
 struct Lent {
     start: *mut f32,
     len: usize,
 }
 
-// SAFETY: the pointer is used between two meetings only, during which its owner waits in the call that lent it.
+// SAFETY: the pointer is used between two meetings only, while its owner waits in the call that lent it.
 unsafe impl Send for Lent {}
-// SAFETY: as above; ranks write disjoint elements.
+// SAFETY: the pointer is used between two meetings only, and ranks write disjoint elements.
 unsafe impl Sync for Lent {}
 
 impl Lent {
     const NOTHING: Self = Self { start: std::ptr::null_mut(), len: 0 };
 
-    /// A part of the values.
+    /// Elements `range` of the values.
     ///
     /// # Safety
-    /// Between the two meetings of a call, and nobody else may write these elements meanwhile.
+    /// Must be called between the two meetings of a call; no other thread may write these elements meanwhile.
     unsafe fn read<'a>(self, range: Range<usize>) -> &'a [f32] {
         assert!(range.start <= range.end && range.end <= self.len, "a range exceeds the values");
-        // SAFETY: in bounds (asserted) of a slice that its owner lent; the caller sees to the rest.
+        // SAFETY: in bounds (asserted) of a slice that its owner lent; the caller ensures the rest.
         unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
     }
 
-    /// A part of the values, to change.
+    /// Elements `range` of the values, for writing.
     ///
     /// # Safety
-    /// Between the two meetings of a call, and nobody else may touch these elements meanwhile.
+    /// Must be called between the two meetings of a call; no other thread may access these elements
+    /// meanwhile.
     unsafe fn write<'a>(self, range: Range<usize>) -> &'a mut [f32] {
         assert!(range.start <= range.end && range.end <= self.len, "a range exceeds the values");
-        // SAFETY: in bounds (asserted) of a slice that its owner lent; the caller sees to the rest.
+        // SAFETY: in bounds (asserted) of a slice that its owner lent; the caller ensures the rest.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 
 impl Threads {
-    /// The ends of `size` ranks, each for a thread of its own. Who does not come to a meeting within `timeout` counts as
-    /// hung.
+    /// The connections of `size` ranks, one for each thread. A rank that does not arrive at a meeting within
+    /// `timeout` counts as hung.
     pub fn group(size: usize, timeout: Duration) -> Vec<Self> {
-        let state = State {
+        let state = HubState {
             arrived: vec![false; size],
             working: vec![false; size],
             held: 0,
@@ -88,8 +89,8 @@ impl Threads {
         (0..size).map(|rank| Self { rank, hub: hub.clone() }).collect()
     }
 
-    /// Comes to a meeting, after `bring`ing something to it, and waits for all others.
-    fn meet(&self, bring: impl FnOnce(&mut State)) -> Result<MutexGuard<'_, State>, CommError> {
+    /// Arrives at a meeting with what `bring` puts into the state, and waits for all others.
+    fn meet(&self, bring: impl FnOnce(&mut HubState)) -> Result<MutexGuard<'_, HubState>, CommError> {
         let hub = &*self.hub;
         let mut deadline = Instant::now() + hub.timeout;
         let mut state = hub.lock();
@@ -118,9 +119,10 @@ impl Threads {
         Ok(state)
     }
 
-    /// The meeting that ends the lending of values. Between the two there is only arithmetic, so it needs no deadline, and
-    /// may not have one: whoever returned would take back memory in which another one still works.
-    fn part_again(&self) {
+    /// The meeting that ends the lending of values. It has no deadline and cannot fail: a rank that returned
+    /// early would free memory that another one still uses. Between the two meetings there is only
+    /// arithmetic, so it ends.
+    fn end_lending(&self) {
         let mut ended = self.hub.lock();
         let held = ended.held;
         ended.arrived[self.rank] = true;
@@ -130,24 +132,24 @@ impl Threads {
         }
     }
 
-    /// Lends `values` to the others and lets `work` have everybody's.
+    /// Lends `values` to the other ranks and runs `work` with all ranks' values.
     fn together(&self, values: &mut [f32], work: impl FnOnce(&[Lent])) -> Result<(), CommError> {
         let lent = Lent { start: values.as_mut_ptr(), len: values.len() };
         let all = self.meet(|state| state.lent[self.rank] = lent)?.lent.clone();
         if all.iter().any(|other| other.len != lent.len) {
-            // seen by every rank, before anyone has touched another one's values
+            // every rank sees this before any of them has touched another's values
             let error = CommError::Failed("ranks brought values of different sizes".to_owned());
             return Err(self.hub.fail(self.hub.lock(), error));
         }
         let lending = Lending;
         work(&all);
         std::mem::forget(lending);
-        self.part_again();
+        self.end_lending();
         Ok(())
     }
 }
 
-/// While it lives, others work on this rank's memory: to unwind would take it from under them.
+/// While it exists, other ranks access this rank's memory, so unwinding must abort the process.
 struct Lending;
 
 impl Drop for Lending {
@@ -157,13 +159,14 @@ impl Drop for Lending {
 }
 
 impl Hub {
-    /// The state; a rank that panicked while it held the lock has left it whole, for it only sets fields.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Locks the state. A rank that panicked while it held the lock left the state valid, since it only sets
+    /// fields.
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the meeting if all have come.
-    fn count(&self, state: &mut State) {
+    /// Ends the meeting if all ranks have arrived.
+    fn count(&self, state: &mut HubState) {
         if state.arrived.iter().all(|&arrived| arrived) {
             state.arrived.fill(false);
             state.held += 1;
@@ -171,7 +174,7 @@ impl Hub {
         }
     }
 
-    fn fail(&self, mut state: MutexGuard<State>, error: CommError) -> CommError {
+    fn fail(&self, mut state: MutexGuard<HubState>, error: CommError) -> CommError {
         let failed = state.failed.get_or_insert(error).clone();
         self.changed.notify_all();
         failed
@@ -193,7 +196,7 @@ impl Comm for Threads {
         let all =
             if self.rank == 0 { state.messages.iter_mut().map(std::mem::take).collect() } else { Vec::new() };
         drop(state);
-        // until rank 0 has taken them, nobody may bring the next
+        // rank 0 must have taken the messages before another rank brings its next one
         self.meet(|_| ()).map(|_| all)
     }
 
@@ -213,11 +216,12 @@ impl Comm for Threads {
         let own = part(values.len(), self.rank, self.hub.size);
         self.together(values, |all| {
             blocks(own).for_each(|block| {
-                // SAFETY: this block is of this rank's part, which no other rank touches; sums are copied to every rank.
+                // SAFETY: the block lies in this rank's share, which no other rank touches; sums are copied
+                // to every rank.
                 let (first, others) = unsafe { (all[0].write(block.clone()), &all[1..]) };
                 add_up(first, others, &block);
                 for other in others {
-                    // SAFETY: as above.
+                    // SAFETY: the block lies in this rank's share, which no other rank touches.
                     unsafe { other.write(block.clone()) }.copy_from_slice(first);
                 }
             });
@@ -233,7 +237,7 @@ impl Comm for Threads {
                 // SAFETY: elements of this rank's range, which no other rank touches.
                 sum.copy_from_slice(unsafe { all[0].read(block.clone()) });
                 add_up(sum, &all[1..], &block);
-                // SAFETY: as above.
+                // SAFETY: elements of this rank's range, which no other rank touches.
                 unsafe { all[self.rank].write(block) }.copy_from_slice(sum);
             });
         })
@@ -243,8 +247,8 @@ impl Comm for Threads {
         self.together(values, |all| {
             for (rank, owner) in owners.iter().enumerate().filter(|(rank, _)| *rank != self.rank) {
                 blocks(owner.clone()).for_each(|block| {
-                    // SAFETY: a rank's own range is read by all and written by none; the others' ranges of this rank's
-                    // values are touched by this rank only.
+                    // SAFETY: all ranks read a rank's own range and none writes it; only this rank accesses
+                    // the other ranges of its own values.
                     let (to, from) = unsafe { (all[self.rank].write(block.clone()), all[rank].read(block)) };
                     to.copy_from_slice(from);
                 });
@@ -274,7 +278,7 @@ impl Comm for Threads {
     }
 }
 
-/// A range in blocks.
+/// Divides a range into blocks.
 fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let Range { start, end } = range;
     (0..range.len().div_ceil(BLOCK)).map(move |i| {
@@ -286,7 +290,7 @@ fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 /// Adds a block of these ranks' values to `sum`, in the order of ranks.
 fn add_up(sum: &mut [f32], ranks: &[Lent], block: &Range<usize>) {
     for rank in ranks {
-        // SAFETY: called between two meetings, on a block of which no other rank touches an element.
+        // SAFETY: called between two meetings, on a block that no other rank touches.
         let values = unsafe { rank.read(block.clone()) };
         for (sum, value) in sum.iter_mut().zip(values) {
             *sum += value;

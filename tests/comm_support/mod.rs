@@ -5,7 +5,7 @@ use runner::comm::{Comm, CommError, parts};
 use std::sync::Arc;
 use std::thread;
 
-/// Runs `rank` on a thread for each end, and returns what they return, in the order of ranks.
+/// Runs `rank` on one thread for each connection, and returns the results in the order of ranks.
 pub(crate) fn each<T: Send>(
     ends: &[Arc<dyn Comm>],
     rank: impl Fn(&dyn Comm) -> Result<T, CommError> + Sync,
@@ -21,7 +21,7 @@ pub(crate) fn values(rank: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + rank * 104_729) % 1000) as f32 * 1e-3 + 1.0 / (rank + 1) as f32).collect()
 }
 
-/// The sums in the order of ranks.
+/// The expected sums, added in the order of ranks.
 pub(crate) fn sums(size: usize, len: usize) -> Vec<f32> {
     let mut sum = values(0, len);
     for rank in 1..size {
@@ -30,7 +30,7 @@ pub(crate) fn sums(size: usize, len: usize) -> Vec<f32> {
     sum
 }
 
-/// Sums, parts and messages arrive where they belong. `exact`: sums are in the order of ranks.
+/// Sums, shares and messages arrive where they belong. `exact`: sums are added in the order of ranks.
 pub(crate) fn obeys(ends: &[Arc<dyn Comm>], exact: bool) {
     let size = ends.len();
     let close = |a: &[f32], b: &[f32]| match exact {
@@ -52,7 +52,7 @@ pub(crate) fn obeys(ends: &[Arc<dyn Comm>], exact: bool) {
             comm.reduce_scatter(&mut mine, &owners)?;
             let own = owners[comm.rank()].clone();
             let part = mine[own.clone()].to_vec();
-            // what is not its own is as good as lost
+            // the other ranges are undefined
             let mut whole = vec![f32::NAN; len];
             whole[own.clone()].copy_from_slice(&part);
             comm.all_gather(&mut whole, &owners)?;
@@ -85,7 +85,7 @@ pub(crate) fn obeys(ends: &[Arc<dyn Comm>], exact: bool) {
     }
 }
 
-/// A rank that gives up is named to all others, whatever they do, and for good.
+/// If a rank gives up, every later call of the others returns an error that names it.
 pub(crate) fn names_who_gives_up(ends: &[Arc<dyn Comm>]) {
     let last = ends.len() - 1;
     let got = each(ends, |comm| {
@@ -110,7 +110,7 @@ pub(crate) fn names_who_gives_up(ends: &[Arc<dyn Comm>]) {
     }
 }
 
-/// Ranks that do not come are named to those that wait.
+/// Ranks that wait get an error that names the ranks that did not arrive.
 pub(crate) fn names_who_is_silent(ends: &[Arc<dyn Comm>], silent: &[usize]) {
     let present: Vec<_> = ends.iter().filter(|end| !silent.contains(&end.rank())).cloned().collect();
     for got in each(&present, |comm| comm.barrier()) {
