@@ -1,7 +1,7 @@
-//! Files that save work and that nothing depends on: compiled kernels, and which algorithm was fastest.
+//! Cache files, which save work and can be deleted at any time: compiled kernels, and the fastest algorithms.
 //!
-//! They appear whole or not at all, and hold a checksum. Whatever is wrong with one, the work is done again; where none
-//! can be written, it is done each time.
+//! A file appears whole or not at all, and begins with a checksum. If it cannot be read, the work is done
+//! again; if it cannot be written, the work is done at every start.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Bytes of the checksum before the content.
 const CHECKSUM: usize = blake3::OUT_LEN;
 
-/// The content of a file that was [written](write) here, if it is whole.
+/// The content of a file that [`write`] wrote, if it is undamaged.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(path).ok()?;
     let (checksum, content) = bytes.split_at_checked(CHECKSUM)?;
@@ -20,14 +20,15 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Keeps content, if that can be done.
+/// Stores content, if possible.
 pub(super) fn write(path: &Path, content: &[u8]) {
     let checksum = blake3::hash(content);
-    // without a cache, everything is only slower
+    // without a cache everything works, only slower
     let _ = replace(path, &[checksum.as_bytes(), content]);
 }
 
-/// Puts a file in place as a whole. It is not synced: after a crash, the checksum or the parser refuses what is broken.
+/// Replaces a file as a whole. It is not synced: after a crash, the checksum or the parser rejects a broken
+/// file.
 pub(super) fn replace(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_is_read_and_nothing_else() {
+    fn a_damaged_file_is_not_read() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("below/kernels.cubin");
         assert_eq!(read(&path), None);
@@ -60,11 +61,11 @@ mod tests {
         std::fs::write(&path, changed).expect("a file");
         assert_eq!(read(&path), None);
         write(&path, b"");
-        assert_eq!(read(&path).as_deref(), Some(&b""[..]), "an empty content is one");
+        assert_eq!(read(&path).as_deref(), Some(&b""[..]), "empty content is content");
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_no_failure() {
+    fn a_directory_that_cannot_be_written_is_not_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("file"), "").expect("a file");
         write(&dir.path().join("file/below"), b"content");

@@ -1,44 +1,45 @@
-//! Which algorithm was fastest for which matrix product, remembered on disk.
+//! The fastest algorithm for each matrix product, remembered on disk.
 //!
-//! Timings differ from start to start, algorithms differ in the order of their sums, so a choice made anew each time would
-//! give other bits each time. What was chosen first on a machine is chosen ever after: the first entry of a file wins,
-//! also over another process that measured meanwhile. The file is text and may be deleted.
+//! Timings vary from start to start, and algorithms sum in different orders, so choosing anew at each start
+//! would change the bits of the results. Therefore the first choice on a machine is kept for good: the first
+//! entry of a file wins, even over another process that measured at the same time. The file is text and may
+//! be deleted.
 
 use super::cache;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a choice holds for besides the shape.
+/// What a choice depends on besides the shape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The product's name.
+    /// The name of the GPU model.
     pub device: String,
-    /// Multiprocessors, for a slice of a device is another device.
+    /// The number of multiprocessors; a slice of a device has fewer than the whole.
     pub multiprocessors: u32,
     /// The newest release of CUDA that the driver supports.
     pub driver: String,
-    /// Release of the library.
+    /// The release of cuBLASLt.
     pub cublaslt: String,
 }
 
-/// A choice.
+/// The algorithm chosen for one shape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The algorithm's eight words, in hexadecimal.
     algorithm: String,
-    /// What it took when it was chosen.
+    /// The time of one product when it was chosen.
     pub microseconds: f64,
 }
 
 impl Choice {
-    /// Remembers an algorithm.
+    /// Records an algorithm.
     pub fn new(words: [u64; 8], microseconds: f64) -> Self {
         let algorithm: Vec<String> = words.iter().map(|word| format!("{word:016x}")).collect();
         Self { algorithm: algorithm.join("-"), microseconds }
     }
 
-    /// The algorithm's words; `None` if the text is none of ours.
+    /// The algorithm's words; `None` if the text was not written by [`new`](Self::new).
     pub fn words(&self) -> Option<[u64; 8]> {
         let words: Result<Vec<u64>, _> =
             self.algorithm.split('-').map(|word| u64::from_str_radix(word, 16)).collect();
@@ -52,7 +53,7 @@ struct File {
     products: BTreeMap<String, Choice>,
 }
 
-/// The choices of a machine.
+/// The choices for one machine.
 #[derive(Debug)]
 pub struct Choices {
     machine: Machine,
@@ -61,7 +62,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// What `directory` keeps for this machine.
+    /// Reads the choices that `directory` holds for this machine.
     pub fn open(directory: &Path, machine: Machine) -> Self {
         let identity = format!("{machine:?}");
         let name = format!("products-{}.json", &blake3::hash(identity.as_bytes()).to_hex()[..16]);
@@ -70,12 +71,12 @@ impl Choices {
         choices
     }
 
-    /// The choice for a shape.
+    /// The choice for a shape, if there is one.
     pub fn get(&self, shape: &str) -> Option<&Choice> {
         self.known.get(shape)
     }
 
-    /// Remembers a choice unless another process was first. Returns the one that holds.
+    /// Stores a choice unless another process was first. Returns the choice that holds.
     pub fn keep(&mut self, shape: String, choice: Choice) -> Choice {
         // what is on disk was first
         self.known.extend(self.stored());
@@ -84,7 +85,7 @@ impl Choices {
         kept
     }
 
-    /// Replaces a choice that turned out to be of no use.
+    /// Replaces a choice that cannot be used.
     pub fn replace(&mut self, shape: String, choice: Choice) {
         self.known.extend(self.stored());
         self.known.insert(shape, choice);
@@ -94,12 +95,12 @@ impl Choices {
     fn write(&self) {
         let file = File { machine: self.machine.clone(), products: self.known.clone() };
         if let Ok(text) = serde_json::to_string_pretty(&file) {
-            // without it, choices hold for this process only
+            // if writing fails, choices hold for this process only
             let _ = cache::replace(&self.path, &[text.as_bytes()]);
         }
     }
 
-    /// What is on disk. A file that is broken or another machine's counts as empty.
+    /// The choices on disk. A file that is broken or belongs to another machine counts as empty.
     fn stored(&self) -> BTreeMap<String, Choice> {
         let file = std::fs::read(&self.path).ok().and_then(|text| serde_json::from_slice::<File>(&text).ok());
         file.filter(|file| file.machine == self.machine).map(|file| file.products).unwrap_or_default()
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_choice_holds_for_everyone() {
+    fn the_first_choice_holds_for_every_process() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut first = Choices::open(dir.path(), machine("H200"));
         let mut second = Choices::open(dir.path(), machine("H200"));

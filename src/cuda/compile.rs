@@ -1,79 +1,72 @@
-//! From CUDA C++ to the machine code of one device, by NVRTC, at start-up.
+//! Compiles CUDA C++ to the machine code of one device, with NVRTC, at start-up.
 //!
-//! Machine code (a cubin) and not PTX, for the driver refuses the PTX of a compiler newer than itself. What was compiled
-//! once is kept: a start takes milliseconds instead of seconds.
+//! The result is machine code (a cubin) and not PTX, because a driver refuses PTX from a compiler newer than
+//! itself. Compiled code is cached, so a later start takes milliseconds instead of seconds.
 
 use super::nvrtc::Nvrtc;
-use super::{CudaError, CudaMissing, Libraries, c_text, cache};
+use super::{CudaError, c_text, cache};
 use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 
-/// What is compiled together.
+/// Sources and options that are compiled together.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
-    /// The compilation unit's text, which may be nothing but lines of `#include`.
+    /// The text of the compilation unit, which may consist of `#include` lines only.
     pub unit: &'a str,
-    /// What it may include: names and texts.
+    /// The files that it may include: names and texts.
     pub files: &'a [(&'a str, &'a str)],
-    /// Options besides the target, such as `--std=c++17` and `-DNAME=VALUE`.
+    /// Options other than the target, such as `--std=c++17` and `-DNAME=VALUE`.
     pub options: &'a [String],
 }
 
-/// Machine code, and what the compiler said.
+/// Machine code, and the compiler's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cubin {
     /// An ELF file for the driver.
     pub image: Vec<u8>,
-    /// Warnings, and the use of resources where it was asked for. Empty for what was kept from an earlier time.
+    /// Warnings, and the resource usage if [`USAGE`] was among the options. Empty if the code came from the
+    /// cache.
     pub log: String,
 }
 
-/// The option with which the log says what each kernel uses.
+/// The option that makes the log report what each kernel uses.
 pub const USAGE: &str = "--ptxas-options=-v";
 
-/// What a kernel uses, as the assembler reports it.
+/// The resources of a kernel, as the assembler reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Its name.
+    /// The kernel's name.
     pub kernel: String,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of a thread written to memory for want of registers.
+    /// Bytes per thread that are spilled to memory for lack of registers.
     pub spill_stores: u32,
-    /// Bytes of a thread read back.
+    /// Bytes of spilled values that a thread reads back.
     pub spill_loads: u32,
-    /// Bytes of static shared memory of a block.
+    /// Bytes of static shared memory per block.
     pub shared: u32,
 }
 
-/// NVRTC, found and of use.
+/// A usable NVRTC.
 #[derive(Clone, Copy)]
 pub struct Compiler {
     nvrtc: &'static Nvrtc,
     version: (u32, u32),
 }
 
-impl Libraries {
-    /// The compiler. It needs neither a driver nor a device.
-    pub fn compiler(&self) -> Result<Compiler, CudaMissing> {
-        let part = self.nvrtc();
-        match (part.table, part.finding.version) {
-            (Some(nvrtc), Some(version)) => Ok(Compiler { nvrtc, version: (version.major, version.minor) }),
-            _ => Err(CudaMissing {
-                message: self.complaint(&part.finding).unwrap_or_default(),
-                help: part.finding.meaning.to_owned(),
-            }),
-        }
-    }
-}
-
 impl Compiler {
+    /// The compiler of these functions and this release, (major, minor).
+    pub(super) fn new(nvrtc: &'static Nvrtc, version: (u32, u32)) -> Self {
+        Self { nvrtc, version }
+    }
+
     /// The target for a device of this compute capability, such as `sm_90`.
     pub fn target(&self, capability: (u32, u32)) -> Result<String, CudaError> {
         target(self.nvrtc, capability).map(|number| format!("sm_{number}"))
     }
 
-    /// As [`compile`](Self::compile), but takes what `directory` keeps from an earlier time, and keeps it there.
+    /// Compiles for a target, or takes the code from the cache in `directory` if it is there; stores new code
+    /// in it.
     pub fn compile_cached(
         &self,
         program: &Program,
@@ -88,7 +81,8 @@ impl Compiler {
         self.compile_anew(program, arch, Some(directory))
     }
 
-    /// As [`compile_cached`](Self::compile_cached), for when what was kept turned out to be of no use.
+    /// Compiles for a target and replaces the code in the cache, for when the driver has refused what was
+    /// cached.
     pub fn compile_anew(
         &self,
         program: &Program,
@@ -102,7 +96,7 @@ impl Compiler {
         Ok(cubin)
     }
 
-    /// Everything that the machine code depends on, as the name of a file.
+    /// The name of a cache file: a hash of everything that the machine code depends on.
     fn cache_name(&self, program: &Program, arch: &str) -> String {
         let mut hasher = blake3::Hasher::new();
         let mut add = |text: &str| {
@@ -183,13 +177,13 @@ fn compile(nvrtc: &Nvrtc, program: &Program, arch: &str) -> Result<Cubin, CudaEr
     }
 }
 
-/// A text that the compiler writes into a buffer of the size that it asks for.
+/// Reads a text that the compiler writes into a buffer of the size that it asks for.
 unsafe fn text_of(size_of: impl FnOnce(*mut usize) -> u32, write: impl FnOnce(*mut c_char) -> u32) -> String {
     let mut size = 0;
     if size_of(&mut size) != 0 {
         return String::new();
     }
-    // one more than asked for, so that it ends in a zero whatever is written
+    // one byte more than asked for, so that it ends in a zero whatever is written
     let mut buffer = vec![0u8; size + 1];
     if write(buffer.as_mut_ptr().cast()) != 0 {
         return String::new();
@@ -198,7 +192,7 @@ unsafe fn text_of(size_of: impl FnOnce(*mut usize) -> u32, write: impl FnOnce(*m
     unsafe { c_text(buffer.as_ptr().cast()) }.unwrap_or_default()
 }
 
-/// Whether the compiler works at all: it opens a second library when it is first used, which may be missing.
+/// Checks that the compiler works: on first use it opens a second library, which may be missing.
 pub(super) fn probe(nvrtc: &Nvrtc) -> Result<(), String> {
     let newest = archs(nvrtc).map_err(|error| error.to_string())?.pop().unwrap_or_default();
     let arch = format!("sm_{newest}");
@@ -211,7 +205,7 @@ pub(super) fn probe(nvrtc: &Nvrtc) -> Result<(), String> {
     }
 }
 
-/// The targets that the compiler knows, ascending: 80 for `sm_80`.
+/// The targets that the compiler knows, in ascending order: 80 for `sm_80`.
 fn archs(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaError> {
     let mut count = 0;
     // SAFETY: it writes one number.
@@ -228,8 +222,8 @@ fn archs(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaError> {
     Ok(archs)
 }
 
-/// The target for a device: its own, or the nearest older one of the same major number, whose machine code it runs
-/// (CUDA C++ Programming Guide, binary compatibility).
+/// The target for a device: its own, or the nearest older one with the same major number, whose machine code
+/// the device runs (CUDA C++ Programming Guide, binary compatibility).
 pub(super) fn target(nvrtc: &Nvrtc, capability: (u32, u32)) -> Result<u32, CudaError> {
     nearest(&archs(nvrtc)?, capability).ok_or_else(|| {
         let known: Vec<String> = archs(nvrtc).unwrap_or_default().iter().map(u32::to_string).collect();
@@ -246,7 +240,7 @@ fn nearest(archs: &[u32], (major, minor): (u32, u32)) -> Option<u32> {
     archs.iter().copied().filter(|arch| arch / 10 == major && arch % 10 <= minor).max()
 }
 
-/// What the kernels of a program compiled with [`USAGE`] use, in the order of the log.
+/// The resources of each kernel of a program compiled with [`USAGE`], in the order of the log.
 pub fn usage(log: &str) -> Vec<Usage> {
     let mut found: Vec<Usage> = Vec::new();
     let number_before = |line: &str, what: &str| {

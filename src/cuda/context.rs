@@ -1,7 +1,7 @@
-//! A device's context and what lives in it: memory, code.
+//! A device's context and what lives in it: memory and code.
 //!
-//! Each handle keeps its context alive and gives its object back when it is dropped, so the order of destruction cannot
-//! be wrong. Handles are not `Send`: a context is current on one thread, the one that opened it.
+//! Each handle keeps its context alive and frees its object when it is dropped, so the order of destruction
+//! cannot be wrong. Handles are not `Send`: a context is current only on the thread that opened it.
 
 use super::driver::{Driver, OUT_OF_MEMORY};
 use super::libraries::CudaMissing;
@@ -20,7 +20,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens the context of a device that [`require_device`](Libraries::require_device) found good.
+    /// Opens the context of a device that [`require_device`](Libraries::require_device) has accepted.
     pub fn open(libraries: &Libraries, device: &DeviceInfo) -> Result<Rc<Self>, CudaError> {
         let driver = libraries
             .usable_driver()
@@ -38,13 +38,13 @@ impl Context {
         Ok(Rc::new(opened))
     }
 
-    /// Makes it the context of this thread's calls, which another library may have changed.
+    /// Makes this context current on this thread again, in case another library has changed it.
     pub fn make_current(&self) -> Result<(), CudaError> {
         // SAFETY: the context was retained and is released when this is dropped.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.cuCtxSetCurrent)(self.context) })
     }
 
-    /// Bytes of device memory: free now, and in all.
+    /// Bytes of device memory: (free, total).
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: it writes two numbers.
@@ -60,13 +60,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and everything in it holds it, so nothing is left.
+        // SAFETY: it was retained once, and everything in it holds a reference to it, so nothing is left.
         unsafe { (self.driver.cuDevicePrimaryCtxRelease_v2)(self.device) };
     }
 }
 
 impl Libraries {
-    /// Bytes of a device's memory, free now and in all. Makes a context for the question, which takes a moment.
+    /// Bytes of a device's memory: (free, total). Opens a context to ask, which takes a moment.
     pub fn memory(&self, index: usize) -> Result<(usize, usize), CudaMissing> {
         let device = self.require_device(index)?;
         let failed = |error: CudaError| CudaMissing {
@@ -77,7 +77,7 @@ impl Libraries {
     }
 }
 
-/// Memory on the device.
+/// Memory on the device, freed when dropped.
 pub struct Memory {
     context: Rc<Context>,
     address: u64,
@@ -85,10 +85,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Allocates; what it holds is undefined.
+    /// Allocates memory with undefined contents; `what` names its purpose in errors.
     pub fn new(context: &Rc<Context>, bytes: usize, what: &'static str) -> Result<Self, CudaError> {
         let mut address = 0;
-        // nothing has an address too, and cannot be asked for
+        // zero bytes need an address too, but cannot be allocated
         let asked = bytes.max(1);
         // SAFETY: it writes one address.
         let status = unsafe { (context.driver.cuMemAlloc_v2)(&mut address, asked) };
@@ -100,12 +100,12 @@ impl Memory {
         Ok(Self { context: context.clone(), address, bytes })
     }
 
-    /// Its first byte.
+    /// The address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -113,12 +113,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was allocated and not freed. The driver waits for what still uses it.
+        // SAFETY: it was allocated and not freed. The driver waits for work that still uses it.
         unsafe { (self.context.driver.cuMemFree_v2)(self.address) };
     }
 }
 
-/// Host memory that the device reads by itself, while the processor goes on.
+/// Pinned host memory, which the device reads while the CPU goes on.
 pub struct Pinned {
     context: Rc<Context>,
     pointer: *mut c_void,
@@ -126,7 +126,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Allocates; it begins as zeros.
+    /// Allocates memory filled with zeros.
     pub fn new(context: &Rc<Context>, bytes: usize) -> Result<Self, CudaError> {
         let mut pointer = std::ptr::null_mut();
         let bytes = bytes.max(1);
@@ -134,20 +134,23 @@ impl Pinned {
         let status =
             unsafe { (context.driver.cuMemHostAlloc)(&mut pointer, bytes, CU_MEMHOSTALLOC_PORTABLE) };
         context.check("cuMemHostAlloc", status)?;
-        // SAFETY: so many bytes were just allocated, and nobody else has them.
+        // SAFETY: this many bytes were just allocated, and nothing else refers to them.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { context: context.clone(), pointer, bytes })
     }
 
-    /// The bytes. Nothing that the device still copies may be changed: wait for its event first.
+    /// The bytes, for writing. What the device still copies must not be changed: wait for the copy's event
+    /// first.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: allocated with this size, initialized, and borrowed as long as this is. The device only reads it.
+        // SAFETY: allocated with this size, initialized, and borrowed as long as this is. The device only
+        // reads it.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.cast(), self.bytes) }
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: as above.
+        // SAFETY: allocated with this size, initialized, and borrowed as long as this is. The device only
+        // reads it.
         unsafe { std::slice::from_raw_parts(self.pointer.cast(), self.bytes) }
     }
 }
@@ -159,27 +162,27 @@ impl Drop for Pinned {
     }
 }
 
-/// Code on the device.
+/// Loaded device code.
 pub struct Module {
     context: Rc<Context>,
     module: CUmodule,
 }
 
 impl Module {
-    /// Loads machine code.
+    /// Loads machine code, an ELF file.
     pub fn new(context: &Rc<Context>, image: &[u8]) -> Result<Self, CudaError> {
-        // the length of an ELF file is in its header, and a truncated one is not to be read beyond
+        // the driver takes the length of an ELF file from its header and would read beyond a truncated one
         if !image.starts_with(b"\x7fELF") || image.len() < 64 {
-            return Err(CudaError::Unsupported("this is no machine code for a device".to_owned()));
+            return Err(CudaError::Unsupported("this is not machine code for a device".to_owned()));
         }
         let mut module = std::ptr::null_mut();
-        // SAFETY: the image came from the compiler, or from a file whose checksum held.
+        // SAFETY: the image came from the compiler, or from a file whose checksum was correct.
         let status = unsafe { (context.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast()) };
         context.check("cuModuleLoadData", status)?;
         Ok(Self { context: context.clone(), module })
     }
 
-    /// A kernel by its name.
+    /// Finds a kernel by its name.
     pub fn function(self: &Rc<Self>, name: &str) -> Result<Function, CudaError> {
         let unknown = || CudaError::Unsupported(format!("there is no kernel `{name}` in the compiled code"));
         let symbol = CString::new(name).map_err(|_| unknown())?;
@@ -194,22 +197,22 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: it was loaded and not unloaded; its functions hold it.
+        // SAFETY: it was loaded and not unloaded; its functions keep it alive.
         unsafe { (self.context.driver.cuModuleUnload)(self.module) };
     }
 }
 
-/// A kernel.
+/// A kernel of a loaded module.
 pub struct Function {
     module: Rc<Module>,
     pub(super) function: CUfunction,
-    /// Bytes of dynamic shared memory that it may have.
+    /// The largest size of dynamic shared memory, in bytes, that was requested so far.
     shared: u32,
 }
 
 impl Function {
-    /// Lets its blocks have so many bytes of dynamic shared memory. It must be asked for where static and dynamic shared
-    /// memory together are more than 48 KiB.
+    /// Allows blocks to use this many bytes of dynamic shared memory. Required when static and dynamic shared
+    /// memory together exceed 48 KiB.
     pub fn allow_shared(&mut self, bytes: u32) -> Result<(), CudaError> {
         if bytes > self.shared {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -222,7 +225,7 @@ impl Function {
         Ok(())
     }
 
-    /// Registers of a thread, and bytes of its memory that are not registers (spills and local arrays).
+    /// A thread's registers, and its bytes of local memory (spills and arrays).
     pub fn registers(&self) -> Result<(u32, u32), CudaError> {
         let driver = self.module.context.driver;
         let attribute = |attribute| {

@@ -47,15 +47,15 @@ table! {
         *mut c_void, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t, *mut c_void, usize, cudaStream_t,
     );
     own {
-        /// Returns no status.
+        /// Returns the version and no status.
         fn version() -> usize = "cublasLtGetVersion";
-        /// Takes a number here, for a status may be one that the header did not have.
+        /// Takes a number here, because the status may be newer than the header.
         fn status_string(u32) -> *const c_char = "cublasLtGetStatusString";
     }
 }
 
 impl CublasLt {
-    /// The error of a call that returned `status`.
+    /// Turns the status of a call into an error.
     pub(super) fn check(&self, call: &'static str, status: u32) -> Result<(), CudaError> {
         if status == 0 {
             return Ok(());

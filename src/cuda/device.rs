@@ -1,4 +1,4 @@
-//! What the driver tells of a device.
+//! What the driver tells about a device.
 
 use super::driver::Driver;
 use super::peak::{Peaks, peaks};
@@ -12,30 +12,30 @@ use std::ffi::c_int;
 pub struct DeviceInfo {
     /// Its index, as in `compute.device = "cuda:0"`.
     pub index: usize,
-    /// The product's name.
+    /// The name of the GPU model.
     pub name: String,
-    /// Major and minor number.
+    /// Compute capability: major and minor number.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors; of a slice, those of the slice.
+    /// Streaming multiprocessors; for a slice, those of the slice.
     pub multiprocessors: u32,
     /// The highest clock of the multiprocessors, Hz.
     pub clock_hz: f64,
-    /// The rate that memory clock and bus width give, bytes/s: two transfers per cycle.
+    /// Memory bandwidth, bytes/s, from memory clock and bus width: two transfers per cycle.
     pub memory_bandwidth: f64,
-    /// Device memory in all, bytes.
+    /// Total device memory, bytes.
     pub total_memory: u64,
-    /// Shared memory that a block can have, bytes.
+    /// The largest shared memory of a block, bytes.
     pub shared_per_block: u32,
-    /// Where it is on the bus, `domain:bus:device.function`.
+    /// Its address on the bus, `domain:bus:device.function`.
     pub pci_bus_id: String,
     /// Whether it is a slice of a device (Multi-Instance GPU).
     pub mig: bool,
-    /// What it could do at most.
+    /// Its peak rates.
     pub peaks: Peaks,
 }
 
 impl DeviceInfo {
-    /// How many devices the driver shows.
+    /// The number of devices that the driver lists.
     pub(super) fn count(driver: &Driver) -> Result<usize, CudaError> {
         let mut count = 0;
         // SAFETY: it writes one number.
@@ -43,7 +43,7 @@ impl DeviceInfo {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Asks the driver, without making a context on the device.
+    /// Asks the driver about a device, without making a context on it.
     pub(super) fn query(driver: &Driver, index: usize) -> Result<Self, CudaError> {
         use CUdevice_attribute as Attribute;
         let mut device = 0;
@@ -63,7 +63,7 @@ impl DeviceInfo {
         };
         // SAFETY: it writes at most as many bytes as it is told.
         let name = text("cuDeviceGetName", &|at, len| unsafe { (driver.cuDeviceGetName)(at, len, device) })?;
-        // SAFETY: likewise.
+        // SAFETY: it writes at most as many bytes as it is told.
         let pci =
             text("cuDeviceGetPCIBusId", &|at, len| unsafe { (driver.cuDeviceGetPCIBusId)(at, len, device) });
         let mut total = 0;
@@ -76,7 +76,7 @@ impl DeviceInfo {
         );
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         // the driver counts in kHz
-        // nothing but what is shown depends on these
+        // these are only shown, so a driver that cannot tell them is no error
         let shown = |name| f64::from(attribute(name).unwrap_or(0));
         let clock_hz = 1e3 * shown(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
         let memory_hz = 1e3 * shown(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);

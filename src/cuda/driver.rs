@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
 table! {
-    /// The driver. What is newer than CUDA 11.4 is avoided, so that older drivers serve too.
+    /// The driver. Functions newer than CUDA 11.4 are avoided, so that older drivers work too.
     struct Driver: CUresult;
     fn cuInit(c_uint);
     fn cuDriverGetVersion(*mut c_int);
@@ -57,11 +57,12 @@ table! {
     fn cuGraphExecDestroy(CUgraphExec);
     fn cuGraphLaunch(CUgraphExec, CUstream);
     own {
-        /// Takes a number here, for a status may be one that the header did not have.
+        /// Takes a number here, because the status may be newer than the header.
         fn error_name(c_uint, *mut *const c_char) -> c_uint = "cuGetErrorName";
-        /// Likewise.
+        /// Takes a number here, because the status may be newer than the header.
         fn error_string(c_uint, *mut *const c_char) -> c_uint = "cuGetErrorString";
-        /// The header calls the one of CUDA 12.8 by this name; every driver has the older one, of the same signature.
+        /// The header gives this name to the function of CUDA 12.8; every driver has the older one, with the
+        /// same signature.
         fn event_elapsed_time(*mut f32, CUevent, CUevent) -> c_uint = "cuEventElapsedTime";
     }
 }
@@ -71,21 +72,21 @@ const _: unsafe fn(*mut f32, CUevent, CUevent) -> CUresult = sys::cuEventElapsed
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: u32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32;
 
-/// `CUDA_ERROR_NOT_READY`: not an error, but the answer to a question.
+/// `CUDA_ERROR_NOT_READY`: not an error, but the answer to a query.
 const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
 
 impl Driver {
-    /// Whether what was asked about has been done, from the status of a query.
+    /// Whether queried work is done, from the status of the query.
     pub(super) fn done(&self, call: &'static str, status: u32) -> Result<bool, CudaError> {
         if status == NOT_READY { Ok(false) } else { self.check(call, status).map(|()| true) }
     }
 
-    /// The error of a call that returned `status`.
+    /// Turns the status of a call into an error.
     pub(super) fn check(&self, call: &'static str, status: u32) -> Result<(), CudaError> {
         if status == 0 { Ok(()) } else { Err(CudaError::Call { call, status, text: self.text(status) }) }
     }
 
-    /// A status as the driver words it: `CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected`.
+    /// A status in the driver's words: `CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected`.
     pub(super) fn text(&self, status: u32) -> String {
         let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
         // SAFETY: both write a pointer to a static string, or none for a number that the driver does not know.

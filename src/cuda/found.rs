@@ -1,10 +1,10 @@
 //! How a library is found and opened.
 //!
-//! A file with the right name may be a leftover, a stub, of another processor or too new for the driver. So each candidate
-//! is opened and tried; what is refused is noted with the reason, and the search goes on. Libraries stay loaded until the
-//! process ends, for CUDA starts threads that run on in them.
+//! A file with the right name may be a leftover, a stub, built for another processor, or too new for the
+//! driver. So each candidate is opened and tried; a refused one is noted with the reason, and the search goes
+//! on. Libraries stay loaded until the process ends, because CUDA starts threads that keep running in them.
 
-use super::search::{Place, Search, children, newest_first};
+use super::search::{Search, SearchDir, children, newest_first};
 use libloading::Library;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 /// A release of CUDA or of one of its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Version {
-    /// Libraries of a greater one than the driver's do not work with it.
+    /// A library whose major release is greater than the driver's does not work with it.
     pub major: u32,
-    /// Within a major release, libraries are compatible with drivers.
+    /// Within a major release, libraries and drivers are compatible.
     pub minor: u32,
 }
 
@@ -25,42 +25,43 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A file that was there and was no good.
+/// A file that was found and cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// Its path, or its name where the loader found it.
+    /// Its path, or its name if the loader found it.
     pub file: String,
-    /// Why.
+    /// Why it cannot be used.
     pub reason: String,
 }
 
-/// What became of the search for one library.
+/// The result of the search for one library.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What people call it.
+    /// Its name, for people.
     pub name: &'static str,
     /// Whether it was found and works.
     pub usable: bool,
     /// What it is for.
     pub purpose: &'static str,
-    /// The file that is used; none if none is.
+    /// The file that is used, if any.
     pub path: Option<PathBuf>,
-    /// Why that place was looked at.
+    /// Why its directory was searched.
     pub because: Option<String>,
     /// Its version; for the driver, the newest release of CUDA that it supports.
     pub version: Option<Version>,
-    /// Why it is of no use although it is there.
+    /// Why it cannot be used although it is there.
     pub problem: Option<String>,
     /// The names that were looked for.
     pub looked_for: &'static [&'static str],
-    /// Files of these names that are no good.
+    /// Files with these names that cannot be used.
     pub refused: Vec<Refused>,
-    /// What follows from its absence.
+    /// What its absence means for the user.
     pub meaning: &'static str,
 }
 
 impl Finding {
-    /// Why it cannot be used, with the names and places of the search, as one fragment; `None` if it can.
+    /// Why it cannot be used, with the names and directories of the search, as one fragment; `None` if it
+    /// can.
     pub fn complaint(&self, search: &Search) -> Option<String> {
         let name = self.name;
         if let Some(problem) = &self.problem {
@@ -69,7 +70,7 @@ impl Finding {
         if self.path.is_some() {
             return None;
         }
-        let places: Vec<String> = search.places.iter().map(Place::to_string).collect();
+        let places: Vec<String> = search.places.iter().map(SearchDir::to_string).collect();
         let mut text = format!(
             "{name} was not found: looked for {} in {}",
             self.looked_for.join(", "),
@@ -82,28 +83,28 @@ impl Finding {
     }
 }
 
-/// A library, if it is there.
-pub(super) struct Part<T: 'static> {
+/// What was found of a library, and its functions if it can be used.
+pub(super) struct Located<T: 'static> {
     pub(super) finding: Finding,
     pub(super) table: Option<&'static T>,
 }
 
-/// How to find one library, and when a file is good.
+/// How to find one library, and when a file is usable.
 pub(super) struct Wanted<'a, T> {
     pub(super) name: &'static str,
     pub(super) purpose: &'static str,
     pub(super) meaning: &'static str,
-    /// Names for the system's loader, newest first; in directories, files that begin like the last.
+    /// Names for the system's loader, newest first; in directories, files that begin like the last one.
     pub(super) names: &'static [&'static str],
-    /// Libraries of the same directory that it opens itself, by a name that the loader may not find.
+    /// A library of the same directory that it opens by a name that the loader may not find.
     pub(super) first: Option<&'static str>,
     #[expect(clippy::type_complexity, reason = "the table, an address in the library, its version")]
     pub(super) open: &'a dyn Fn(&Library) -> Result<(T, usize, Version), String>,
 }
 
 impl<T> Wanted<'_, T> {
-    /// The first file that is good.
-    pub(super) fn find(&self, search: &Search) -> Part<T> {
+    /// Returns the first usable file.
+    pub(super) fn find(&self, search: &Search) -> Located<T> {
         let mut refused = Vec::new();
         let mut seen = BTreeSet::new();
         for place in &search.places {
@@ -125,12 +126,12 @@ impl<T> Wanted<'_, T> {
                         finding.path = Some(path.unwrap_or(file));
                         finding.because = Some(place.because.clone());
                         finding.version = Some(version);
-                        return Part { finding, table: Some(Box::leak(Box::new(table))) };
+                        return Located { finding, table: Some(Box::leak(Box::new(table))) };
                     }
                 }
             }
         }
-        Part { finding: self.finding(refused), table: None }
+        Located { finding: self.finding(refused), table: None }
     }
 
     fn finding(&self, refused: Vec<Refused>) -> Finding {
@@ -149,7 +150,7 @@ impl<T> Wanted<'_, T> {
         }
     }
 
-    /// The candidates of a directory, newest first. NVIDIA's `.alt.` builds are slower ones.
+    /// The candidates in a directory, newest first, without NVIDIA's `.alt.` builds, which are slower.
     fn files(&self, directory: &Path) -> Vec<PathBuf> {
         let stem = self.names.last().copied().unwrap_or_default();
         let mut files = children(directory, stem);
@@ -157,7 +158,7 @@ impl<T> Wanted<'_, T> {
         newest_first(files)
     }
 
-    /// Opens a file, or a name by the system's loader; `None` for a name that the loader does not know.
+    /// Opens a file, or a name through the system's loader; `None` for a name that the loader does not know.
     #[expect(clippy::type_complexity, reason = "the table, the path where it can be told, the version")]
     fn try_open(
         &self,
@@ -166,23 +167,24 @@ impl<T> Wanted<'_, T> {
     ) -> Option<Result<(T, Option<PathBuf>, Version), String>> {
         if let (Some(first), Some(directory)) = (self.first, directory) {
             for needed in newest_first(children(directory, first)) {
-                // SAFETY: as below. It is found by its name later, so it is kept; if it is no good, that shows then.
+                // SAFETY: see below. It is kept, because it is later found by its name; if it cannot be used,
+                // that shows then.
                 std::mem::forget(unsafe { Library::new(needed) });
             }
         }
-        // SAFETY: opening runs the library's initializers. It lies where CUDA's libraries lie and has the name of one:
-        // whoever can put another there can as well replace it or this program.
+        // SAFETY: opening runs the library's initializers. Its directory and its name are those of a library
+        // of CUDA's: anyone who can put another file there can just as well replace CUDA or this program.
         let library = match unsafe { Library::new(file) } {
             Ok(library) => library,
             Err(error) => {
-                // the error itself says no more than that opening failed
+                // the error itself says only that opening failed
                 let reason = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
                 let unknown = directory.is_none() && reason.contains("cannot open shared object file");
                 let own = reason.starts_with(&*file.to_string_lossy());
                 if unknown && own {
                     return None;
                 }
-                // the loader names the file, which is named anyway
+                // the loader repeats the file's name
                 let said = reason.strip_prefix(&format!("{}: ", file.display())).map(str::to_owned);
                 return Some(Err(said.unwrap_or(reason)));
             }
@@ -195,7 +197,7 @@ impl<T> Wanted<'_, T> {
     }
 }
 
-/// The file that is mapped at an address of this process, where the system tells (Linux).
+/// The file that is mapped at an address of this process, if the system tells (Linux).
 fn mapped_file(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

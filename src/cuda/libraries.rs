@@ -1,40 +1,41 @@
-//! Which of CUDA's libraries are there, from where, and what it means where one is not.
+//! Which of CUDA's libraries are present, where they come from, and what follows when one is missing.
 //!
-//! What makes a file a good driver, compiler or library of matrix products or sums is said here; how files are found and opened,
-//! in `found.rs`. The versions must fit each other and the device.
+//! This module says what makes a driver, compiler, matrix or collective library usable; `found.rs` says how
+//! files are found and opened. The versions must fit each other and the device.
 
 use super::CudaError;
-use super::compile;
+use super::compile::{self, Compiler};
 use super::cublaslt::CublasLt;
 use super::device::DeviceInfo;
 use super::driver::Driver;
-use super::found::{Finding, Part, Version, Wanted};
+use super::found::{Finding, Located, Version, Wanted};
 use super::nccl::Nccl;
 use super::nvrtc::Nvrtc;
-use super::search::{LIBS_VARIABLE, Place, Search};
+use super::search::{LIBS_VARIABLE, Search, SearchDir};
 use libloading::Library;
 use std::sync::OnceLock;
 
-/// The oldest devices that kernels are compiled for: Ampere, the first with bf16 and asynchronous copies.
+/// The oldest supported compute capability: Ampere, the first with bf16 and asynchronous copies.
 pub const OLDEST_DEVICE: (u32, u32) = (8, 0);
 
-/// `CUDA_ERROR_STUB_LIBRARY`: what a toolkit's stub, which is there to link against, answers to everything.
+/// `CUDA_ERROR_STUB_LIBRARY`: the answer of a toolkit's stub, which exists only to be linked against.
 const STUB: u32 = 34;
 
-/// CUDA's libraries on this machine. The driver is looked for at once, the others when they are first asked for.
+/// CUDA's libraries on this machine. The driver is looked for at once, each other library when it is first
+/// needed.
 pub struct Libraries {
     search: Search,
-    driver: Part<Driver>,
-    nvrtc: OnceLock<Part<Nvrtc>>,
-    cublaslt: OnceLock<Part<CublasLt>>,
-    nccl: OnceLock<Part<Nccl>>,
+    driver: Located<Driver>,
+    nvrtc: OnceLock<Located<Nvrtc>>,
+    cublaslt: OnceLock<Located<CublasLt>>,
+    nccl: OnceLock<Located<Nccl>>,
 }
 
-/// Why there is no CUDA device to be used.
+/// Why no CUDA device can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CudaMissing {
-    /// What is missing, what was looked for and where.
+    /// What is missing, and what was looked for where.
     pub message: String,
     /// What to do about it.
     pub help: String,
@@ -47,30 +48,30 @@ impl CudaMissing {
 }
 
 impl Libraries {
-    /// Those of this process, looked for once.
+    /// The libraries of this process, looked for once.
     pub fn get() -> &'static Self {
         static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
         LIBRARIES.get_or_init(|| Self::find(Search::from_environment()))
     }
 
-    /// Looks in these places.
+    /// Looks for the libraries in these directories.
     pub fn find(search: Search) -> Self {
         let driver = find_driver(&search);
         let (nvrtc, cublaslt, nccl) = Default::default();
         Self { search, driver, nvrtc, cublaslt, nccl }
     }
 
-    /// Everything that was looked for, the driver first.
+    /// What was found of each library, the driver first.
     pub fn findings(&self) -> [&Finding; 4] {
         [&self.driver.finding, &self.nvrtc().finding, &self.cublaslt().finding, &self.nccl().finding]
     }
 
-    /// Where was looked.
-    pub fn places(&self) -> &[Place] {
+    /// The directories that are searched.
+    pub fn places(&self) -> &[SearchDir] {
         &self.search.places
     }
 
-    /// The driver, where it is ready to be used.
+    /// The driver, if it can be used.
     pub(super) fn usable_driver(&self) -> Option<&'static Driver> {
         self.driver.table.filter(|_| self.driver.finding.usable)
     }
@@ -79,7 +80,7 @@ impl Libraries {
         self.driver.finding.version
     }
 
-    pub(super) fn nvrtc(&self) -> &Part<Nvrtc> {
+    pub(super) fn nvrtc(&self) -> &Located<Nvrtc> {
         self.nvrtc.get_or_init(|| {
             let wanted = Wanted {
                 name: "NVRTC",
@@ -94,7 +95,7 @@ impl Libraries {
         })
     }
 
-    pub(super) fn cublaslt(&self) -> &Part<CublasLt> {
+    pub(super) fn cublaslt(&self) -> &Located<CublasLt> {
         self.cublaslt.get_or_init(|| {
             let wanted = Wanted {
                 name: "cuBLASLt",
@@ -107,7 +108,8 @@ impl Libraries {
                     let table = CublasLt::load(library).map_err(|missing| missing.to_string())?;
                     // SAFETY: it takes nothing and returns a number.
                     let version = unsafe { (table.version)() } as u32;
-                    // major·10³ + minor·10² + patch in CUDA 11, major·10⁴ + minor·10² + patch since (cublas_api.h)
+                    // major·10³ + minor·10² + patch in CUDA 11, major·10⁴ + minor·10² + patch since
+                    // (cublas_api.h)
                     let version = match version {
                         ..100_000 => Version { major: 11, minor: version.saturating_sub(11_000) / 100 },
                         _ => Version { major: version / 10_000, minor: version / 100 % 100 },
@@ -121,13 +123,13 @@ impl Libraries {
         })
     }
 
-    fn nccl(&self) -> &Part<Nccl> {
+    fn nccl(&self) -> &Located<Nccl> {
         self.nccl.get_or_init(|| {
             let wanted = Wanted {
                 name: "NCCL",
                 purpose: "adds up what the devices of several ranks computed",
-                meaning: "one device trains without it, several ranks on CUDA devices do not; install the Python package \
-                          nvidia-nccl-cu13 (nvidia-nccl-cu12 for a driver of CUDA 12) or the system's libnccl2",
+                meaning: "one device trains without it, several ranks on CUDA devices do not; install the Python \
+                          package nvidia-nccl-cu13 (nvidia-nccl-cu12 for a driver of CUDA 12) or the system's libnccl2",
                 names: &["libnccl.so.2", "libnccl.so"],
                 first: None,
                 open: &|library| {
@@ -143,7 +145,7 @@ impl Libraries {
 
     /// NCCL, or an error that says where it was looked for.
     pub(super) fn usable_nccl(&self) -> Result<&'static Nccl, CudaError> {
-        let Part { finding, table } = self.nccl();
+        let Located { finding, table } = self.nccl();
         table.ok_or_else(|| {
             let why = self.complaint(finding).unwrap_or_else(|| "NCCL cannot be used".to_owned());
             let meaning = finding.meaning;
@@ -169,8 +171,8 @@ impl Libraries {
         Ok((table, address, version))
     }
 
-    /// What a library of a newer major release than the driver's makes does not run there (CUDA Compatibility, minor
-    /// version compatibility).
+    /// Refuses a library whose major release is newer than the driver's: the code that it makes does not run
+    /// there (CUDA Compatibility, minor version compatibility).
     fn not_too_new(&self, version: Version) -> Result<(), String> {
         match self.driver_version() {
             Some(driver) if version.major > driver.major => {
@@ -180,14 +182,26 @@ impl Libraries {
         }
     }
 
-    /// The devices that the driver shows, with everything known about them; none without a driver.
+    /// The compiler. It needs neither a driver nor a device.
+    pub fn compiler(&self) -> Result<Compiler, CudaMissing> {
+        let part = self.nvrtc();
+        match (part.table, part.finding.version) {
+            (Some(nvrtc), Some(version)) => Ok(Compiler::new(nvrtc, (version.major, version.minor))),
+            _ => Err(CudaMissing {
+                message: self.complaint(&part.finding).unwrap_or_default(),
+                help: part.finding.meaning.to_owned(),
+            }),
+        }
+    }
+
+    /// The devices that the driver lists; empty without a driver.
     pub fn devices(&self) -> Vec<DeviceInfo> {
         let Some(driver) = self.usable_driver() else { return Vec::new() };
         let count = DeviceInfo::count(driver).unwrap_or(0);
         (0..count).filter_map(|index| DeviceInfo::query(driver, index).ok()).collect()
     }
 
-    /// The device of this index, if everything is there that training on it needs.
+    /// The device with this index, if everything that training on it needs is present.
     pub fn require_device(&self, index: usize) -> Result<DeviceInfo, CudaMissing> {
         let complain = |finding: &Finding| {
             self.complaint(finding).map(|text| {
@@ -239,7 +253,7 @@ impl Libraries {
     }
 }
 
-fn find_driver(search: &Search) -> Part<Driver> {
+fn find_driver(search: &Search) -> Located<Driver> {
     let problem = std::cell::RefCell::new(None);
     let wanted = Wanted {
         name: "the CUDA driver",

@@ -1,7 +1,7 @@
 //! Matrix products by cuBLASLt.
 //!
-//! A product is described once per [`Shape`]; algorithms are asked for, checked and run on that description. The library's
-//! documentation says what its attributes are and of which types (cuBLAS, "Using the cuBLASLt API").
+//! A product is described once per [`Shape`]; algorithms are found, checked and run on that description. The
+//! library's attributes and their types are documented in cuBLAS, "Using the cuBLASLt API".
 
 use super::cublaslt::CublasLt;
 use super::product::{Addresses, Algorithm, Epilogue, Matrix, Shape, Type};
@@ -16,17 +16,17 @@ use cudarc::cublaslt::sys::{
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-/// The most algorithms that are considered for one shape.
+/// The most algorithms that are tried for one shape.
 const CANDIDATES: usize = 8;
 
-/// The library, opened on a context.
+/// cuBLASLt, opened on a context.
 pub struct MatrixProducts {
     context: Rc<Context>,
     library: &'static CublasLt,
     handle: cublasLtHandle_t,
 }
 
-/// As `cublasLtMatmulHeuristicResult_t`, with a status that may be any number.
+/// `cublasLtMatmulHeuristicResult_t`, with a status that may be any number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Heuristic {
@@ -65,20 +65,20 @@ impl MatrixProducts {
 
 impl Drop for MatrixProducts {
     fn drop(&mut self) {
-        // the handle belongs to a context, which another library may have changed
+        // the handle belongs to a context, and another library may have changed the current one
         let _ = self.context.make_current();
         // SAFETY: it was created and not destroyed.
         unsafe { (self.library.cublasLtDestroy)(self.handle) };
     }
 }
 
-/// The library's description of a shape.
+/// The library's description of a product of one shape.
 pub struct Described {
     products: Rc<MatrixProducts>,
     accumulate: bool,
     epilogue: Epilogue,
     alignments: [u32; 3],
-    // null until they are made, so that whatever was made is destroyed
+    // null until they are made, so that dropping a half-made description is safe
     desc: cublasLtMatmulDesc_t,
     a: cublasLtMatrixLayout_t,
     b: cublasLtMatrixLayout_t,
@@ -136,7 +136,7 @@ impl Described {
     /// Sets an attribute of the description, whose type must be the documented one.
     fn set<T>(&self, attribute: Desc, value: &T) -> Result<(), CudaError> {
         let library = self.products.library;
-        // SAFETY: the description lives; so many bytes are read from the value.
+        // SAFETY: the description lives; this many bytes are read from the value.
         let status = unsafe {
             (library.cublasLtMatmulDescSetAttribute)(
                 self.desc,
@@ -148,7 +148,7 @@ impl Described {
         library.check("cublasLtMatmulDescSetAttribute", status)
     }
 
-    /// Points the epilogue at its bias and its auxiliary matrix.
+    /// Sets the addresses of the epilogue's bias and auxiliary matrix.
     fn point(&self, at: &Addresses) -> Result<(), CudaError> {
         if matches!(self.epilogue, Epilogue::Bias | Epilogue::BiasGelu) {
             self.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias)?;
@@ -159,10 +159,11 @@ impl Described {
         Ok(())
     }
 
-    /// Algorithms that can do this with so much workspace, the one that should be fastest first. Empty if there is none.
+    /// Algorithms that can compute this product with `workspace` bytes, the one expected to be fastest first;
+    /// empty if there is none.
     ///
-    /// Partial sums of split products are added in fp32 and in a fixed order: the library's other schemes round them to
-    /// the type of the result.
+    /// Partial sums of split products are added in fp32 and in a fixed order: the library's other schemes
+    /// round them to the type of the result.
     pub fn algorithms(&self, at: &Addresses, workspace: usize) -> Result<Vec<Algorithm>, CudaError> {
         self.point(at)?;
         let library = self.products.library;
@@ -171,7 +172,7 @@ impl Described {
         let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         preference.set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes)?;
         let [a, b, out] = self.alignments;
-        // without this, the library takes every address for a multiple of 256
+        // without this, the library assumes that every address is a multiple of 256
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a)?;
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b)?;
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
@@ -194,7 +195,7 @@ impl Described {
                 &mut count,
             )
         };
-        // one of the ways to say that there is none
+        // one of the ways in which the library says that there is none
         if status != 0 {
             return Ok(Vec::new());
         }
@@ -203,7 +204,7 @@ impl Described {
         Ok(usable.map(|found| Algorithm { words: found.algorithm, workspace: found.workspace }).collect())
     }
 
-    /// Whether an algorithm that was remembered can do this, with the workspace that it needs here.
+    /// Checks whether a remembered algorithm can compute this product with `workspace` bytes.
     pub fn check(&self, at: &Addresses, words: [u64; 8], workspace: usize) -> Option<Algorithm> {
         self.point(at).ok()?;
         let library = self.products.library;
@@ -226,7 +227,8 @@ impl Described {
         fits.then_some(Algorithm { words, workspace: result.workspace })
     }
 
-    /// Starts a product. `workspace` is device memory of at least the size that the algorithm was asked for with.
+    /// Starts a product. `workspace` is the address of at least as many bytes as the algorithm was requested
+    /// with.
     pub fn run(
         &self,
         at: &Addresses,
@@ -239,8 +241,8 @@ impl Described {
         let library = self.products.library;
         let beta: f32 = if self.accumulate { 1.0 } else { 0.0 };
         let pointer = |address: u64| std::ptr::without_provenance_mut::<c_void>(address as usize);
-        // SAFETY: all handles live; the factors are read from the host before the call returns; no host memory is
-        // written.
+        // SAFETY: all handles live; the factors are read from the host before the call returns; no host
+        // memory is written.
         let status = unsafe {
             (library.cublasLtMatmul)(
                 self.products.handle,
@@ -275,13 +277,13 @@ impl Drop for Described {
             }
         }
         if !self.desc.is_null() {
-            // SAFETY: likewise.
+            // SAFETY: it was created and not destroyed.
             unsafe { (library.cublasLtMatmulDescDestroy)(self.desc) };
         }
     }
 }
 
-/// The layout of a matrix of (rows, columns) as stored, or of a stack of them.
+/// The layout of a stored matrix of (rows, columns), or of a stack of them.
 fn layout(
     library: &CublasLt,
     matrix: Matrix,
@@ -323,7 +325,7 @@ fn code(kind: Type) -> cudaDataType_t {
     }
 }
 
-/// What the library's heuristic is told.
+/// What the library's heuristic must respect.
 struct Preferences {
     library: &'static CublasLt,
     handle: cublasLtMatmulPreference_t,
@@ -339,7 +341,7 @@ impl Preferences {
     }
 
     fn set<T>(&self, attribute: Preference, value: &T) -> Result<(), CudaError> {
-        // SAFETY: the handle lives; so many bytes are read from the value.
+        // SAFETY: the handle lives; this many bytes are read from the value.
         let status = unsafe {
             (self.library.cublasLtMatmulPreferenceSetAttribute)(
                 self.handle,

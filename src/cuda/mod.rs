@@ -1,12 +1,14 @@
-//! CUDA as it is found on a machine: libraries, devices, and the calls that the engine makes.
+//! CUDA on the machine at hand: libraries, devices, and the calls that the engine makes.
 //!
-//! One binary serves machines with and without CUDA, so nothing is linked: [`Libraries`] looks for the driver, the
-//! run-time compiler, cuBLASLt and NCCL when it is asked to, says what it found, and never panics over what it did not.
-//! The rest are owned handles over the driver's objects ([`Context`] and what lives in it), the compiler
-//! ([`compile`]), matrix products ([`matmul`]) and NCCL ([`Communicator`]), none of which knows anything of GPT-2.
+//! One binary serves machines with and without CUDA, so nothing is linked: [`Libraries`] looks for the
+//! driver, the run-time compiler, cuBLASLt and NCCL on demand, reports what it found, and never panics over a
+//! missing library. The rest are owned handles for the driver's objects ([`Context`] and what lives in it),
+//! the compiler ([`compile`]), matrix products ([`matmul`]) and NCCL ([`Communicator`]). None of them knows
+//! GPT-2.
 
 mod cache;
 pub mod choices;
+mod communicator;
 pub mod compile;
 mod context;
 mod cublaslt;
@@ -23,42 +25,44 @@ pub mod search;
 mod stream;
 mod table;
 
+pub use communicator::{Communicator, Number};
 pub use context::{Context, Function, Memory, Module, Pinned};
 pub use device::DeviceInfo;
 pub use libraries::{CudaMissing, Libraries};
-pub use nccl::{Communicator, Number};
+
 pub use stream::{Event, Graph, Stream};
 
 use std::ffi::{CStr, c_char};
 
-/// A call into one of CUDA's libraries that failed.
+/// A failed call into one of CUDA's libraries.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
-    /// A function returned something else than success.
+    /// A function returned a status other than success.
     #[error("{call}: {text}")]
     Call {
         /// The function.
         call: &'static str,
-        /// What it returned.
+        /// The status that it returned.
         status: u32,
-        /// That in the library's words.
+        /// The status in the library's words.
         text: String,
     },
-    /// Device memory could not be had.
+    /// Device memory could not be allocated.
     #[error(
-        "out of memory on the device: {what} needs {} MiB, {} of {} MiB are free", .bytes.div_ceil(1 << 20), .free >> 20, .total >> 20
+        "out of memory on the device: {what} needs {} MiB, {} of {} MiB are free",
+        .bytes.div_ceil(1 << 20), .free >> 20, .total >> 20
     )]
     OutOfMemory {
         /// What the memory was for.
         what: &'static str,
-        /// How much was asked for.
+        /// The bytes that were requested.
         bytes: usize,
-        /// How much the device had left.
+        /// The bytes that were free.
         free: usize,
-        /// How much it has.
+        /// The device's memory in bytes.
         total: usize,
     },
-    /// Kernels that do not compile.
+    /// The kernels do not compile.
     #[error("the kernels do not compile for {arch}:\n{log}")]
     Compile {
         /// The target, such as `sm_90`.
@@ -66,16 +70,16 @@ pub enum CudaError {
         /// The compiler's messages.
         log: String,
     },
-    /// Something that this machine or its libraries cannot do.
+    /// This machine or its libraries cannot do what was asked.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// A C string of a library's; `None` for a null pointer.
+/// Copies a C string that a library owns; `None` for a null pointer.
 ///
 /// # Safety
 ///
-/// The pointer is null or points to a string that ends in a zero and lives through the call.
+/// The pointer must be null, or point to a zero-terminated string that stays valid during the call.
 unsafe fn c_text(text: *const c_char) -> Option<String> {
     // SAFETY: the caller vouches for a pointer that is not null.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())

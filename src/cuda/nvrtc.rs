@@ -21,13 +21,13 @@ table! {
     fn nvrtcGetCUBIN(nvrtcProgram, *mut c_char);
     fn nvrtcDestroyProgram(*mut nvrtcProgram);
     own {
-        /// Takes a number here, for a status may be one that the header did not have.
+        /// Takes a number here, because the status may be newer than the header.
         fn error_string(u32) -> *const c_char = "nvrtcGetErrorString";
     }
 }
 
 impl Nvrtc {
-    /// The error of a call that returned `status`.
+    /// Turns the status of a call into an error.
     pub(super) fn check(&self, call: &'static str, status: u32) -> Result<(), CudaError> {
         if status == 0 {
             return Ok(());

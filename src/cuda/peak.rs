@@ -1,26 +1,27 @@
-//! The peak rates of devices: what a measured rate is a fraction of.
+//! The peak rates of devices, to express a measured rate as a fraction of the peak.
 //!
-//! Rates of known products are those that NVIDIA publishes, *dense* (data sheets like to show twice as much, with
-//! sparsity) and, for half precision, with sums in fp32. They are at boost clocks that no device holds in a long matrix
-//! product, so nothing reaches 100 %. Others are computed from what a multiprocessor does per clock.
+//! For known GPU models these are the rates that NVIDIA publishes: *dense* (data sheets often show twice as
+//! much, for sparse matrices) and, for half precision, with sums in fp32. They assume boost clocks that no
+//! device holds during a long matrix product, so no measurement reaches 100 %. For other devices the rates
+//! are computed from the operations of a multiprocessor per clock.
 
 use serde::Serialize;
 
-/// Operations per second, where a multiplication and an addition are two.
+/// Peak rates in operations per second; a multiplication and an addition count as two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Peaks {
-    /// Tensor cores on fp16, and on bf16 from compute capability 8.0 on, sums in fp32.
+    /// Tensor cores in fp16, and in bf16 from compute capability 8.0 on, with sums in fp32.
     pub half: f64,
-    /// Tensor cores on TF32; where there are none of that kind, the same as fp32.
+    /// Tensor cores in TF32; the fp32 rate on devices without TF32.
     pub tf32: f64,
-    /// Without tensor cores.
+    /// fp32 without tensor cores.
     pub fp32: f64,
     /// Where the figures come from.
     pub source: String,
 }
 
-/// A product: words of its name, its multiprocessors, and half, TF32 and fp32 in TFLOP/s.
-struct Product(&'static str, u32, [f64; 3]);
+/// A GPU model: words of its name, its multiprocessors, and its half, TF32 and fp32 rates in TFLOP/s.
+struct GpuModel(&'static str, u32, [f64; 3]);
 
 const VOLTA: &str = "Tesla V100 data sheet, 2020";
 const TURING: &str = "Turing architecture white paper, 2018";
@@ -31,93 +32,94 @@ const HOPPER: &str = "H100 white paper and data sheets of H100, H200, H20, 2022 
 const BLACKWELL: &str = "Blackwell data sheets of HGX and DGX, 2024 and 2025";
 const BLACKWELL_RTX: &str = "RTX Blackwell architecture white paper, 2025";
 
-/// By source. Where names are alike, the one with more words in common wins.
-const TABLE: &[(&str, &[Product])] = &[
+/// Known GPU models by source. If several match a name, the one with more words in common wins.
+const TABLE: &[(&str, &[GpuModel])] = &[
     (
         VOLTA,
         &[
-            Product("V100 SXM2", 80, [125.0, 15.7, 15.7]),
-            Product("V100 SXM3", 80, [125.0, 15.7, 15.7]),
-            Product("V100 PCIE", 80, [112.0, 14.0, 14.0]),
-            Product("V100S PCIE", 80, [130.0, 16.4, 16.4]),
+            GpuModel("V100 SXM2", 80, [125.0, 15.7, 15.7]),
+            GpuModel("V100 SXM3", 80, [125.0, 15.7, 15.7]),
+            GpuModel("V100 PCIE", 80, [112.0, 14.0, 14.0]),
+            GpuModel("V100S PCIE", 80, [130.0, 16.4, 16.4]),
         ],
     ),
-    (TURING, &[Product("T4", 40, [65.0, 8.1, 8.1])]),
+    (TURING, &[GpuModel("T4", 40, [65.0, 8.1, 8.1])]),
     (
         AMPERE,
         &[
-            Product("A100", 108, [312.0, 156.0, 19.5]),
-            Product("A800", 108, [312.0, 156.0, 19.5]),
-            Product("A30", 56, [165.0, 82.0, 10.3]),
-            Product("A10", 72, [125.0, 62.5, 31.2]),
-            Product("A40", 84, [149.7, 74.8, 37.4]),
+            GpuModel("A100", 108, [312.0, 156.0, 19.5]),
+            GpuModel("A800", 108, [312.0, 156.0, 19.5]),
+            GpuModel("A30", 56, [165.0, 82.0, 10.3]),
+            GpuModel("A10", 72, [125.0, 62.5, 31.2]),
+            GpuModel("A40", 84, [149.7, 74.8, 37.4]),
         ],
     ),
     (
         AMPERE_GA10X,
         &[
-            Product("RTX A6000", 84, [154.8, 77.4, 38.7]),
-            Product("RTX 3090 Ti", 84, [80.0, 40.0, 40.0]),
-            Product("RTX 3090", 82, [71.0, 35.6, 35.6]),
-            Product("RTX 3080 Ti", 80, [68.2, 34.1, 34.1]),
-            Product("RTX 3080", 68, [59.5, 29.8, 29.8]),
-            Product("RTX 3070 Ti", 48, [43.5, 21.7, 21.7]),
-            Product("RTX 3070", 46, [40.6, 20.3, 20.3]),
-            Product("RTX 3060 Ti", 38, [32.4, 16.2, 16.2]),
-            Product("RTX 3060", 28, [25.5, 12.7, 12.7]),
+            GpuModel("RTX A6000", 84, [154.8, 77.4, 38.7]),
+            GpuModel("RTX 3090 Ti", 84, [80.0, 40.0, 40.0]),
+            GpuModel("RTX 3090", 82, [71.0, 35.6, 35.6]),
+            GpuModel("RTX 3080 Ti", 80, [68.2, 34.1, 34.1]),
+            GpuModel("RTX 3080", 68, [59.5, 29.8, 29.8]),
+            GpuModel("RTX 3070 Ti", 48, [43.5, 21.7, 21.7]),
+            GpuModel("RTX 3070", 46, [40.6, 20.3, 20.3]),
+            GpuModel("RTX 3060 Ti", 38, [32.4, 16.2, 16.2]),
+            GpuModel("RTX 3060", 28, [25.5, 12.7, 12.7]),
         ],
     ),
     (
         ADA,
         &[
-            Product("L4", 58, [121.0, 60.5, 30.3]),
-            Product("L40", 142, [181.05, 90.5, 90.5]),
-            Product("L40S", 142, [362.05, 183.0, 91.6]),
-            Product("RTX 6000 Ada", 142, [364.2, 182.1, 91.1]),
-            Product("RTX 4090", 128, [165.2, 82.6, 82.6]),
-            Product("RTX 4080 SUPER", 80, [104.4, 52.2, 52.2]),
-            Product("RTX 4080", 76, [97.5, 48.7, 48.7]),
-            Product("RTX 4070 Ti SUPER", 66, [88.2, 44.1, 44.1]),
-            Product("RTX 4070 Ti", 60, [80.2, 40.1, 40.1]),
-            Product("RTX 4070 SUPER", 56, [71.0, 35.5, 35.5]),
-            Product("RTX 4070", 46, [58.3, 29.1, 29.1]),
-            Product("RTX 4060 Ti", 34, [44.1, 22.1, 22.1]),
-            Product("RTX 4060", 24, [30.2, 15.1, 15.1]),
+            GpuModel("L4", 58, [121.0, 60.5, 30.3]),
+            GpuModel("L40", 142, [181.05, 90.5, 90.5]),
+            GpuModel("L40S", 142, [362.05, 183.0, 91.6]),
+            GpuModel("RTX 6000 Ada", 142, [364.2, 182.1, 91.1]),
+            GpuModel("RTX 4090", 128, [165.2, 82.6, 82.6]),
+            GpuModel("RTX 4080 SUPER", 80, [104.4, 52.2, 52.2]),
+            GpuModel("RTX 4080", 76, [97.5, 48.7, 48.7]),
+            GpuModel("RTX 4070 Ti SUPER", 66, [88.2, 44.1, 44.1]),
+            GpuModel("RTX 4070 Ti", 60, [80.2, 40.1, 40.1]),
+            GpuModel("RTX 4070 SUPER", 56, [71.0, 35.5, 35.5]),
+            GpuModel("RTX 4070", 46, [58.3, 29.1, 29.1]),
+            GpuModel("RTX 4060 Ti", 34, [44.1, 22.1, 22.1]),
+            GpuModel("RTX 4060", 24, [30.2, 15.1, 15.1]),
         ],
     ),
     (
         HOPPER,
         &[
-            Product("H100 HBM3", 132, [989.4, 494.7, 66.9]),
-            Product("H100 PCIe", 114, [756.4, 378.2, 51.2]),
-            Product("H100 NVL", 132, [835.5, 417.5, 60.0]),
-            Product("H800", 132, [989.4, 494.7, 66.9]),
-            Product("H200", 132, [989.4, 494.7, 66.9]),
-            Product("H200 NVL", 132, [835.5, 417.5, 60.0]),
-            Product("GH200", 132, [989.4, 494.7, 66.9]),
-            Product("H20", 78, [148.0, 74.0, 44.0]),
+            GpuModel("H100 HBM3", 132, [989.4, 494.7, 66.9]),
+            GpuModel("H100 PCIe", 114, [756.4, 378.2, 51.2]),
+            GpuModel("H100 NVL", 132, [835.5, 417.5, 60.0]),
+            GpuModel("H800", 132, [989.4, 494.7, 66.9]),
+            GpuModel("H200", 132, [989.4, 494.7, 66.9]),
+            GpuModel("H200 NVL", 132, [835.5, 417.5, 60.0]),
+            GpuModel("GH200", 132, [989.4, 494.7, 66.9]),
+            GpuModel("H20", 78, [148.0, 74.0, 44.0]),
         ],
     ),
     (
         BLACKWELL,
-        &[Product("B200", 148, [2250.0, 1125.0, 75.0]), Product("GB200", 152, [2500.0, 1250.0, 80.0])],
+        &[GpuModel("B200", 148, [2250.0, 1125.0, 75.0]), GpuModel("GB200", 152, [2500.0, 1250.0, 80.0])],
     ),
     (
         BLACKWELL_RTX,
         &[
-            Product("RTX 5090", 170, [209.5, 104.8, 104.8]),
-            Product("RTX 5080", 84, [112.6, 56.3, 56.3]),
-            Product("RTX 5070 Ti", 70, [87.9, 43.9, 43.9]),
-            Product("RTX 5070", 48, [61.7, 30.9, 30.9]),
+            GpuModel("RTX 5090", 170, [209.5, 104.8, 104.8]),
+            GpuModel("RTX 5080", 84, [112.6, 56.3, 56.3]),
+            GpuModel("RTX 5070 Ti", 70, [87.9, 43.9, 43.9]),
+            GpuModel("RTX 5070", 48, [61.7, 30.9, 30.9]),
         ],
     ),
 ];
 
-/// Operations per clock and multiprocessor, half, TF32, fp32, of a compute capability, with sums in fp32.
+/// Operations per clock and multiprocessor (half, TF32, fp32) of a compute capability, with sums in fp32.
 ///
-/// The tensor figures are fused multiply-adds per clock of the architectures' white papers, times two; fp32 is twice the
-/// fp32 cores of a multiprocessor (CUDA C++ Programming Guide, arithmetic instructions). GeForce products of Turing to
-/// Blackwell run half precision with fp32 sums at half the rate of their professional siblings.
+/// The tensor figures are the fused multiply-adds per clock in the architectures' white papers, times two;
+/// fp32 is twice the number of fp32 cores of a multiprocessor (CUDA C++ Programming Guide, arithmetic
+/// instructions). From Turing to Blackwell, GeForce cards run half precision with fp32 sums at half the rate
+/// of the professional cards.
 fn per_clock((major, minor): (u32, u32), geforce: bool) -> [f64; 3] {
     let [half, tf32, fp32] = match (major, minor) {
         (7, 5) => [1024.0, 128.0, 128.0],
@@ -126,7 +128,7 @@ fn per_clock((major, minor): (u32, u32), geforce: bool) -> [f64; 3] {
         (8, _) => [1024.0, 512.0, 256.0],
         (9, _) => [4096.0, 2048.0, 256.0],
         (10, _) => [8192.0, 4096.0, 256.0],
-        // consumer and workstation Blackwell, and what is not known yet, as the least that it could be
+        // consumer and workstation Blackwell, and unknown architectures: a lower bound
         _ => [1024.0, 512.0, 256.0],
     };
     let has_halves =
@@ -134,17 +136,17 @@ fn per_clock((major, minor): (u32, u32), geforce: bool) -> [f64; 3] {
     if !has_halves {
         return [half, tf32, fp32];
     }
-    // without TF32 tensor cores, fp32 is what there is
+    // without TF32 tensor cores, products in TF32 run at the fp32 rate
     [half / 2.0, if tf32 > fp32 { tf32 / 2.0 } else { tf32 }, fp32]
 }
 
-/// The words that a product is known by. `NVIDIA`, `Tesla` and memory sizes do not matter.
+/// The words that identify a GPU model. `NVIDIA`, `Tesla` and memory sizes do not matter.
 fn words(name: &str) -> Vec<String> {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect()
 }
 
-/// The peak rates of a device; a slice has its share of its multiprocessors.
+/// The peak rates of a device; a slice has the share of its multiprocessors.
 pub(super) fn peaks(
     name: &str,
     capability: (u32, u32),
@@ -153,19 +155,18 @@ pub(super) fn peaks(
     mig: bool,
 ) -> Peaks {
     let named = words(name);
-    let mut best: Option<(usize, &str, &Product)> = None;
-    for (source, product) in
-        TABLE.iter().flat_map(|(source, products)| products.iter().map(move |p| (*source, p)))
+    let mut best: Option<(usize, &str, &GpuModel)> = None;
+    for (source, model) in TABLE.iter().flat_map(|(source, models)| models.iter().map(move |p| (*source, p)))
     {
-        let known = words(product.0);
-        // of the same name but cut down, as laptops' devices are, is another product
-        let same_chip = product.1 == multiprocessors || mig && multiprocessors < product.1;
+        let known = words(model.0);
+        // a cut-down chip of the same name, as in laptops, is another model
+        let same_chip = model.1 == multiprocessors || mig && multiprocessors < model.1;
         let better = best.is_none_or(|(words, ..)| known.len() > words);
         if same_chip && better && known.iter().all(|word| named.contains(word)) {
-            best = Some((known.len(), source, product));
+            best = Some((known.len(), source, model));
         }
     }
-    if let Some((_, source, Product(_, whole, rates))) = best {
+    if let Some((_, source, GpuModel(_, whole, rates))) = best {
         let share = f64::from(multiprocessors) / f64::from(*whole);
         let [half, tf32, fp32] = rates.map(|tera| tera * 1e12 * share);
         let slice =
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_known_by_the_names_that_drivers_give() {
+    fn models_are_recognized_by_the_names_that_drivers_report() {
         for (name, capability, multiprocessors, half) in [
             ("NVIDIA H200", (9, 0), 132, 989.4),
             ("NVIDIA H200 NVL", (9, 0), 132, 835.5),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_down_is_computed_and_a_slice_has_its_share() {
+    fn a_cut_down_model_is_computed_and_a_slice_has_its_share() {
         let laptop = peaks("NVIDIA GeForce RTX 4090 Laptop GPU", (8, 9), 76, 2.04e9, false);
         assert!(laptop.source.starts_with("computed"), "{}", laptop.source);
         assert!((laptop.half - 76.0 * 2.04e9 * 512.0).abs() < 1.0);
@@ -222,9 +223,9 @@ mod tests {
         assert_eq!(turing.tf32, turing.fp32, "no tensor cores of this kind");
     }
 
-    /// The boost clocks of the data sheets, in GHz, give the published figures.
+    /// At the boost clocks of the data sheets, in GHz, the formula gives the published figures.
     #[test]
-    fn the_formula_agrees_with_what_is_published() {
+    fn the_formula_agrees_with_published_rates() {
         for (name, capability, multiprocessors, clock) in [
             ("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1.41),
             ("NVIDIA H100 80GB HBM3", (9, 0), 132, 1.83),

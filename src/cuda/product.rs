@@ -1,8 +1,8 @@
-//! Matrix products as cuBLASLt thinks of them.
+//! Matrix products in the terms of cuBLASLt.
 //!
-//! The library counts by columns: `out[m, n] = a[m, k] · b[k, n]`, each matrix stored column by column, `stride` elements
-//! from one column to the next. Whoever has rows swaps the factors, for a row-major matrix is its transpose stored by
-//! columns.
+//! The library is column-major: `out[m, n] = a[m, k] · b[k, n]`, where each matrix is stored column by
+//! column, with `stride` elements from one column to the next. For row-major matrices, swap the factors: a
+//! row-major matrix is its transpose stored by columns.
 
 /// How numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,20 +26,21 @@ pub struct Matrix {
     pub stack: u64,
     /// Whether it is read transposed.
     pub transposed: bool,
-    /// A power of two, at most 256, by which the addresses can be divided.
+    /// A power of two, at most 256, that divides the addresses.
     pub alignment: u32,
 }
 
-/// What is done to the result while it is at hand.
+/// What is applied to the result before it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
     None,
-    /// A bias of m elements, stored as the result is, is added to each column.
+    /// A bias of m elements, in the result's type, is added to each column.
     Bias,
-    /// The same; the sum goes to an auxiliary matrix like the result, GELU (by tanh) of it to the result.
+    /// A bias of m elements, in the result's type, is added to each column. The sum is stored in an auxiliary
+    /// matrix shaped like the result, and its GELU (tanh approximation) in the result.
     BiasGelu,
-    /// The result is multiplied by GELU's slope at an auxiliary matrix like the result.
+    /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result.
     GeluSlope,
 }
 
@@ -60,15 +61,15 @@ pub struct Shape {
     pub b: Matrix,
     /// The result, not transposed.
     pub out: Matrix,
-    /// Whether the product is added to what is there.
+    /// Whether the product is added to the previous contents of the result.
     pub accumulate: bool,
     /// Whether fp32 factors may be rounded to TF32.
     pub tf32: bool,
-    /// What follows.
+    /// What is applied to the result.
     pub epilogue: Epilogue,
 }
 
-/// Where the matrices of one product lie.
+/// The addresses of the matrices of one product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// Left factor.
@@ -83,16 +84,16 @@ pub struct Addresses {
     pub aux: u64,
 }
 
-/// An algorithm, as the library describes it to itself. It holds for one version of the library and one device.
+/// An algorithm in the library's own encoding. It is valid for one version of the library and one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm {
-    /// Opaque.
+    /// The encoding.
     pub words: [u64; 8],
-    /// Bytes of workspace that it needs.
+    /// Bytes of workspace that the algorithm needs.
     pub workspace: usize,
 }
 
-/// One line that says everything, by which a choice is remembered.
+/// One line that contains every field; it is the key under which a choice is stored.
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { m, n, k, count, a, b, out, accumulate, tf32, epilogue } = self;

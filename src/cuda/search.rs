@@ -1,25 +1,26 @@
-//! Where CUDA's libraries may lie.
+//! Where CUDA's libraries may be installed.
 //!
-//! There is no one place: the driver comes with the system, the other libraries with a toolkit, a distribution's
-//! package, or the wheels that PyTorch brings into a Python environment. Nothing is run to find out, so looking is cheap.
+//! There is no single place: the driver comes with the system, the other libraries with a toolkit, a
+//! distribution's package, or the wheels that PyTorch installs into a Python environment. The search runs no
+//! program, so it is cheap.
 
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that goes before everything else: a list of directories, as in `PATH`.
+/// The environment variable whose directories are searched first: a list as in `PATH`.
 pub const LIBS_VARIABLE: &str = "RUNNER_CUDA_LIBS";
 
-/// A place to look for a library.
+/// A directory to search for a library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
-    /// The directory; none for the system's loader, which has places of its own.
+pub struct SearchDir {
+    /// The directory; `None` for the system's loader, which has its own list.
     pub directory: Option<PathBuf>,
-    /// Why it is looked at, such as `CUDA_HOME`.
+    /// Why it is searched, such as `CUDA_HOME`.
     pub because: String,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SearchDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.directory {
             Some(directory) => write!(f, "{} ({})", directory.display(), self.because),
@@ -28,20 +29,20 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The places, in order.
+/// The directories to search, in order.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// Each exists, and none is there twice.
-    pub places: Vec<Place>,
+    /// The directories. Each exists, and none occurs twice.
+    pub places: Vec<SearchDir>,
 }
 
 impl Search {
-    /// What this process's environment says.
+    /// The directories that this process's environment implies.
     pub fn from_environment() -> Self {
         Self::new(|name| std::env::var_os(name), Path::new("/"))
     }
 
-    /// The places for these environment variables, with the system's directories below `root`.
+    /// The directories that these environment variables imply, with the system's directories below `root`.
     pub fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
         let mut places = Places::default();
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -50,7 +51,7 @@ impl Search {
         for directory in directories {
             places.add(directory, LIBS_VARIABLE);
         }
-        places.0.push(Place { directory: None, because: "the system's loader".to_owned() });
+        places.0.push(SearchDir { directory: None, because: "the system's loader".to_owned() });
         for name in ["CUDA_HOME", "CUDA_PATH"] {
             if let Some(toolkit) = set(name) {
                 places.toolkit(Path::new(&toolkit), name);
@@ -70,7 +71,8 @@ impl Search {
         }
         let path: Vec<PathBuf> = paths("PATH");
         if let Some(python) = path.iter().map(|bin| bin.join("python3")).find(|python| python.is_file()) {
-            // as it is called, for a virtual environment's is a link to another's, and as it is
+            // both the path as given and the file it links to: the interpreter of a virtual environment is a
+            // link to another one
             let real = std::fs::canonicalize(&python).ok();
             for python in [Some(python), real].into_iter().flatten() {
                 if let Some(prefix) = python.parent().and_then(Path::parent) {
@@ -99,17 +101,17 @@ impl Search {
 }
 
 #[derive(Default)]
-struct Places(Vec<Place>);
+struct Places(Vec<SearchDir>);
 
 impl Places {
     fn add(&mut self, directory: PathBuf, because: &str) {
-        let known = |place: &Place| place.directory.as_deref() == Some(directory.as_path());
+        let known = |place: &SearchDir| place.directory.as_deref() == Some(directory.as_path());
         if directory.is_dir() && !self.0.iter().any(known) {
-            self.0.push(Place { directory: Some(directory), because: because.to_owned() });
+            self.0.push(SearchDir { directory: Some(directory), because: because.to_owned() });
         }
     }
 
-    /// The directories of a toolkit. Its `stubs`, which are for linking only, are not among them.
+    /// Adds the directories of a toolkit, except `stubs`, which holds libraries for linking only.
     fn toolkit(&mut self, root: &Path, because: &str) {
         for below in [
             "lib64",
@@ -122,8 +124,8 @@ impl Places {
         }
     }
 
-    /// The directories of NVIDIA's wheels below a Python prefix: one per library (`nvidia/cuda_nvrtc/lib`) up to
-    /// CUDA 12, one for all (`nvidia/cu13/lib`) since 13.
+    /// Adds the directories of NVIDIA's wheels below a Python prefix: one per library
+    /// (`nvidia/cuda_nvrtc/lib`) up to CUDA 12, one for all (`nvidia/cu13/lib`) since 13.
     fn python(&mut self, prefix: &Path, because: &str) {
         for python in newest_first(children(&prefix.join("lib"), "python3")) {
             for packages in ["site-packages", "dist-packages"] {
@@ -135,7 +137,7 @@ impl Places {
     }
 }
 
-/// What a directory holds under names that begin so, in order of their names.
+/// The entries of a directory whose names begin with `prefix`, sorted by name.
 pub(super) fn children(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
         .into_iter()
@@ -148,7 +150,8 @@ pub(super) fn children(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The highest numbers in the name first: `cuda-12.10` before `cuda-12.9`, `libnvrtc.so.13` before `libnvrtc.so`.
+/// Sorts by the numbers in the names, highest first: `cuda-12.10` before `cuda-12.9`, `libnvrtc.so.13` before
+/// `libnvrtc.so`.
 pub(super) fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let numbers = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -167,7 +170,7 @@ mod tests {
     fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
         let variables: HashMap<_, _> = variables.iter().cloned().collect();
         let search = Search::new(|name| variables.get(name).map(OsString::from), root);
-        let short = |place: Place| match place.directory {
+        let short = |place: SearchDir| match place.directory {
             Some(path) => {
                 format!("{}: {}", place.because, path.strip_prefix(root).expect("below root").display())
             }
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn places_come_in_order_and_only_where_there_is_something() {
+    fn directories_are_in_order_and_exist() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |path: &str| root.path().join(path).display().to_string();
         for directory in [

@@ -1,4 +1,4 @@
-//! Work in order: streams, the events between them, and graphs recorded from them.
+//! The order of work on a device: streams, the events between them, and graphs recorded from them.
 
 use super::CudaError;
 use super::context::{Context, Function, Pinned};
@@ -16,7 +16,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// One that waits for no other.
+    /// Creates a stream that does not synchronize with the default stream.
     pub fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: it writes one handle.
@@ -27,48 +27,49 @@ impl Stream {
         Ok(Self { context: context.clone(), stream })
     }
 
-    /// Waits until everything is done. What failed since the last call fails here.
+    /// Waits until all queued work is done. Reports errors of work queued since the last call.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream lives.
         let status = unsafe { (self.context.driver.cuStreamSynchronize)(self.stream) };
         self.context.check("cuStreamSynchronize", status)
     }
 
-    /// Whether everything is done, without waiting. What failed since the last call fails here.
+    /// Whether all queued work is done, without waiting. Reports errors of work queued since the last call.
     pub fn done(&self) -> Result<bool, CudaError> {
         // SAFETY: the stream lives.
         let status = unsafe { (self.context.driver.cuStreamQuery)(self.stream) };
         self.context.driver.done("cuStreamQuery", status)
     }
 
-    /// What follows waits for the event.
+    /// Makes later work wait for the event.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both live.
         let status = unsafe { (self.context.driver.cuStreamWaitEvent)(self.stream, event.event, 0) };
         self.context.check("cuStreamWaitEvent", status)
     }
 
-    /// Sets bytes of device memory to zero.
+    /// Sets `bytes` bytes of device memory to zero.
     pub fn clear(&self, address: u64, bytes: usize) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: no host memory is touched; an address that is not the device's is an error of the driver's.
+        // SAFETY: no host memory is touched; the driver rejects an address that is not the device's.
         let status = unsafe { (self.context.driver.cuMemsetD8Async)(address, 0, bytes, self.stream) };
         self.context.check("cuMemsetD8Async", status)
     }
 
-    /// Copies on the device.
+    /// Copies between two places of device memory.
     pub fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: no host memory is touched; the driver rejects an address that is not the device's.
         let status = unsafe { (self.context.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream) };
         self.context.check("cuMemcpyDtoDAsync_v2", status)
     }
 
-    /// Copies part of pinned memory to the device. It must stay as it is until this is done: record an event after it.
+    /// Copies a range of pinned memory to the device. The range must not change until the copy is done:
+    /// record an event after it.
     pub fn upload(&self, from: &Pinned, range: Range<usize>, to: u64) -> Result<(), CudaError> {
         let bytes = &from.as_bytes()[range];
         // SAFETY: the range lies in the memory; its owner waits before it changes or frees it.
@@ -78,7 +79,7 @@ impl Stream {
         self.context.check("cuMemcpyHtoDAsync_v2", status)
     }
 
-    /// Copies to the device, and waits until that is done.
+    /// Copies to the device and waits until the copy is done.
     pub fn upload_now(&self, bytes: &[u8], to: u64) -> Result<(), CudaError> {
         if bytes.is_empty() {
             return Ok(());
@@ -88,12 +89,12 @@ impl Stream {
             (self.context.driver.cuMemcpyHtoDAsync_v2)(to, bytes.as_ptr().cast(), bytes.len(), self.stream)
         };
         let started = self.context.check("cuMemcpyHtoDAsync_v2", status);
-        // also after a failure, for the copy could have begun
+        // also after a failure, since the copy may have begun
         let done = self.synchronize();
         started.and(done)
     }
 
-    /// Copies from the device, and waits until that is done.
+    /// Copies from the device and waits until the copy is done.
     pub fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), CudaError> {
         if bytes.is_empty() {
             return self.synchronize();
@@ -112,11 +113,12 @@ impl Stream {
         started.and(done)
     }
 
-    /// Starts a kernel. `arguments` holds its parameters, each at a multiple of its size.
+    /// Launches a kernel. `arguments` holds its parameters, each aligned to its size.
     ///
     /// # Safety
     ///
-    /// The arguments are those of the kernel's signature. (What a kernel does to device memory is the kernel's.)
+    /// The arguments must match the kernel's signature. (What a kernel does to device memory is up to the
+    /// kernel.)
     pub unsafe fn launch(
         &self,
         function: &Function,
@@ -133,7 +135,7 @@ impl Stream {
         let mut extra =
             [POINTER, arguments.as_ptr().cast_mut().cast(), SIZE, (&raw mut size).cast::<c_void>(), END];
         let [x, y, z] = grid;
-        // SAFETY: the driver copies the arguments before it returns; the caller vouches for what they are.
+        // SAFETY: the driver copies the arguments before it returns; the caller guarantees that they match.
         let status = unsafe {
             (self.context.driver.cuLaunchKernel)(
                 function.function,
@@ -152,7 +154,7 @@ impl Stream {
         self.context.check("cuLaunchKernel", status)
     }
 
-    /// From here on, work of this thread is recorded and not done.
+    /// Starts a recording: until it ends, this thread's work is recorded and not executed.
     pub fn begin_recording(&self) -> Result<(), CudaError> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives.
@@ -160,7 +162,8 @@ impl Stream {
         self.context.check("cuStreamBeginCapture_v2", status)
     }
 
-    /// Ends the recording. `None` if something was done meanwhile that cannot be recorded, or nothing at all.
+    /// Ends the recording. Returns `None` if something was done meanwhile that cannot be recorded, or nothing
+    /// at all.
     pub fn end_recording(&self) -> Result<Option<Graph>, CudaError> {
         let driver = self.context.driver;
         let mut graph = std::ptr::null_mut();
@@ -184,7 +187,7 @@ impl Stream {
         Ok(Some(Graph { context: self.context.clone(), exec }))
     }
 
-    /// Does what was recorded.
+    /// Executes recorded work.
     pub fn play(&self, graph: &Graph) -> Result<(), CudaError> {
         // SAFETY: both live.
         let status = unsafe { (self.context.driver.cuGraphLaunch)(graph.exec, self.stream) };
@@ -194,24 +197,24 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: it was created and not destroyed. What it still has to do is done first.
+        // SAFETY: it was created and not destroyed. The driver finishes its remaining work first.
         unsafe { (self.context.driver.cuStreamDestroy_v2)(self.stream) };
     }
 }
 
-/// A point in a stream.
+/// A marker in a stream.
 pub struct Event {
     context: Rc<Context>,
     event: CUevent,
 }
 
 impl Event {
-    /// One to wait for.
+    /// Creates an event to wait for.
     pub fn new(context: &Rc<Context>) -> Result<Self, CudaError> {
         Self::with(context, CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// One that also knows when it was passed.
+    /// Creates an event that also records the time at which it was passed.
     pub fn timed(context: &Rc<Context>) -> Result<Self, CudaError> {
         Self::with(context, CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -224,28 +227,28 @@ impl Event {
         Ok(Self { context: context.clone(), event })
     }
 
-    /// Marks where the stream is now.
+    /// Places the marker behind all work that the stream has now.
     pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both live.
         let status = unsafe { (self.context.driver.cuEventRecord)(self.event, stream.stream) };
         self.context.check("cuEventRecord", status)
     }
 
-    /// Waits until the mark is passed; at once if there is none.
+    /// Waits until the marker is passed; returns at once if it was never placed.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the event lives.
         let status = unsafe { (self.context.driver.cuEventSynchronize)(self.event) };
         self.context.check("cuEventSynchronize", status)
     }
 
-    /// Whether the mark is passed, without waiting; it is if there is none.
+    /// Whether the marker is passed, without waiting; true if it was never placed.
     pub fn passed(&self) -> Result<bool, CudaError> {
         // SAFETY: the event lives.
         let status = unsafe { (self.context.driver.cuEventQuery)(self.event) };
         self.context.driver.done("cuEventQuery", status)
     }
 
-    /// Seconds from this event to a later one, both [timed](Self::timed) and passed.
+    /// Seconds from this event to a later one. Both must be [timed](Self::timed) and passed.
     pub fn seconds_to(&self, later: &Self) -> Result<f64, CudaError> {
         let mut milliseconds = 0.0;
         // SAFETY: it writes one number.
@@ -263,7 +266,7 @@ impl Drop for Event {
     }
 }
 
-/// Recorded work, ready to be played.
+/// Recorded work that can be played.
 pub struct Graph {
     context: Rc<Context>,
     exec: CUgraphExec,

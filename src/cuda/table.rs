@@ -1,19 +1,21 @@
-//! Functions of a library that is only there at run time, looked up all at once.
+//! The functions of a library that is opened at run time, all looked up at once.
 //!
-//! The crate `cudarc` has declarations of NVIDIA's interfaces, made from the headers, but finds libraries by name alone,
-//! panics where a library or a symbol is missing, and takes a status that it does not know for a value of an enum, which
-//! is undefined. So its types are used, its loader is not: a [`table!`] holds the functions of the very file that was
-//! found, a missing one is an error, and a status stays a number. The compiler holds each declaration against cudarc's.
+//! The crate `cudarc` has declarations of NVIDIA's interfaces, generated from the headers. But it finds
+//! libraries by name alone, panics if a library or a symbol is missing, and reads a status into an enum,
+//! which is undefined behaviour for an unknown status. So its types are used and its loader is not: a
+//! [`table!`] holds the functions of exactly the file that was found, a missing function is an error, and a
+//! status stays a number. The compiler checks each declaration against cudarc's.
 
 use libloading::Library;
 
-/// A symbol that a library lacks.
+/// A function that a library lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it has no function `{0}`")]
 pub(super) struct MissingFunction(pub(super) &'static str);
 
-/// Defines a struct of function pointers and its `load`. The first list is held against the declarations in `sys`; the
-/// second has those that differ from them, as `name = "symbol"`, with the reason beside each.
+/// Defines a struct of function pointers and its `load`. The functions of the first list are checked against
+/// the declarations in `sys`; the second list has those that differ from them, as `name = "symbol"`, each
+/// with the reason.
 macro_rules! table {
     (
         $(#[$meta:meta])*
@@ -31,12 +33,13 @@ macro_rules! table {
         }
 
         impl $name {
-            /// Looks every function up. The library must stay loaded for as long as the table is used.
+            /// Looks up every function. The library must stay loaded while the table is used.
             pub(super) fn load(
                 library: &libloading::Library,
             ) -> Result<Self, $crate::cuda::table::MissingFunction> {
-                // SAFETY: a library with this name and these symbols is NVIDIA's, whose functions have these signatures;
-                // the constants below hold them against the declarations made from the headers.
+                // SAFETY: a library with this name and these symbols is NVIDIA's, and its functions have
+                // these signatures; the constants below check them against the declarations generated from
+                // the headers.
                 unsafe {
                     Ok(Self {
                         $($function: $crate::cuda::table::symbol(library, stringify!($function))?,)*
@@ -51,12 +54,12 @@ macro_rules! table {
 }
 pub(super) use table;
 
-/// A function by its name.
+/// Looks up a function by its name.
 ///
 /// # Safety
 ///
 /// The symbol must be a function of type `F`, which is a function pointer.
 pub(super) unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, MissingFunction> {
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { library.get::<F>(name.as_bytes()) }.map(|symbol| *symbol).map_err(|_| MissingFunction(name))
 }

@@ -6,7 +6,7 @@ mod show;
 use super::exit::Exit;
 use crate::cli::{DoctorArgs, Format};
 use crate::cuda::found::Finding;
-use crate::cuda::search::Place;
+use crate::cuda::search::SearchDir;
 use crate::cuda::{CudaMissing, DeviceInfo, Libraries};
 use crate::engine::cpu;
 use crate::plan::hardware::Hardware;
@@ -46,7 +46,7 @@ struct Cuda {
     help: Option<String>,
     libraries: Vec<Finding>,
     /// Where they were looked for, in this order.
-    searched: Vec<Place>,
+    searched: Vec<SearchDir>,
     devices: Vec<Device>,
 }
 
