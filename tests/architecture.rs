@@ -119,7 +119,7 @@ const RULES: &[Rule] = &[
             "engine/cuda/emulator/",
             "engine/cuda/gpu/",
             "engine/pooled.rs",
-            "data/shard.rs",
+            "data/mapping.rs",
             "commands/signals.rs",
         ],
     },

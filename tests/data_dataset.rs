@@ -1,4 +1,4 @@
-//! Data sets through the library's public face: formats, rows, digests and the text cache.
+//! Data sets through the public interface: formats, rows, digests and the text cache.
 
 mod data_support;
 
@@ -36,7 +36,7 @@ fn every_format_gives_the_same_rows() {
         (place.file("b.bin", bytes(tokens())), Format::Headerless),
         (place.file("c.npy", npy("<u2", 41, &bytes(tokens()))), Format::Npy),
         (place.file("d.npy", npy("<i4", 41, &wide)), Format::Npy),
-        // A magic number counts for more than the extension.
+        // a magic number overrides the extension
         (place.file("e.txt", fs::read(place.path("a.bin")).expect("read")), Format::LlmC),
     ];
     for (spec, format) in specs {
@@ -62,7 +62,7 @@ fn shards_follow_each_other_and_short_ones_add_nothing() {
     ];
     let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
     let set = place.open(&specs, 4).expect("opened");
-    // (9 - 1) / 4 and (16 - 1) / 4.
+    // (9 - 1) / 4 and (16 - 1) / 4
     assert_eq!(set.shards().map(|info| info.rows).collect::<Vec<_>>(), [0, 2, 0, 3, 0]);
     assert_eq!((set.rows(), set.tokens()), (5, 32));
     assert_eq!(row(&set, 1), (vec![104, 105, 106, 107], vec![105, 106, 107, 108]));
@@ -92,7 +92,7 @@ fn the_stream_reads_every_row_once_per_epoch() {
         sorted.sort_unstable();
         assert_eq!(sorted, (0..100).collect::<Vec<_>>());
     }
-    // However it is cut into batches.
+    // in batches of any size
     let whole = inputs[..200].to_vec();
     for (i, expected) in whole.chunks(20).enumerate() {
         shuffled.fill(25 + 5 * i as u64, 5, &mut inputs[..20], &mut targets[..20]);
@@ -101,7 +101,7 @@ fn the_stream_reads_every_row_once_per_epoch() {
 }
 
 #[test]
-fn the_digest_is_of_contents_and_their_order() {
+fn the_digest_depends_on_contents_and_their_order() {
     let place = Place::new();
     let (a, b) = (place.llmc("a.bin", 0..50), place.llmc("b.bin", 50..100));
     let digest = |specs: &[&str]| place.open(specs, 4).expect("opened").digest();
@@ -118,14 +118,14 @@ fn the_digest_is_of_contents_and_their_order() {
     *contents.last_mut().expect("a byte") ^= 1;
     assert_ne!(original, digest(&[&place.spec("moved/z.bin"), &place.file("b.bin", contents)]));
 
-    // The same bytes as text are other tokens.
+    // as text, the same bytes are other tokens
     let (tokens, text) = (place.file("c.bin", "abcdefgh ijk"), place.file("c.txt", "abcdefgh ijk"));
     assert_ne!(digest(&[&tokens]), place.open(&[&text], 1).expect("opened").digest());
 }
 
-/// The identity of a run rests on the digest, so its definition is written out here once more.
+/// A run's identity depends on the digest, so this test repeats its definition.
 #[test]
-fn the_digest_is_defined() {
+fn the_digest_follows_its_definition() {
     let place = Place::new();
     let (tokens, text) = (bytes(0..50), "Lorem ipsum dolor sit amet");
     let set = place.open(&[&place.file("a.bin", &tokens), &place.file("b.txt", text)], 4).expect("opened");
@@ -137,7 +137,7 @@ fn the_digest_is_defined() {
 const TEXT: &str =
     "First Citizen:\nBefore we proceed any further, hear me speak.\n\n  All:\tSpeak, speak.\r\n\n\n ";
 
-/// Records what was reported.
+/// Records the reports.
 #[derive(Default)]
 struct Log(Mutex<Vec<String>>);
 
@@ -159,7 +159,7 @@ impl Progress for Log {
 }
 
 #[test]
-fn text_is_encoded_once_and_a_damaged_cache_is_made_again() {
+fn text_is_encoded_once_and_a_damaged_cache_is_replaced() {
     let place = Place::new();
     let text = TEXT.repeat(50);
     let expected = Tokenizer::gpt2().encode_ordinary(&text);
@@ -194,7 +194,7 @@ fn text_is_encoded_once_and_a_damaged_cache_is_made_again() {
         assert_eq!(open(&spec), encoding);
         assert_eq!(fs::read(&shard).expect("read"), good);
     }
-    // What is in the cache is an ordinary shard.
+    // the cached file is an ordinary shard
     let shard = place.open(&[&shard.display().to_string()], 1).expect("opened");
     assert_eq!(all_tokens(&shard), expected[..expected.len() - 1]);
 }
@@ -202,7 +202,7 @@ fn text_is_encoded_once_and_a_damaged_cache_is_made_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Rows from shards of any length are the tokens that slicing gives.
+    /// Rows from shards of any length equal slices of the tokens.
     #[test]
     fn rows_are_slices(lengths in proptest::collection::vec(0u16..60, 1..6), block_size in 1usize..12) {
         let place = Place::new();
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn built_in_text_is_like_the_same_text_in_a_file() {
+fn built_in_text_has_the_digest_and_rows_of_a_file_with_it() {
     let place = Place::new();
     let built_in = place.open(&["builtin:lipsum:words=3000"], 64).expect("opened");
     let info = built_in.shards().next().expect("a shard");
@@ -252,14 +252,14 @@ fn built_in_text_is_like_the_same_text_in_a_file() {
 }
 
 #[test]
-fn unigram_entropy_is_that_of_the_counts() {
+fn unigram_entropy_is_the_entropy_of_the_token_counts() {
     let place = Place::new();
     let even = place.llmc("even.bin", (0..1024).map(|i| i % 8));
     let constant = place.llmc("constant.bin", [300; 1024]);
     let entropy = |specs: &[&str]| place.open(specs, 8).expect("opened").unigram_entropy();
     assert!((entropy(&[&even]) - 8f64.ln()).abs() < 1e-12);
     assert_eq!(entropy(&[&constant]), 0.0);
-    // Half of the tokens are one id, a sixteenth each of the eight others.
+    // one id is half of the tokens, eight others are a sixteenth each
     let mixed = 0.5 * 2f64.ln() + 0.5 * 16f64.ln();
     assert!((entropy(&[&even, &constant]) - mixed).abs() < 1e-12);
 }

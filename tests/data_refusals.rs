@@ -1,4 +1,4 @@
-//! Every way in which data can be wrong, and what the user is told.
+//! Every fault that data can have, and the message that names it.
 
 mod data_support;
 

@@ -1,4 +1,4 @@
-//! `runner doctor`, and what is found of CUDA: with fake libraries that work, that are broken, and with none.
+//! `runner doctor` and what it finds of CUDA: with fake libraries that work, with broken ones, and with none.
 
 mod cuda_support;
 
@@ -7,7 +7,7 @@ use cuda_support::Fakes;
 use runner::cuda::{CudaMissing, Libraries};
 use serde_json::Value as Json;
 
-/// The program with these libraries before all others.
+/// Runs the program so that it finds these libraries before all others.
 fn doctor(fakes: Option<&Fakes>, arguments: &[&str]) -> String {
     let mut command = Command::cargo_bin("runner").expect("the program");
     command.arg("doctor").args(arguments);
@@ -33,7 +33,7 @@ fn missing(libraries: &Libraries, index: usize) -> CudaMissing {
 }
 
 #[test]
-fn whatever_there_is_the_report_succeeds_and_is_consistent() {
+fn the_report_succeeds_and_is_consistent_on_any_machine() {
     let text = doctor(None, &[]);
     for heading in ["CPU\n", "CUDA libraries\n", "CUDA devices\n"] {
         assert!(text.contains(heading), "{text}");
@@ -110,13 +110,13 @@ fn nccl_is_shown_and_nothing_needs_it_on_one_device() {
 }
 
 #[test]
-fn an_nccl_that_is_no_good_is_passed_over_with_the_reason() {
+fn an_unusable_nccl_is_skipped_with_the_reason() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     fakes.file("libnccl.so.2", b"");
     let libraries = fakes.libraries();
     let [.., nccl] = libraries.findings();
     assert_eq!(nccl.refused[0].reason, "file too short");
-    // of before 2.14
+    // older than 2.14
     fakes.nccl(&["OLD"]);
     let libraries = fakes.libraries();
     let [.., nccl] = libraries.findings();
@@ -125,12 +125,12 @@ fn an_nccl_that_is_no_good_is_passed_over_with_the_reason() {
 }
 
 #[test]
-fn libraries_that_are_no_good_are_passed_over_with_the_reason() {
+fn unusable_libraries_are_skipped_with_the_reason() {
     let Some(fakes) = Fakes::new() else { return };
     fakes.driver(&[]);
     fakes.cublaslt();
     fakes.file("libnvrtc.so.13", b"");
-    // the loader and other places may have a real one; here only this directory counts
+    // the loader and other directories may have a real one; only this directory counts here
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("NVRTC was not found"), "{reason}");
     assert!(reason.contains("libnvrtc.so.13` is no good: file too short"), "{reason}");
@@ -146,7 +146,7 @@ fn libraries_that_are_no_good_are_passed_over_with_the_reason() {
 }
 
 #[test]
-fn a_library_of_another_kind_is_no_good() {
+fn a_library_of_another_kind_is_refused() {
     let Some(fakes) = Fakes::new() else { return };
     fakes.cublaslt();
     std::fs::rename(fakes.path().join("libcublasLt.so.13"), fakes.path().join("libcuda.so.1"))
@@ -183,7 +183,7 @@ fn a_driver_without_a_device_says_so() {
 }
 
 #[test]
-fn a_status_that_no_header_knows_is_a_message() {
+fn a_status_newer_than_the_header_is_a_message() {
     let Some(fakes) = Fakes::new() else { return };
     fakes.driver(&["INIT_STATUS=4711"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
@@ -201,7 +201,7 @@ fn a_device_that_is_not_there_or_too_old_is_refused() {
 }
 
 #[test]
-fn a_compiler_without_its_second_library_is_no_good() {
+fn a_compiler_without_its_second_library_is_refused() {
     let Some(fakes) = Fakes::new() else { return };
     fakes.driver(&[]);
     fakes.cublaslt();
@@ -211,14 +211,14 @@ fn a_compiler_without_its_second_library_is_no_good() {
 }
 
 #[test]
-fn libraries_newer_than_the_driver_are_passed_over() {
+fn libraries_newer_than_the_driver_are_skipped() {
     let Some(fakes) = Fakes::whole(&["DRIVER_VERSION=12040"]) else { return };
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(
         reason.contains("is no good: it is of CUDA 13.1, and the driver supports CUDA up to 12.4"),
         "{reason}"
     );
-    // an older one beside it is taken
+    // an older one beside it is used
     fakes.nvrtc(&["NVRTC_MAJOR=12"]);
     let at = |name: &str| fakes.path().join(name);
     std::fs::rename(at("libnvrtc.so.13"), at("libnvrtc.so.12")).expect("moved");

@@ -8,23 +8,23 @@ use super::tokens::Tokens;
 use super::{DataError, Progress, RowOrder};
 use std::path::Path;
 
-/// Files over this many bytes report progress and have their checks remembered.
+/// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
 
-/// How a data set is to be read.
+/// How to read a data set.
 #[derive(Clone, Copy)]
 pub struct OpenOptions<'a> {
     /// Inputs per row, T, at least 1.
     pub block_size: usize,
-    /// Number of ids that the model knows.
+    /// Number of token ids that the model knows.
     pub vocab_size: usize,
-    /// Where encoded texts and remembered checks are kept; made when first needed.
+    /// Directory for encoded texts and cached checks; created when first needed.
     pub cache_dir: &'a Path,
-    /// Told about long passes over files.
+    /// Is told about long passes over files.
     pub progress: &'a dyn Progress,
 }
 
-/// A checked data set with fixed row length. Reading it cannot fail; it may be shared between threads.
+/// A checked data set with rows of fixed length. Reading it cannot fail, and threads may share it.
 pub struct Dataset {
     shards: Vec<Shard>,
     block_size: usize,
@@ -34,15 +34,18 @@ pub struct Dataset {
 struct Shard {
     info: ShardInfo,
     tokens: Tokens,
-    /// The rows of all shards before.
+    /// The number of rows in all earlier shards.
     first_row: u64,
 }
 
 impl Dataset {
     /// Opens and checks every file that `specs` names: paths, globs (in sorted order) and `builtin:` names.
     ///
-    /// Each shard is read through once, for its digest and its largest token. Fails on anything that would make a later
-    /// read fail or mean something else, and if there is not one whole row. Shards shorter than a row add none.
+    /// Each shard is read through once, for its digest and its largest token. Shards shorter than a row add no rows.
+    ///
+    /// # Errors
+    /// When a file has a fault that would make a later read fail or mean something else, or when the set has not one
+    /// whole row.
     pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
         let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
         let scanner = Scanner { cache_dir, progress, big: BIG };
@@ -83,7 +86,7 @@ impl Dataset {
         self.rows
     }
 
-    /// Number of tokens in all shards, those outside whole rows included.
+    /// Number of tokens in all shards, including those outside whole rows.
     pub fn tokens(&self) -> u64 {
         self.shards().map(|info| info.tokens).sum()
     }
@@ -93,12 +96,12 @@ impl Dataset {
         self.shards.iter().map(|shard| &shard.info)
     }
 
-    /// blake3 over the shards' contents in order, as 64 hexadecimal digits. Names and places of files have no influence,
-    /// except where the extension says whether a file is text.
+    /// blake3 of the shards' contents in order, as 64 hexadecimal digits. Names and directories of files have
+    /// no influence, except that the extension may say that a file is text.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for info in self.shards() {
-            // The same bytes mean other tokens when they are text.
+            // as text, the same bytes are other tokens
             let kind = match info.format {
                 Format::Text | Format::Builtin => b"text",
                 Format::LlmC | Format::Npy | Format::Headerless => b"toks",
@@ -108,7 +111,7 @@ impl Dataset {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Copies row `row`: its T tokens into `inputs`, the T tokens one further on into `targets`.
+    /// Copies row `row`: its T tokens into `inputs`, and the T tokens that start one later into `targets`.
     /// Panics if there is no such row or a slice is not of length T.
     pub fn fill(&self, row: u64, inputs: &mut [u32], targets: &mut [u32]) {
         assert_eq!(
@@ -121,14 +124,14 @@ impl Dataset {
         shard.tokens.read(at + 1, targets);
     }
 
-    /// The name of the shard that holds row `row`, and the index of the row's first token in it. For messages.
-    /// Panics if there is no such row.
+    /// The name of the shard that holds row `row`, and the index of the row's first token in that shard; for
+    /// messages. Panics if there is no such row.
     pub fn locate(&self, row: u64) -> (&str, u64) {
         let (shard, at) = self.find(row);
         (&shard.info.name, at)
     }
 
-    /// Entropy of the tokens' frequencies in nats per token: the loss of the best model that ignores context.
+    /// Entropy of the token frequencies in nats per token: the loss of the best model that ignores context.
     /// Reads the whole set.
     pub fn unigram_entropy(&self) -> f64 {
         let ids =
@@ -143,13 +146,14 @@ impl Dataset {
 
     fn find(&self, row: u64) -> (&Shard, u64) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // The last shard that starts at or before the row: shards without rows start where the next one does.
+        // the last shard that starts at or before the row; a shard without rows starts where the next one
+        // does
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
         (shard, (row - shard.first_row) * self.block_size as u64)
     }
 }
 
-/// A data set read in some order, without end.
+/// A data set read endlessly, epoch after epoch.
 #[derive(Clone, Copy)]
 pub struct Stream<'a> {
     dataset: &'a Dataset,
@@ -157,23 +161,25 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The rows of `dataset`, permuted by `seed` anew in every epoch if `shuffle`, else in file order.
+    /// The rows of `dataset`: permuted by `seed`, differently in every epoch, if `shuffle`; otherwise in file
+    /// order.
     pub fn new(dataset: &'a Dataset, seed: u64, shuffle: bool) -> Self {
         Self { dataset, order: RowOrder { seed, rows: dataset.rows(), shuffle } }
     }
 
-    /// The order in which the rows come.
+    /// The order of the rows.
     pub fn order(&self) -> RowOrder {
         self.order
     }
 
-    /// The name of the shard that row `row` of the stream comes from, and the index of the row's first token in it.
+    /// The name of the shard that holds row `row` of the stream, and the index of the row's first token in
+    /// that shard.
     pub fn locate(&self, row: u64) -> (&str, u64) {
         self.dataset.locate(self.order.row(row))
     }
 
-    /// Copies rows `first` to `first + rows` of the stream; both slices are `[rows, T]`, row-major.
-    /// Panics if a slice has another length.
+    /// Copies rows `first` to `first + rows` of the stream; both slices are `[rows, T]`, row-major. Panics if
+    /// a slice has another length.
     pub fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
         let t = self.dataset.block_size;
         assert_eq!(

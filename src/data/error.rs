@@ -1,4 +1,4 @@
-//! What can be wrong with data: each message names the file, the value found and what to do about it.
+//! What can be wrong with data. Each message names the file, the value found and what to do about it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ pub enum DataError {
     /// The list of files is empty.
     #[error("no data is named: give at least one file, glob or `builtin:lipsum`")]
     NothingNamed,
-    /// A plain path that leads nowhere.
+    /// A plain path that does not exist.
     #[error("`{}` does not exist: check the path, which is relative to the file that names it", path.display())]
     Missing {
         /// The path.
@@ -48,7 +48,7 @@ pub enum DataError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
     /// The operating system refused to write something.
@@ -56,7 +56,7 @@ pub enum DataError {
     Write {
         /// The file to be written.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
     /// A file of no bytes.
@@ -65,7 +65,7 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// Neither a known magic number nor a telling extension.
+    /// A file with neither a known magic number nor a known extension.
     #[error(
         "`{}` has neither a known magic number nor the extension .txt or .bin: rename plain text to .txt and \
          headerless 16-bit tokens to .bin",
@@ -75,7 +75,7 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// A file of llm.c's with a magic number that is not GPT-2's.
+    /// A file of llm.c's for another vocabulary than GPT-2's.
     #[error(
         "`{}` has the magic number {magic} of llm.c's Llama 3 shards, whose vocabulary is another: \
          tokenize the text with GPT-2's (magic {})",
@@ -88,8 +88,11 @@ pub enum DataError {
         /// Its first word.
         magic: i32,
     },
-    /// A version of llm.c's header that nobody has defined, or one without 16-bit tokens.
-    #[error("`{}` has version {version} in its llm.c header, but only version 1 is known: write it again", path.display())]
+    /// An unknown version of llm.c's header, or one without 16-bit tokens.
+    #[error(
+        "`{}` has version {version} in its llm.c header, but only version 1 is known: write it again",
+        path.display()
+    )]
     Version {
         /// The file.
         path: PathBuf,
@@ -112,7 +115,7 @@ pub enum DataError {
         /// Its size.
         bytes: usize,
     },
-    /// The header and the size of the file disagree.
+    /// A header that contradicts the size of the file.
     #[error(
         "`{}` declares {declared} tokens in its header ({expected} bytes), but {held} bytes follow it: \
          the file is truncated or damaged, copy it again",
@@ -123,9 +126,9 @@ pub enum DataError {
         path: PathBuf,
         /// Tokens according to the header.
         declared: u64,
-        /// The bytes that these take.
+        /// The bytes that these tokens take.
         expected: u128,
-        /// The bytes that there are.
+        /// The bytes after the header.
         held: usize,
     },
     /// A headerless file that does not consist of 16-bit tokens.
@@ -140,7 +143,7 @@ pub enum DataError {
         /// Its size.
         bytes: usize,
     },
-    /// A header of NumPy's that cannot be understood.
+    /// A damaged npy header.
     #[error("`{}` has a damaged npy header ({detail}): save the array again with numpy.save", path.display())]
     NpyHeader {
         /// The file.
@@ -148,7 +151,7 @@ pub enum DataError {
         /// What is wrong with it.
         detail: String,
     },
-    /// An array of something other than tokens.
+    /// An npy array whose elements are not tokens.
     #[error(
         "`{}` holds elements of type {found}, but tokens are `<u2` or `<i4`: save the array with .astype(numpy.uint16)",
         path.display()
@@ -159,15 +162,18 @@ pub enum DataError {
         /// The type in NumPy's notation.
         found: String,
     },
-    /// An array with a number of dimensions other than one.
-    #[error("`{}` holds an array of shape {found}, but tokens are one-dimensional: save array.reshape(-1)", path.display())]
+    /// An npy array that is not one-dimensional.
+    #[error(
+        "`{}` holds an array of shape {found}, but tokens are one-dimensional: save array.reshape(-1)",
+        path.display()
+    )]
     NpyShape {
         /// The file.
         path: PathBuf,
         /// The shape in NumPy's notation.
         found: String,
     },
-    /// A `.txt` file in another encoding.
+    /// A `.txt` file that is not UTF-8.
     #[error("`{}` is not UTF-8 at byte {offset}: convert it, for instance with iconv", path.display())]
     NotUtf8 {
         /// The file.
@@ -175,7 +181,7 @@ pub enum DataError {
         /// The first byte that is not part of a character.
         offset: usize,
     },
-    /// A file that was written to while it was read.
+    /// A file that changed while it was read.
     #[error("`{}` changed while it was read: start again when nothing writes to it", path.display())]
     Changed {
         /// The file.
@@ -192,12 +198,12 @@ pub enum DataError {
         name: String,
         /// The first token that is out of range.
         token: i32,
-        /// Its place among the tokens, from 0.
+        /// Its index among the tokens, from 0.
         index: u64,
         /// The number of ids that the model knows.
         vocab_size: usize,
     },
-    /// Not one row in the whole set.
+    /// A set with less than one whole row.
     #[error(
         "`{name}`{others} has {tokens} tokens, but a row of block_size {block_size} needs {}: {}",
         block_size + 1,
@@ -206,9 +212,9 @@ pub enum DataError {
     TooShort {
         /// The longest file or built-in text.
         name: String,
-        /// Where there is more than one, says that this is the longest.
+        /// If there are several files, a phrase that says that this is the longest.
         others: String,
-        /// How many tokens it has.
+        /// The number of tokens in it.
         tokens: u64,
         /// The number of inputs in a row.
         block_size: usize,
@@ -228,7 +234,11 @@ pub enum DataError {
         detail: String,
     },
     /// More tokens than llm.c's header can count.
-    #[error("`{}` would hold more than {} tokens, the most that llm.c's header can count: split the input", path.display(), i32::MAX)]
+    #[error(
+        "`{}` would hold more than {} tokens, the most that llm.c's header can count: split the input",
+        path.display(),
+        i32::MAX
+    )]
     TooManyTokens {
         /// The shard that was being written.
         path: PathBuf,

@@ -1,11 +1,11 @@
-//! What a file of tokens looks like. A magic number decides; the extension only where there is none.
+//! The formats of token files. The magic number decides; the extension decides only for files without one.
 
 use super::DataError;
 use std::fmt;
 use std::path::Path;
 
-/// First word of llm.c's GPT-2 shards. As 16-bit tokens its first half would be 55432, which GPT-2 does not have, so
-/// no headerless file is mistaken for one.
+/// First word of llm.c's GPT-2 shards. Read as 16-bit tokens, its first half would be 55432, which is not a
+/// token of GPT-2, so no headerless file is mistaken for a shard.
 pub const LLMC_MAGIC: i32 = 20_240_520;
 /// Size of llm.c's header in bytes: 256 little-endian 32-bit words.
 pub const LLMC_HEADER: usize = 1024;
@@ -16,15 +16,16 @@ const NPY_MAGIC: &[u8] = b"\x93NUMPY";
 /// The kind of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// llm.c's shard: int32\[256\] header (magic number, version 1, number of tokens), then 16-bit tokens.
+    /// llm.c's shard: a header of int32\[256\] (magic number, version 1, number of tokens), then 16-bit
+    /// tokens.
     LlmC,
-    /// NumPy's one-dimensional array of `<u2` or `<i4`, as build-nanogpt writes it.
+    /// A one-dimensional NumPy array of `<u2` or `<i4`, as build-nanogpt writes it.
     Npy,
-    /// nanoGPT's file of 16-bit tokens and nothing else.
+    /// nanoGPT's file: 16-bit tokens without a header.
     Headerless,
     /// Plain UTF-8 text, encoded with GPT-2's vocabulary.
     Text,
-    /// Text that the program makes itself.
+    /// Text that the program generates.
     Builtin,
 }
 
@@ -40,7 +41,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// How a token is stored, little-endian.
+/// How a token is stored (little-endian).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     U16,
@@ -56,7 +57,7 @@ impl Width {
     }
 }
 
-/// Where the tokens lie in a file: from `offset` to its end.
+/// Where a file's tokens are: from `offset` to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) format: Format,
@@ -64,7 +65,7 @@ pub(super) struct Layout {
     pub(super) width: Width,
 }
 
-/// Where the tokens are in the file `path`, whose contents are `bytes`; `None` if it is text.
+/// Finds the tokens in the file `path`, whose contents are `bytes`; `None` if it is text.
 pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, DataError> {
     let extension = path.extension().map(|e| e.to_ascii_lowercase());
     if bytes.is_empty() {
@@ -136,7 +137,7 @@ fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
         Some("<u2") => Width::U16,
         Some("<i4") => Width::I32,
         other => {
-            // A structured type is a list instead of a string.
+            // a structured type is a list instead of a string
             let found = other.map_or_else(|| "a structure".into(), |descr| format!("`{descr}`"));
             return Err(DataError::NpyType { path: path.into(), found });
         }
@@ -151,7 +152,7 @@ fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
     check_length(path, bytes, Layout { format: Format::Npy, offset, width }, declared)
 }
 
-/// What follows `'key':` in a Python dictionary literal.
+/// The text after `'key':` in a Python dictionary literal.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) =
         header.split_once(&format!("'{key}'")).or_else(|| header.split_once(&format!("\"{key}\"")))?;
@@ -168,7 +169,7 @@ fn quoted(text: &str) -> Option<&str> {
 pub(super) mod tests {
     use super::*;
 
-    /// An npy file as numpy.save writes it, with the given header and payload.
+    /// An npy file as numpy.save writes it, with this header and payload.
     pub(in crate::data) fn npy_file(version: u8, header: &str, payload: &[u8]) -> Vec<u8> {
         let start = if version == 1 { 10 } else { 12 };
         let padding = 64 - (start + header.len() + 1) % 64;
@@ -220,7 +221,7 @@ pub(super) mod tests {
             assert_eq!((layout.width, layout.offset), (Width::I32, file.len() - 20));
             assert_eq!(layout.offset % 64, 0);
         }
-        // Another writer's order, quotes and spacing.
+        // another writer's order, quotes and spacing
         let header = r#"{"shape":(2, ), "fortran_order":True , "descr" : "<u2"}"#;
         assert_eq!(layout("a.npy", &npy_file(1, header, &[0; 4])).width, Width::U16);
     }

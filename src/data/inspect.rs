@@ -1,4 +1,4 @@
-//! A look at one data file, without a model in mind.
+//! Inspects one data file, without a model in mind.
 
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
@@ -9,16 +9,17 @@ use std::path::Path;
 /// How many tokens are shown.
 const FIRST: u64 = 32;
 
-/// What is in a data file.
+/// What a data file contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Format, number and range of the tokens, digest; `rows` is 0.
+    /// Format, number and range of the tokens, and digest; `rows` is 0.
     pub info: ShardInfo,
-    /// Its first tokens, at most 32; negative ones in a damaged npy array show as their two's complement.
+    /// Its first tokens, at most 32; negative tokens of a damaged npy array appear as their two's complement.
     pub first: Vec<u32>,
 }
 
-/// Opens the file `path` as training would, whatever its tokens are. Text is encoded and kept in `cache_dir`.
+/// Opens the file `path` as training would, whatever tokens it has. Text is encoded, and the tokens are
+/// cached in `cache_dir`.
 pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
     let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
     let (info, tokens) = shard::open(&Source::File(path.into()), &scanner)?;

@@ -1,8 +1,8 @@
-//! `builtin:lipsum`: endless pseudo-Latin, so that a fresh machine trains with nothing downloaded.
+//! `builtin:lipsum`: endless pseudo-Latin, so that a new machine can train without a download.
 //!
-//! The text is a second-order Markov chain over the first book of Cicero's *De finibus* and the traditional lorem ipsum,
-//! both from the `lipsum` crate. A seed fixes it to the letter; another seed gives other text of the same kind, which
-//! serves as validation data.
+//! The text is a second-order Markov chain over the first book of Cicero's *De finibus* and the traditional
+//! lorem ipsum, both from the `lipsum` crate. The seed determines it exactly; another seed gives another text
+//! of the same kind, which serves as validation data.
 
 use super::DataError;
 use lipsum::MarkovChain;
@@ -10,21 +10,21 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::fmt;
 
-/// What every built-in name starts with.
+/// The prefix of every built-in name.
 pub const PREFIX: &str = "builtin:";
 
 /// A paragraph ends with the first sentence that reaches this many words.
 const PARAGRAPH: u64 = 60;
 
-/// More would be hundreds of megabytes of the same few thousand words.
+/// A longer text would be hundreds of megabytes of the same few thousand words.
 const MAX_WORDS: u64 = 100_000_000;
 
-/// The parameters of a lorem-ipsum text. Displayed as the name that gives the same text again.
+/// The parameters of a lorem-ipsum text. Displayed as the name that produces it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lipsum {
-    /// Seeds the random walk.
+    /// Seed of the random walk.
     pub seed: u64,
-    /// Length of the text.
+    /// Length of the text in words.
     pub words: u64,
 }
 
@@ -63,7 +63,7 @@ impl Lipsum {
             };
             let number = value
                 .parse::<u64>()
-                .map_err(|_| wrong(format!("has {key} `{value}`, which is no whole number")))?;
+                .map_err(|_| wrong(format!("has {key} `{value}`, which is not a whole number")))?;
             if place.replace(number).is_some() {
                 return Err(wrong(format!("gives {key} twice")));
             }
@@ -71,12 +71,12 @@ impl Lipsum {
         let default = Self::default();
         let parsed = Self { seed: seed.unwrap_or(default.seed), words: words.unwrap_or(default.words) };
         if !(1..=MAX_WORDS).contains(&parsed.words) {
-            return Err(wrong(format!("asks for {} words, but 1 to {MAX_WORDS} can be had", parsed.words)));
+            return Err(wrong(format!("asks for {} words, but 1 to {MAX_WORDS} are possible", parsed.words)));
         }
         Ok(parsed)
     }
 
-    /// The text: sentences that start with a capital, in paragraphs separated by an empty line.
+    /// Generates the text: sentences that start with a capital, in paragraphs separated by an empty line.
     pub fn text(&self) -> String {
         let mut chain = MarkovChain::new();
         chain.learn(lipsum::LOREM_IPSUM);
@@ -111,7 +111,7 @@ impl Lipsum {
     }
 }
 
-/// Appends `word` with its first letter, which may stand behind a quotation mark, in upper case.
+/// Appends `word` with its first letter, which may follow a quotation mark, in upper case.
 fn push_capitalized(text: &mut String, word: &str) {
     let first = word.find(char::is_alphabetic).unwrap_or(0);
     text.push_str(&word[..first]);
@@ -170,7 +170,7 @@ mod tests {
         assert!(Lipsum { seed: 3, words: 1_000 }.text().contains("\n\n"));
     }
 
-    /// Frozen: the quickstart's results depend on it.
+    /// Frozen, because the quickstart's results depend on it.
     #[test]
     fn golden_text() {
         let text = Lipsum::default().text();

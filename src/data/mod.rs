@@ -1,14 +1,15 @@
-//! Tokenizers, token shards, the order of rows, batches.
+//! Tokenizers, token shards, the order of rows, and batches.
 //!
-//! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows of
-//! `block_size` tokens, [`RowOrder`] says which of them comes g-th, [`Stream`] joins the two. Everything wrong with the
-//! data is found when the set is opened, so reading a row afterwards cannot fail.
+//! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows
+//! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`Stream`] joins the two. All
+//! faults of the data are found when the set is opened, so reading a row afterwards cannot fail.
 
 pub mod dataset;
 pub mod error;
 pub mod format;
 pub mod inspect;
 pub mod lipsum;
+mod mapping;
 pub mod order;
 pub mod progress;
 mod scan;

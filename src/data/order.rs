@@ -1,34 +1,36 @@
-//! Which row comes when: a pure function of (seed, position in the stream).
+//! The order of rows: a pure function of (seed, position in the stream).
 //!
-//! Shuffling needs neither a table nor state, so a run can be resumed anywhere, split over ranks or cut into other
-//! micro-batches without changing what the model sees. Each epoch is a permutation of the rows made by a balanced Feistel
-//! network over the next even number of bits, cycle-walked into range: whatever falls outside is encrypted again until
-//! it falls inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). The domain is less than four times
-//! the number of rows, so fewer than four walks are expected.
+//! Shuffling needs neither a table nor state, so a run can be resumed anywhere, split over ranks or cut into
+//! other micro-batches without changing what the model sees. Each epoch is a permutation of the rows, made by
+//! a balanced Feistel network over the next even number of bits and cycle-walked into range: a value that
+//! falls outside is encrypted again until it falls inside (Black and Rogaway, "Ciphers with arbitrary finite
+//! domains", 2002). The domain is less than four times the number of rows, so fewer than four walks are
+//! expected.
 //!
-//! The round function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014, with Stafford's constants): two
-//! multiplications, every input bit reaches every output bit, and no tables, so it is the same on every machine. Four
-//! rounds make a permutation hard to tell from random when the halves are wide (Luby and Rackoff, 1988); halves are narrow
-//! here, so there are twice as many. It has to look random, not to resist anybody.
+//! The round function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014, with Stafford's
+//! constants): two multiplications, every input bit affects every output bit, and it needs no tables, so it
+//! is the same on every machine. With wide halves, four rounds make a permutation hard to tell from random
+//! (Luby and Rackoff, 1988); halves are narrow here, so there are eight. The permutation has to look random,
+//! not to resist an attacker.
 
 const ROUNDS: u64 = 8;
 
 /// 2^64 divided by the golden ratio, odd: SplitMix64's step between keys.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The order in which the rows of a data set are read, without end.
+/// The order in which the rows of a data set are read, endlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowOrder {
-    /// Chooses the permutations; without effect unless `shuffle`.
+    /// Selects the permutations; has no effect unless `shuffle`.
     pub seed: u64,
     /// Number of rows R in the set, at least 1.
     pub rows: u64,
-    /// Permute every epoch, each in its own way, instead of reading in file order.
+    /// Whether each epoch is permuted (differently), instead of read in file order.
     pub shuffle: bool,
 }
 
 impl RowOrder {
-    /// The row at position `g` of the endless stream: epoch g / R, and there the g mod R-th of its permutation.
+    /// The row at position `g` of the endless stream: in epoch g / R, row number g mod R of its permutation.
     /// Panics if `rows` is 0.
     pub fn row(&self, g: u64) -> u64 {
         let (epoch, index) = (g / self.rows, g % self.rows);
@@ -45,19 +47,19 @@ impl RowOrder {
     }
 }
 
-/// Half the bits (at least one) of the smallest domain 4^b that holds `rows` values.
+/// Half of the bits (at least one) of the smallest domain 4^b that holds `rows` values.
 fn half_bits(rows: u64) -> u32 {
     let bits = u64::BITS - (rows - 1).leading_zeros();
     bits.div_ceil(2).max(1)
 }
 
-/// A permutation of the numbers below 2^(2 half_bits), another one for each key.
+/// A permutation of the numbers below 2^(2 half_bits), a different one for each key.
 fn feistel(key: u64, half_bits: u32, value: u64) -> u64 {
     let mask = u64::MAX >> (u64::BITS - half_bits);
     let (mut left, mut right) = (value >> half_bits, value & mask);
     for round in 1..=ROUNDS {
         let round_key = mix(key.wrapping_add(GOLDEN.wrapping_mul(round)));
-        // The high bits: a product's low bits depend on fewer of its inputs.
+        // the high bits, because a product's low bits depend on fewer bits of its input
         let word = mix(right ^ round_key) >> (u64::BITS - half_bits);
         (left, right) = (right, left ^ word);
     }
@@ -126,7 +128,7 @@ mod tests {
         }
     }
 
-    /// All orders of 3 and of 4 rows turn up about equally often, over epochs as well as over seeds.
+    /// All orders of 3 and of 4 rows occur about equally often, over epochs as well as over seeds.
     #[test]
     fn small_permutations_are_uniform() {
         for (rows, orders) in [(3u64, 6usize), (4, 24)] {
@@ -138,7 +140,7 @@ mod tests {
                     *counts.entry(epoch(shuffled(seed, rows), e)).or_default() += 1;
                 }
                 assert_eq!(counts.len(), orders);
-                // Binomial with mean 1000: five standard deviations are under 160.
+                // binomial with mean 1000: five standard deviations are under 160
                 assert!(counts.values().all(|&n| (840..=1160).contains(&n)), "{counts:?}");
             }
         }
@@ -150,14 +152,15 @@ mod tests {
         let rows = 10_000;
         let order = epoch(shuffled(42, rows), 0);
         let adjacent = order.windows(2).filter(|w| w[0].abs_diff(w[1]) == 1).count();
-        // About 2 are expected of a random permutation.
+        // about 2 are expected of a random permutation
         assert!(adjacent <= 12, "{adjacent} adjacent pairs");
         let distance: u64 = order.windows(2).map(|w| w[0].abs_diff(w[1])).sum();
         let mean = distance as f64 / (rows - 1) as f64;
         assert!((mean / rows as f64 - 1.0 / 3.0).abs() < 0.02, "mean distance {mean}");
     }
 
-    /// Frozen, from an independent implementation in Python: a change here would silently change what every recipe trains on.
+    /// Frozen, from an independent implementation in Python: a change here would silently change what every
+    /// recipe trains on.
     #[test]
     fn golden_order() {
         assert_eq!(epoch(shuffled(1337, 10), 0), [6, 7, 2, 4, 1, 8, 3, 9, 0, 5]);

@@ -1,6 +1,6 @@
-//! How long work on big files reports where it stands, without knowing about terminals.
+//! Progress reports of long work on big files, independent of terminals.
 
-/// Told about a long pass over data. One task runs at a time; totals and advances are bytes.
+/// Receives reports of long passes over data. One task runs at a time; totals and advances are in bytes.
 ///
 /// [`advance`](Progress::advance) may be called from any thread.
 pub trait Progress: Sync {
@@ -10,11 +10,11 @@ pub trait Progress: Sync {
     /// `by` more bytes are done.
     fn advance(&self, by: u64);
 
-    /// The pass begun last is over, successfully or not.
+    /// The last pass has ended, successfully or not.
     fn finish(&self);
 }
 
-/// Reports nothing.
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 
@@ -26,7 +26,7 @@ impl Progress for NoProgress {
     fn finish(&self) {}
 }
 
-/// One reported pass: finished when dropped, so that an error leaves no bar standing.
+/// One reported pass. It ends when dropped, so that an error leaves no progress bar behind.
 pub(super) struct Task<'a>(&'a dyn Progress);
 
 impl<'a> Task<'a> {

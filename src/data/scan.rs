@@ -1,8 +1,8 @@
-//! The one pass over every shard when a set is opened: content digest and range of the tokens.
+//! The single pass over a shard when it is opened: its digest and the range of its tokens.
 //!
-//! Big files are looked at once and their results remembered in the cache directory, so that a run over tens of
-//! gigabytes restarts in moments. A result counts only for the file it was made of: same path, size, modification and
-//! change time, inode.
+//! The results for big files are cached, so that a run over tens of gigabytes restarts at once. A result
+//! holds only for the file that it was computed from: same path, size, modification and change time, and
+//! inode.
 
 use super::DataError;
 use super::progress::{NoProgress, Progress, Task};
@@ -13,20 +13,20 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes hashed and searched together, while they are in the processor's cache; a multiple of every token width.
+/// Bytes hashed and searched together, while they are in cache; a multiple of every token width.
 const SEGMENT: usize = 16 << 20;
 
-/// What a pass over a file finds out.
+/// The results of a pass over a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Scan {
-    /// blake3 of the bytes that were asked for.
+    /// blake3 of the scanned bytes.
     #[serde(with = "hex")]
     pub(super) digest: blake3::Hash,
-    /// Smallest and largest token; none in text and in an empty shard.
+    /// Smallest and largest token; `None` for text and for an empty shard.
     pub(super) range: Option<(i32, i32)>,
 }
 
-/// A digest as hexadecimal digits.
+/// Serializes a digest as hexadecimal digits.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -39,10 +39,10 @@ mod hex {
     }
 }
 
-/// A file as it was at one moment.
+/// A file at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
-    /// The canonical path, readable; the record's name is made from the exact one.
+    /// The canonical path, for people; the name of the record is computed from the exact bytes.
     path: String,
     bytes: u64,
     /// Seconds and nanoseconds.
@@ -52,7 +52,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of the open file that `path` named.
+    /// The identity of `file`, which was opened from `path`.
     pub(super) fn of(path: &Path, file: &File) -> Result<Self, DataError> {
         let meta = file.metadata().map_err(DataError::read(path))?;
         Ok(Self {
@@ -69,26 +69,27 @@ fn canonical(path: &Path) -> Result<PathBuf, DataError> {
     fs::canonicalize(path).map_err(DataError::read(path))
 }
 
-/// A remembered scan.
+/// A cached scan.
 #[derive(Serialize, Deserialize)]
 struct Record {
     file: Identity,
     scan: Scan,
 }
 
-/// Scans files, or remembers what it found.
+/// Scans files, or looks up cached results.
 #[derive(Clone, Copy)]
 pub(super) struct Scanner<'a> {
-    /// Where results and encoded texts are kept.
+    /// Directory for results and encoded texts.
     pub(super) cache_dir: &'a Path,
-    /// Told about files over `big`.
+    /// Is told about files over `big` bytes.
     pub(super) progress: &'a dyn Progress,
-    /// Files of more bytes than this are remembered.
+    /// Results for files over this many bytes are cached.
     pub(super) big: u64,
 }
 
 impl Scanner<'_> {
-    /// Digest and range of a shard. The digest is over the tokens alone if `payload_only`, else over the whole file.
+    /// Digest and range of a shard. If `payload_only`, the digest covers only the tokens, otherwise the whole
+    /// file.
     pub(super) fn tokens(
         &self,
         path: &Path,
@@ -103,7 +104,7 @@ impl Scanner<'_> {
         })
     }
 
-    /// Digest of a text.
+    /// Digest of a text file.
     pub(super) fn text(&self, path: &Path, file: &File, text: &[u8]) -> Result<Scan, DataError> {
         self.remembering("text", path, file, |task| {
             let mut hasher = blake3::Hasher::new();
@@ -128,7 +129,7 @@ impl Scanner<'_> {
         }
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
         let record_path = self.cache_dir.join(format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]));
-        // A record that is missing, unreadable or of another version is one that has to be made.
+        // a record that is missing, unreadable or of another version is replaced
         let record =
             fs::read(&record_path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
         if let Some(record) = record.filter(|record| record.file == before) {
@@ -146,7 +147,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Digest of `header` and the tokens, and the tokens' range.
+/// Digest of `header` and the tokens together, and the range of the tokens.
 pub(super) fn scan_tokens(header: &[u8], tokens: &Tokens, advance: impl Fn(u64)) -> Scan {
     let mut hasher = blake3::Hasher::new();
     hasher.update(header);
@@ -167,7 +168,7 @@ mod tests {
     use crate::data::shard::map;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts the bytes that were reported.
+    /// Counts the reported bytes.
     #[derive(Default)]
     struct Counter(AtomicU64);
 
@@ -213,10 +214,10 @@ mod tests {
         assert_eq!(records(&cache).len(), 1);
         assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 0), "remembered");
 
-        // A record that cannot be read is made again.
+        // an unreadable record is replaced
         fs::write(&records(&cache)[0], b"{\"file\":").expect("written");
         assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
-        // So is one of a file that was replaced by another of the same size and modification time.
+        // and so is the record of a file that another one of the same size and modification time has replaced
         let time = fs::metadata(&path).and_then(|meta| meta.modified()).expect("a time");
         let other = dir.path().join("b.bin");
         fs::write(&other, [6, 0, 2, 0, 8, 1]).expect("written");

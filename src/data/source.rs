@@ -1,17 +1,17 @@
-//! From what a recipe says to the list of things to open: files, globs and built-in text.
+//! Turns a recipe's list of data into the files and built-in texts to open.
 
 use super::DataError;
 use super::lipsum::{Lipsum, PREFIX};
 use std::path::{Path, PathBuf};
 
-/// One shard's origin.
+/// The origin of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     File(PathBuf),
     Builtin(Lipsum),
 }
 
-/// Expands the globs, each in sorted order, and keeps everything else as it stands.
+/// Expands each glob in sorted order, and keeps plain paths and built-in names as they are.
 pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
     if specs.is_empty() {
         return Err(DataError::NothingNamed);
@@ -43,7 +43,8 @@ fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     Ok(paths)
 }
 
-/// Escapes the leading directories that exist as spelled, so that a project may lie under a name like `runs[old]`.
+/// Escapes the leading directories that exist as spelled, so that a project may be in a directory named like
+/// `runs[old]`.
 fn escape_directories(pattern: &str) -> String {
     let mut literal = 0;
     for (slash, _) in pattern.match_indices('/') {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_an_error() {
+    fn a_spec_that_names_no_file_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let glob = dir.path().join("val-*.bin").display().to_string();
         assert!(

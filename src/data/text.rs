@@ -1,25 +1,25 @@
-//! Plain text: encoded once, kept in the cache directory as a llm.c shard named after the text's content.
+//! Plain text: encoded once and cached as a llm.c shard whose name is the digest of the text.
 //!
-//! The name is the blake3 digest of the text, so a copy, a new name or a new date costs nothing, and an edit makes a new
-//! shard. A cached shard counts only if its tokens have the checksum in its header.
+//! The digest is the blake3 of the contents, so a copy, a new name or a new date needs no new encoding, and
+//! an edit does. A cached shard is used only if its tokens match the checksum in its header.
 
 use super::DataError;
 use super::format::{Format, recognize};
+use super::mapping::map;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
-use super::shard::map;
 use super::tokenizer::{Tokenizer, safe_cut};
 use super::tokens::Tokens;
 use super::write::{ShardWriter, stored_checksum};
 use std::fs::File;
 use std::path::Path;
 
-/// Text that is encoded, then written, before the next is looked at: bounds the memory that a big file takes.
+/// Bytes of text that are encoded and written before the next ones; bounds the memory for a big file.
 const BATCH: usize = 32 << 20;
-/// Text that one thread encodes in one go.
+/// Bytes of text that one thread encodes at a time.
 const PART: usize = 128 << 10;
 
-/// The tokens of the text file `path` with the digest of the text and the range of the tokens.
+/// The tokens of the text file `path`, with the digest of the text and the range of the tokens.
 pub(super) fn open(
     path: &Path,
     file: &File,
@@ -34,7 +34,7 @@ pub(super) fn open(
     }
     encode(path, text, &cache, scanner)?;
     if Identity::of(path, file)? != before {
-        // The shard just made may hold the tokens of something else than its name says.
+        // the new shard may hold the tokens of another text than its name says
         std::fs::remove_file(&cache).map_err(DataError::write(&cache))?;
         return Err(DataError::Changed { path: path.into() });
     }
@@ -44,7 +44,7 @@ pub(super) fn open(
     }
 }
 
-/// A whole and undamaged cached shard with the digest and range of its tokens.
+/// The tokens of a complete and undamaged cached shard, with their digest and range.
 fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan)>, DataError> {
     let (file, bytes) = match map(cache) {
         Ok(opened) => opened,
@@ -79,7 +79,7 @@ fn encode(path: &Path, text: &[u8], shard: &Path, scanner: &Scanner) -> Result<(
     writer.finish().map(|_| ())
 }
 
-/// A token of GPT-2's in 16 bits.
+/// A token of GPT-2's vocabulary in 16 bits.
 pub(super) fn narrow(token: u32) -> u16 {
     u16::try_from(token).expect("GPT-2 has fewer than 65536 tokens")
 }

@@ -1,24 +1,25 @@
 //! GPT-2's byte-pair encoding, from the vocabulary inside `tiktoken-rs`.
 //!
-//! GPT-2 first cuts text into pieces with the pattern
-//! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` and encodes each by itself. Cutting a text
-//! anywhere else than between two pieces changes the tokens, and the look-ahead makes most cuts at line ends wrong. One
-//! rule is always right: *directly before a white-space character that follows any other character*. No alternative of the
-//! pattern continues past white space once it has matched anything else, so a piece ends there; no alternative looks
-//! back, so the right part is cut as before; and the left part ends in no white space, so its look-aheads see what they saw.
+//! GPT-2 first splits text into pieces with the pattern `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+|
+//! ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` and encodes each piece by itself. A cut inside a piece changes the
+//! tokens, and because of the look-ahead most cuts at line ends are wrong. One rule is always right: *cut
+//! directly before a white-space character that follows any other character*. No alternative of the pattern
+//! continues past white space once it has matched anything else, so a piece ends there; no alternative looks
+//! back, so the right part is split as before; and the left part does not end in white space, so its
+//! look-aheads give the same result.
 
 use rayon::prelude::*;
 use std::sync::LazyLock;
 use tiktoken_rs::CoreBPE;
 
-/// The id that separates documents, `<|endoftext|>`. Plain text is never given one.
+/// The id that separates documents, `<|endoftext|>`. Encoding plain text never yields it.
 pub const END_OF_TEXT: u32 = 50256;
 
-/// Number of ids in GPT-2's vocabulary, the end of text included.
+/// Number of ids in GPT-2's vocabulary, including the end of text.
 pub const VOCAB_SIZE: usize = 50257;
 
-/// Runs of white space longer than this many bytes are handed over alone: the pattern's look-ahead makes the regex engine
-/// keep a state per character of the run, and beyond a million of them it gives up.
+/// Runs of white space longer than this many bytes are encoded separately: for the pattern's look-ahead, the
+/// regex engine keeps a state per character of the run, and it fails beyond a million of them.
 const LONG_RUN: usize = 1 << 16;
 
 /// GPT-2's tokenizer.
@@ -35,17 +36,17 @@ impl Tokenizer {
         &GPT2
     }
 
-    /// The tokens of `text`. Special tokens in it are encoded as the characters they are spelled with.
+    /// The tokens of `text`. A special token in it is encoded as ordinary characters.
     pub fn encode_ordinary(&self, text: &str) -> Vec<u32> {
         self.encode_isolating(text, LONG_RUN)
     }
 
-    /// The same tokens, computed by all threads of the current pool from parts of about `part` bytes.
+    /// The tokens of `text`, in parts of about `part` bytes that the current pool's threads encode.
     pub(super) fn encode_parallel(&self, text: &str, part: usize) -> Vec<Vec<u32>> {
         split(text, part).into_par_iter().map(|part| self.encode_ordinary(part)).collect()
     }
 
-    /// The text of `tokens`; what is not valid UTF-8 (a token may end inside a character) and ids outside the
+    /// The text of `tokens`. Invalid UTF-8 (a token may end inside a character) and ids outside the
     /// vocabulary become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let mut bytes = Vec::with_capacity(4 * tokens.len());
@@ -58,8 +59,9 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Encodes with every run of white space longer than `long_run` (at least 4) bytes taken out. Such a run is one piece, without
-    /// its last character if text follows (that one starts the next piece), so it has to hold two.
+    /// Encodes `text`, with every run of white space longer than `long_run` (at least 4) bytes encoded
+    /// separately. Such a run is one piece, except that its last character belongs to the next piece if text
+    /// follows; so it must have at least two.
     fn encode_isolating(&self, text: &str, long_run: usize) -> Vec<u32> {
         let mut tokens = Vec::new();
         let mut rest = text;
@@ -74,7 +76,7 @@ impl Tokenizer {
     }
 }
 
-/// Where the first run of white space longer than `long_run` bytes starts and ends.
+/// The start and end of the first run of white space longer than `long_run` bytes.
 fn find_long_run(text: &str, long_run: usize) -> Option<(usize, usize)> {
     let mut start = 0;
     for (at, c) in text.char_indices() {
@@ -88,8 +90,8 @@ fn find_long_run(text: &str, long_run: usize) -> Option<(usize, usize)> {
     (text.len() - start > long_run).then_some((start, text.len()))
 }
 
-/// Cuts `text` into parts of at least `part` bytes, as few more as the rule above allows, whose tokens put together
-/// are the tokens of the whole.
+/// Splits `text` into parts of at least `part` bytes, each as little longer as the rule above allows. The
+/// tokens of the parts together are the tokens of the whole.
 pub(super) fn split(text: &str, part: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -102,7 +104,7 @@ pub(super) fn split(text: &str, part: usize) -> Vec<&str> {
     parts
 }
 
-/// The first place at or after byte `from` (rounded down to a character) where `text` may be cut.
+/// The first position at or after byte `from` (rounded down to a character) where `text` may be cut.
 pub(super) fn safe_cut(text: &str, from: usize) -> Option<usize> {
     let from = text.floor_char_boundary(from);
     let mut after_space = text[..from].chars().next_back().is_none_or(char::is_whitespace);
@@ -121,7 +123,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Text where the pattern's corner cases are dense: contractions, all kinds of white space, digits, other scripts.
+    /// Text that is dense in the pattern's corner cases: contractions, all kinds of white space, digits,
+    /// other scripts.
     fn awkward_text() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             3 => "[a-zA-Z]{1,6}",
@@ -163,7 +166,7 @@ mod tests {
         }
     }
 
-    /// The ids that OpenAI's encoder gives.
+    /// The ids are those of OpenAI's encoder.
     #[test]
     fn known_encodings() {
         let tokenizer = Tokenizer::gpt2();
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(tokenizer.decode(&[15496, VOCAB_SIZE as u32, 11]), "Hello\u{fffd},");
     }
 
-    /// Left to itself, the regex engine runs out of stack where text follows the spaces.
+    /// Without special treatment, the regex engine runs out of stack where text follows the spaces.
     #[test]
     fn millions_of_spaces_are_encoded() {
         let tokenizer = Tokenizer::gpt2();

@@ -1,10 +1,10 @@
-//! The tokens of one shard, wherever they are: in a mapped file or in memory.
+//! The tokens of one shard, in a mapped file or in memory.
 
 use super::format::{Layout, Width};
 use memmap2::Mmap;
 use rayon::prelude::*;
 
-/// Bytes that one thread looks at in one go; a multiple of every token width.
+/// Bytes that one thread scans at a time; a multiple of every token width.
 const PART: usize = 1 << 20;
 
 enum Store {
@@ -19,12 +19,12 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// The tokens of a mapped file with that layout.
+    /// The tokens of a mapped file with this layout.
     pub(super) fn mapped(map: Mmap, layout: Layout) -> Self {
         Self { store: Store::Mapped { map, offset: layout.offset }, width: layout.width }
     }
 
-    /// Tokens in memory.
+    /// Tokens held in memory.
     pub(super) fn owned(tokens: impl IntoIterator<Item = u16>) -> Self {
         Self {
             store: Store::Owned(tokens.into_iter().flat_map(u16::to_le_bytes).collect()),
@@ -32,7 +32,7 @@ impl Tokens {
         }
     }
 
-    /// The file's bytes before the first token; none in memory.
+    /// The file's bytes before the first token; empty for tokens in memory.
     pub(super) fn header(&self) -> &[u8] {
         match &self.store {
             Store::Mapped { map, offset } => &map[..*offset],
@@ -40,7 +40,7 @@ impl Tokens {
         }
     }
 
-    /// The tokens as they are stored.
+    /// The tokens as stored, in bytes.
     pub(super) fn payload(&self) -> &[u8] {
         match &self.store {
             Store::Mapped { map, offset } => &map[*offset..],
@@ -53,18 +53,18 @@ impl Tokens {
         (self.payload().len() / self.width.bytes()) as u64
     }
 
-    /// Copies the tokens from index `at` on. Panics if there are fewer than `out` holds.
+    /// Copies tokens from index `at` on. Panics if there are fewer than `out` holds.
     pub(super) fn read(&self, at: u64, out: &mut [u32]) {
         let width = self.width.bytes();
         let at = usize::try_from(at).expect("the tokens are mapped, so their indices fit an address") * width;
         let bytes = &self.payload()[at..at + out.len() * width];
         for (out, token) in out.iter_mut().zip(decode(self.width, bytes)) {
-            // Negative ones are refused when the set is opened.
+            // negative tokens are refused when the set is opened
             *out = token as u32;
         }
     }
 
-    /// The smallest and the largest of the tokens stored in `bytes`, a whole number of tokens out of the payload.
+    /// The smallest and largest token in `bytes`, which must be whole tokens of the payload.
     pub(super) fn range(&self, bytes: &[u8]) -> Option<(i32, i32)> {
         let widen = |a: (i32, i32), b: (i32, i32)| (a.0.min(b.0), a.1.max(b.1));
         bytes
@@ -81,7 +81,7 @@ impl Tokens {
             .map(|(index, token)| (index as u64, token))
     }
 
-    /// How often each id below `ids` occurs.
+    /// The number of occurrences of each id below `ids`.
     pub(super) fn histogram(&self, ids: usize) -> Vec<u64> {
         let count = |mut counts: Vec<u64>, part: &[u8]| {
             decode(self.width, part).for_each(|token| counts[token as usize] += 1);
@@ -95,9 +95,9 @@ impl Tokens {
     }
 }
 
-/// The tokens stored in `bytes`.
+/// Decodes the tokens in `bytes`.
 fn decode(width: Width, bytes: &[u8]) -> impl Iterator<Item = i32> {
-    // One of the two is empty; a chain of plain loops stays vectorizable where a branch per token is not.
+    // one of the two is empty: a chain of plain loops can be vectorized, a branch per token cannot
     let (short, long) = match width {
         Width::U16 => (bytes, &[][..]),
         Width::I32 => (&[][..], bytes),

@@ -1,7 +1,7 @@
-//! Writing llm.c shards, and files that appear whole or not at all.
+//! Writes llm.c shards, and small files, whole or not at all.
 //!
-//! The header's words 3 to 10, which llm.c leaves at zero and does not read, hold the blake3 checksum of the tokens, so
-//! that a damaged cache is told from a good one.
+//! Words 3 to 10 of the header, which llm.c leaves at zero and does not read, hold the blake3 checksum of the
+//! tokens, so that a damaged cache is recognized.
 
 use super::DataError;
 use super::format::{LLMC_HEADER, LLMC_MAGIC};
@@ -11,16 +11,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Where the checksum lies in a header.
+/// The bytes of a header that hold the checksum.
 const CHECKSUM: std::ops::Range<usize> = 12..44;
 
-/// Tokens that are hashed and written in one go.
+/// Tokens hashed and written at a time.
 const BLOCK: usize = 1 << 18;
 
 /// Writes a shard in llm.c's format and returns its number of tokens.
 ///
-/// The file replaces what was at `path` only once it is complete and on the disk; missing directories are made.
-/// Fails if it cannot be written or if there are more tokens than llm.c's header can count (2^31 - 1).
+/// The file replaces what was at `path` only when it is complete and on the disk; missing directories are
+/// created.
+///
+/// # Errors
+/// When the file cannot be written, or when there are more tokens than llm.c's header can count (2^31 - 1).
 pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<u64, DataError> {
     let mut writer = ShardWriter::create(path)?;
     let mut tokens = tokens.into_iter().peekable();
@@ -30,12 +33,12 @@ pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<
     writer.finish()
 }
 
-/// The checksum that [`ShardWriter`] left in a shard's header.
+/// The checksum that [`ShardWriter`] stored in a shard's header.
 pub(super) fn stored_checksum(header: &[u8]) -> &[u8] {
     &header[CHECKSUM]
 }
 
-/// A shard being written.
+/// A shard that is being written.
 pub(super) struct ShardWriter {
     path: PathBuf,
     file: BufWriter<NamedTempFile>,
@@ -55,7 +58,7 @@ impl ShardWriter {
         Ok(Self { path: path.into(), file, hasher: blake3::Hasher::new(), count: 0 })
     }
 
-    /// Appends tokens, which are gathered in memory first.
+    /// Appends tokens; they are collected in memory and written in blocks.
     pub(super) fn push(&mut self, tokens: impl IntoIterator<Item = u16>) -> Result<(), DataError> {
         let bytes: Vec<u8> = tokens.into_iter().flat_map(u16::to_le_bytes).collect();
         self.file.write_all(&bytes).map_err(DataError::write(&self.path))?;
@@ -67,7 +70,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Completes the header, puts the file in its place and returns the number of tokens.
+    /// Completes the header, moves the file to its path and returns the number of tokens.
     pub(super) fn finish(self) -> Result<u64, DataError> {
         let Self { path, file, hasher, count } = self;
         let mut header = [0; LLMC_HEADER];
@@ -86,7 +89,7 @@ impl ShardWriter {
     }
 }
 
-/// Writes a small file whole or not at all.
+/// Writes a small file, whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     let write = || -> io::Result<()> {
         let mut file = temporary(path)?;
@@ -96,7 +99,8 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     write().map_err(DataError::write(path))
 }
 
-/// A temporary file in the directory of `path`, which is made if need be, with the usual permissions of a new file.
+/// A temporary file in the directory of `path`, which is created if missing, with the usual permissions of a
+/// new file.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let directory = directory(path);
     fs::create_dir_all(directory)?;
@@ -106,7 +110,7 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
         .tempfile_in(directory)
 }
 
-/// Gives a complete temporary file its name, with file and name on the disk.
+/// Renames a complete temporary file to `path`, and syncs both the file and its directory.
 fn publish(file: NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;

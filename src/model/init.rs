@@ -1,15 +1,16 @@
 //! Initial weights.
 //!
-//! GPT-2's (Radford et al., 2019, as in the released code): N(0, 0.02²), the projections onto the residual stream scaled
-//! by 1/√(2·n_layer), LayerNorm scales 1, biases 0. Every value is a pure function of (seed, tensor name, element), so it
-//! depends on neither the order of generation nor padding, device or number of threads.
+//! They are GPT-2's (Radford et al., 2019, as in the released code): N(0, 0.02²), with the projections onto
+//! the residual stream scaled by 1/√(2·n_layer), LayerNorm scales 1, biases 0. Every value is a pure function
+//! of (seed, tensor name, element), so it depends on neither the order of generation nor padding, device or
+//! number of threads.
 
 use super::{Dims, ParamLayout, Tensor};
 use rayon::prelude::*;
 
 /// Standard deviation of embeddings and matrices.
 const STD: f64 = 0.02;
-/// Elements that one task generates; even, for normal numbers come in pairs.
+/// Elements that one task generates; even, because normal numbers come in pairs.
 const GRAIN: usize = 16 * 1024;
 
 /// Fills a flat parameter buffer (`layout.len` elements); padded embedding rows and gaps become zero.
@@ -42,7 +43,8 @@ fn key(seed: u64, name: &str) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014) used by counter: the `index`-th output of the stream that starts at `key`.
+/// SplitMix64 (Steele, Lea and Flood, 2014) indexed by a counter: the `index`-th output of the stream that
+/// starts at `key`.
 pub fn random_bits(key: u64, index: u64) -> u64 {
     let mut z = key.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +52,8 @@ pub fn random_bits(key: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Normal numbers by Box and Muller (1958): elements 2i and 2i+1 come from the i-th 64 random bits.
+/// Normal numbers by the method of Box and Muller (1958): elements 2i and 2i+1 come from the i-th 64 random
+/// bits.
 fn normal(key: u64, std: f64, out: &mut [f32]) {
     out.par_chunks_mut(GRAIN).enumerate().for_each(|(chunk, out)| {
         for (i, pair) in out.chunks_mut(2).enumerate() {

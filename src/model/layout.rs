@@ -1,9 +1,9 @@
-//! Where each parameter lies in the one flat buffer.
+//! The layout of the flat parameter buffer.
 //!
-//! Tensors with two or more dimensions (decayed by AdamW) come first, the rest after them, so the optimizer works on two
-//! ranges, the gradient norm is one reduction and an all-reduce one buffer. Gradients, both moments and the
-//! low-precision copy share the layout. Names, shapes and element order are Hugging Face's GPT-2 (Conv1D weights are
-//! `[in, out]`), so a checkpoint is a copy of ranges.
+//! Tensors with two or more dimensions (decayed by AdamW) come first, the others after them, so the optimizer
+//! works on two ranges, the gradient norm is one reduction and an all-reduce takes one buffer. Gradients,
+//! both moments and the low-precision copy share the layout. Names, shapes and element order are those of
+//! Hugging Face's GPT-2 (Conv1D weights are `[in, out]`), so a checkpoint is a copy of ranges.
 
 use super::Dims;
 use std::ops::Range;
@@ -30,12 +30,12 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Never true: a model has no empty tensor.
+    /// Always false: a model has no empty tensor.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements' place in the flat buffer.
+    /// The range of the tensor's elements in the flat buffer.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len()
     }
@@ -50,11 +50,11 @@ pub struct Block {
     pub ln_1_bias: Range<usize>,
     /// Query, key and value projection, `[C, 3C]`.
     pub c_attn_weight: Range<usize>,
-    /// Its bias, `[3C]`.
+    /// Bias of the query, key and value projection, `[3C]`.
     pub c_attn_bias: Range<usize>,
     /// Attention's output projection, `[C, C]`.
     pub attn_proj_weight: Range<usize>,
-    /// Its bias, `[C]`.
+    /// Bias of attention's output projection, `[C]`.
     pub attn_proj_bias: Range<usize>,
     /// Second LayerNorm's scale, `[C]`.
     pub ln_2_weight: Range<usize>,
@@ -62,15 +62,15 @@ pub struct Block {
     pub ln_2_bias: Range<usize>,
     /// The MLP's first matrix, `[C, 4C]`.
     pub c_fc_weight: Range<usize>,
-    /// Its bias, `[4C]`.
+    /// Bias of the MLP's first matrix, `[4C]`.
     pub c_fc_bias: Range<usize>,
     /// The MLP's second matrix, `[4C, C]`.
     pub mlp_proj_weight: Range<usize>,
-    /// Its bias, `[C]`.
+    /// Bias of the MLP's second matrix, `[C]`.
     pub mlp_proj_bias: Range<usize>,
 }
 
-/// The whole flat buffer.
+/// The layout of the whole flat buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamLayout {
     /// Every tensor, in the order of the buffer.
@@ -132,7 +132,7 @@ impl ParamLayout {
         Self { blocks, wte, wpe, ln_f_weight, ln_f_bias, decayed, len: b.end, tensors: b.tensors }
     }
 
-    /// Elements and tensors that AdamW decays (`true`) or not, alignment gaps left out.
+    /// Elements and tensors that AdamW decays (`true`) or does not decay, without alignment gaps.
     pub fn count(&self, decayed: bool) -> (usize, usize) {
         let group = || self.tensors.iter().filter(|t| t.decayed == decayed);
         (group().map(Tensor::len).sum(), group().count())

@@ -1,4 +1,4 @@
-//! GPT-2 as data: its dimensions and the flat layout of its parameters.
+//! GPT-2 as data: its dimensions, the flat layout of its parameters, and its initial weights.
 
 pub mod dims;
 pub mod init;

@@ -1,0 +1,23 @@
+//! Maps files into memory, so that tokens are read without being copied.
+
+use super::DataError;
+use memmap2::Mmap;
+use std::fs::File;
+use std::path::Path;
+
+/// Opens a regular file and maps it into memory. An empty file maps to no bytes.
+pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
+    // checked before it is opened, because opening a pipe waits for a writer
+    let meta = std::fs::metadata(path).map_err(DataError::read(path))?;
+    if meta.is_dir() {
+        return Err(DataError::Directory { path: path.into() });
+    }
+    if !meta.is_file() {
+        return Err(DataError::NotRegular { path: path.into() });
+    }
+    let file = File::open(path).map_err(DataError::read(path))?;
+    // SAFETY: the map is read only. Nothing of ours writes to a file once it has its name; datasets/README.md tells
+    // users not to change the files of a running experiment either.
+    let map = unsafe { Mmap::map(&file) }.map_err(DataError::read(path))?;
+    Ok((file, map))
+}
