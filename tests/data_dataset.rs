@@ -5,7 +5,7 @@ mod data_support;
 use data_support::{Place, npy};
 use proptest::prelude::*;
 use runner::data::{
-    DataError, Dataset, Format, NoProgress, Progress, Stream, Tokenizer, inspect, write_llmc,
+    DataError, Dataset, Format, NoProgress, Progress, TokenStream, Tokenizer, inspect, write_llmc,
 };
 use std::fs;
 use std::path::Path;
@@ -78,12 +78,12 @@ fn the_stream_reads_every_row_once_per_epoch() {
     let set = place.open(&[&spec], 4).expect("opened");
     let (mut inputs, mut targets) = (vec![0; 4 * 60], vec![0; 4 * 60]);
 
-    let in_order = Stream::new(&set, 7, false);
+    let in_order = TokenStream::new(&set, 7, false);
     in_order.fill(20, 60, &mut inputs, &mut targets);
     assert_eq!(inputs, (80..320).map(|t| t % 100).collect::<Vec<_>>());
     assert_eq!(targets, (80..320).map(|t| t % 100 + 1).collect::<Vec<_>>());
 
-    let shuffled = Stream::new(&set, 7, true);
+    let shuffled = TokenStream::new(&set, 7, true);
     shuffled.fill(25, 50, &mut inputs[..200], &mut targets[..200]);
     let (second, third) = inputs[..200].split_at(100);
     assert_ne!(second, third);

@@ -8,7 +8,7 @@ mod cuda_support;
 
 use comm_support::each;
 use cuda_support::Fakes;
-use runner::comm::{Comm, CommError, Solo, Threads, parts};
+use runner::comm::{Comm, CommError, Solo, Threads, shares};
 use runner::cuda::Libraries;
 use runner::cuda::compile::Program;
 use runner::engine::EngineError;
@@ -141,7 +141,7 @@ fn what_is_added_up_waits_for_what_comes_before_and_is_waited_for_after() {
     let before = libraries.memory(0).expect("memory").0;
     for size in 1..4 {
         ranks(&libraries, size, 60, |gpu, comm| {
-            let owners = parts(LEN, size);
+            let owners = shares(LEN, size);
             for divided in [None, Some(&owners[..])] {
                 let buffers = Buffers::new(gpu);
                 for step in 1..4 {
@@ -169,7 +169,7 @@ fn sums_are_part_of_recordings() {
     for size in [1, 3] {
         ranks(&fakes.libraries(), size, 60, |gpu, comm| {
             assert_eq!(gpu.records_collectives(), size == 1, "these ranks share a process");
-            let owners = parts(LEN, size);
+            let owners = shares(LEN, size);
             for divided in [None, Some(&owners[..])] {
                 let buffers = Buffers::new(gpu);
                 buffers.step(gpu, comm.rank(), divided).expect("a step");

@@ -3,7 +3,7 @@
 
 /// The rank that a launcher gave this process, and how to find the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Placement {
     /// The launcher, and the variable that holds the number of ranks; for people.
     pub launcher: String,
     /// This rank, from 0.
@@ -86,7 +86,7 @@ const LAUNCHERS: [Names; 4] = [
 /// # Errors
 /// When a launcher's variables contradict each other or a needed one is missing. The message names the
 /// variable and what to do.
-pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>, String> {
+pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Placement>, String> {
     let number = |name: &str| -> Result<Option<usize>, String> {
         let Some(text) = variable(name) else { return Ok(None) };
         let number = text.trim().parse();
@@ -107,7 +107,7 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>,
         ));
     }
     let local_rank = number(names.local_rank)?;
-    Ok(Some(Place {
+    Ok(Some(Placement {
         launcher: format!("{} ({} = {size})", names.launcher, names.size),
         rank,
         size,
@@ -194,7 +194,7 @@ fn first_node(list: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(variables: &[(&str, &str)]) -> Result<Option<Place>, String> {
+    fn of(variables: &[(&str, &str)]) -> Result<Option<Placement>, String> {
         let find =
             |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         place(&find)

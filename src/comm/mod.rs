@@ -170,15 +170,15 @@ fn unpack(mut packed: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// The share of `len` elements that rank `index` of `count` owns. Shares are in order and consist of whole
 /// vectors of 16; the last ones may be shorter or empty.
-pub fn part(len: usize, index: usize, count: usize) -> Range<usize> {
+pub fn share(len: usize, index: usize, count: usize) -> Range<usize> {
     const VECTOR: usize = 16;
     let size = len.div_ceil(VECTOR).div_ceil(count) * VECTOR;
     (index * size).min(len)..((index + 1) * size).min(len)
 }
 
 /// The shares of `len` elements that `count` ranks own, in order.
-pub fn parts(len: usize, count: usize) -> Vec<Range<usize>> {
-    (0..count).map(|index| part(len, index, count)).collect()
+pub fn shares(len: usize, count: usize) -> Vec<Range<usize>> {
+    (0..count).map(|index| share(len, index, count)).collect()
 }
 
 #[cfg(test)]
@@ -188,16 +188,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_follow_each_other_and_miss_nothing(len in 0usize..5000, count in 1usize..40) {
-            let parts = parts(len, count);
+        fn shares_follow_each_other_and_miss_nothing(len in 0usize..5000, count in 1usize..40) {
+            let shares = shares(len, count);
             let mut end = 0;
-            for part in &parts {
-                prop_assert_eq!(part.start, end);
-                end = part.end;
+            for share in &shares {
+                prop_assert_eq!(share.start, end);
+                end = share.end;
             }
             prop_assert_eq!(end, len);
-            let largest = parts[0].len();
-            prop_assert!(parts.iter().all(|part| part.len() <= largest));
+            let largest = shares[0].len();
+            prop_assert!(shares.iter().all(|share| share.len() <= largest));
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! Ranks as threads of one process: each sums its share of all ranks' buffers, in place.
 
-use super::{Comm, CommError, part};
+use super::{Comm, CommError, share};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -213,7 +213,7 @@ impl Comm for Threads {
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), CommError> {
-        let own = part(values.len(), self.rank, self.hub.size);
+        let own = share(values.len(), self.rank, self.hub.size);
         self.together(values, |all| {
             blocks(own).for_each(|block| {
                 // SAFETY: the block lies in this rank's share, which no other rank touches; sums are copied

@@ -6,7 +6,7 @@ use super::ranks;
 use super::terminal::Passes;
 use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
-use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
+use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer};
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::lints::{Shard, Shards};
@@ -160,13 +160,13 @@ impl Data {
     }
 }
 
-impl Rows for Stream<'_> {
+impl Rows for TokenStream<'_> {
     fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
-        Stream::fill(self, first, rows, inputs, targets);
+        TokenStream::fill(self, first, rows, inputs, targets);
     }
 
     fn locate(&self, row: u64) -> Option<String> {
-        let (shard, token) = Stream::locate(self, row);
+        let (shard, token) = TokenStream::locate(self, row);
         Some(format!("{} from token {token} on", super::relative(shard)))
     }
 }

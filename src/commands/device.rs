@@ -2,7 +2,7 @@
 
 use super::ranks;
 use super::terminal::say;
-use crate::comm::launch::Place;
+use crate::comm::launch::Placement;
 use crate::cuda::{CudaMissing, Libraries};
 use crate::engine::cpu;
 use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
@@ -31,7 +31,7 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         hardware.threads *= hardware.ranks;
     }
     // a launcher that shows each rank one device only has chosen already
-    let several = |_: &&Place| Libraries::get().devices().len() != 1;
+    let several = |_: &&Placement| Libraries::get().devices().len() != 1;
     let on_cpu = recipe.compute.device == Device::Cpu;
     let first = place.filter(|place| !on_cpu && several(place)).map_or(0, |place| place.local_rank);
     hardware.cuda = match (recipe.compute.device, recipe.compute.engine) {

@@ -3,7 +3,7 @@
 
 use super::exit::{Exit, UsageError};
 use super::{signals, terminal};
-use crate::comm::launch::{self, Meeting, Place};
+use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Tcp, named};
 use crate::engine::EngineError;
 use crate::recipe::{self, Recipe};
@@ -14,8 +14,8 @@ use std::time::Duration;
 const JOINING: Duration = Duration::from_secs(600);
 
 /// The place that a launcher gave this process, if one did.
-pub(super) fn place() -> Result<Option<&'static Place>, UsageError> {
-    static PLACE: OnceLock<Result<Option<Place>, String>> = OnceLock::new();
+pub(super) fn place() -> Result<Option<&'static Placement>, UsageError> {
+    static PLACE: OnceLock<Result<Option<Placement>, String>> = OnceLock::new();
     let place = PLACE.get_or_init(|| launch::place(&|name| std::env::var(name).ok()));
     place.as_ref().map(Option::as_ref).map_err(|problem| UsageError(problem.clone()))
 }
@@ -31,7 +31,7 @@ pub(super) fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
 }
 
 #[cfg(feature = "mpi")]
-fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
+fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
     let comm = crate::comm::Mpi::join(JOINING)?;
     if (comm.rank(), comm.size()) != (place.rank, place.size) {
         return Err(UsageError(format!(
@@ -49,7 +49,7 @@ fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
+fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
     Err(UsageError(format!(
         "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, or set \
          MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",

@@ -155,12 +155,12 @@ impl Dataset {
 
 /// A data set read endlessly, epoch after epoch.
 #[derive(Clone, Copy)]
-pub struct Stream<'a> {
+pub struct TokenStream<'a> {
     dataset: &'a Dataset,
     order: RowOrder,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> TokenStream<'a> {
     /// The rows of `dataset`: permuted by `seed`, differently in every epoch, if `shuffle`; otherwise in file
     /// order.
     pub fn new(dataset: &'a Dataset, seed: u64, shuffle: bool) -> Self {

@@ -16,8 +16,8 @@ pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
         return Err(DataError::NotRegular { path: path.into() });
     }
     let file = File::open(path).map_err(DataError::read(path))?;
-    // SAFETY: the map is read only. Nothing of ours writes to a file once it has its name; datasets/README.md tells
-    // users not to change the files of a running experiment either.
+    // SAFETY: the map is read-only. This program never writes to a file that has its final name, and
+    // datasets/README.md tells users not to change the files of a running experiment.
     let map = unsafe { Mmap::map(&file) }.map_err(DataError::read(path))?;
     Ok((file, map))
 }

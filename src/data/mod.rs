@@ -1,7 +1,7 @@
 //! Tokenizers, token shards, the order of rows, and batches.
 //!
 //! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows
-//! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`Stream`] joins the two. All
+//! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`TokenStream`] joins the two. All
 //! faults of the data are found when the set is opened, so reading a row afterwards cannot fail.
 
 pub mod dataset;
@@ -20,7 +20,7 @@ pub mod tokenizer;
 mod tokens;
 pub mod write;
 
-pub use dataset::{Dataset, OpenOptions, Stream};
+pub use dataset::{Dataset, OpenOptions, TokenStream};
 pub use error::DataError;
 pub use format::Format;
 pub use inspect::{Inspection, inspect};

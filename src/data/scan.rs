@@ -165,7 +165,7 @@ pub(super) fn scan_tokens(header: &[u8], tokens: &Tokens, advance: impl Fn(u64))
 mod tests {
     use super::*;
     use crate::data::format::{Format, Layout, Width};
-    use crate::data::shard::map;
+    use crate::data::mapping::map;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Counts the reported bytes.

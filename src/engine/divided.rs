@@ -15,7 +15,7 @@ impl<B: Backend> Fused<B> {
     /// All ranks' parts of a divided buffer, on rank 0. In pieces, so that nobody else needs memory for the whole.
     pub(super) fn collect(&mut self, own: Span) -> Result<Vec<f32>, EngineError> {
         const PIECE: usize = 1 << 20;
-        let parts = comm::parts(self.plan.layout.len, self.comm.size());
+        let parts = comm::shares(self.plan.layout.len, self.comm.size());
         let mut whole = if self.comm.rank() == 0 { vec![0.0; self.plan.layout.len] } else { Vec::new() };
         for first in (0..parts[0].len()).step_by(PIECE) {
             let piece = |len: usize| first.min(len)..(first + PIECE).min(len);

@@ -1,7 +1,7 @@
 //! What every implementation of `Comm` must do, as one set of checks.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use runner::comm::{Comm, CommError, parts};
+use runner::comm::{Comm, CommError, shares};
 use std::sync::Arc;
 use std::thread;
 
@@ -46,15 +46,15 @@ pub(crate) fn obeys(ends: &[Arc<dyn Comm>], exact: bool) {
         }) {
             assert!(close(&got.expect("all ranks are there"), &expected), "all_reduce of {len}");
         }
-        let owners = parts(len, size);
+        let owners = shares(len, size);
         let both = each(ends, |comm| {
             let mut mine = values(comm.rank(), len);
             comm.reduce_scatter(&mut mine, &owners)?;
             let own = owners[comm.rank()].clone();
-            let part = mine[own.clone()].to_vec();
+            let share = mine[own.clone()].to_vec();
             // the other ranges are undefined
             let mut whole = vec![f32::NAN; len];
-            whole[own.clone()].copy_from_slice(&part);
+            whole[own.clone()].copy_from_slice(&share);
             comm.all_gather(&mut whole, &owners)?;
             Ok(whole)
         });

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use runner::cuda::Libraries;
-use runner::cuda::search::{Place, Search};
+use runner::cuda::search::{Search, SearchDir};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -85,6 +85,8 @@ impl Fakes {
     /// What is found when only this directory is looked at.
     pub(crate) fn libraries(&self) -> Libraries {
         let because = "the test".to_owned();
-        Libraries::find(Search { places: vec![Place { directory: Some(self.path().to_owned()), because }] })
+        Libraries::find(Search {
+            places: vec![SearchDir { directory: Some(self.path().to_owned()), because }],
+        })
     }
 }

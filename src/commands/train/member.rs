@@ -2,7 +2,7 @@
 
 use super::super::build::{self, Data};
 use crate::comm::Comm;
-use crate::data::Stream;
+use crate::data::TokenStream;
 use crate::engine::{Engine, State};
 use crate::model::init::initialize;
 use crate::plan::Plan;
@@ -90,8 +90,8 @@ impl Member<'_> {
             checkpoint_every: recipe.checkpoint.every,
             sample_every: recipe.sample.every,
         };
-        let training = Stream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
-        let validation = self.data.val.as_ref().map(|data| Stream::new(data, recipe.seed, false));
+        let training = TokenStream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
+        let validation = self.data.val.as_ref().map(|data| TokenStream::new(data, recipe.seed, false));
         let validation = validation.as_ref().filter(|_| config.eval_rows > 0).map(|v| v as &dyn train::Rows);
         train::train(self.comm.as_ref(), engine, &training, validation, &config, &mut progress, events)
     }

@@ -2,7 +2,7 @@
 
 use super::super::build::Data;
 use super::scope::Scope;
-use crate::data::Stream;
+use crate::data::TokenStream;
 use crate::engine::verify::MicroBatch;
 use crate::model::init::random_bits;
 use crate::recipe::Resolved;
@@ -45,7 +45,7 @@ impl Rows {
             let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
             match self {
                 Self::Data(data) => {
-                    let stream = Stream::new(&data.train, recipe.seed, recipe.data.shuffle);
+                    let stream = TokenStream::new(&data.train, recipe.seed, recipe.data.shuffle);
                     stream.fill(index * rows as u64, rows, &mut inputs, &mut targets);
                 }
                 Self::Random => {

@@ -111,7 +111,7 @@ impl CpuBackend {
             weight: 0.0,
             loss: 0.0,
             outcome: None,
-            owners: (plan.shard.count > 1).then(|| comm::parts(plan.layout.len, comm.size())),
+            owners: (plan.shard.count > 1).then(|| comm::shares(plan.layout.len, comm.size())),
             comm,
             failed: None,
         })

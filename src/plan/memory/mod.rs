@@ -198,7 +198,7 @@ impl Shard {
 
     /// This part of a flat buffer.
     pub fn range(&self, len: usize) -> Range<usize> {
-        comm::part(len, self.index, self.count)
+        comm::share(len, self.index, self.count)
     }
 }
 

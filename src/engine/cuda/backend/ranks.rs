@@ -19,7 +19,7 @@ pub(super) struct Ranks {
 
 impl Ranks {
     pub(super) fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Self {
-        let owners = (plan.shard.count > 1).then(|| comm::parts(plan.layout.len, comm.size()));
+        let owners = (plan.shard.count > 1).then(|| comm::shares(plan.layout.len, comm.size()));
         Self { comm, owners }
     }
 }

@@ -248,7 +248,7 @@ impl Gpu {
     /// Adds up and sends numbers of which it is known what must come out.
     fn try_collectives(&mut self, comm: &dyn Comm) -> Result<(), EngineError> {
         let (rank, size) = (comm.rank(), comm.size());
-        let owners = comm::parts(24 * size, size);
+        let owners = comm::shares(24 * size, size);
         let len = 24 * size;
         let memory = Memory::new(&self.context, 8 * len, "a trial of NCCL")?;
         let at = Address(memory.address());
