@@ -212,7 +212,10 @@ proptest! {
         let expected: Vec<(usize, u32)> = lengths
             .iter()
             .enumerate()
-            .flat_map(|(i, &n)| (0..n.saturating_sub(1) as usize / block_size).map(move |r| (i, (r * block_size) as u32)))
+            .flat_map(|(i, &n)| {
+                let rows = n.saturating_sub(1) as usize / block_size;
+                (0..rows).map(move |r| (i, (r * block_size) as u32))
+            })
             .collect();
         match place.open(&specs, block_size) {
             Err(error) => {

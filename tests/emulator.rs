@@ -1,11 +1,11 @@
-//! The CUDA backend without a GPU: every kernel source and every call to the device, on the host.
+//! The CUDA backend without a GPU: every kernel source and every device call, on the host.
 //!
 //! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator`.
 
 use runner::engine::cpu::{self, CpuEngine};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
-use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
 use runner::engine::{Batch, Engine, State, Update};
 use runner::model::init::{initialize, random_bits};
@@ -16,10 +16,10 @@ use std::path::Path;
 
 type Emulated = Fused<CudaBackend<EmulatedDevice>>;
 
-/// No size is a multiple of what kernels have in a block: heads of 12, rows of 36, 29 of 32 words.
+/// No size is a multiple of what a block of the kernels processes: heads of 12, rows of 36, 29 of 32 words.
 const DIMS: Dims =
     Dims { n_layer: 2, n_head: 3, n_embd: 36, block_size: 21, vocab_size: 29, padded_vocab: 32 };
-const PLAIN: Behaviour = Behaviour { order: Order::Ascending, fuses: false, records: false };
+const PLAIN: Behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };
 const MICRO_BATCH: usize = 3;
 
 fn emulated(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
@@ -44,7 +44,7 @@ fn initial(dims: &Dims) -> Vec<f32> {
     initialize(dims, &layout, 1, &mut values);
     for tensor in &layout.tensors {
         for i in tensor.range() {
-            // biases and scales off zero and one, matrices large enough for every term to matter
+            // biases and scales that are not zero and one, and matrices large enough for every term to matter
             match tensor.decayed {
                 true => values[i] *= 5.0,
                 false => values[i] += (random_bits(2, i as u64) % 1000) as f32 * 1e-4 - 0.05,
@@ -58,7 +58,7 @@ fn tokens(key: u64, count: usize, vocab_size: usize) -> Vec<u32> {
     (0..count).map(|i| (random_bits(key, i as u64) % vocab_size as u64) as u32).collect()
 }
 
-/// ‖a − b‖ / ‖b‖ of each tensor.
+/// The relative error ‖a − b‖ / ‖b‖ of each tensor.
 fn errors(layout: &ParamLayout, a: &[f32], b: &[f32]) -> Vec<(String, f64)> {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let of = |range: std::ops::Range<usize>| {
@@ -73,16 +73,18 @@ fn worst(layout: &ParamLayout, a: &[f32], b: &[f32], but: &str) -> (String, f64)
     errors.max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are tensors")
 }
 
-/// The largest relative differences between emulated device and CPU.
+/// The largest allowed relative differences between the emulated device and the CPU.
 struct Bounds {
     loss: f64,
-    /// Of the first step's gradients. Later ones start from parameters that have drifted apart: five times as much.
+    /// For the first step's gradients. Later steps start from parameters that have drifted apart: five times
+    /// as much.
     gradient: f64,
     parameter: f64,
 }
 
-/// About three times what was seen. In fp32 only the order of sums differs. Lower precisions also round in other places:
-/// the device stores a product before the bias is added, probabilities are kept as operands, tiles have other sizes.
+/// About three times the observed differences. In fp32 only the order of sums differs. Lower precisions also
+/// round in other places: the device stores a product before the bias is added, keeps probabilities as
+/// operands, and has tiles of other sizes.
 fn bounds(precision: Precision) -> Bounds {
     match precision {
         Precision::Fp32 => Bounds { loss: 1e-7, gradient: 2e-6, parameter: 1e-6 },
@@ -91,7 +93,7 @@ fn bounds(precision: Precision) -> Bounds {
     }
 }
 
-/// Three updates of two micro-batches on both; the second micro-batch is smaller and shorter.
+/// Three updates of two micro-batches on both engines; the second micro-batch is smaller and shorter.
 fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
     let mut cuda = emulated(dims, precision, attention, behaviour);
     let mut cpu = on_the_cpu(dims, precision, attention);
@@ -118,7 +120,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
         assert!((a - b).abs() <= bounds.loss * b, "{what}: step {step}: loss {a}, on the CPU {b}");
         let a = cuda_engine.read(State::Gradients).expect("gradients").into_owned();
         let b = cpu_engine.read(State::Gradients).expect("gradients");
-        // the gradient of the keys' bias is zero but for rounding
+        // the gradient of the keys' bias is zero except for rounding
         let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
         let bound = bounds.gradient * if step == 0 { 1.0 } else { 5.0 };
         assert!(error <= bound, "{what}: step {step}: the gradient of {name} is off by {error:.1e}");
@@ -142,7 +144,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
     let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
     assert!(error <= bounds.parameter, "{what}: {name} is off by {error:.1e} after the updates");
     assert!(cuda_engine.read(State::Gradients).expect("gradients").iter().all(|g| *g == 0.0));
-    // what evaluates and samples
+    // what evaluation and sampling use
     let inputs = tokens(7, dims.block_size, dims.vocab_size);
     let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size };
     let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.evaluate(batch).expect("a loss"));
@@ -173,12 +175,12 @@ fn fused_products_are_the_same_arithmetic() {
 #[test]
 fn recordings_are_replayed() {
     let mut engine = follow(DIMS, Precision::Bf16, Attention::Flash, Behaviour { records: true, ..PLAIN });
-    // two shapes, three times each: seen, recorded and played, played
+    // two shapes, three times each: launched, recorded and played, played
     assert_eq!(engine.backend_mut().device_mut().played(), 4);
 }
 
 #[test]
-fn rows_that_are_no_multiple_of_four_go_number_by_number() {
+fn rows_whose_width_is_no_multiple_of_four_are_read_number_by_number() {
     let dims = Dims { n_head: 2, n_embd: 26, vocab_size: 31, padded_vocab: 31, ..DIMS };
     for precision in [Precision::Fp32, Precision::Bf16] {
         follow(dims, precision, Attention::Flash, PLAIN);

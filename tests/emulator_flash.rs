@@ -1,17 +1,18 @@
-//! The flash attention kernels, run on the CPU by the emulator, against attention as it is defined, in f64.
+//! The flash attention kernels, run on the CPU by the emulator, against the definition of attention, in f64.
 //!
-//! The inputs are numbers of the precision, so a result may differ by what the kernels round, and the bounds are derived
-//! from that, element by element. Each launch is done in three orders of threads, which must agree in every bit.
+//! The inputs are representable in the precision, so results differ only by what the kernels round. The
+//! bounds are derived from that, element by element. Each launch runs with three orders of threads, which
+//! must agree in every bit.
 
 use runner::engine::backend::AttentionShape;
 use runner::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
-use runner::engine::cuda::emulator::{Emulator, EmulatorError, Memory, Order};
+use runner::engine::cuda::emulator::{Emulator, EmulatorError, Memory, ThreadOrder};
 use runner::engine::cuda::flash::{Flash, Geometry};
 use runner::model::init::random_bits;
 use runner::recipe::Precision;
 use std::path::Path;
 
-const ORDERS: [Order; 3] = [Order::Ascending, Order::Descending, Order::Shuffled(7)];
+const ORDERS: [ThreadOrder; 3] = [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(7)];
 
 /// How a precision stores numbers.
 #[derive(Clone, Copy)]
@@ -21,7 +22,7 @@ struct Format {
     bytes: usize,
     /// Largest relative error of rounding.
     unit: f64,
-    /// Largest error of rounding where the format has no more exponents.
+    /// Largest absolute error of rounding among subnormal numbers.
     tiny: f64,
 }
 
@@ -62,7 +63,7 @@ impl Format {
     }
 }
 
-/// What the kernels have written, as bytes.
+/// Numbers that the kernels have written, as bytes.
 #[derive(PartialEq)]
 struct Results {
     out: Vec<u8>,
@@ -70,14 +71,14 @@ struct Results {
     dqkv: Vec<u8>,
 }
 
-/// Forward and backward pass in one order of threads.
+/// Forward and backward pass with one order of threads.
 fn run(
     emulator: &Emulator,
     flash: &Flash,
     shape: AttentionShape,
     qkv: &[u8],
     dout: &[u8],
-    order: Order,
+    order: ThreadOrder,
 ) -> Result<Results, EmulatorError> {
     let AttentionShape { rows, cols, n_head, .. } = shape;
     let statistics = rows * n_head * cols * 4;
@@ -115,7 +116,7 @@ fn run(
     Ok(Results { out: bytes(out_at), lse: bytes(lse_at), dqkv: bytes(dqkv_at) })
 }
 
-/// A result as it is defined, and how far from it rounding may lead.
+/// A result by definition, and how far rounding may move it.
 struct Expected {
     value: Vec<f64>,
     bound: Vec<f64>,
@@ -126,13 +127,13 @@ impl Expected {
         Self { value: vec![0.0; len], bound: vec![0.0; len] }
     }
 
-    /// Adds a product whose first factor is off by as much as `error`; `slack` is what fp32 adds to that.
+    /// Adds a product whose first factor may be wrong by `error`; `slack` is the additional error of fp32.
     fn add(&mut self, at: usize, a: f64, b: f64, error: f64, slack: f64) {
         self.value[at] += a * b;
         self.bound[at] += (error + slack * a.abs()) * b.abs();
     }
 
-    /// The result is rounded when it is written.
+    /// Accounts for rounding when the result is written.
     fn round(&mut self, format: Format) {
         for (bound, value) in self.bound.iter_mut().zip(&self.value) {
             *bound += format.unit * (value.abs() + *bound) + format.tiny;
@@ -152,9 +153,9 @@ impl Expected {
     }
 }
 
-/// Attention of every head and its gradients, by their definitions: out, lse, dqkv.
+/// Attention of every head and its gradients by their definitions: out, lse, dqkv.
 fn reference(format: Format, shape: AttentionShape, qkv: &[f64], dout: &[f64]) -> [Expected; 3] {
-    // what fp32 may add, relative to the sum of the terms' sizes; measured errors are a tenth of it
+    // the error of fp32 relative to the sum of the terms' sizes; measured errors are a tenth of it
     const SLACK: f64 = 1e-5;
     let AttentionShape { rows, cols, n_head, head_size } = shape;
     let Format { unit, tiny, .. } = format;
@@ -165,7 +166,8 @@ fn reference(format: Format, shape: AttentionShape, qkv: &[f64], dout: &[f64]) -
     let mut dqkv = Expected::new(rows * cols * 3 * c);
     for task in 0..rows * n_head {
         let (row, head) = (task / n_head, task % n_head);
-        // element x of token t's head in [N, C], and of its part (0 query, 1 key, 2 value) in [N, 3C]
+        // element x of token t's head in [N, C], and in the third (0 query, 1 key, 2 value) of [N, 3C] that
+        // `which` selects
         let place = |t: usize, x: usize| (row * cols + t) * c + head * head_size + x;
         let packed =
             |part: usize, t: usize, x: usize| (row * cols + t) * 3 * c + part * c + head * head_size + x;
@@ -191,7 +193,7 @@ fn reference(format: Format, shape: AttentionShape, qkv: &[f64], dout: &[f64]) -
         rounded.round(format);
         for i in 0..cols {
             let delta = dot(&|x| dout[place(i, x)], &|x| out.value[place(i, x)]);
-            // delta is computed from what was written
+            // delta is computed from the rounded output
             let delta_error = dot(&|x| dout[place(i, x)].abs(), &|x| rounded.bound[place(i, x)]);
             for j in 0..=i {
                 let s = scale * dot(&|x| qkv[packed(0, i, x)], &|x| qkv[packed(1, j, x)]);
@@ -218,7 +220,7 @@ fn emulator(config: &KernelConfig) -> Emulator {
     Emulator::compile(config, &cache).unwrap_or_else(|error| panic!("{config:?}: {error}"))
 }
 
-/// Holds one configuration against the definition, for some numbers of tokens.
+/// Compares one configuration with the definition, for several numbers of tokens.
 fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
     let config = KernelConfig { precision, head_size };
     let emulator = emulator(&config);
@@ -247,7 +249,7 @@ fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
 
 #[test]
 fn bf16_with_tiny_heads() {
-    // rows that are no whole 16 bytes, and pairs that are no whole words
+    // rows that are not a multiple of 16 bytes, and pairs that are not whole words
     check(Precision::Bf16, 5, &[1, 7, 65]);
     check(Precision::Bf16, 4, &[64, 130]);
     check(Precision::Bf16, 16, &[1, 65, 130]);
@@ -289,7 +291,7 @@ fn fp32() {
 }
 
 #[test]
-fn the_host_gives_no_more_shared_memory_than_the_kernels_use() {
+fn the_host_requests_no_more_shared_memory_than_the_kernels_use() {
     for (precision, head_size) in [(Precision::Bf16, 64), (Precision::Bf16, 128), (Precision::Tf32, 128)] {
         let config = KernelConfig { precision, head_size };
         let emulator = emulator(&config);
@@ -297,9 +299,9 @@ fn the_host_gives_no_more_shared_memory_than_the_kernels_use() {
         let flash = Flash::new(&config, shape).expect("heads that are narrow enough");
         let zeros = vec![0; shape.cols * head_size * Format::new(precision).bytes];
         let qkv = zeros.repeat(3);
-        let attempt = |flash| run(&emulator, &flash, shape, &qkv, &zeros, Order::Ascending).err();
+        let attempt = |flash| run(&emulator, &flash, shape, &qkv, &zeros, ThreadOrder::Ascending).err();
         assert!(attempt(flash).is_none());
-        // the last row ends in 16 bytes that only keep rows apart
+        // the last row ends in 16 bytes of padding
         let less = |geometry: Geometry| Geometry { shared: geometry.shared - 32, ..geometry };
         for (kernel, flash) in [
             ("flash_forward", Flash { forward: less(flash.forward), ..flash }),

@@ -1,4 +1,5 @@
-//! Every kernel of the CUDA backend alone, in the emulator, against the CPU's: one call on both, what differs?
+//! Each kernel of the CUDA backend alone, in the emulator, against the CPU's kernel: one call on both, then a
+//! comparison.
 //!
 //! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator_kernels`.
 
@@ -6,7 +7,7 @@ use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use runner::engine::cpu::{self, CpuEngine};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
-use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::{Batch, Update};
 use runner::model::Dims;
 use runner::model::init::random_bits;
@@ -16,11 +17,11 @@ use std::path::Path;
 
 const ROWS: usize = 3;
 const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
-/// Ragged in every direction; 31 tokens of 33, more rows than one slice of partial sums.
+/// Ragged in every dimension; 31 tokens of 33, more rows than one slice of partial sums.
 const DIMS: Dims =
     Dims { n_layer: 1, n_head: 3, n_embd: 60, block_size: 37, vocab_size: 301, padded_vocab: 304 };
 
-/// A number near zero, small enough for sums to stay in fp16.
+/// A number near zero, small enough that sums stay within fp16.
 fn random(key: u64, i: usize) -> f32 {
     (random_bits(key, i as u64) % 2001) as f32 * 1e-3 - 1.0
 }
@@ -34,7 +35,7 @@ fn rounded(precision: Precision, x: f32) -> f32 {
     }
 }
 
-/// The same memory on both sides.
+/// A CUDA backend and a CPU backend with equal memory.
 struct Pair {
     precision: Precision,
     cuda: (CudaBackend<EmulatedDevice>, MemoryPlan),
@@ -45,7 +46,7 @@ struct Pair {
 type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;
 
 impl Pair {
-    fn new(dims: Dims, precision: Precision, attention: Attention, order: Order) -> Self {
+    fn new(dims: Dims, precision: Precision, attention: Attention, order: ThreadOrder) -> Self {
         let plan = |target| {
             let (micro_batch, mode) = (ROWS, Mode::Train);
             MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode })
@@ -81,7 +82,7 @@ impl Pair {
         run(self.cpu.0.inner_mut().backend_mut(), &self.cpu.1);
     }
 
-    /// Random numbers, the same on both sides; `operands` are rounded.
+    /// Fills both sides with the same random numbers; `operands` are rounded.
     fn fill(&mut self, place: Place, operands: bool) {
         self.key += 1;
         let (key, precision) = (self.key, if operands { self.precision } else { Precision::Fp32 });
@@ -92,14 +93,14 @@ impl Pair {
         });
     }
 
-    /// What a CUDA buffer holds, and the CPU's.
+    /// The contents of a CUDA buffer, and of the CPU's.
     fn read(&mut self, place: Place) -> [Vec<f32>; 2] {
         let mut found = Vec::new();
         self.each(|backend, plan| found.push(backend.download(place(plan)).expect("memory").into_owned()));
         found.try_into().expect("two sides")
     }
 
-    /// Compares by the largest difference over the largest number.
+    /// Compares by the largest difference divided by the largest number.
     fn compare(&mut self, what: &str, place: Place, bound: f32) {
         let [a, b] = self.read(place);
         assert_eq!(a.len(), b.len(), "{what}");
@@ -120,7 +121,8 @@ impl Pair {
     }
 }
 
-/// Of one rounding to the precision of operands, relative to the largest number: two neighbours may both be right.
+/// One rounding step of the operands' precision, relative to the largest number: two neighbours may both be
+/// right.
 fn step(precision: Precision) -> f32 {
     match precision {
         Precision::Fp32 => 2e-6,
@@ -156,8 +158,9 @@ fn gradient(plan: &MemoryPlan, range: &std::ops::Range<usize>) -> Span {
 }
 
 fn for_each_pair(mut check: impl FnMut(&mut Pair, f32)) {
-    // the second width goes number by number, and its threads in another order
-    let ways = [(DIMS, Order::Ascending), (Dims { n_head: 2, n_embd: 58, ..DIMS }, Order::Shuffled(3))];
+    // the second width is processed number by number, and its threads run in another order
+    let ways =
+        [(DIMS, ThreadOrder::Ascending), (Dims { n_head: 2, n_embd: 58, ..DIMS }, ThreadOrder::Shuffled(3))];
     for (dims, order) in ways {
         for precision in PRECISIONS {
             check(&mut Pair::new(dims, precision, Attention::Flash, order), step(precision));
@@ -229,7 +232,7 @@ fn linear_layers() {
         pair.fill(&|plan| plan.arena.ln, true);
         let wide = |plan: &MemoryPlan| plan.arena.wide;
         pair.each(|backend, plan| backend.linear(plan.arena.ln, linear(plan), wide(plan), Epilogue::Bias));
-        // the device rounds the product, and then the sum with the bias
+        // the device rounds the product, and then its sum with the bias
         pair.compare("linear with bias", &wide, 2.0 * step);
         pair.each(|backend, plan| {
             backend.linear(plan.arena.ln, linear(plan), layer(plan).fc, Epilogue::BiasGelu(wide(plan)));
@@ -239,7 +242,7 @@ fn linear_layers() {
         pair.fill(&|plan| layer(plan).fc, true);
         pair.each(|backend, plan| backend.gelu_again(layer(plan).fc, wide(plan)));
         pair.compare("GELU again", &wide, step);
-        // back through the second layer, 4C to C, and GELU
+        // backward through the second layer, 4C to C, and GELU
         pair.fill(&|plan| plan.arena.ln, true);
         pair.each(|backend, plan| {
             let (block, c) = (&plan.layout.blocks[0], plan.config.dims.n_embd);
@@ -264,7 +267,7 @@ fn linear_layers() {
         );
         pair.compare("dbias", &|plan| gradient(plan, &block(plan).mlp_proj_bias), 2e-6);
         pair.compare("dx through GELU", &wide, 3.0 * step);
-        // back through the first layer, to an unrounded gradient
+        // backward through the first layer, to an unrounded gradient
         pair.fill(&wide, true);
         pair.each(|backend, plan| {
             backend.linear_backward_input(wide(plan), linear(plan), plan.arena.delta, None, false);
@@ -320,8 +323,8 @@ fn heads_and_losses() {
 }
 
 #[test]
-fn a_logit_that_is_no_number_is_a_loss_that_is_none() {
-    let mut pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, Order::Ascending);
+fn a_nan_among_the_logits_makes_the_loss_nan() {
+    let mut pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, ThreadOrder::Ascending);
     pair.each(|backend, plan| {
         let logits = plan.arena.logits.head(DIMS.padded_vocab);
         let mut values = vec![0.5; DIMS.padded_vocab];
@@ -334,10 +337,10 @@ fn a_logit_that_is_no_number_is_a_loss_that_is_none() {
 }
 
 #[test]
-fn attention_of_both_kinds() {
+fn naive_and_flash_attention() {
     for attention in [Attention::Flash, Attention::Naive] {
         for precision in PRECISIONS {
-            let mut pair = Pair::new(DIMS, precision, attention, Order::Shuffled(5));
+            let mut pair = Pair::new(DIMS, precision, attention, ThreadOrder::Shuffled(5));
             let (n_head, head_size) = (DIMS.n_head, DIMS.head_size());
             let shape = AttentionShape { rows: ROWS, cols: DIMS.block_size, n_head, head_size };
             pair.fill(&|plan| layer(plan).qkv, true);
@@ -347,7 +350,7 @@ fn attention_of_both_kinds() {
             });
             let step = 2.0 * step(precision);
             pair.compare("attention", &|plan| layer(plan).att, step);
-            // the CPU keeps flash attention's log-sum-exp to the base 2
+            // the CPU stores flash attention's log-sum-exp to base 2
             let unit = if attention == Attention::Flash { std::f32::consts::LN_2 } else { 1.0 };
             let [kept, on_cpu] = pair.read(&|plan| layer(plan).softmax);
             let largest = kept.iter().fold(0.0f32, |m, x| m.max(x.abs()));
@@ -372,7 +375,7 @@ fn update(loss_scale: f64, t: u64) -> Update {
 #[test]
 fn updates() {
     for precision in PRECISIONS {
-        let mut pair = Pair::new(DIMS, precision, Attention::Flash, Order::Descending);
+        let mut pair = Pair::new(DIMS, precision, Attention::Flash, ThreadOrder::Descending);
         // squares are not negative
         pair.each(|backend, plan| {
             let span = plan.whole(Buffer::SecondMoment);
@@ -399,9 +402,9 @@ fn updates() {
 }
 
 #[test]
-fn nothing_is_applied_that_is_not_finite() {
+fn an_update_that_is_not_finite_is_not_applied() {
     for (spoiled, value) in [(Buffer::Gradients, f32::INFINITY), (Buffer::Arena, f32::NAN)] {
-        let mut pair = Pair::new(DIMS, Precision::Fp16, Attention::Flash, Order::Ascending);
+        let mut pair = Pair::new(DIMS, Precision::Fp16, Attention::Flash, ThreadOrder::Ascending);
         let before = pair.read(&|plan| plan.whole(Buffer::Parameters));
         let mut applied = Vec::new();
         pair.each(|backend, plan| {
@@ -424,10 +427,10 @@ fn nothing_is_applied_that_is_not_finite() {
 }
 
 #[test]
-fn the_plan_is_what_is_allocated() {
+fn exactly_the_plan_is_allocated() {
     for precision in PRECISIONS {
         for attention in [Attention::Flash, Attention::Naive] {
-            let mut pair = Pair::new(DIMS, precision, attention, Order::Ascending);
+            let mut pair = Pair::new(DIMS, precision, attention, ThreadOrder::Ascending);
             let planned = pair.cuda.1.total_bytes() - pair.cuda.1.device_bytes();
             assert_eq!(pair.cuda.0.device_mut().allocated_bytes(), planned);
         }

@@ -1,7 +1,8 @@
-//! Ranks with an emulated device each against one alone: the same updates, whatever is divided among them.
+//! Several ranks with an emulated device each, against one rank alone: the updates must be equal, however
+//! they are divided.
 //!
-//! The emulated device adds up when it is waited for and not before, and leaves NaN where another rank has the sum, so a wait
-//! that is missing or a number that belongs to somebody else shows.
+//! The emulated device computes a sum only when it is waited for, and leaves NaN where another rank has the
+//! sum. So a missing wait, or the use of another rank's numbers, changes the result.
 //!
 //! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator_ranks`.
 
@@ -11,7 +12,7 @@ use comm_support::each;
 use runner::comm::{Comm, CommError, Solo, Threads};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
-use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
 use runner::engine::{Applied, Batch, Engine, EngineError, State, Update};
 use runner::model::init::initialize;
@@ -26,11 +27,11 @@ type Emulated = Fused<CudaBackend<EmulatedDevice>>;
 
 const DIMS: Dims =
     Dims { n_layer: 2, n_head: 2, n_embd: 24, block_size: 8, vocab_size: 37, padded_vocab: 40 };
-/// Rows of a step: 1, 2 or 3 ranks get as many each.
+/// Rows of a step; 1, 2 or 3 ranks get equally many.
 const ROWS: usize = 6;
 const STEPS: u64 = 4;
 
-/// An engine of one rank, or one that knows of no ranks.
+/// An engine of one rank of several, or of a run without ranks.
 fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, divide: bool, records: bool) -> Emulated {
     let (rank, size) = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.size()));
     let plan = MemoryPlan::new(MemoryConfig {
@@ -44,7 +45,7 @@ fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, divide: bool, recor
     .sharded(if divide { Shard { index: rank, count: size } } else { Shard::WHOLE });
     let config = KernelConfig { precision, head_size: DIMS.head_size() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let behaviour = Behaviour { order: Order::Ascending, fuses: false, records };
+    let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records };
     let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
     let Some(comm) = comm else {
         let backend = CudaBackend::new(&plan, device).expect("host memory");
@@ -67,7 +68,7 @@ fn update(t: u64) -> Update {
     Update { lr: 1e-2, betas, eps, weight_decay: 0.1, clip_norm: 0.5, t, loss_scale }
 }
 
-/// What a rank has at the end.
+/// The state of a rank at the end.
 #[derive(Debug, PartialEq)]
 struct End {
     applied: Vec<Applied>,
@@ -125,7 +126,7 @@ fn close(a: &[f32], b: &[f32], tolerance: f32) -> bool {
 }
 
 #[test]
-fn any_number_of_devices_trains_alike() {
+fn any_number_of_devices_gives_the_same_training() {
     for (precision, tolerance) in [(Precision::Fp32, 2e-6), (Precision::Bf16, 4e-3)] {
         let alone = train(engine(precision, None, false, false), 0, 1).expect("an end");
         assert!(alone.applied.iter().all(|applied| applied.applied && applied.grad_norm > 0.5), "clipped");
@@ -143,8 +144,8 @@ fn any_number_of_devices_trains_alike() {
                 }
                 assert_eq!(rank.applied, ranks[0].applied, "{what}: every rank learns the same");
                 assert_eq!(rank.parameters, ranks[0].parameters, "{what}: every rank has the same weights");
-                // two sequences: in the first step they are seen, and recorded in the second; of several micro-batches of
-                // a step only the last adds up
+                // there are two sequences: they are launched in the first step and recorded in the second; of
+                // a step's micro-batches only the last one sums over the ranks
                 let last = STEPS as usize - 1;
                 let others = STEPS as usize * (ROWS / size - 1) - 1;
                 assert_eq!(rank.played, if records { last + others } else { 0 }, "{what}");
@@ -159,7 +160,7 @@ fn any_number_of_devices_trains_alike() {
 }
 
 #[test]
-fn one_rank_through_the_collectives_is_the_same_bytes() {
+fn one_rank_gives_the_same_bytes_with_collectives_as_without() {
     let alone = train(engine(Precision::Bf16, None, false, true), 0, 1).expect("an end");
     let [ranked] = &group(Precision::Bf16, 1, false, true)[..] else { panic!("one rank") };
     assert_eq!(
@@ -169,14 +170,14 @@ fn one_rank_through_the_collectives_is_the_same_bytes() {
 }
 
 #[test]
-fn ranks_repeat_themselves_byte_for_byte() {
+fn ranks_give_the_same_bytes_again() {
     for divide in [false, true] {
         assert_eq!(group(Precision::Fp32, 3, divide, true), group(Precision::Fp32, 3, divide, true));
     }
 }
 
 #[test]
-fn a_device_has_what_its_plan_lists() {
+fn a_device_allocates_what_its_plan_lists() {
     for (index, count) in [(0, 1), (0, 3), (2, 3)] {
         let plan = MemoryPlan::new(MemoryConfig {
             dims: DIMS,
@@ -189,7 +190,7 @@ fn a_device_has_what_its_plan_lists() {
         .sharded(Shard { index, count });
         let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size() };
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-        let behaviour = Behaviour { order: Order::Ascending, fuses: false, records: false };
+        let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };
         let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
         let comm = ends(count, 60).swap_remove(index);
         let mut backend =
@@ -224,7 +225,7 @@ fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
     }
 }
 
-/// What each rank of two gets for a step when the other does not take part in it.
+/// The error of each of two ranks in a step in which the other takes no part.
 fn left_alone(seconds: u64, leaves: impl Fn(&dyn Comm) + Sync) -> EngineError {
     let ends = ends(2, seconds);
     let results = each(&ends, |comm| {

@@ -1,7 +1,7 @@
-//! The real device over fake libraries that compute on the host: everything but the GPU itself.
+//! The GPU's implementation over fake libraries that compute on the host: everything except the GPU itself.
 //!
-//! The fake cuBLASLt computes what its documentation defines, column by column, so that the exchange of rows and columns,
-//! strides, stacks and epilogues are held against a plain product of rows.
+//! The fake cuBLASLt computes column by column what its documentation defines. So the exchange of rows and
+//! columns, strides, stacks and epilogues are checked against a plain row-major product.
 
 mod cuda_support;
 
@@ -52,7 +52,7 @@ fn memory_begins_as_zeros_and_keeps_what_is_written_in_order() {
     assert!(bytes.iter().all(|&byte| byte == 0));
     let large: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
     gpu.write(at, &large).expect("written");
-    // small writes, more than the pinned memory for them holds, over the large one
+    // small writes over the large one, more than their pinned memory holds
     for i in 0..200_u64 {
         gpu.write(at.offset(i as usize * 300), &[i as u8; 1000]).expect("written");
     }
@@ -73,7 +73,7 @@ fn memory_begins_as_zeros_and_keeps_what_is_written_in_order() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_named() {
+fn an_allocation_that_fails_is_named() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let error = gpu.allocate(100 << 20, "activations").expect_err("too much").to_string();
@@ -162,7 +162,7 @@ fn kernels_that_do_not_compile_show_the_compiler_s_messages() {
 }
 
 #[test]
-fn machine_code_is_kept_and_made_again_when_it_is_broken() {
+fn machine_code_is_cached_and_compiled_again_when_it_is_broken() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
@@ -187,14 +187,14 @@ fn machine_code_is_kept_and_made_again_when_it_is_broken() {
     assert_eq!(kept().len(), 2, "other options are other code");
 }
 
-/// A stack of matrices by rows in host memory, and the product's operand that stands for it.
+/// A stack of row-major matrices in host memory, and the operand that stands for it in a product.
 struct Stack {
     values: Vec<f32>,
     operand: Operand,
 }
 
 impl Stack {
-    /// `rows` x `cols` as they are read, with room beside each row and between the matrices.
+    /// `rows` x `cols` as read, with gaps after each row and between the matrices.
     fn new(
         gpu: &mut Gpu,
         element: Element,
@@ -240,7 +240,7 @@ fn gelu(x: f64) -> (f64, f64) {
     (value(x), (value(x + 1e-5) - value(x - 1e-5)) / 2e-5)
 }
 
-/// Runs one product and compares everything that it wrote, and what it must leave alone.
+/// Runs one product and compares everything that it wrote, and everything that it must not change.
 fn check(
     gpu: &mut Gpu,
     element: Element,
@@ -299,7 +299,7 @@ fn check(
             expected[at] = halved(value);
         }
     }
-    // the first chooses an algorithm; run again, an accumulating one adds again
+    // the first run chooses an algorithm; the second one of an accumulating product adds again
     gpu.product(&product).expect("a product");
     let tolerance = if out_element == Element::Half { 0.02 } else { 1e-5 };
     for (stack, expected) in [(&out, &expected), (&sum, &expected_sum)] {
@@ -310,7 +310,7 @@ fn check(
 }
 
 #[test]
-fn products_of_rows_are_those_of_columns_with_the_factors_exchanged() {
+fn row_major_products_are_column_major_ones_with_the_factors_exchanged() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
@@ -344,7 +344,7 @@ fn ones(gpu: &mut Gpu, k: usize, accumulate: bool) -> Product {
 }
 
 #[test]
-fn what_was_recorded_is_played_as_often_as_wanted() {
+fn a_recording_can_be_played_repeatedly() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     assert!(!gpu.begin_recording().expect("asked"), "nothing has run, so nothing can be recorded");
@@ -392,7 +392,7 @@ fn a_recording_that_meets_something_new_is_given_up() {
     assert!(gpu.begin_recording().expect("begun"));
     axpy(&mut gpu, new.out.address, 16, 1.0, x, 0.0).expect("ignored");
     assert!(gpu.end_recording().expect("ended").is_none());
-    // issued again, everything is done, and can be recorded from then on
+    // launched again, everything runs, and can be recorded from then on
     gpu.product(&new).expect("a product");
     axpy(&mut gpu, new.out.address, 16, 1.0, x, 0.0).expect("launched");
     assert_eq!(download(&mut gpu, new.out.address, 16), [6.0; 16]);
@@ -403,7 +403,7 @@ fn a_recording_that_meets_something_new_is_given_up() {
 }
 
 #[test]
-fn the_algorithm_that_was_chosen_first_is_chosen_ever_after() {
+fn the_algorithm_that_was_chosen_first_is_kept() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
@@ -419,7 +419,7 @@ fn the_algorithm_that_was_chosen_first_is_chosen_ever_after() {
         std::fs::read_to_string(&file()[0]).expect("a file")
     };
     let first = run();
-    // of the fake's three proposals the last is the fastest
+    // the last of the fake's three proposals is the fastest
     let word = |number: u32| format!("\"000000000000a190-{number:016x}-");
     assert!(first.contains(&word(2)), "{first}");
     assert_eq!(run(), first);
@@ -433,7 +433,7 @@ fn the_algorithm_that_was_chosen_first_is_chosen_ever_after() {
 }
 
 #[test]
-fn what_the_library_cannot_do_is_not_fused() {
+fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
     let Some(fakes) = Fakes::whole(&[]) else { return };
     let mut gpu = open(&fakes.libraries(), Precision::Bf16, None);
     let at = gpu.allocate(4096, "values").expect("memory");

@@ -1,7 +1,8 @@
-//! The devices of several ranks over fake libraries: NCCL's calls, the order of streams and events, and waiting that ends.
+//! The devices of several ranks over fake libraries: NCCL's calls, the order of streams and events, and waits
+//! that end.
 //!
-//! Ranks are threads with a device each. The fake driver does nothing before it must, so what is not ordered happens in the
-//! wrong order, and whoever waits for what does not happen is stopped with a message.
+//! Ranks are threads with one device each. The fake driver does nothing before it must, so work that is not
+//! ordered runs in the wrong order, and a wait for something that never happens is stopped with a message.
 
 mod comm_support;
 mod cuda_support;
@@ -27,7 +28,7 @@ const NOTHING: Program = Program { unit: "", files: &[], options: &[] };
 /// Memory for the workspaces of several devices.
 const ROOM: &str = "MEMORY=(256<<20)";
 
-/// All libraries, NCCL with these macros.
+/// All libraries, with NCCL compiled with these macros.
 fn fakes(nccl: &[&str]) -> Option<Fakes> {
     let fakes = Fakes::whole(&[ROOM])?;
     fakes.nccl(nccl);
@@ -45,7 +46,7 @@ fn join(libraries: &Libraries, comm: Arc<dyn Comm>) -> Result<Gpu, EngineError> 
     Ok(gpu)
 }
 
-/// Runs each rank of a group with a device that is connected with the others'.
+/// Runs each rank of a group with a device that is connected to the others.
 fn ranks<T: Send>(
     libraries: &Libraries,
     size: usize,
@@ -80,7 +81,7 @@ fn axpy(gpu: &mut Gpu, y: Address, len: usize, a: f64, x: Address, b: f32) {
     gpu.launch(&launch).expect("launched");
 }
 
-/// Numbers to be added up, others, and those that a kernel reads.
+/// Numbers to be summed, other numbers, and those that a kernel reads.
 struct Buffers {
     sum: Address,
     beside: Address,
@@ -95,7 +96,7 @@ impl Buffers {
         Self { sum, beside, one: upload(gpu, &[1.0; LEN]) }
     }
 
-    /// Adds `rank + 1`, adds up, adds 1 to other numbers meanwhile, doubles the sum and copies it there.
+    /// Adds `rank + 1`, starts the sum, adds 1 to other numbers meanwhile, then copies the doubled sum there.
     fn step(&self, gpu: &mut Gpu, rank: usize, owners: Option<&[Range<usize>]>) -> Result<(), EngineError> {
         axpy(gpu, self.sum, LEN, 0.0, self.one, (rank + 1) as f32);
         let at = self.sum;
@@ -113,7 +114,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// What [`step`](Self::step) leaves after so many times.
+    /// The result of `steps` calls of [`step`](Self::step).
     fn expected(size: usize, steps: usize) -> (f32, f32) {
         let (mut sum, mut beside) = (0.0, 0.0);
         for _ in 0..steps {
@@ -135,7 +136,7 @@ impl Buffers {
 }
 
 #[test]
-fn what_is_added_up_waits_for_what_comes_before_and_is_waited_for_after() {
+fn a_sum_waits_for_earlier_work_and_later_work_waits_for_it() {
     let Some(fakes) = fakes(&[]) else { return };
     let libraries = fakes.libraries();
     let before = libraries.memory(0).expect("memory").0;
@@ -183,7 +184,7 @@ fn sums_are_part_of_recordings() {
                 }
                 buffers.step(gpu, comm.rank(), divided).expect("a step");
                 buffers.check(gpu, size, 5);
-                // nobody waits for the sum: such a recording is not kept
+                // no work waits for the sum, so the recording is not kept
                 assert!(gpu.begin_recording().expect("begun"));
                 gpu.collective(&Collective::Sum { at: buffers.sum, len: LEN }).expect("recorded");
                 assert!(gpu.end_recording().expect("ended").is_none());
@@ -193,7 +194,7 @@ fn sums_are_part_of_recordings() {
     }
 }
 
-/// What becomes of each rank's work after its device has begun a sum to which rank 1 of 2 does not come.
+/// The result of each rank's work after its device has begun a sum in which rank 1 of 2 takes no part.
 fn left_alone(
     libraries: &Libraries,
     seconds: u64,
@@ -202,7 +203,7 @@ fn left_alone(
 ) -> EngineError {
     let results = ranks(libraries, 2, seconds, |gpu, comm| {
         let at = upload(gpu, &[1.0; LEN]);
-        // with a recording at hand, which has to be gone before NCCL's work is aborted
+        // with a recording, which must be dropped before NCCL's work is aborted
         for _ in 0..2 {
             assert!(gpu.begin_recording().expect("begun"));
             gpu.collective(&Collective::Sum { at, len: LEN }).expect("recorded");
@@ -233,7 +234,7 @@ fn a_lost_rank_ends_every_wait_for_the_device() {
         |gpu, at| gpu.read(at, &mut [0; 4]),
         |gpu, _| gpu.synchronize(),
         |gpu, at| gpu.write(at.offset(8), &[1; 1 << 16]),
-        // in the third copy the first slot is wanted again, which nobody could take
+        // the third copy needs the first slot again, which is never taken
         |gpu, at| {
             for slot in [0, 1, 0] {
                 gpu.stage(slot, &[1; 10])?;
@@ -264,7 +265,7 @@ fn a_device_that_waits_too_long_is_given_up() {
 fn small_writes_wait_for_no_other_rank_until_there_are_many() {
     let Some(fakes) = fakes(&[]) else { return };
     let many = |gpu: &mut Gpu, at: Address| {
-        // as many as the pinned memory for them holds do not wait
+        // as many writes as their pinned memory holds do not wait
         for _ in 0..30 {
             gpu.write(at, &[0; 4000]).expect("it waits for nothing");
         }
@@ -283,8 +284,8 @@ fn small_writes_wait_for_no_other_rank_until_there_are_many() {
 }
 
 #[test]
-fn what_nccl_finds_is_reported_with_its_words() {
-    // the trial has a sum, two for owners, as many broadcasts and a sum: the next one fails
+fn an_error_of_nccl_is_reported_with_its_message() {
+    // the trial has one sum, two sums to owners, two broadcasts and another sum; the next call fails
     let Some(fakes) = fakes(&["FAILS=5"]) else { return };
     let mut gpu = join(&fakes.libraries(), Arc::new(Solo)).expect("a rank alone");
     let at = upload(&mut gpu, &[1.0; LEN]);
@@ -299,7 +300,7 @@ fn what_nccl_finds_is_reported_with_its_words() {
 }
 
 #[test]
-fn links_that_add_up_wrongly_are_found_out_at_once() {
+fn links_that_sum_wrongly_are_detected_at_once() {
     let Some(fakes) = fakes(&["WRONG"]) else { return };
     let libraries = fakes.libraries();
     let ends = ends(2, 60);
@@ -311,7 +312,7 @@ fn links_that_add_up_wrongly_are_found_out_at_once() {
 }
 
 #[test]
-fn ranks_that_never_connect_do_not_wait_for_ever() {
+fn ranks_that_never_connect_do_not_wait_forever() {
     let Some(fakes) = fakes(&["NEVER_READY"]) else { return };
     let libraries = fakes.libraries();
     let ends = ends(2, 1);
@@ -321,7 +322,7 @@ fn ranks_that_never_connect_do_not_wait_for_ever() {
     }
 }
 
-/// What each of two ranks gets from an engine over these libraries.
+/// The results of opening an engine over these libraries on each of two ranks.
 fn engines(libraries: [&Libraries; 2]) -> Vec<Result<(), EngineError>> {
     let ends = ends(2, 60);
     let dims = Dims { n_layer: 1, n_head: 1, n_embd: 16, block_size: 8, vocab_size: 20, padded_vocab: 20 };

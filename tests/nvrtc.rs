@@ -1,8 +1,8 @@
-//! Every kernel compiled for real devices, which needs NVRTC and no GPU.
+//! Compiles every kernel for real devices, which needs NVRTC but no GPU.
 //!
-//! NVRTC is looked for as the program does, for instance in the directory that `RUNNER_CUDA_LIBS` names; where there is
-//! none, the test says so and passes. `RUNNER_REQUIRE_NVRTC=1`, as `.ci/run` sets it once it has installed one, makes that
-//! a failure.
+//! NVRTC is looked for as the program does, for instance in the directory that `RUNNER_CUDA_LIBS` names;
+//! where there is none, the test says so and passes. `RUNNER_REQUIRE_NVRTC=1`, as `.ci/run` sets it once it
+//! has installed one, makes that a failure.
 
 use runner::cuda::Libraries;
 use runner::cuda::compile::{Compiler, Program, USAGE, Usage, usage};
@@ -12,13 +12,13 @@ use runner::recipe::Precision;
 use std::collections::BTreeSet;
 
 const PRECISIONS: [Precision; 4] = [Precision::Bf16, Precision::Fp16, Precision::Tf32, Precision::Fp32];
-/// GPT-2's head size, for which everything is compiled, and the widest that flash attention has, for which the two
-/// extremes are: it takes the most registers.
+/// GPT-2's head size, for which all configurations are compiled, and the widest one of flash attention, for
+/// which only the two extremes are, because it needs the most registers.
 const HEAD: usize = 64;
 const WIDE_HEAD: usize = 128;
-/// Ampere, Ada, Hopper, Blackwell: A100, L40S and RTX 40, H100 and H200, B200.
+/// Ampere, Ada, Hopper and Blackwell: A100; L40S and RTX 40; H100 and H200; B200.
 const ARCHS: [&str; 4] = ["sm_80", "sm_89", "sm_90", "sm_100"];
-/// Bytes that a thread of any kernel may write to memory for want of registers.
+/// The most bytes that a thread of any kernel may spill to memory for lack of registers.
 const SPILLS: u32 = 0;
 
 #[expect(clippy::print_stdout, reason = "whoever reads a test's output is to know what was not tested")]
@@ -39,7 +39,7 @@ fn compile(compiler: &Compiler, arch: &str, config: &KernelConfig) -> Result<Vec
     options.extend(kernels::NVRTC_OPTIONS.iter().chain(&[USAGE]).map(|&option| option.to_owned()));
     let program = Program { unit: &kernels::unit(config), files: &files, options: &options };
     let cubin = compiler.compile(&program, arch).map_err(|error| error.to_string())?;
-    assert!(cubin.image.starts_with(b"\x7fELF"), "{arch}: this is no machine code");
+    assert!(cubin.image.starts_with(b"\x7fELF"), "{arch}: this is not machine code");
     Ok(usage(&cubin.log))
 }
 
@@ -96,11 +96,12 @@ fn check(compiler: &Compiler, arch: &str, config: &KernelConfig) -> Vec<String> 
 }
 
 #[test]
-fn a_spill_is_noticed() {
+fn a_spill_is_detected() {
     let Some(compiler) = compiler() else { return };
     let body = "extern \"C\" __global__ void __launch_bounds__(1024) many(float* x) {\n\
         float a[120];\n#pragma unroll\n for (int i = 0; i < 120; i++) a[i] = x[i * 1024];\n\
-        for (int n = 0; n < 100; n++) {\n#pragma unroll\n for (int i = 0; i < 120; i++) a[i] = a[i] * a[(i + 1) % 120] + x[n];\n}\n\
+        for (int n = 0; n < 100; n++) {\n#pragma unroll\n\
+         for (int i = 0; i < 120; i++) a[i] = a[i] * a[(i + 1) % 120] + x[n];\n}\n\
         float s = 0;\n#pragma unroll\n for (int i = 0; i < 120; i++) s += a[i] * x[i];\n x[threadIdx.x] = s;\n}\n";
     let options = [USAGE.to_owned()];
     let program = Program { unit: "#include \"many.cu\"", files: &[("many.cu", body)], options: &options };

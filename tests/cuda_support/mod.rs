@@ -7,11 +7,11 @@ use runner::cuda::search::{Search, SearchDir};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory of libraries.
+/// A directory of fake libraries.
 pub(crate) struct Fakes(tempfile::TempDir);
 
 impl Fakes {
-    /// An empty one; `None`, and a line that says so, where there is no C compiler.
+    /// An empty directory; `None`, and a printed line, without a C compiler.
     #[expect(clippy::print_stdout, reason = "whoever reads a test's output is to know what was not tested")]
     pub(crate) fn new() -> Option<Self> {
         let version =
@@ -23,7 +23,7 @@ impl Fakes {
         Some(Self(tempfile::tempdir().expect("a temporary directory")))
     }
 
-    /// Driver, compiler and matrix products that work, the driver with these macros.
+    /// A working driver (compiled with these macros), compiler and matrix products.
     pub(crate) fn whole(driver: &[&str]) -> Option<Self> {
         let fakes = Self::new()?;
         fakes.driver(driver);
@@ -52,12 +52,13 @@ impl Fakes {
         self.compile("nccl.c", "libnccl.so.2", macros);
     }
 
-    /// A file of any content.
+    /// Writes a file with this content.
     pub(crate) fn file(&self, name: &str, content: &[u8]) {
         std::fs::write(self.path().join(name), content).expect("a file");
     }
 
-    /// Compiles a library, or copies what was compiled before. (A copy, so that each test has the library's state to itself.)
+    /// Compiles a library, or copies it if it was compiled before. (A copy, so that each test has the
+    /// library's state to itself.)
     fn compile(&self, source: &str, library: &str, macros: &[&str]) {
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda");
         let mut hasher = blake3::Hasher::new();
@@ -76,13 +77,13 @@ impl Fakes {
         command.arg(sources.join(source)).arg("-o").arg(&own).args(["-lm", "-pthread"]);
         let output = command.output().expect("the compiler runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // whole or not at all, for other tests look for it now
+        // whole or not at all, because other tests may look for it
         let whole = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
         std::fs::copy(&own, whole.path()).expect("copied");
         whole.persist(kept).expect("a file");
     }
 
-    /// What is found when only this directory is looked at.
+    /// The libraries that are found in this directory alone.
     pub(crate) fn libraries(&self) -> Libraries {
         let because = "the test".to_owned();
         Libraries::find(Search {

@@ -87,10 +87,12 @@ static int fits(Desc *d, Layout *a, Layout *b, Layout *c) {
     uint64_t kb = d->transb ? b->cols : b->rows, n = d->transb ? b->rows : b->cols;
     if (m != c->rows || n != c->cols || k != kb || a->count != b->count || a->count != c->count) return 0;
     if (a->type != b->type) return 0;
-    if ((d->epilogue == 164 || d->epilogue == 192) && c->type != 0 && (d->aux_ld % 8 || (uintptr_t)d->aux % 16)) return 0;
+    if ((d->epilogue == 164 || d->epilogue == 192) && c->type != 0 && (d->aux_ld % 8 || (uintptr_t)d->aux % 16))
+        return 0;
     return d->epilogue == 1 || d->epilogue == 4 || d->epilogue == 164 || d->epilogue == 192;
 }
-API int cublasLtMatmulAlgoGetHeuristic(int *h, Desc *d, Layout *a, Layout *b, Layout *c, Layout *e, Preference *p, int most, Result *r, int *count) {
+API int cublasLtMatmulAlgoGetHeuristic(int *h, Desc *d, Layout *a, Layout *b, Layout *c, Layout *e, Preference *p,
+                                       int most, Result *r, int *count) {
     (void)h; (void)e;
     *count = 0;
     if (!fits(d, a, b, c)) return NOT_SUPPORTED;
@@ -99,7 +101,8 @@ API int cublasLtMatmulAlgoGetHeuristic(int *h, Desc *d, Layout *a, Layout *b, La
         r[i] = (Result){.algo = {{0xA190, (uint64_t)i}}, .workspace = 64 << i, .waves = 1};
     return 0;
 }
-API int cublasLtMatmulAlgoCheck(int *h, Desc *d, Layout *a, Layout *b, Layout *c, Layout *e, const Algo *algo, Result *r) {
+API int cublasLtMatmulAlgoCheck(int *h, Desc *d, Layout *a, Layout *b, Layout *c, Layout *e, const Algo *algo,
+                                Result *r) {
     (void)h; (void)e;
     if (!fits(d, a, b, c) || algo->words[0] != 0xA190 || algo->words[1] > 2) return INVALID;
     *r = (Result){.algo = *algo, .workspace = 64 << algo->words[1]};
@@ -113,7 +116,8 @@ static int multiply(Op *op) {
     int64_t k = d->transa ? p->a.rows : p->a.cols;
     int bytes_ab = p->a.type ? 2 : 4, bytes_c = p->c.type ? 2 : 4;
     for (int s = 0; s < p->c.count; s++) {
-        const char *A = (const char *)p->A + s * p->a.stride * bytes_ab, *B = (const char *)p->B + s * p->b.stride * bytes_ab;
+        const char *A = (const char *)p->A + s * p->a.stride * bytes_ab;
+        const char *B = (const char *)p->B + s * p->b.stride * bytes_ab;
         char *C = (char *)p->C + s * p->c.stride * bytes_c, *aux = (char *)d->aux + s * d->aux_stride * bytes_c;
         for (uint64_t col = 0; col < p->c.cols; col++)
             for (uint64_t row = 0; row < p->c.rows; row++) {
@@ -140,12 +144,14 @@ static int multiply(Op *op) {
     }
     return 1;
 }
-API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layout *a, const void *B, Layout *b, const float *beta,
-                       const void *C, Layout *c, void *D, Layout *e, const Algo *algo, void *workspace, size_t size, Stream *s) {
+API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layout *a, const void *B, Layout *b,
+                       const float *beta, const void *C, Layout *c, void *D, Layout *e, const Algo *algo,
+                       void *workspace, size_t size, Stream *s) {
     (void)h;
     Result r;
-    if (C != D || c != e || cublasLtMatmulAlgoCheck(h, d, a, b, c, e, algo, &r) || size < r.workspace || !workspace) return INVALID;
-    Product *p = malloc(sizeof *p);           /* kept, for it may be recorded */
+    if (C != D || c != e || cublasLtMatmulAlgoCheck(h, d, a, b, c, e, algo, &r) || size < r.workspace || !workspace)
+        return INVALID;
+    Product *p = malloc(sizeof *p);           /* never freed: it may be recorded */
     *p = (Product){*d, *a, *b, *c, A, B, D, *alpha, *beta};
     issue(s, multiply, &p, sizeof p);
     return 0;

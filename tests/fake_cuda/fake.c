@@ -1,8 +1,8 @@
-/* CUDA libraries that run on the host: memory of a device is memory of the process, and streams do what they must as late as
-   they may (stream.h).
+/* CUDA libraries that run on the host: device memory is memory of the process, and streams do their work as late as
+   possible (stream.h).
 
-   For tests of what calls them. Built with DRIVER or NVRTC defined; cublaslt.c and nccl.c are beside it. Further macros
-   choose what is wrong:
+   For tests of the code that calls them. Built with DRIVER or NVRTC defined; cublaslt.c and nccl.c have the other
+   libraries. Further macros choose what is wrong:
 
      INIT_STATUS     what cuInit returns
      DEVICES         how many devices there are
@@ -13,7 +13,7 @@
      NVRTC_MAJOR     of the compiler
      NO_BUILTINS     the compiler finds its second library missing
 
-   The kernels that there are stand under cuLaunchKernel. Declarations follow cuda.h and nvrtc.h as far as these tests go. */
+   cuLaunchKernel lists the kernels. Declarations follow cuda.h and nvrtc.h as far as these tests need. */
 
 #include "stream.h"
 
@@ -43,11 +43,11 @@
 #define NOT_READY 600
 #define RECORDING_UNSUPPORTED 900
 
-static int fault;          /* a failure that shows later */
+static int fault;          /* a failure that is reported later */
 static size_t used;        /* bytes allocated */
-static __thread Stream *streams;   /* of this thread, for a rank of its own */
+static __thread Stream *streams;   /* per thread, because each thread is a rank */
 
-/* What frees memory waits for whoever may use it. */
+/* Freeing memory waits for all work that may use it. */
 static void finish_all(void) {
     for (Stream *s = streams; s; s = s->next_of_thread) if (!s->capture) finish(s, s->issued);
 }
@@ -55,7 +55,10 @@ static void finish_all(void) {
 API int cuInit(unsigned flags) { return flags ? INVALID : INIT_STATUS; }
 API int cuDriverGetVersion(int *v) { *v = DRIVER_VERSION; return INIT_STATUS == 34 ? 34 : 0; }
 API int cuGetErrorName(unsigned e, const char **s) {
-    *s = e == 100 ? "CUDA_ERROR_NO_DEVICE" : e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : e == 1 ? "CUDA_ERROR_INVALID_VALUE" : NULL;
+    *s = e == 100   ? "CUDA_ERROR_NO_DEVICE"
+         : e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+         : e == 1   ? "CUDA_ERROR_INVALID_VALUE"
+                    : NULL;
     return *s ? 0 : INVALID;
 }
 API int cuGetErrorString(unsigned e, const char **s) {
@@ -101,7 +104,11 @@ API int cuMemFree_v2(uint64_t p) {
     free(at);
     return 0;
 }
-API int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : OUT_OF_MEMORY; }
+API int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
+    (void)flags;
+    *p = malloc(n);
+    return *p ? 0 : OUT_OF_MEMORY;
+}
 API int cuMemFreeHost(void *p) { finish_all(); free(p); return 0; }
 
 typedef struct { void *to; const void *from; size_t n; } Copy;
@@ -112,14 +119,18 @@ static int copied(void *to, const void *from, size_t n, Stream *s) {
     issue(s, copy, &c, sizeof c);
     return 0;
 }
-API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, from, n, s); }
-/* to pageable memory, which is waited for */
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *s) {
+    return copied((void *)(uintptr_t)to, from, n, s);
+}
+/* a copy to pageable memory is synchronous */
 API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *s) {
     int status = copied(to, (void *)(uintptr_t)from, n, s);
     if (!status && !s->capture) finish(s, s->issued);
     return status;
 }
-API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *s) { return copied((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *s) {
+    return copied((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s);
+}
 typedef struct { void *to; unsigned char byte; size_t n; } Set;
 static int set(Op *op) { Set c; memcpy(&c, op->data, sizeof c); memset(c.to, c.byte, c.n); return 1; }
 API int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, Stream *s) {
@@ -130,7 +141,7 @@ API int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, Stream *s) {
 
 API int cuStreamCreate(Stream **s, unsigned flags) {
     (void)flags;
-    *s = malloc(sizeof **s);                  /* kept, for events name it */
+    *s = malloc(sizeof **s);                  /* never freed: events refer to it */
     empty(*s);
     (*s)->next_of_thread = streams;
     streams = *s;
@@ -189,7 +200,7 @@ API int cuStreamWaitEvent(Stream *s, Event *e, unsigned flags) {
 }
 API int cuStreamBeginCapture_v2(Stream *s, int mode) {
     if (s->capture || mode != 1) return INVALID;
-    Capture *c = s->capture = calloc(1, sizeof *c);   /* kept, for events name it */
+    Capture *c = s->capture = calloc(1, sizeof *c);   /* never freed: events refer to it */
     c->lanes = c->active = 1;
     c->of[0] = s;
     s->lane = 0;
@@ -216,10 +227,14 @@ API int cuStreamEndCapture(Stream *s, Capture **graph) {
     if (!*graph) forget(c);
     return *graph ? 0 : 904;
 }
-API int cuGraphInstantiateWithFlags(Capture **exec, Capture *graph, uint64_t flags) { (void)flags; *exec = graph; return 0; }
+API int cuGraphInstantiateWithFlags(Capture **exec, Capture *graph, uint64_t flags) {
+    (void)flags;
+    *exec = graph;
+    return 0;
+}
 API int cuGraphDestroy(Capture *graph) { (void)graph; return 0; }
 API int cuGraphExecDestroy(Capture *exec) { forget(exec); return 0; }
-/* Each lane anew; the first one is waited for, and what it waits for. */
+/* Plays each lane again in a stream of its own; done when the first lane is, with what that waits for. */
 static int play(Op *op) {
     Stream *first;
     memcpy(&first, op->data, sizeof first);
@@ -264,7 +279,7 @@ typedef struct { char name[32]; int shared; } Function;
 API int cuModuleGetFunction(Function **f, void *m, const char *name) {
     (void)m;
     if (strcmp(name, "axpy") && strcmp(name, "crash")) return 500;
-    *f = calloc(1, sizeof **f);               /* kept, as a module's functions are */
+    *f = calloc(1, sizeof **f);               /* never freed, like a module's functions */
     strcpy((*f)->name, name);
     (*f)->shared = 40 << 10;                  /* as if it had 8 KiB of static shared memory */
     return 0;
@@ -310,11 +325,14 @@ API int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned
 #define NVRTC_MAJOR 13
 #endif
 typedef struct { int failed; char log[512]; } Program;
-API const char *nvrtcGetErrorString(unsigned e) { return e == 6 ? "NVRTC_ERROR_COMPILATION" : e ? "NVRTC_ERROR_OTHER" : "NVRTC_SUCCESS"; }
+API const char *nvrtcGetErrorString(unsigned e) {
+    return e == 6 ? "NVRTC_ERROR_COMPILATION" : e ? "NVRTC_ERROR_OTHER" : "NVRTC_SUCCESS";
+}
 API int nvrtcVersion(int *major, int *minor) { *major = NVRTC_MAJOR; *minor = 1; return 0; }
 API int nvrtcGetNumSupportedArchs(int *n) { *n = 3; return 0; }
 API int nvrtcGetSupportedArchs(int *a) { a[0] = 80; a[1] = 90; a[2] = 100; return 0; }
-API int nvrtcCreateProgram(Program **p, const char *text, const char *name, int n, const char *const *bodies, const char *const *names) {
+API int nvrtcCreateProgram(Program **p, const char *text, const char *name, int n, const char *const *bodies,
+                           const char *const *names) {
     (void)name;
     *p = calloc(1, sizeof **p);
     for (int i = 0; i < n; i++)
@@ -328,7 +346,8 @@ API int nvrtcCreateProgram(Program **p, const char *text, const char *name, int 
 API int nvrtcCompileProgram(Program *p, int n, const char *const *options) {
     (void)n; (void)options;
 #ifdef NO_BUILTINS
-    strcpy(p->log, "nvrtc: error: failed to open libnvrtc-builtins.so.13.1.\n  Make sure that it is installed correctly.");
+    strcpy(p->log, "nvrtc: error: failed to open libnvrtc-builtins.so.13.1.\n"
+                   "  Make sure that it is installed correctly.");
     return 7;
 #endif
     return p->failed ? 6 : 0;

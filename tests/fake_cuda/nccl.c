@@ -1,11 +1,11 @@
-/* NCCL between threads of one process: sums on the host, in the order of ranks. Communicators do not block, and are as strict
-   as nccl.h and the User Guide allow: nothing may be asked of one that is not ready, all ranks must ask for the same in the
-   same order, and recordings must be gone before a communicator goes. Macros choose what is wrong:
+/* NCCL between threads of one process: sums on the host, in the order of ranks. Communicators do not block, and are as
+   strict as nccl.h and the User Guide allow: a communicator that is not ready takes no calls, all ranks must make the
+   same calls in the same order, and recordings must be destroyed before a communicator. Macros choose what is wrong:
 
      WRONG           a sum of many numbers is off by one in the last
      FAILS           after so many collectives a communicator finds that another process is gone
      OLD             it is of before 2.14
-     NEVER_READY     ranks wait for each other for ever when they connect */
+     NEVER_READY     ranks wait for each other forever when they connect */
 
 #include "stream.h"
 #include <math.h>
@@ -19,7 +19,7 @@ enum { SUM, SUM_TO, BROADCAST };
 typedef struct { char internal[128]; } Id;
 typedef struct { size_t size; unsigned magic, version; int blocking; } Config;
 
-/* One collective, and the ranks that have come to it. */
+/* One collective, and the ranks that have arrived at it. */
 typedef struct Meeting {
     struct Meeting *next;
     long number;
@@ -43,7 +43,7 @@ typedef struct { Comm *comm; int kind, type, root; size_t count; void *at; long 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Universe *universes;
 static __thread int depth;             /* of groups */
-static __thread Comm *grouped;         /* what the group is about */
+static __thread Comm *grouped;         /* the communicator of the group */
 
 static void strict(int holds, const char *what) {
     if (!holds) {
@@ -54,7 +54,9 @@ static void strict(int holds, const char *what) {
 
 API int ncclGetVersion(int *version) { *version = 22703; return OK; }
 API const char *ncclGetErrorString(unsigned status) {
-    return status == REMOTE ? "remote process exited or there was a network error" : status == INVALID_ARGUMENT ? "invalid argument" : "other";
+    return status == REMOTE             ? "remote process exited or there was a network error"
+           : status == INVALID_ARGUMENT ? "invalid argument"
+                                        : "other";
 }
 API const char *ncclGetLastError(Comm *comm) { (void)comm; return ""; }
 API int ncclGetUniqueId(Id *id) {
@@ -65,7 +67,8 @@ API int ncclGetUniqueId(Id *id) {
     return OK;
 }
 API int ncclCommInitRankConfig(Comm **comm, int size, Id id, int rank, Config *config) {
-    if (config->size != 24 || config->magic != 0xcafebeef || config->version != 21400 || config->blocking != 0) return INVALID_ARGUMENT;
+    if (config->size != 24 || config->magic != 0xcafebeef || config->version != 21400 || config->blocking != 0)
+        return INVALID_ARGUMENT;
     if (rank < 0 || rank >= size || size > RANKS) return INVALID_ARGUMENT;
     pthread_mutex_lock(&lock);
     Universe *u = universes;
@@ -78,7 +81,7 @@ API int ncclCommInitRankConfig(Comm **comm, int size, Id id, int rank, Config *c
     u->joined++;
     pthread_mutex_unlock(&lock);
     strict(u->size == size && u->joined <= size, "ranks disagree about how many they are");
-    *comm = calloc(1, sizeof **comm);       /* kept: work that was aborted may name it */
+    *comm = calloc(1, sizeof **comm);       /* never freed: aborted work may refer to it */
     **comm = (Comm){.universe = u, .rank = rank, .busy = 3};
     return IN_PROGRESS;
 }
@@ -107,7 +110,9 @@ static Meeting *meeting(const Ask *a) {
            "ranks ask for different things");
     return *m;
 }
-static double get(const Meeting *m, int rank, size_t i) { return m->type == FLOAT ? ((float *)m->at[rank])[i] : ((double *)m->at[rank])[i]; }
+static double get(const Meeting *m, int rank, size_t i) {
+    return m->type == FLOAT ? ((float *)m->at[rank])[i] : ((double *)m->at[rank])[i];
+}
 static void put(const Meeting *m, int rank, size_t i, double value) {
     if (m->type == FLOAT) ((float *)m->at[rank])[i] = (float)value;
     else ((double *)m->at[rank])[i] = value;
@@ -133,7 +138,7 @@ static int run(Op *op) {
         a.here = 1;
         memcpy(op->data, &a, sizeof a);
         m->at[a.comm->rank] = a.at;
-        /* whoever has aborted may have freed its memory */
+        /* a rank that has aborted may have freed its memory */
         if (++m->come == size && !a.comm->universe->broken) {
             carry_out(m, size);
             m->done = 1;

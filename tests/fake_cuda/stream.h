@@ -1,7 +1,7 @@
-/* Streams that do nothing before they must: what is asked for waits until somebody waits for it, and of other streams only
-   what an event asks for is done before. So an order that nobody asked for is not there by chance.
+/* Streams that do nothing before they must: work is queued until a call waits for it, and of the other streams only the
+   work before an awaited event is done. So an order that the program does not enforce does not occur by chance.
 
-   The libraries are compiled one by one; each has these functions for itself and shares what they work on. */
+   The libraries are compiled separately: each has its own copy of these functions, and they share the data. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,8 +15,8 @@
 enum { QUEUED, KEPT, DROPPED };
 typedef struct Op Op;
 struct Op {
-    int (*run)(Op *);            /* whether it is through; asked again if not */
-    void (*told)(Op *, int);     /* that it takes its place in a stream, is kept in a recording, or goes with that */
+    int (*run)(Op *);            /* whether it is done; called again if not */
+    void (*told)(Op *, int);     /* called when queued, recorded, or dropped with a recording */
     Op *next;
     unsigned char data[256];
 };
@@ -26,12 +26,12 @@ typedef struct Stream Stream;
 struct Stream {
     Op *first, **last;
     long issued, done;
-    Capture *capture;            /* while it is recorded */
-    int lane;                    /* there */
+    Capture *capture;            /* the recording under way */
+    int lane;                    /* the lane in it */
     Stream *next_of_thread;
 };
 
-/* A recording: one lane for each stream that is part of it, the first where it began. */
+/* A recording: one lane for each stream in it; the first is the stream where it began. */
 #define LANES 4
 struct Capture {
     int lanes, active;
@@ -51,7 +51,8 @@ static inline void append(Stream *stream, Op *op) {
     stream->issued++;
 }
 
-static inline void issue_told(Stream *stream, int (*run)(Op *), void (*told)(Op *, int), const void *data, size_t size) {
+static inline void issue_told(Stream *stream, int (*run)(Op *), void (*told)(Op *, int), const void *data,
+                              size_t size) {
     Op *op = calloc(1, sizeof *op);
     op->run = run;
     op->told = told;
@@ -66,7 +67,7 @@ static inline void issue(Stream *stream, int (*run)(Op *), const void *data, siz
     issue_told(stream, run, NULL, data, size);
 }
 
-/* Does what can be done up to a mark; whether that is everything. */
+/* Does what can be done up to a mark; returns whether that is everything. */
 static inline int advance(Stream *stream, long mark) {
     while (stream->done < mark) {
         Op *op = stream->first;
@@ -79,7 +80,7 @@ static inline int advance(Stream *stream, long mark) {
     return 1;
 }
 
-/* Waits, as a process does that nobody frees; a test must not take for ever. */
+/* Waits like a process that hangs, but not forever, so that a test ends. */
 static inline void finish(Stream *stream, long mark) {
     for (int i = 0; !advance(stream, mark); i++) {
         if (i > 400000) {

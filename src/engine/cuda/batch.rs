@@ -1,11 +1,11 @@
-//! A batch as the kernels want it, and its way to the device.
+//! Packs batches for the kernels and stages them for the device.
 
 use super::device::{Address, Device};
 use super::stream::Stream;
 use crate::engine::Batch;
 use crate::plan::memory::MemoryPlan;
 
-/// Where the parts of a batch of `n` tokens lie, in words; see [`MemoryPlan::batch_words`].
+/// The offsets of the arrays in a packed batch of `n` tokens, in words; see [`MemoryPlan::batch_words`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
     n: usize,
@@ -16,9 +16,9 @@ impl Words {
         Self { n }
     }
 
-    /// How many distinct input tokens there are.
+    /// Number of distinct input tokens.
     pub(super) const DISTINCT: usize = 0;
-    /// The weight of each token's loss, a float.
+    /// Weight of each token's loss, a float.
     pub(super) const WEIGHT: usize = 1;
     const INPUTS: usize = 2;
 
@@ -30,12 +30,12 @@ impl Words {
         Self::INPUTS + self.n
     }
 
-    /// Positions ordered by input token.
+    /// Positions sorted by input token.
     pub(super) fn order(self) -> usize {
         Self::INPUTS + 2 * self.n
     }
 
-    /// Where in the order each distinct token begins, and the end of the last.
+    /// For each distinct token, the index in the order at which it begins; then the end of the last one.
     pub(super) fn begins(self) -> usize {
         Self::INPUTS + 3 * self.n
     }
@@ -45,11 +45,11 @@ impl Words {
     }
 }
 
-/// Packs batches and stages them in turn in the device's two buffers.
+/// Packs batches and stages them alternately in the device's two buffers.
 pub(super) struct Uploads {
     slots: [Slot; 2],
     next: usize,
-    /// Scratch: positions of each token.
+    /// Scratch: the number of positions of each token.
     counts: Vec<u32>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Uploads {
 struct Slot {
     words: Vec<u32>,
     n: usize,
-    /// Staged, and not yet taken.
+    /// Whether the slot is staged and not yet taken.
     waiting: bool,
 }
 
@@ -72,17 +72,17 @@ impl Slot {
 }
 
 impl Uploads {
-    /// For token ids below `vocab_size`.
+    /// Uploads for token ids below `vocab_size`.
     pub(super) fn new(vocab_size: usize) -> Self {
         Self { slots: Default::default(), next: 0, counts: vec![0; vocab_size + 1] }
     }
 
-    /// Sends a batch on its way, unless it is; returns its slot.
+    /// Stages a batch unless it is staged already; returns its slot.
     pub(super) fn stage<D: Device>(&mut self, stream: &mut Stream<D>, batch: &Batch) -> usize {
         if let Some(slot) = self.slots.iter().position(|slot| slot.holds(batch)) {
             return slot;
         }
-        // a batch that waits is wanted later
+        // a staged batch is wanted later, so it must not be overwritten
         let slot = if self.slots[self.next].waiting { 1 - self.next } else { self.next };
         let (counts, target) = (&mut self.counts, &mut self.slots[slot]);
         pack(batch, counts, &mut target.words);
@@ -92,7 +92,7 @@ impl Uploads {
         slot
     }
 
-    /// Brings a batch to `to`.
+    /// Copies a batch to `to` in the stream, staging it first if necessary.
     pub(super) fn take<D: Device>(&mut self, stream: &mut Stream<D>, batch: &Batch, to: Address) {
         let slot = self.stage(stream, batch);
         self.slots[slot].waiting = false;
@@ -100,7 +100,8 @@ impl Uploads {
     }
 }
 
-/// A counting sort of the positions by token: stable, so sums over a token's positions have one order.
+/// Packs a batch, with its positions sorted by token. The counting sort is stable, so a token's positions are
+/// always summed in the same order.
 fn pack(batch: &Batch, counts: &mut [u32], words: &mut Vec<u32>) {
     let n = batch.inputs.len();
     let at = Words::new(n);

@@ -1,11 +1,13 @@
 //! The thin layer through which the CUDA backend reaches a device.
 //!
-//! There are two implementations: the real one, over the CUDA driver and cuBLASLt, and the emulator, which runs the same
-//! kernel sources on the host. So buffers, launch configurations and the order of calls are tested without a GPU.
+//! It has two implementations: the GPU, over the CUDA driver and cuBLASLt, and the emulator, which runs the
+//! same kernel sources on the host. So buffers, launch configurations and the order of calls are tested
+//! without a GPU.
 //!
-//! Everything goes, in order, to one stream; only [`stage`](Device::stage) copies beside it, and what the devices of several
-//! ranks do together ([`Collective`]) goes on beside it until [`join`](Device::join). Nothing waits for the device but
-//! [`read`](Device::read) and [`synchronize`](Device::synchronize).
+//! All work goes to one stream, in order, with two exceptions: [`stage`](Device::stage) copies beside it, and
+//! collectives among the devices of several ranks ([`Collective`]) run beside it until
+//! [`join`](Device::join). Only [`read`](Device::read) and [`synchronize`](Device::synchronize) wait for the
+//! device.
 
 use crate::engine::EngineError;
 use crate::plan::memory::Element;
@@ -16,13 +18,13 @@ use std::ops::Range;
 pub struct Address(pub u64);
 
 impl Address {
-    /// So many bytes further on.
+    /// The address `bytes` further on.
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
     }
 }
 
-/// An argument of a kernel, as its parameter's type in the source.
+/// A kernel argument, by the type of its parameter in the source.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arg {
     /// A pointer.
@@ -37,34 +39,35 @@ pub enum Arg {
     Double(f64),
 }
 
-/// What is compiled in, for kernels are compiled for the run at hand.
+/// The compile-time configuration of the kernels, which are compiled for each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelConfig {
-    /// How operands of matrix products are stored and rounded: `OPERAND_FP32`, `_TF32`, `_BF16` or `_FP16` is defined.
+    /// How operands of matrix products are stored and rounded: defines `OPERAND_FP32`, `_TF32`, `_BF16` or
+    /// `_FP16`.
     pub precision: crate::recipe::Precision,
-    /// Width of an attention head: `HEAD_SIZE`.
+    /// Width of an attention head: defines `HEAD_SIZE`.
     pub head_size: usize,
 }
 
 /// One launch of a kernel.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
-    /// Its name in the source.
+    /// The kernel's name in the source.
     pub kernel: &'static str,
-    /// Blocks, x, y, z.
+    /// Number of blocks: x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Arguments in order.
+    /// The arguments, in order.
     pub args: &'a [Arg],
 }
 
 /// A row-major matrix, or a stack of them, in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// First element.
+    /// Address of the first element.
     pub address: Address,
     /// How elements are stored.
     pub element: Element,
@@ -77,31 +80,32 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Read the other way round.
+    /// The transpose of this operand.
     pub fn transposed(self) -> Self {
         Self { transposed: !self.transposed, ..self }
     }
 }
 
-/// What a matrix product does to its result before it is written, where the library can.
+/// What a matrix product applies to its result before it is stored, if the library can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// Nothing.
     None,
-    /// Adds a bias (stored as the result is) to each row.
+    /// Adds a bias, stored like the result, to each row.
     Bias(Address),
-    /// Adds a bias, writes the sum (stored as the result is, rows as far apart) to `sum` and GELU of it to the result.
+    /// Adds a bias, stores the sum (with the result's type and row stride) in `sum` and its GELU in the
+    /// result.
     BiasGelu {
         /// The bias.
         bias: Address,
-        /// Where the sum goes.
+        /// Address of the sum.
         sum: Address,
     },
-    /// Multiplies by GELU's slope at these values (stored as the result is, rows as far apart).
+    /// Multiplies by the derivative of GELU at these values (with the result's type and row stride).
     GeluSlope(Address),
 }
 
-/// `out[m, n] = alpha * a[m, k] · b[k, n]`, or `+=`, for each matrix of a stack.
+/// `out[m, n] = alpha * a[m, k] · b[k, n]`, or `+=` if `accumulate`, for each matrix of a stack.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
     /// Rows of the result.
@@ -118,44 +122,44 @@ pub struct Product {
     pub b: Operand,
     /// The result, not transposed.
     pub out: Operand,
-    /// Factor.
+    /// Factor of the product.
     pub alpha: f32,
-    /// Add to what is there.
+    /// Whether to add to the previous contents of the result.
     pub accumulate: bool,
-    /// What follows.
+    /// What is applied to the result.
     pub fused: Fused,
 }
 
-/// What the devices of all ranks do together, in place. Every rank asks for the same, in the same order. Ranges of owners
-/// count elements from the address, one range for each rank.
+/// A collective operation among the devices of all ranks, in place. Every rank must request the same ones in
+/// the same order. The owners' ranges, one for each rank, count elements from the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collective {
-    /// Adds up floats.
+    /// Sums floats.
     Sum {
-        /// The first.
+        /// Address of the first.
         at: Address,
-        /// How many.
+        /// Number of floats.
         len: usize,
     },
-    /// Adds up doubles.
+    /// Sums doubles.
     SumDoubles {
-        /// The first.
+        /// Address of the first.
         at: Address,
-        /// How many.
+        /// Number of doubles.
         len: usize,
     },
-    /// Adds up floats, each on its owner only: elsewhere it is as good as lost.
+    /// Sums floats, each on its owner only; elsewhere they are undefined afterwards.
     SumToOwners {
-        /// The first.
+        /// Address of the first.
         at: Address,
-        /// Whose they are.
+        /// The range of each rank.
         owners: Vec<Range<usize>>,
     },
-    /// Brings floats from their owners to all others.
+    /// Copies floats from their owners to all other ranks.
     Gather {
-        /// The first.
+        /// Address of the first.
         at: Address,
-        /// Whose they are.
+        /// The range of each rank.
         owners: Vec<Range<usize>>,
     },
 }
@@ -166,54 +170,57 @@ pub struct Recording(pub usize);
 
 /// Device memory, kernels and matrix products.
 pub trait Device {
-    /// Memory that begins as zeros and lives as long as the device.
+    /// Allocates memory filled with zeros, which lives as long as the device. `what` names its purpose in
+    /// errors.
     fn allocate(&mut self, bytes: usize, what: &'static str) -> Result<Address, EngineError>;
 
-    /// Copies from the host, after everything before; the host's memory is free again on return.
+    /// Copies from the host, after all earlier work. The bytes may be reused on return.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), EngineError>;
 
-    /// Copies to the host, waiting for everything before.
+    /// Copies to the host, after waiting for all earlier work.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), EngineError>;
 
-    /// Starts a copy of `words` into staging buffer `slot` (0 or 1) of the device, beside the stream. Waits only for
-    /// the buffer's earlier content to have been taken.
+    /// Starts a copy of `words` to staging buffer `slot` (0 or 1) of the device, beside the stream. Waits
+    /// only until the buffer's earlier content has been taken.
     fn stage(&mut self, slot: usize, words: &[u32]) -> Result<(), EngineError>;
 
     /// Makes the stream copy what was staged in `slot` to `to`, once it has arrived.
     fn take(&mut self, slot: usize, to: Address) -> Result<(), EngineError>;
 
-    /// Sets bytes to zero.
+    /// Sets `bytes` bytes to zero.
     fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError>;
 
-    /// Starts a kernel.
+    /// Launches a kernel.
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError>;
 
-    /// Starts a matrix product. With `fused`, [`fuses`](Self::fuses) must have said yes.
+    /// Starts a matrix product. If something is `fused` into it, [`fuses`](Self::fuses) must have returned
+    /// true.
     fn product(&mut self, product: &Product) -> Result<(), EngineError>;
 
-    /// Whether the library can do this product with what is `fused` into it.
+    /// Whether the library can compute this product with what is `fused` into it.
     fn fuses(&mut self, product: &Product) -> bool;
 
-    /// Begins a collective once everything so far is done. What follows goes on beside it and must leave its numbers alone
+    /// Begins a collective after all earlier work. Later work runs beside it and must not touch its numbers
     /// until [`join`](Self::join).
     fn collective(&mut self, collective: &Collective) -> Result<(), EngineError>;
 
-    /// Makes what follows wait for the collectives that were begun.
+    /// Makes later work wait for the collectives that have begun.
     fn join(&mut self) -> Result<(), EngineError>;
 
-    /// Whether collectives can be part of a recording; the same on all ranks.
+    /// Whether collectives can be part of a recording; the answer is the same on all ranks.
     fn records_collectives(&self) -> bool;
 
-    /// Begins to record: what is launched until [`end_recording`](Self::end_recording) is kept and not carried out.
-    /// False where nothing can be recorded.
+    /// Begins a recording: launches until [`end_recording`](Self::end_recording) are recorded and not
+    /// executed. Returns false if the device cannot record.
     fn begin_recording(&mut self) -> Result<bool, EngineError>;
 
-    /// Ends the recording, ready to be [played](Self::play). `None` if it could not be kept: launch everything again.
+    /// Ends the recording. Returns `None` if it cannot be [played](Self::play), so that everything must be
+    /// launched again.
     fn end_recording(&mut self) -> Result<Option<Recording>, EngineError>;
 
-    /// Carries out a recording.
+    /// Executes a recording.
     fn play(&mut self, recording: Recording) -> Result<(), EngineError>;
 
-    /// Waits for everything, and reports what failed.
+    /// Waits for all work, and reports what failed.
     fn synchronize(&mut self) -> Result<(), EngineError>;
 }

@@ -1,7 +1,9 @@
-//! How the flash attention kernels are launched: blocks, threads and shared memory for each precision and head size.
+//! The launches of the flash attention kernels: blocks, threads and shared memory for each precision and head
+//! size.
 //!
-//! The kernels choose their tiles when they are compiled (`kernels/flash_attention/`); this is the same choice, for the
-//! host. A tile that is larger than the kernel thinks is harmless, a smaller one is caught by the emulator.
+//! The kernels choose their tiles when they are compiled (`kernels/flash_attention/`); this module makes the
+//! same choice for the host. If it assumes a larger tile than the kernel, nothing breaks; the emulator
+//! catches a smaller one.
 //!
 //! | kernel | arguments |
 //! | --- | --- |
@@ -10,33 +12,34 @@
 //! | `flash_backward_keys_values` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
 //! | `flash_backward_queries` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
 //!
-//! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse and
-//! delta `[rows, n_head, cols]` are fp32. cols and n_head are `int`, scale is a `float`. Both backward kernels follow
-//! `flash_delta`; each writes its own columns of dqkv. Pointers are aligned to 16 bytes.
+//! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are
+//! operands; lse and delta `[rows, n_head, cols]` are fp32. cols and n_head are `int`, scale is a `float`.
+//! Both backward kernels must run after `flash_delta`; each writes its own columns of dqkv. Pointers are
+//! aligned to 16 bytes.
 
 use super::device::KernelConfig;
 use crate::engine::backend::AttentionShape;
 use crate::recipe::Precision;
 
-/// The widest head that the kernels can do.
+/// The widest head that the kernels support.
 pub const LARGEST_HEAD: usize = 128;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: usize = 128;
 const WARPS: usize = THREADS / 32;
-/// Rows of a result that a warp holds at least.
+/// The fewest rows of a result that a warp holds.
 const ROWS: usize = 16;
-/// Shared memory of a block that every device has: `SMALLEST_SHARED` of `tile.cuh`.
+/// Shared memory of a block that every supported device has: `SMALLEST_SHARED` of `tile.cuh`.
 const SMALLEST_SHARED: usize = 99 * 1024;
 
-/// The size of a launch.
+/// The configuration of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks, x, y, z.
+    /// Number of blocks: x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub block: u32,
-    /// Bytes of dynamic shared memory; more than 48 KiB must be asked for with
+    /// Bytes of dynamic shared memory; more than 48 KiB must be requested with
     /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
     pub shared: u32,
 }
@@ -56,13 +59,13 @@ pub struct Flash {
     pub scale: f32,
 }
 
-/// The tiles of a configuration.
+/// The tile sizes of a configuration.
 struct Tiles {
-    /// Bytes of a tile's row.
+    /// Bytes of one row of a tile.
     row: usize,
-    /// Queries of a block of the forward kernel, and the keys it fetches at a time.
+    /// Queries per block of the forward kernel, and keys fetched at a time.
     forward: (usize, usize),
-    /// Keys (or queries) of a block of the backward kernels, and the queries (or keys) it fetches at a time.
+    /// Keys (or queries) per block of the backward kernels, and queries (or keys) fetched at a time.
     backward: (usize, usize),
 }
 
@@ -81,7 +84,7 @@ impl Tiles {
     }
 }
 
-/// Bytes of what stays and of one or, where they fit, two sets of what passes by.
+/// Bytes of the resident tiles and of one set of streamed tiles, or of two sets if they fit.
 fn shared(resident: usize, streamed: usize) -> u32 {
     let two = resident + 2 * streamed;
     let bytes = if two <= SMALLEST_SHARED { two } else { resident + streamed };
@@ -89,7 +92,8 @@ fn shared(resident: usize, streamed: usize) -> u32 {
 }
 
 impl Flash {
-    /// For heads of at most [`LARGEST_HEAD`]; none for wider ones, which have no kernels.
+    /// The launches for heads of at most [`LARGEST_HEAD`]; `None` for wider heads, for which there are no
+    /// kernels.
     pub fn new(config: &KernelConfig, shape: AttentionShape) -> Option<Self> {
         let AttentionShape { rows, cols, n_head, head_size } = shape;
         assert_eq!(head_size, config.head_size, "kernels are compiled for one head size");
@@ -102,7 +106,7 @@ impl Flash {
             let grid = grid.map(|blocks| u32::try_from(blocks).expect("a shape that fits into memory"));
             Geometry { grid, block: THREADS as u32, shared }
         };
-        // of a query: where queries pass by, these pass by with them
+        // a query's statistics are streamed along with it
         let statistics = 2 * size_of::<f32>();
         let (stays, passes) = backward;
         Some(Self {
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn launches_of_gpt2_in_bf16() {
         let flash = flash(Precision::Bf16, 64, 1000).expect("narrow enough");
-        // a row is 64 elements and 16 bytes more
+        // a row is 64 elements and 16 bytes of padding
         let row = 2 * 64 + 16;
         let geometry = |tiles, shared| Geometry { grid: [tiles, 12, 3], block: 128, shared };
         // 128 queries, and two sets of 64 keys and 64 values
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_large_twice_is_there_once() {
+    fn streamed_tiles_that_do_not_fit_twice_have_one_set() {
         let flash = flash(Precision::Fp32, 128, 1).expect("narrow enough");
         let row = 4 * 128 + 16;
         assert_eq!(flash.backward_queries.shared, (2 * 64 + 2 * 2 * 16) * row);

@@ -1,7 +1,7 @@
 //! The CUDA backend: cuBLASLt for matrix products, kernels in CUDA C++ for everything else.
 //!
-//! It reaches the device through one thin layer, [`device`]. Behind it is the GPU, or the emulator, which runs the same
-//! kernels on the host.
+//! It reaches the device through one thin layer, [`device`]. Behind that layer is the GPU, or the emulator,
+//! which runs the same kernels on the host.
 
 mod backend;
 mod batch;
@@ -29,11 +29,11 @@ use std::sync::Arc;
 /// The fused engine on a CUDA device.
 pub type CudaEngine = Fused<CudaBackend<Gpu>>;
 
-/// The same with the time of every phase on record.
+/// The fused engine on a CUDA device, which also measures the time of each phase.
 pub type TimedEngine = Fused<Timed<CudaBackend<Gpu>>>;
 
-/// Opens device `index`, compiles the kernels for it, and allocates everything that a plan for CUDA lists. Parameters are
-/// zero. `cache` is a directory that keeps compiled kernels and chosen algorithms.
+/// Opens device `index`, compiles the kernels for it, and allocates everything that a plan for CUDA lists.
+/// Parameters are zero. `cache` is a directory for compiled kernels and chosen algorithms.
 ///
 /// # Errors
 /// When there is no such device, a library is missing, the head is too wide for flash attention, or memory is short.
@@ -47,12 +47,11 @@ pub fn engine(
     Ok(Fused::new(plan, backend, Arc::new(Solo)))
 }
 
-/// The same as one of several ranks, whose devices NCCL connects; through NCCL also if there is one rank only.
-///
-/// NCCL takes memory of its own, which no plan lists.
+/// Opens device `index` as one of the ranks that `comm` connects. Their devices are connected by NCCL, even
+/// if there is only one rank. NCCL allocates memory of its own, which no plan lists.
 ///
 /// # Errors
-/// As [`engine`], and when NCCL is missing or cannot connect the ranks. The others are told.
+/// As for [`engine`], and when NCCL is missing or cannot connect the ranks. The other ranks are told.
 pub fn ranked_engine(
     libraries: &Libraries,
     index: usize,
@@ -64,7 +63,8 @@ pub fn ranked_engine(
     Ok(Fused::new(plan, backend, comm))
 }
 
-/// The same engine with the time of every phase on record: each kernel is waited for. Through NCCL where there is `comm`.
+/// Opens device `index` with an engine that measures the time of each phase, by waiting for each kernel. With
+/// `comm`, the device is one of several ranks, connected by NCCL.
 pub fn timed_engine(
     libraries: &Libraries,
     index: usize,

@@ -1,19 +1,19 @@
-//! A device together with the first thing that failed on it.
+//! A device together with the first failure on it.
 //!
-//! Kernels are started without looking at results; the failure is reported by the next call that can, and nothing more is
-//! started until then.
+//! Kernels are launched without looking at results. The next call that can report a failure does so, and
+//! until then nothing more is launched.
 
 use super::device::{Address, Arg, Device, Launch, Product};
 use crate::comm::CommError;
 use crate::engine::EngineError;
 
-/// See the module.
+/// A device that launches nothing after its first failure.
 pub(super) struct Stream<D> {
     device: D,
     failure: Option<Failure>,
 }
 
-/// What is reported again and again.
+/// A failure that can be reported again and again.
 #[derive(Clone)]
 enum Failure {
     Device(String),
@@ -48,7 +48,7 @@ impl<D: Device> Stream<D> {
         &mut self.device
     }
 
-    /// Does something that may fail, unless something has.
+    /// Does something that may fail, unless something has failed before.
     pub(super) fn run<T>(&mut self, run: impl FnOnce(&mut D) -> Result<T, EngineError>) -> Option<T> {
         if self.failure.is_some() {
             return None;
@@ -62,7 +62,7 @@ impl<D: Device> Stream<D> {
         }
     }
 
-    /// As [`run`](Self::run), reporting also what failed before.
+    /// Does something that may fail, and reports any failure, an earlier one too.
     pub(super) fn checked<T>(
         &mut self,
         run: impl FnOnce(&mut D) -> Result<T, EngineError>,
@@ -77,7 +77,7 @@ impl<D: Device> Stream<D> {
         self.launch_shared(kernel, grid, block, 0, args);
     }
 
-    /// With so many bytes of dynamic shared memory.
+    /// Launches a kernel with `shared` bytes of dynamic shared memory.
     pub(super) fn launch_shared(
         &mut self,
         kernel: &'static str,
@@ -99,7 +99,7 @@ impl<D: Device> Stream<D> {
         self.run(|device| device.product(product));
     }
 
-    /// Whether the library can do this product together with what follows it.
+    /// Whether the library can compute this product with what is fused into it.
     pub(super) fn fuses(&mut self, product: &Product) -> bool {
         self.run(|device| Ok(device.fuses(product))).unwrap_or(false)
     }
@@ -113,12 +113,12 @@ pub(super) fn pointer(address: Address) -> Arg {
 /// The null pointer.
 pub(super) const NULL: Arg = Arg::Pointer(Address(0));
 
-/// A size as a kernel's `int`.
+/// A size as an `int` argument.
 pub(super) fn int(size: usize) -> Arg {
     Arg::Int(i32::try_from(size).unwrap_or(i32::MAX))
 }
 
-/// A size as a kernel's `long long`.
+/// A size as a `long long` argument.
 pub(super) fn long(size: usize) -> Arg {
     Arg::Long(i64::try_from(size).unwrap_or(i64::MAX))
 }

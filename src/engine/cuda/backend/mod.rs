@@ -1,5 +1,6 @@
-//! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and products.
-//! `steps` has the kernels of each step of the choreography, `ranks` what several ranks do together.
+//! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and
+//! products. `steps` launches the kernels of each step of the choreography; `ranks` has the collectives of
+//! several ranks.
 
 mod ranks;
 mod steps;
@@ -13,7 +14,7 @@ use crate::engine::EngineError;
 use crate::engine::backend::{AttentionShape, Norm, Sequence};
 use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::recipe::Precision;
-use ranks::Ranks;
+use ranks::RankGroup;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,36 +29,36 @@ const BUFFERS: [(Buffer, &str); 6] = [
 ];
 
 /// How far a sequence of kernels has come towards being replayed.
-enum Known {
-    /// Issued once, so that the library has chosen its algorithms.
+enum Replay {
+    /// Launched once, so that the library has chosen its algorithms.
     Seen,
     /// Being recorded.
     Recording,
-    /// Ready.
+    /// Ready to be played.
     Recorded(Recording),
-    /// The device cannot.
+    /// The device cannot record it.
     Never,
 }
 
-/// Buffers and kernels of a CUDA device.
+/// The buffers and kernels of a CUDA device.
 pub struct CudaBackend<D> {
     stream: Stream<D>,
     plan: MemoryPlan,
-    /// Where each of [`BUFFERS`] begins.
+    /// The address of each of [`BUFFERS`].
     bases: [Address; BUFFERS.len()],
     uploads: Uploads,
     rows: usize,
     cols: usize,
-    known: HashMap<Sequence, Known>,
-    /// The others that gradients are added up with.
-    ranks: Option<Ranks>,
+    known: HashMap<Sequence, Replay>,
+    /// The ranks that gradients are summed over.
+    ranks: Option<RankGroup>,
 }
 
 impl<D: Device> CudaBackend<D> {
-    /// As [`new`](Self::new) for one of the ranks that `comm` connects, and so does the device. Its collectives are used
-    /// even where there is one rank only.
+    /// Creates the backend of one of the ranks that `comm` and the device connect. Its collectives are used
+    /// even if there is only one rank.
     pub fn ranked(plan: &MemoryPlan, device: D, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
-        Ok(Self { ranks: Some(Ranks::new(plan, comm)), ..Self::new(plan, device)? })
+        Ok(Self { ranks: Some(RankGroup::new(plan, comm)), ..Self::new(plan, device)? })
     }
 
     /// Allocates everything that a plan for CUDA lists.
@@ -86,12 +87,12 @@ impl<D: Device> CudaBackend<D> {
         self.stream.device_mut()
     }
 
-    /// Where a span begins.
+    /// The address of a span.
     fn at(&self, span: Span) -> Address {
         self.bases[span.buffer as usize].offset(span.byte_range().start)
     }
 
-    /// Where a word of the batch lies.
+    /// The address of a word of the batch.
     fn word(&self, word: usize) -> Address {
         self.at(self.plan.arena.batch).offset(word * Element::F32.bytes())
     }
@@ -117,7 +118,7 @@ impl<D: Device> CudaBackend<D> {
         layernorm::Norm { weight, bias, stats }
     }
 
-    /// A matrix with rows of `width`.
+    /// A matrix with rows of `width` elements.
     fn matrix(&self, span: Span, width: usize) -> Operand {
         Operand { address: self.at(span), element: span.element, stride: width, stack: 0, transposed: false }
     }
@@ -133,7 +134,7 @@ impl<D: Device> CudaBackend<D> {
         Product { m, n, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None }
     }
 
-    /// A bias as the library wants it: stored as the operands are.
+    /// A bias as the library needs it, stored like the operands.
     fn stored_bias(&self, bias: Span) -> Address {
         match self.plan.elements(Buffer::Low) {
             0 => self.at(bias),
@@ -141,10 +142,10 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// A product with what follows fused into it, where the library can and it is the same arithmetic. Otherwise the
-    /// product alone; false.
+    /// Starts a product with what follows fused into it, if the library can do that with the same arithmetic.
+    /// Otherwise starts the product alone and returns false.
     fn fused(&mut self, product: Product, fused: Fused) -> bool {
-        // tf32 results are operands to be rounded, which the library does not do
+        // tf32 results are operands and must be rounded, which the library does not do
         let whole = Product { fused, ..product };
         let fuses = self.plan.config.precision != Precision::Tf32 && self.stream.fuses(&whole);
         self.stream.product(if fuses { &whole } else { &product });
@@ -160,8 +161,8 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// The flat buffers from the first element of `own` on. The moments begin there anyway, for a rank keeps those that it
-    /// updates.
+    /// The flat buffers from the first element of `own` on. The moments begin there anyway, because a rank
+    /// holds only those that it updates.
     fn buffers(&self, own: &Range<usize>) -> optimizer::Buffers {
         let at = |buffer: Buffer| self.bases[buffer as usize];
         let from = |buffer: Buffer| at(buffer).offset(own.start * self.plan.element(buffer).bytes());
@@ -173,7 +174,7 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// Reads doubles of the totals, waiting.
+    /// Waits for doubles of the totals and reads them.
     fn totals<const N: usize>(&mut self, first: usize) -> Result<[f64; N], EngineError> {
         let from = self.total(first);
         let mut bytes = [[0; 8]; N];

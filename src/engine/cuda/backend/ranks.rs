@@ -1,5 +1,5 @@
-//! What several ranks do together: gradients and losses added up while the backward pass goes on, an update of which each
-//! may do its part.
+//! Collectives of several ranks: gradients and losses are summed while the backward pass goes on, and each
+//! rank may update only its share of the parameters.
 
 use super::CudaBackend;
 use crate::comm::{self, Comm};
@@ -10,28 +10,28 @@ use crate::plan::memory::{Buffer, Element, MemoryPlan, Span, sums};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The ranks.
-pub(super) struct Ranks {
+/// The ranks that train together.
+pub(super) struct RankGroup {
     comm: Arc<dyn Comm>,
-    /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
+    /// The range of the flat buffers that each rank updates; `None` if each rank updates all of them.
     owners: Option<Vec<Range<usize>>>,
 }
 
-impl Ranks {
+impl RankGroup {
     pub(super) fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Self {
         let owners = (plan.shard.count > 1).then(|| comm::shares(plan.layout.len, comm.size()));
         Self { comm, owners }
     }
 }
 
-/// The part of each owner's range that lies in `within`, counted from its beginning.
+/// The part of each owner's range that lies in `within`, counted from the beginning of `within`.
 fn inside(owners: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
     let place = |element: usize| element.clamp(within.start, within.end) - within.start;
     owners.iter().map(|owner| place(owner.start)..place(owner.end)).collect()
 }
 
 impl<D: Device> CudaBackend<D> {
-    /// Whether each rank updates its part.
+    /// Whether each rank updates only its share.
     pub(super) fn is_divided(&self) -> bool {
         self.owners().is_some()
     }
@@ -40,7 +40,7 @@ impl<D: Device> CudaBackend<D> {
         self.ranks.as_ref()?.owners.as_deref()
     }
 
-    /// The elements that this rank updates.
+    /// The range of elements that this rank updates.
     pub(super) fn owned(&self) -> Range<usize> {
         if self.is_divided() { self.plan.owned() } else { 0..self.plan.layout.len }
     }
@@ -53,7 +53,7 @@ impl<D: Device> CudaBackend<D> {
         self.stream.run(D::join);
     }
 
-    /// Begins to add up a range of the gradients.
+    /// Begins to sum a range of the gradients over all ranks.
     pub(super) fn begin_sum(&mut self, gradients: Span) {
         if self.ranks.is_none() {
             return;
@@ -69,7 +69,7 @@ impl<D: Device> CudaBackend<D> {
         self.together(&collective);
     }
 
-    /// Adds up the losses too, and lets what follows wait for all sums.
+    /// Begins to sum the losses too, and makes later work wait for all sums.
     pub(super) fn end_sums(&mut self) {
         if self.ranks.is_some() {
             let at = self.total(sums::LOSS);
@@ -78,15 +78,16 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// Waits for the other ranks, not for any device: all have asked for what this step needs of the others, so from here
-    /// on a device that waits for another waits for its work, and who has not come is known by name.
+    /// Waits for the hosts of the other ranks, not for any device. All of them have then requested the
+    /// collectives of this step, so a device can only wait for the work of another, and a rank that has not
+    /// arrived is known by name.
     pub(super) fn meet(&mut self) {
-        if let Some(Ranks { comm, .. }) = &self.ranks {
+        if let Some(RankGroup { comm, .. }) = &self.ranks {
             self.stream.run(|_| Ok(comm.barrier()?));
         }
     }
 
-    /// Makes of each partial sum of squares that of all ranks, where each has those of its part.
+    /// Completes the sum of squares if each rank has only the squares of its share.
     pub(super) fn add_up_squares(&mut self) {
         if self.is_divided() {
             let at = optimizer::partials(self.total(0));
@@ -95,7 +96,7 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// Brings the other ranks' parameters here, and clears their gradients.
+    /// Copies the other ranks' parameters to this rank, and clears their gradients.
     pub(super) fn gather_parameters(&mut self, own: &Range<usize>) {
         let Some(owners) = self.owners().map(<[_]>::to_vec) else { return };
         let [parameters, gradients] = [Buffer::Parameters, Buffer::Gradients].map(|b| self.bases[b as usize]);
@@ -109,7 +110,7 @@ impl<D: Device> CudaBackend<D> {
         self.refresh_low();
     }
 
-    /// Whether a sequence has sums in it.
+    /// Whether a sequence contains collectives.
     fn adds_up(&self, sequence: Sequence) -> bool {
         matches!(sequence, Sequence::Train { last: true, .. }) && self.ranks.is_some()
     }
@@ -118,7 +119,8 @@ impl<D: Device> CudaBackend<D> {
         !self.adds_up(sequence) || self.stream.device_mut().records_collectives()
     }
 
-    /// A recording, unless another rank has none: what is added up comes from recordings on all ranks or on none.
+    /// Returns this rank's recording only if all ranks have one, because a collective must come from
+    /// recordings on all ranks or on none.
     pub(super) fn kept_by_all(&mut self, sequence: Sequence, mine: Option<Recording>) -> Option<Recording> {
         let ranks = self.ranks.as_ref().filter(|_| self.adds_up(sequence));
         let Some(comm) = ranks.map(|ranks| ranks.comm.clone()) else { return mine };
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_divided_among_those_whose_it_is() {
+    fn a_range_is_divided_among_its_owners() {
         let owners = [0..32, 32..64, 64..70];
         assert_eq!(inside(&owners, &(0..70)), owners);
         assert_eq!(inside(&owners, &(10..40)), [0..22, 22..30, 30..30]);

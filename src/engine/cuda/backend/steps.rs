@@ -1,6 +1,6 @@
-//! Which kernels each step of the choreography takes.
+//! The kernels of each step of the choreography.
 
-use super::{CudaBackend, Known};
+use super::{CudaBackend, Replay};
 use crate::engine::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Outcome, Sequence};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
@@ -25,34 +25,34 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn begin(&mut self, sequence: Sequence) -> Begun {
         match self.known.get(&sequence) {
             None => {
-                self.known.insert(sequence, Known::Seen);
+                self.known.insert(sequence, Replay::Seen);
                 Begun::Issue
             }
-            Some(Known::Seen) => {
+            Some(Replay::Seen) => {
                 if !self.can_record(sequence) {
-                    self.known.insert(sequence, Known::Never);
+                    self.known.insert(sequence, Replay::Never);
                 } else if self.stream.run(D::begin_recording) == Some(true) {
-                    self.known.insert(sequence, Known::Recording);
+                    self.known.insert(sequence, Replay::Recording);
                 }
                 Begun::Issue
             }
-            Some(&Known::Recorded(recording)) => {
+            Some(&Replay::Recorded(recording)) => {
                 self.stream.run(|device| device.play(recording));
                 Begun::Done
             }
-            Some(Known::Recording | Known::Never) => Begun::Issue,
+            Some(Replay::Recording | Replay::Never) => Begun::Issue,
         }
     }
 
     fn end(&mut self, sequence: Sequence) -> bool {
-        if !matches!(self.known.get(&sequence), Some(Known::Recording)) {
+        if !matches!(self.known.get(&sequence), Some(Replay::Recording)) {
             return true;
         }
         // also after a failure, or the device would go on recording
         let recording = self.stream.device_mut().end_recording();
         let recording = self.stream.run(|_| recording).flatten();
         let recording = self.kept_by_all(sequence, recording);
-        self.known.insert(sequence, recording.map_or(Known::Never, Known::Recorded));
+        self.known.insert(sequence, recording.map_or(Replay::Never, Replay::Recorded));
         recording.is_some_and(|recording| self.stream.run(|device| device.play(recording)).is_some())
     }
 
@@ -311,7 +311,7 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.add_up_squares();
         optimizer::decide(&mut self.stream, totals, update);
         if self.is_divided() {
-            // written when the others' parameters have come
+            // written after the other ranks' parameters have arrived
             buffers.low = None;
         }
         let decayed = decayed.clamp(own.start, own.end) - own.start;

@@ -1,4 +1,5 @@
-//! Compiles the kernels for the host, once per configuration: libraries are kept under a hash of all that went in.
+//! Compiles the kernels for the host, once per configuration: libraries are cached under a hash of their
+//! inputs.
 
 use super::EmulatorError;
 use crate::engine::cuda::device::KernelConfig;
@@ -18,8 +19,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("launcher.h", include_str!("launcher.h")),
 ];
 
-/// Optimized, without liberties: products and sums stay apart, and operands may be looked at as words. `_longjmp`
-/// between stacks is what fortified libraries refuse.
+/// Optimized, but with exact arithmetic: products and sums are not contracted, and operands may be accessed
+/// as words. Fortified libraries refuse `_longjmp` between stacks.
 const OPTIONS: &[&str] = &[
     "-std=c++17",
     "-O2",
@@ -33,8 +34,8 @@ const OPTIONS: &[&str] = &[
     "-I.",
 ];
 
-/// The translation unit: the kernels in a namespace of their own, where nothing of theirs is visible from outside and
-/// so all their shared arrays can lie in one section, and the table of their names.
+/// The translation unit: the kernels in an unnamed namespace, so that none of their symbols is exported and
+/// all their shared arrays can be in one section, and the table of their names.
 fn unit(sources: &[(&str, &str)]) -> String {
     let includes: String = sources.iter().map(|(name, _)| format!("#include \"{name}\"\n")).collect();
     let mut unit = format!("#include \"emulator.h\"\nnamespace {{\n{includes}}}\n");
@@ -48,7 +49,7 @@ fn unit(sources: &[(&str, &str)]) -> String {
     unit
 }
 
-/// The library that these sources make with a configuration, compiled unless `cache` has it already.
+/// The library for these sources and this configuration, compiled unless `cache` has it.
 pub(super) fn library(
     config: &KernelConfig,
     sources: &[(&str, &str)],
@@ -72,7 +73,8 @@ pub(super) fn library(
     Ok(path)
 }
 
-/// Compiles in a directory of its own and moves the library to `path`: others may be doing the same.
+/// Compiles in a directory of its own and moves the library to `path`, because another process may be doing
+/// the same.
 fn build(
     compiler: &str,
     options: &[&str],
@@ -92,7 +94,7 @@ fn build(
         fs::create_dir_all(parent).map_err(failed(parent))?;
         fs::write(&file, text).map_err(failed(&file))?;
     }
-    // CXX may hold options too, as in `ccache g++`
+    // CXX may contain options too, as in `ccache g++`
     let mut words = compiler.split_whitespace();
     let output = Command::new(words.next().unwrap_or("c++"))
         .args(words)

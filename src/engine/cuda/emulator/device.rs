@@ -1,7 +1,7 @@
-//! A device that is the host: memory with fences, kernels by the emulator, products by the CPU's.
+//! A device that is the host: fenced memory, kernels run by the emulator, matrix products by the CPU.
 
-use super::ranks::Ranks;
-use super::{Emulator, Memory, Order};
+use super::ranks::EmulatedRanks;
+use super::{Emulator, Memory, ThreadOrder};
 use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{
@@ -13,18 +13,18 @@ use crate::recipe::Precision;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How an [`EmulatedDevice`] behaves where devices differ.
+/// How an [`EmulatedDevice`] behaves where real devices differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behaviour {
-    /// In which order threads run.
-    pub order: Order,
-    /// Whether products do what is fused into them.
+    /// The order in which threads run.
+    pub order: ThreadOrder,
+    /// Whether products can have other operations fused into them.
     pub fuses: bool,
     /// Whether sequences can be recorded.
     pub records: bool,
 }
 
-/// Something that was started.
+/// Work that was started.
 #[derive(Debug, Clone)]
 enum Work {
     Kernel { kernel: &'static str, grid: [u32; 3], block: u32, shared: u32, args: Vec<Arg> },
@@ -33,20 +33,20 @@ enum Work {
     Join,
 }
 
-/// See the module.
+/// A device whose work runs on the host, at once and in order.
 pub struct EmulatedDevice {
     emulator: Emulator,
     memory: Memory,
     precision: Precision,
     behaviour: Behaviour,
-    /// Batches on their way; `None` once taken.
+    /// Staged batches; `None` once taken.
     staged: [Option<Vec<u32>>; 2],
     recording: Option<Vec<Work>>,
     recorded: Vec<Vec<Work>>,
-    ranks: Ranks,
-    /// Bytes handed out.
+    ranks: EmulatedRanks,
+    /// Bytes allocated.
     allocated: usize,
-    /// Recordings carried out.
+    /// How many recordings were played.
     played: usize,
 }
 
@@ -64,23 +64,23 @@ impl EmulatedDevice {
             staged: [None, None],
             recording: None,
             recorded: Vec::new(),
-            ranks: Ranks::default(),
+            ranks: EmulatedRanks::default(),
             allocated: 0,
             played: 0,
         })
     }
 
-    /// The same as one of several ranks.
+    /// Makes this device one of the ranks that `comm` connects.
     pub fn with_ranks(self, comm: Arc<dyn Comm>) -> Self {
-        Self { ranks: Ranks::new(comm), ..self }
+        Self { ranks: EmulatedRanks::new(comm), ..self }
     }
 
-    /// Bytes that were allocated, fences left out.
+    /// Bytes allocated, not counting fences.
     pub fn allocated_bytes(&self) -> usize {
         self.allocated
     }
 
-    /// How often a recording was carried out.
+    /// How many recordings were played.
     pub fn played(&self) -> usize {
         self.played
     }
@@ -93,7 +93,7 @@ impl EmulatedDevice {
         self.memory.bytes_mut(at).and_then(|bytes| bytes.get_mut(..len)).ok_or_else(|| outside(at, len))
     }
 
-    /// Numbers as a product sees them: in tf32 it rounds its operands itself.
+    /// Numbers as a product reads them: in tf32 the product rounds its operands itself.
     fn load(&self, at: Address, element: Element, len: usize) -> Result<Vec<f32>, EngineError> {
         let bytes = self.bytes(at, len * element.bytes())?;
         Ok(kernels::floats(bytes, element, self.precision))
@@ -105,7 +105,7 @@ impl EmulatedDevice {
         Ok(())
     }
 
-    /// `rows` x `cols` of an operand as it is read, gathered.
+    /// Gathers `rows` x `cols` elements of an operand, as it is read.
     fn gather(
         &self,
         operand: &Operand,
@@ -150,7 +150,8 @@ impl EmulatedDevice {
         Ok(())
     }
 
-    /// What is fused into a product, for one row of its result, `place` bytes behind its beginning.
+    /// Applies what is fused into a product to one row of its result, which begins `place` bytes behind the
+    /// result's first.
     fn follow(
         &mut self,
         fused: Fused,
@@ -306,12 +307,12 @@ fn multiply(out: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3]) {
     }
 }
 
-/// What a tensor core makes of an fp32 operand in tf32.
+/// Rounds an fp32 operand as a tensor core does in tf32.
 fn keep_ten_bits(x: f32) -> f32 {
     if x.is_finite() { f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff) } else { x }
 }
 
-/// GELU (tanh form) and its slope.
+/// GELU (tanh approximation) and its derivative.
 fn gelu(x: f32) -> (f32, f32) {
     let x = f64::from(x);
     let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);

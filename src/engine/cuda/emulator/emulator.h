@@ -1,10 +1,10 @@
 // Runs CUDA C++ on the CPU, for tests. Include it before the sources of the kernels.
 //
-// fiber.h switches between threads, machine.h runs blocks of them, language.h and tensor_core.h are what the kernels
-// call, launcher.h is what the tests call.
+// fiber.h switches between threads, machine.h runs blocks of them, language.h and tensor_core.h provide what
+// the kernels call, and launcher.h what the tests call.
 #pragma once
 
-// first, for it includes headers of the standard library, to which CUDA's keywords are ordinary names
+// first, because it includes headers of the standard library, where CUDA's keywords are ordinary names
 #include "launcher.h"
 
 #include "language.h"

@@ -10,23 +10,23 @@ pub enum EmulatorError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// There is no C++ compiler.
     #[error("could not start the C++ compiler `{compiler}`: {error}; install one, or name it in CXX")]
     Compiler {
-        /// The program.
+        /// The compiler's program.
         compiler: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It refused the sources.
+    /// The compiler refused the sources.
     #[error("`{compiler}` could not compile the kernels:\n{log}")]
     Sources {
-        /// The program.
+        /// The compiler's program.
         compiler: String,
-        /// What it said.
+        /// The compiler's messages.
         log: String,
     },
     /// The compiled kernels could not be loaded.
@@ -34,13 +34,13 @@ pub enum EmulatorError {
     Library {
         /// The library.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's error.
         error: libloading::Error,
     },
     /// A kernel could not be started, or did what a kernel must not do.
     #[error("kernel `{kernel}`, {reason}")]
     Launch {
-        /// Its name.
+        /// The kernel's name.
         kernel: &'static str,
         /// Block, thread and reason.
         reason: String,

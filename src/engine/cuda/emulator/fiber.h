@@ -1,7 +1,7 @@
-// A thread of execution with its own stack that runs until it gives way: each CUDA thread is one.
+// A thread of execution with its own stack that runs until it yields; each CUDA thread is one.
 //
-// A context is entered for the first time through ucontext, and from then on by _longjmp, which unlike swapcontext makes
-// no system call.
+// A context is entered for the first time through ucontext, and later by _longjmp, which unlike swapcontext
+// makes no system call.
 #pragma once
 
 #include <setjmp.h>
@@ -14,9 +14,9 @@ namespace emulator {
 
 class Fiber {
   public:
-    // Prepares to call `body(argument)`, which must not return and let no exception out.
+    // Prepares to call `body(argument)`, which must neither return nor throw.
     void create(void (*body)(void*), void* argument) {
-        // not cleared: pages that no kernel touches cost nothing
+        // not cleared, because pages that no kernel touches cost nothing
         if (!stack) stack.reset(new char[stack_bytes]);
         this->body = body;
         this->argument = argument;
@@ -30,13 +30,13 @@ class Fiber {
         if (_setjmp(owner) == 0) setcontext(&context);
     }
 
-    // Runs it until it gives way. Called from outside of any fiber.
+    // Runs it until it yields. Must be called from outside any fiber.
     void resume() {
         if (_setjmp(owner) == 0) _longjmp(here, 1);
         asm volatile("" ::: "memory");
     }
 
-    // Returns to who called resume. Called from inside.
+    // Returns to the caller of resume. Must be called from inside.
     void give_way() {
         if (_setjmp(here) == 0) _longjmp(owner, 1);
         asm volatile("" ::: "memory");

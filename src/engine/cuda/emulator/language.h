@@ -48,7 +48,7 @@ To bits_as(From from) {
     return to;
 }
 
-// What a lane brings to an exchange of values, and what it takes home.
+// What a lane brings to an exchange of values, and what it receives.
 template <class T>
 struct Exchanged {
     T value;
@@ -56,7 +56,7 @@ struct Exchanged {
     T result;
 };
 
-// Every lane gets the value of its source lane.
+// Every lane receives the value of its source lane.
 template <class T>
 T exchange(const char* name, unsigned mask, T value, unsigned source) {
     if (mask != ~0u) machine.fail("%s with mask %#x: only whole warps take part", name, mask);
@@ -150,7 +150,7 @@ inline unsigned atomicOr(unsigned* at, unsigned x) { return std::exchange(*at, *
 inline int atomicMax(int* at, int x) { return std::exchange(*at, *at > x ? *at : x); }
 inline unsigned atomicMax(unsigned* at, unsigned x) { return std::exchange(*at, *at > x ? *at : x); }
 
-// The twins of the conversions in common.cuh.
+// The host's versions of the conversions in common.cuh.
 
 inline uint16_t bf16_bits(float x) {
     uint32_t bits = emulator::bits_as<uint32_t>(x);

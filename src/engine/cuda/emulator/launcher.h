@@ -1,5 +1,5 @@
-// Calls kernels by name: finds out the types of a kernel's parameters, takes them from a list of tagged values, and runs
-// the kernel on the machine.
+// Calls kernels by name: determines the types of a kernel's parameters, takes them from a list of tagged
+// values, and runs the kernel on the machine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace emulator {
 
-// As in the Rust module beside this file, both of these.
+// Argument and Request have the layout of the structs in mod.rs beside this file.
 struct Argument {
     enum Kind : uint32_t { pointer, int32, int64, float32, float64 } kind;
     uint64_t bits;
@@ -99,13 +99,14 @@ struct Kernel {
     bool (*run)(const Request&);
 };
 
-// Which kernels there are; defined by the translation unit that includes their sources.
+// All kernels; defined by the translation unit that includes their sources.
 extern const Kernel kernels[];
 extern const size_t kernel_count;
 
 }  // namespace emulator
 
-// Runs one launch, while others wait. Zero: done. Otherwise `message` says why not.
+// Runs one launch; other launches wait for it. Returns zero on success; otherwise `message` says why it
+// failed.
 extern "C" __attribute__((visibility("default"))) int emulator_launch(const emulator::Request* request, char* message,
                                                                       size_t capacity) {
     using namespace emulator;

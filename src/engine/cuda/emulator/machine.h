@@ -1,10 +1,10 @@
-// The machine that the kernels run on: one block at a time, each of its threads a fiber, with barriers for the block,
-// operations of whole warps, shared memory and asynchronous copies.
+// The machine that runs the kernels: one block at a time, each of its threads a fiber, with barriers for the
+// block, operations of whole warps, shared memory and asynchronous copies.
 //
-// It is stricter than a GPU. Shared memory begins as NaN in every block; a copy under way leaves NaN at its destination
-// until it is waited for; lanes of a warp that meet in different operations, and threads that leave while others wait
-// for them, are errors. A thread runs on until it has to wait, so what is not ordered by a barrier happens in an order
-// that the launch chooses: results that depend on it are races.
+// It is stricter than a GPU. In every block, shared memory begins as NaN; the destination of a copy is NaN
+// until the copy is waited for; it is an error if lanes of a warp meet in different operations, or if threads
+// leave while others wait for them. A thread runs until it has to wait, so without a barrier the launch
+// chooses the order: results that depend on it are races.
 #pragma once
 
 #include <cstdarg>
@@ -25,7 +25,8 @@ struct dim3 {
     unsigned x = 1, y = 1, z = 1;
 };
 
-// The statically declared shared arrays lie in a section of their own (see language.h); these mark its ends.
+// The statically declared shared arrays are in a section of their own (see language.h); these symbols mark
+// its ends.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulator_shared[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulator_shared[];
 
@@ -59,7 +60,8 @@ struct Thread {
     unsigned lane() const { return number % warp_size; }
 };
 
-// An operation of all lanes: gets one pointer per lane to what that lane brought, which stays alive until it returns.
+// An operation of all lanes. It receives, for each lane, a pointer to what that lane brought, which stays
+// alive until it returns.
 using Operation = void (*)(void* const* lanes);
 
 struct Warp {
@@ -76,7 +78,7 @@ class Machine {
     uint3 block_index{};
     unsigned char* dynamic_shared = nullptr;
 
-    // Runs `body(argument)` for every thread of every block. False: `message` says why not.
+    // Runs `body(argument)` for every thread of every block. Returns false if it failed; `message` says why.
     bool run(dim3 grid, unsigned threads, unsigned dynamic_bytes, Order order, uint64_t seed, void (*body)(void*),
              void* argument);
 
@@ -85,13 +87,14 @@ class Machine {
     // Waits for all threads of the block.
     void barrier() { park(Waits::block); }
 
-    // Waits for all lanes of the warp; the last one carries the operation out.
+    // Waits for all lanes of the warp; the last one runs the operation.
     void collective(const char* name, Operation operation, void* mine);
 
     char message[512] = "";
 
   private:
-    // Poisoned bytes after the dynamic shared memory, and all that is there, so that overflows spoil nothing else.
+    // Poisoned bytes after the dynamic shared memory, and all that is allocated, so that overflows damage
+    // nothing else.
     static constexpr unsigned fence_bytes = 4 << 10, spare_bytes = 256 << 10;
 
     void park(Waits reason) {
@@ -179,7 +182,7 @@ inline void Machine::arrange(std::vector<unsigned>& places, unsigned count) {
     }
 }
 
-// Runs the lanes until all of them wait for the block or are done. Whether any of them ran.
+// Runs the lanes until all of them wait for the block or have finished. Returns whether any of them ran.
 inline bool Machine::run_warp(unsigned warp) {
     bool any = false;
     for (bool ran = true; ran;) {

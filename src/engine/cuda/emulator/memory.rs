@@ -1,20 +1,20 @@
-//! Memory of the host for kernels to work on, fenced so that writing past an end is noticed.
+//! Host memory for kernels, with fences that show writes past its ends.
 
 use crate::engine::cuda::device::Address;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// As much as `cudaMalloc` aligns to.
+/// The alignment that `cudaMalloc` guarantees.
 const ALIGNMENT: usize = 256;
-/// Bytes of a fence, on either side of an allocation: a multiple of the alignment, and wide enough for the last tile of a
-/// kernel that forgets where the rows end.
+/// Bytes of a fence on either side of an allocation: a multiple of the alignment, and large enough for the
+/// last tile of a kernel that ignores where the rows end.
 const FENCE: usize = 64 << 10;
-/// What fences hold: NaN in every floating-point format.
+/// The content of fences: NaN in every floating-point format.
 const POISON: u8 = 0xff;
-/// A fence that nobody has written to.
+/// A fence that no kernel has written to.
 static INTACT: [u8; FENCE] = [POISON; FENCE];
 
-/// A write outside of an allocation.
+/// A write outside an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("something wrote {distance} bytes {side} the {bytes} bytes of `{what}`")]
 pub struct Overrun {
@@ -24,7 +24,7 @@ pub struct Overrun {
     pub bytes: usize,
     /// "before" or "after".
     pub side: &'static str,
-    /// How far from its end, at least 1.
+    /// The distance from that end, at least 1.
     pub distance: usize,
 }
 
@@ -33,22 +33,22 @@ pub struct Overrun {
 struct Block {
     what: &'static str,
     bytes: usize,
-    /// The first fence, the allocation, the second fence. Kernels write here too, so it is never a Rust slice for longer
-    /// than a call.
+    /// The first fence, the allocation, the second fence. Kernels write here too, so no Rust slice of it may
+    /// outlive a call.
     storage: NonNull<u8>,
 }
 
 // SAFETY: a block is the only owner of its storage.
 unsafe impl Send for Block {}
 
-/// Allocations that live as long as this does.
+/// Allocations, which live as long as this.
 #[derive(Debug, Default)]
 pub struct Memory {
     blocks: Vec<Block>,
 }
 
 impl Memory {
-    /// Zeros, aligned to 256 bytes, with NaN on both sides.
+    /// Allocates zeros, aligned to 256 bytes, with NaN on both sides.
     pub fn allocate(&mut self, bytes: usize, what: &'static str) -> Address {
         let block = Block::new(bytes, what);
         let address = block.address();
@@ -56,24 +56,25 @@ impl Memory {
         address
     }
 
-    /// The bytes from an address inside an allocation to the allocation's end; none for any other address. No kernel may
+    /// The bytes from an address inside an allocation to its end; `None` for any other address. No kernel may
     /// run meanwhile.
     pub fn bytes(&self, at: Address) -> Option<&[u8]> {
-        self.blocks.iter().find_map(|block| Some(&block.part(FENCE, block.bytes)[block.offset(at)?..]))
+        self.blocks.iter().find_map(|block| Some(&block.slice(FENCE, block.bytes)[block.offset(at)?..]))
     }
 
-    /// As [`bytes`](Self::bytes), to be written.
+    /// The bytes from an address inside an allocation to its end, for writing; `None` for any other address.
+    /// No kernel may run meanwhile.
     pub fn bytes_mut(&mut self, at: Address) -> Option<&mut [u8]> {
         self.blocks.iter_mut().find_map(|block| {
             let offset = block.offset(at)?;
-            Some(&mut block.part_mut(FENCE, block.bytes)[offset..])
+            Some(&mut block.slice_mut(FENCE, block.bytes)[offset..])
         })
     }
 
-    /// Looks at all fences.
+    /// Checks all fences.
     ///
     /// # Errors
-    /// The first write outside of an allocation that is found.
+    /// The first write outside an allocation that is found.
     pub fn check(&self) -> Result<(), Overrun> {
         self.blocks.iter().try_for_each(Block::check)
     }
@@ -85,10 +86,10 @@ impl Block {
         // SAFETY: the layout's size is not zero.
         let storage = unsafe { alloc(layout) };
         let Some(storage) = NonNull::new(storage) else { handle_alloc_error(layout) };
-        // SAFETY: the storage is that large and not yet shared. From here on its bytes have values.
+        // SAFETY: the storage is that large and not yet shared. From here on its bytes are initialized.
         unsafe { storage.write_bytes(POISON, layout.size()) };
         let mut block = Self { what, bytes, storage };
-        block.part_mut(FENCE, bytes).fill(0);
+        block.slice_mut(FENCE, bytes).fill(0);
         block
     }
 
@@ -105,22 +106,24 @@ impl Block {
         (offset < self.bytes).then_some(offset)
     }
 
-    fn part(&self, start: usize, len: usize) -> &[u8] {
+    fn slice(&self, start: usize, len: usize) -> &[u8] {
         assert!(start + len <= self.bytes + 2 * FENCE);
-        // SAFETY: it lies in the storage, whose bytes all have values; no kernel runs during a call.
+        // SAFETY: the range lies in the storage, whose bytes are all initialized; no kernel runs during a
+        // call.
         unsafe { std::slice::from_raw_parts(self.storage.add(start).as_ptr(), len) }
     }
 
-    fn part_mut(&mut self, start: usize, len: usize) -> &mut [u8] {
+    fn slice_mut(&mut self, start: usize, len: usize) -> &mut [u8] {
         assert!(start + len <= self.bytes + 2 * FENCE);
-        // SAFETY: as in `part`, and the block is borrowed for writing.
+        // SAFETY: the range lies in the storage, whose bytes are all initialized; no kernel runs during a
+        // call, and the block is borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(self.storage.add(start).as_ptr(), len) }
     }
 
     fn check(&self) -> Result<(), Overrun> {
         let Self { what, bytes, .. } = *self;
-        let (before, after) = (self.part(0, FENCE), self.part(FENCE + bytes, FENCE));
-        // comparing whole fences first is what makes this cheap enough to do after every launch
+        let (before, after) = (self.slice(0, FENCE), self.slice(FENCE + bytes, FENCE));
+        // comparing whole fences first makes this cheap enough to do after every launch
         if before == INTACT && after == INTACT {
             return Ok(());
         }
@@ -160,9 +163,9 @@ mod tests {
             (FENCE + 250, "after", 241),
             (0, "before", FENCE),
         ] {
-            memory.blocks[0].part_mut(at, 1)[0] = 1;
+            memory.blocks[0].slice_mut(at, 1)[0] = 1;
             assert_eq!(memory.check(), Err(Overrun { what: "a", bytes: 10, side, distance }));
-            memory.blocks[0].part_mut(at, 1)[0] = POISON;
+            memory.blocks[0].slice_mut(at, 1)[0] = POISON;
         }
     }
 }

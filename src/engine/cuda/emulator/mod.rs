@@ -1,8 +1,9 @@
-//! Runs the CUDA kernels on the CPU, so that they are tested where there is no GPU.
+//! Runs the CUDA kernels on the CPU, so that they are tested without a GPU.
 //!
-//! The sources are compiled by the system's C++ compiler into a library, beside C++ headers that supply CUDA's keywords
-//! and functions: every CUDA thread becomes a fiber (`machine.h`). The emulation is slow and strict. It finds missing
-//! barriers, waits and bounds, deadlocks and races; it says nothing about speed, and its sums round like the host's.
+//! The system's C++ compiler compiles the sources into a library, beside C++ headers that supply CUDA's
+//! keywords and functions; every CUDA thread becomes a fiber (`machine.h`). The emulation is slow and strict.
+//! It finds missing barriers, waits and bounds, deadlocks and races; it tells nothing about speed, and its
+//! sums round like the host's.
 
 mod build;
 mod device;
@@ -22,14 +23,15 @@ use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 
-/// In which order threads run where no barrier says so. Results that differ between orders are a race.
+/// The order in which threads run where no barrier determines it. If results differ between orders, there is
+/// a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ThreadOrder {
     /// Blocks, warps and lanes by number.
     Ascending,
-    /// By number, the last first.
+    /// Blocks, warps and lanes by number, the last first.
     Descending,
-    /// Shuffled anew at each step, from this seed.
+    /// Shuffled anew at each step, with this seed.
     Shuffled(u64),
 }
 
@@ -73,23 +75,25 @@ type LaunchFunction = unsafe extern "C" fn(*const Request, *mut c_char, usize) -
 #[derive(Debug)]
 pub struct Emulator {
     launch: LaunchFunction,
-    // keeps the code that `launch` points to
+    // keeps the code loaded that `launch` points to
     _library: Library,
 }
 
 impl Emulator {
-    /// Compiles all kernels, or takes what an earlier call has left in the directory `cache`, which is made if need be.
+    /// Compiles all kernels, or loads what an earlier call has left in the directory `cache`, which is
+    /// created if missing.
     ///
-    /// The compiler is the environment's `CXX`, else `c++`; it must know C++17.
+    /// The compiler is the environment's `CXX`, or else `c++`; it must support C++17.
     ///
     /// # Errors
-    /// When there is no compiler, it refuses the sources, or the directory or the library cannot be used.
+    /// When there is no compiler, when it refuses the sources, or when the directory or the library cannot be
+    /// used.
     pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
         Self::of_sources(config, &sources, cache)
     }
 
-    /// As [`compile`](Self::compile), other kernels than the program's: names and texts.
+    /// Compiles other kernels than the program's, given by names and texts.
     fn of_sources(
         config: &KernelConfig,
         sources: &[(&str, &str)],
@@ -97,27 +101,27 @@ impl Emulator {
     ) -> Result<Self, EmulatorError> {
         let path = build::library(config, sources, cache)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
-        // SAFETY: the library is built from our sources; loading it runs nothing but constructors of plain data.
+        // SAFETY: the library is built from our sources; loading it runs only constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;
         // SAFETY: launcher.h declares the function with this type.
         let launch = *unsafe { library.get::<LaunchFunction>(b"emulator_launch\0") }.map_err(failed)?;
         Ok(Self { launch, _library: library })
     }
 
-    /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each other.
-    /// Addresses are addresses of the host, as [`Memory`] hands them out.
+    /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each
+    /// other. Addresses are host addresses that [`Memory`] has allocated.
     ///
     /// # Errors
-    /// When there is no such kernel, its arguments have other types, or it does what a kernel must not do. What it has
-    /// written up to then stays.
-    pub fn launch(&self, launch: &Launch, order: Order) -> Result<(), EmulatorError> {
+    /// When there is no such kernel, when its arguments have other types, or when it does what a kernel must
+    /// not do. What it has written until then stays.
+    pub fn launch(&self, launch: &Launch, order: ThreadOrder) -> Result<(), EmulatorError> {
         let failed = |reason| EmulatorError::Launch { kernel: launch.kernel, reason };
         let name = CString::new(launch.kernel).map_err(|_| failed("its name contains a zero byte".into()))?;
         let arguments: Vec<Argument> = launch.args.iter().map(Argument::new).collect();
         let (order, seed) = match order {
-            Order::Ascending => (0, 0),
-            Order::Descending => (1, 0),
-            Order::Shuffled(seed) => (2, seed),
+            ThreadOrder::Ascending => (0, 0),
+            ThreadOrder::Descending => (1, 0),
+            ThreadOrder::Shuffled(seed) => (2, seed),
         };
         let request = Request {
             kernel: name.as_ptr(),
@@ -130,13 +134,14 @@ impl Emulator {
             order,
         };
         let mut message: [c_char; 512] = [0; 512];
-        // SAFETY: the request and what it points to outlive the call, and at most the message's capacity is written. The
-        // kernel itself reads and writes where its arguments say: the caller's addresses.
+        // SAFETY: the request and what it points to outlive the call, and at most the message's capacity is
+        // written. The kernel itself accesses the addresses in its arguments, for which the caller is
+        // responsible.
         let code = unsafe { (self.launch)(&request, message.as_mut_ptr(), message.len()) };
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the message ends in a zero, which it held before or which the call has written.
+        // SAFETY: the message ends in a zero, either its initial one or one that the call has written.
         let reason = unsafe { CStr::from_ptr(message.as_ptr()) };
         Err(failed(reason.to_string_lossy().into_owned()))
     }

@@ -1,7 +1,7 @@
-//! What emulated devices do together, on the host's memory by [`Comm`].
+//! Collectives of emulated devices, on the host's memory, by [`Comm`].
 //!
-//! As late as it may be: a collective is carried out when it is waited for. So whoever does not wait, or touches the numbers
-//! meanwhile, computes something else. Sums that are another rank's become NaN here.
+//! A collective runs as late as possible: when it is waited for. So code that does not wait, or that touches
+//! the numbers meanwhile, computes a wrong result. Sums that belong to another rank become NaN here.
 
 use super::Memory;
 use super::device::failed;
@@ -11,14 +11,14 @@ use crate::engine::cuda::device::{Address, Collective};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The other devices, and what was begun with them.
+/// The other ranks, and the collectives that have begun.
 #[derive(Default)]
-pub(super) struct Ranks {
+pub(super) struct EmulatedRanks {
     comm: Option<Arc<dyn Comm>>,
     begun: Vec<Collective>,
 }
 
-impl Ranks {
+impl EmulatedRanks {
     pub(super) fn new(comm: Arc<dyn Comm>) -> Self {
         Self { comm: Some(comm), begun: Vec::new() }
     }
@@ -27,15 +27,15 @@ impl Ranks {
         self.begun.push(collective);
     }
 
-    /// Fails if something was begun and not waited for.
+    /// Fails if a collective has begun and was not waited for.
     pub(super) fn idle(&self) -> Result<(), EngineError> {
         match self.begun.first() {
             None => Ok(()),
-            Some(collective) => Err(failed(format!("nobody has waited for {collective:?}"))),
+            Some(collective) => Err(failed(format!("{collective:?} was not waited for"))),
         }
     }
 
-    /// Carries out what was begun.
+    /// Runs the collectives that have begun.
     pub(super) fn join(&mut self, memory: &mut Memory) -> Result<(), EngineError> {
         let comm = self.comm.clone().ok_or_else(|| failed("there are no other ranks"))?;
         self.begun.drain(..).try_for_each(|collective| carry_out(&*comm, &collective, memory))
@@ -75,7 +75,7 @@ fn carry_out(comm: &dyn Comm, collective: &Collective, memory: &mut Memory) -> R
     }
 }
 
-/// How many elements the owners have, one after the other.
+/// Number of elements that the owners have together.
 fn end(owners: &[Range<usize>]) -> usize {
     owners.iter().map(|owner| owner.end).max().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-// The twins of kernels/tensor_core.cuh: the same functions on the host, carried out once for all lanes of a warp.
+// The host's versions of the functions in kernels/tensor_core.cuh, carried out once for all lanes of a warp.
 #pragma once
 
 #include "language.h"
@@ -54,7 +54,7 @@ void multiply(float (&sum)[16][8], const float (&left)[16][DEPTH], const float (
     }
 }
 
-// Carries out a product: `spread` puts a lane's part of the factors into the matrices.
+// Computes a product: `spread` puts a lane's fragments into the matrices.
 template <unsigned DEPTH, class T, class Spread>
 void multiply_lanes(void* const* lanes, Spread spread) {
     float sum[16][8], left[16][DEPTH], right[DEPTH][8];

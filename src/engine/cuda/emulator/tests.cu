@@ -13,7 +13,7 @@ extern "C" __global__ void convert(const float* in, operand* out, float* back, i
     back[i] = to_float(out[i]);
 }
 
-// Each block's sum and largest value of its threads' elements, and a vote.
+// The sum and the maximum of each block's elements, and a vote.
 extern "C" __global__ void reduce(const float* in, float* out) {
     __shared__ float scratch[32];
     float x = in[blockIdx.x * blockDim.x + threadIdx.x];
@@ -26,7 +26,8 @@ extern "C" __global__ void reduce(const float* in, float* out) {
     }
 }
 
-// Reverses the elements of a block by way of shared memory; with `wait` zero, without the barrier that this needs.
+// Reverses the elements of a block through shared memory; with `wait` zero, without the barrier that this
+// needs.
 extern "C" __global__ void reverse(const float* in, float* out, int wait) {
     DYNAMIC_SHARED(float, shared);
     shared[threadIdx.x] = in[threadIdx.x];
@@ -39,7 +40,7 @@ extern "C" __global__ void last_one(int* out) {
     if (threadIdx.x % WARP == 0) *out = threadIdx.x / WARP;
 }
 
-// Copies a block's elements asynchronously; `waits`: 0 not at all, 1 too late, 2 in time.
+// Copies a block's elements asynchronously; `waits`: 0 never, 1 too late, 2 in time.
 extern "C" __global__ void copy(const float* in, float* out, int waits) {
     __shared__ __align__(16) float shared[128];
     copy_async(shared + 4 * threadIdx.x, in + 4 * threadIdx.x, threadIdx.x < 31);
@@ -49,7 +50,7 @@ extern "C" __global__ void copy(const float* in, float* out, int waits) {
     if (waits == 1) copy_async_wait<0>();
 }
 
-// Fills static and dynamic shared memory in the first block and shows the second block what it finds.
+// Fills static and dynamic shared memory in the first block, and stores what the second block finds there.
 extern "C" __global__ void leak(float* out) {
     __shared__ float fixed[32];
     DYNAMIC_SHARED(float, dynamic);
@@ -67,7 +68,7 @@ extern "C" __global__ void misaligned(const float* in) {
     copy_async(shared + 1, in, true);
 }
 
-// The first half of a warp goes to a shuffle, the rest to a vote.
+// The first half of a warp goes to a shuffle, the second half to a vote.
 extern "C" __global__ void diverge() {
     if (threadIdx.x < 16) {
         warp_sum(1.0f);

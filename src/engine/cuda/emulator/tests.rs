@@ -1,6 +1,6 @@
-//! Small kernels, right ones and wrong ones: the emulator must compute the former and refuse the latter.
+//! Small correct and incorrect kernels: the emulator must run the former and refuse the latter.
 
-use super::{Emulator, EmulatorError, Memory, Order};
+use super::{Emulator, EmulatorError, Memory, ThreadOrder};
 use crate::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
 use crate::model::init::random_bits;
 use crate::recipe::Precision;
@@ -29,13 +29,13 @@ impl<'a> Case<'a> {
         Self { kernel, grid: 1, block: 64, shared: 0, args }
     }
 
-    fn run(&self, emulator: &Emulator, order: Order) -> Result<(), EmulatorError> {
+    fn run(&self, emulator: &Emulator, order: ThreadOrder) -> Result<(), EmulatorError> {
         let Self { kernel, grid, block, shared, args } = *self;
         emulator.launch(&Launch { kernel, grid: [grid, 1, 1], block, shared, args }, order)
     }
 
     fn error(&self, emulator: &Emulator) -> String {
-        self.run(emulator, Order::Ascending).expect_err("a refusal").to_string()
+        self.run(emulator, ThreadOrder::Ascending).expect_err("a refusal").to_string()
     }
 }
 
@@ -51,7 +51,7 @@ fn upload(memory: &mut Memory, values: &[f32]) -> Address {
     at
 }
 
-/// Small numbers, near ties, powers of two, and the ends of the formats' ranges.
+/// Small numbers, near ties, powers of two, and the limits of the formats.
 fn numbers() -> Vec<f32> {
     let spread = (0..20_000).map(|i| f32::from_bits(random_bits(3, i) as u32));
     let near = (0..20_000).map(|i| f32::from_bits(0x3300_0000 + i * 8191));
@@ -60,7 +60,7 @@ fn numbers() -> Vec<f32> {
     spread.chain(near).chain(edges).collect()
 }
 
-/// What becomes of the numbers as operands, and back as fp32.
+/// The numbers converted to operands and back to fp32.
 fn converted(precision: Precision, numbers: &[f32]) -> Vec<f32> {
     let emulator = compile(precision);
     let mut memory = Memory::default();
@@ -70,7 +70,7 @@ fn converted(precision: Precision, numbers: &[f32]) -> Vec<f32> {
     let args = [&buffers.map(Arg::Pointer)[..], &[Arg::Int(numbers.len() as i32)]].concat();
     let grid = numbers.len().div_ceil(256) as u32;
     let case = Case { kernel: "convert", grid, block: 256, shared: 0, args: &args };
-    case.run(&emulator, Order::Ascending).expect("it runs");
+    case.run(&emulator, ThreadOrder::Ascending).expect("it runs");
     memory.check().expect("inside");
     floats(&memory, buffers[2])
 }
@@ -102,9 +102,9 @@ fn tf32_operands_keep_ten_bits_and_round_ties_away_from_zero() {
 }
 
 #[test]
-fn right_kernels_give_right_results_in_every_order() {
+fn correct_kernels_give_correct_results_in_every_order() {
     let emulator = compile(Precision::Bf16);
-    for order in [Order::Ascending, Order::Descending, Order::Shuffled(1)] {
+    for order in [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(1)] {
         let mut memory = Memory::default();
         let run = |kernel, grid, block, shared, args: &[Arg]| {
             let case = Case { kernel, grid, block, shared, args };
@@ -130,13 +130,13 @@ fn right_kernels_give_right_results_in_every_order() {
         run("copy", 1, 32, 0, &[Arg::Pointer(input), Arg::Pointer(out), Arg::Int(2)]);
         let copied = floats(&memory, out);
         assert_eq!(copied[..124], values[..124]);
-        assert_eq!(copied[124..128], [0.0; 4], "a copy that is not whole writes zeros");
+        assert_eq!(copied[124..128], [0.0; 4], "a partial copy writes zeros");
         memory.check().expect("inside");
     }
 }
 
 #[test]
-fn wrong_kernels_leave_traces() {
+fn incorrect_kernels_leave_traces() {
     let emulator = compile(Precision::Fp32);
     let mut memory = Memory::default();
     let input = upload(&mut memory, &[1.0; 256]);
@@ -153,23 +153,26 @@ fn wrong_kernels_leave_traces() {
     let nan = |values: &[f32]| values.iter().filter(|x| x.is_nan()).count();
 
     let reversed = [&pointers[..], &[Arg::Int(0)]].concat();
-    assert!(nan(&run("reverse", 1, 256, 1024, &reversed, Order::Ascending)) > 0, "a barrier is missing");
+    assert!(
+        nan(&run("reverse", 1, 256, 1024, &reversed, ThreadOrder::Ascending)) > 0,
+        "a barrier is missing"
+    );
     let late = [&pointers[..], &[Arg::Int(1)]].concat();
-    assert_eq!(nan(&run("copy", 1, 32, 0, &late, Order::Ascending)), 128, "the wait comes too late");
-    let leaked = run("leak", 2, 32, 128, &pointers[1..], Order::Ascending);
+    assert_eq!(nan(&run("copy", 1, 32, 0, &late, ThreadOrder::Ascending)), 128, "the wait comes too late");
+    let leaked = run("leak", 2, 32, 128, &pointers[1..], ThreadOrder::Ascending);
     assert_eq!(nan(&leaked), 32, "a block sees what another one left: {leaked:?}");
-    let [first, last] = [Order::Ascending, Order::Descending]
+    let [first, last] = [ThreadOrder::Ascending, ThreadOrder::Descending]
         .map(|order| run("last_one", 1, 128, 0, &pointers[1..], order)[0].to_bits());
     assert_eq!([first, last], [3, 0], "orders show a race");
 
     let past = [Arg::Pointer(out), Arg::Int(256)];
-    run("out_of_bounds", 1, 32, 0, &past, Order::Ascending);
+    run("out_of_bounds", 1, 32, 0, &past, ThreadOrder::Ascending);
     let overrun = memory.check().expect_err("it wrote past the end");
     assert_eq!((overrun.what, overrun.side, overrun.distance), ("out", "after", 1));
 }
 
 #[test]
-fn what_no_kernel_may_do_is_refused_with_the_place() {
+fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
     let emulator = compile(Precision::Tf32);
     let mut memory = Memory::default();
     let pointer = Arg::Pointer(memory.allocate(1024, "memory"));
@@ -186,7 +189,8 @@ fn what_no_kernel_may_do_is_refused_with_the_place() {
         ),
         (
             Case::new("leave", &[]),
-            "kernel `leave`, block (0, 0, 0): deadlock: 32 threads wait at __syncthreads, 0 for their warp, 32 are done",
+            "kernel `leave`, block (0, 0, 0): deadlock: 32 threads wait at __syncthreads, 0 for their warp, \
+             32 are done",
         ),
         (
             Case::new("leave_warp", &[pointer]),
@@ -214,13 +218,13 @@ fn what_no_kernel_may_do_is_refused_with_the_place() {
     ] {
         assert_eq!(case.error(&emulator), expected);
     }
-    // and it goes on working after all that
+    // after all these failures it still works
     let args = [pointer, Arg::Int(1), Arg::Long(2), Arg::Float(3.0), Arg::Double(4.0)];
-    Case::new("types", &args).run(&emulator, Order::Ascending).expect("it runs");
+    Case::new("types", &args).run(&emulator, ThreadOrder::Ascending).expect("it runs");
 }
 
 #[test]
-fn sources_that_do_not_compile_come_with_the_compilers_words() {
+fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
     let error = Emulator::of_sources(&config, &[("wrong.cu", "int f() { return nonsense; }")], cache.path());

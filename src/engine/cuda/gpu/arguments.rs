@@ -1,8 +1,8 @@
-//! Arguments as a kernel finds them: one after the other, each at a multiple of its size.
+//! Packs kernel arguments: one after the other, each aligned to its size.
 
 use crate::engine::cuda::device::Arg;
 
-/// Packs arguments by the rules of C structs, as `CU_LAUNCH_PARAM_BUFFER_POINTER` wants them.
+/// Packs arguments by the rules of C structs, as `CU_LAUNCH_PARAM_BUFFER_POINTER` requires.
 pub(super) fn pack(args: &[Arg], into: &mut Vec<u8>) {
     into.clear();
     for arg in args {
@@ -59,6 +59,6 @@ mod tests {
         at(std::mem::offset_of!(Fields, double), &6.0f64.to_ne_bytes());
         at(std::mem::offset_of!(Fields, long), &(-7i64).to_ne_bytes());
         pack(&[Arg::Long(1), Arg::Int(2)], &mut packed);
-        assert_eq!(packed.len(), 12, "nothing follows the last");
+        assert_eq!(packed.len(), 12, "no padding follows the last");
     }
 }

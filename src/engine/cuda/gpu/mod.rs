@@ -1,9 +1,9 @@
-//! The real device: the CUDA driver, cuBLASLt, and kernels compiled for the device at hand.
+//! The GPU: the CUDA driver, cuBLASLt, and kernels compiled for the device at hand.
 //!
-//! One stream carries everything in order; a second one copies the next rows meanwhile. What a recording is made of must
-//! have run once before: only then are algorithms chosen and kernels loaded, which a recording does not allow. A
-//! recording that meets something new is given up, and whoever made it issues everything again. What several ranks' devices
-//! do together is a third stream's, see `ranks`.
+//! One stream carries all work in order; a second one copies the next rows meanwhile, and a third one carries
+//! the collectives of several ranks (see `ranks`). Everything in a recording must have run once before,
+//! because choosing algorithms and loading kernels cannot be recorded. A recording that meets something new
+//! is given up, and its caller launches everything again.
 
 mod arguments;
 mod mailbox;
@@ -21,27 +21,27 @@ use crate::engine::cuda::kernels;
 use crate::recipe::Precision;
 use mailbox::Mailbox;
 use products::Products;
-use ranks::Ranks;
+use ranks::NcclRanks;
 use staging::Staging;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Kernels that are named when something failed later than it was started.
+/// How many of the last kernels an error names, because a failure may be reported late.
 const REMEMBERED: usize = 6;
 
 /// Whether work is being recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum GraphState {
     Running,
     Recording,
-    /// Recording, but something came that cannot be kept.
+    /// Recording, but something came that cannot be recorded.
     Spoilt,
 }
 
 /// A CUDA device.
 pub struct Gpu {
-    state: State,
+    state: GraphState,
     recordings: Vec<Graph>,
     functions: HashMap<&'static str, Function>,
     module: Option<Rc<Module>>,
@@ -49,19 +49,19 @@ pub struct Gpu {
     staging: Staging,
     mailbox: Mailbox,
     memory: Vec<Memory>,
-    ranks: Option<Ranks>,
+    ranks: Option<NcclRanks>,
     stream: Stream,
     context: Rc<Context>,
     info: DeviceInfo,
-    /// What was started last, the newest at the end.
+    /// The work started last, the newest at the end.
     started: VecDeque<&'static str>,
     arguments: Vec<u8>,
 }
 
 impl Gpu {
-    /// Opens device `index`, with the kernels for this configuration. `cache` is a directory that keeps machine code and
-    /// chosen algorithms; without it, kernels are compiled each time and cuBLASLt's first proposal is taken for each
-    /// product, untimed, so that each time is like the other.
+    /// Opens device `index`, with the kernels for this configuration. `cache` is a directory for machine code
+    /// and chosen algorithms. Without it, kernels are compiled each time, and each product uses cuBLASLt's
+    /// first proposal, untimed, so that all runs use the same algorithms.
     pub fn open(
         libraries: &Libraries,
         index: usize,
@@ -77,7 +77,7 @@ impl Gpu {
         Self::open_with(libraries, index, config.precision, Some(&program), cache)
     }
 
-    /// As [`open`](Self::open) with other kernels, or with none, for matrix products and copies only.
+    /// Opens device `index` with other kernels, or with none, for matrix products and copies only.
     pub fn open_with(
         libraries: &Libraries,
         index: usize,
@@ -94,7 +94,7 @@ impl Gpu {
             None => None,
         };
         Ok(Self {
-            state: State::Running,
+            state: GraphState::Running,
             recordings: Vec::new(),
             functions: HashMap::new(),
             module,
@@ -111,17 +111,17 @@ impl Gpu {
         })
     }
 
-    /// What it is.
+    /// The device's properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Bytes of its memory: free now, and in all.
+    /// Bytes of device memory: (free, total).
     pub fn memory(&self) -> Result<(usize, usize), EngineError> {
         Ok(self.context.memory()?)
     }
 
-    /// Copies on the device.
+    /// Copies between two places of device memory.
     pub fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<(), EngineError> {
         self.context.make_current()?;
         Ok(self.stream.copy(from.0, to.0, bytes)?)
@@ -134,7 +134,8 @@ impl Gpu {
         self.started.push_back(what);
     }
 
-    /// An error with what was started last: it need not be of the call that returned it.
+    /// Adds the work started last to an error, which may come from earlier work than the call that returned
+    /// it.
     fn blame(&self, error: CudaError) -> EngineError {
         let started: Vec<&str> = self.started.iter().copied().collect();
         if started.is_empty() {
@@ -143,17 +144,18 @@ impl Gpu {
         EngineError::Device(format!("{error}; started last: {}", started.join(", ")))
     }
 
-    /// Only launches and products can be recorded: the rest waits, allocates or reads what changes.
+    /// Refuses calls that cannot be recorded: all but launches, products and collectives wait, allocate or
+    /// read what changes.
     fn not_recording(&self, what: &str) -> Result<(), EngineError> {
         self.context.make_current()?;
         match self.state {
-            State::Running => Ok(()),
+            GraphState::Running => Ok(()),
             _ => Err(EngineError::Device(format!("{what} cannot be part of a recording"))),
         }
     }
 }
 
-/// Compiles and loads. What was kept and is refused by the driver is compiled again, once.
+/// Compiles and loads the kernels. If the driver refuses cached code, it is compiled again, once.
 fn load(
     libraries: &Libraries,
     context: &Rc<Context>,
@@ -235,9 +237,9 @@ impl Device for Gpu {
             )));
         }
         if !self.functions.contains_key(name) {
-            if self.state != State::Running {
+            if self.state != GraphState::Running {
                 // loading is not allowed now
-                self.state = State::Spoilt;
+                self.state = GraphState::Spoilt;
                 return Ok(());
             }
             let none = || EngineError::Device(format!("no kernels were compiled, {name} is asked for"));
@@ -250,8 +252,8 @@ impl Device for Gpu {
             return Err(EngineError::Device(format!("the kernel {name} is not loaded")));
         };
         let launched = function.allow_shared(launch.shared).and_then(|()| {
-            // SAFETY: callers pass each kernel the arguments of its signature, which the tests in the emulator hold them
-            // to; kernels reach device memory only.
+            // SAFETY: callers pass each kernel the arguments of its signature, which the tests in the
+            // emulator check; kernels access device memory only.
             unsafe { self.stream.launch(function, launch.grid, launch.block, launch.shared, &self.arguments) }
         });
         launched.map_err(|error| self.blame(error))
@@ -262,13 +264,13 @@ impl Device for Gpu {
         if product.m == 0 || product.n == 0 || product.count == 0 {
             return Ok(());
         }
-        let may_be_new = self.state != State::Running || self.ranks.is_some();
+        let may_be_new = self.state != GraphState::Running || self.ranks.is_some();
         if may_be_new && !self.products.has_run(product)? {
-            if self.state != State::Running {
-                self.state = State::Spoilt;
+            if self.state != GraphState::Running {
+                self.state = GraphState::Spoilt;
                 return Ok(());
             }
-            // its algorithms are timed
+            // choosing an algorithm times it
             self.settle()?;
         }
         self.start("a matrix product");
@@ -291,7 +293,7 @@ impl Device for Gpu {
     }
 
     fn records_collectives(&self) -> bool {
-        self.ranks.as_ref().is_none_or(Ranks::record)
+        self.ranks.as_ref().is_none_or(NcclRanks::record)
     }
 
     fn begin_recording(&mut self) -> Result<bool, EngineError> {
@@ -301,17 +303,17 @@ impl Device for Gpu {
             return Ok(false);
         }
         self.stream.begin_recording().map_err(|error| self.blame(error))?;
-        self.state = State::Recording;
+        self.state = GraphState::Recording;
         Ok(true)
     }
 
     fn end_recording(&mut self) -> Result<Option<Recording>, EngineError> {
         self.context.make_current()?;
-        if self.state == State::Running {
+        if self.state == GraphState::Running {
             return Err(EngineError::Device("there is no recording to be ended".to_owned()));
         }
-        let kept = self.state == State::Recording;
-        self.state = State::Running;
+        let kept = self.state == GraphState::Recording;
+        self.state = GraphState::Running;
         let graph = self.stream.end_recording().map_err(|error| self.blame(error))?;
         let Some(graph) = graph.filter(|_| kept) else { return Ok(None) };
         self.recordings.push(graph);
@@ -341,9 +343,9 @@ impl Device for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // nothing may be freed that is still in use; whatever failed has been reported or nobody asked
+        // nothing may be freed while it is in use; a failure has been reported, or no caller is left
         let _ = self.context.make_current();
-        self.part();
+        self.disconnect();
         let _ = self.stream.synchronize();
         let _ = self.staging.synchronize();
     }

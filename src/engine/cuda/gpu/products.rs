@@ -1,7 +1,7 @@
-//! Matrix products: from rows to cuBLASLt's columns, and which algorithm does them.
+//! Matrix products: from rows to cuBLASLt's columns, and the choice of an algorithm.
 //!
-//! For the library, a row-major matrix is its transpose. The transpose of `a · b` is `bᵀ · aᵀ`, so the factors change
-//! places and nothing else changes.
+//! For the library, a row-major matrix is its transpose. The transpose of `a · b` is `bᵀ · aᵀ`, so only the
+//! factors change places.
 
 use super::super::device::{Fused, Operand, Product};
 use crate::cuda::choices::{Choice, Choices, Machine};
@@ -15,12 +15,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Runs of one algorithm that are timed together, after one that is not.
+/// Runs of one algorithm that are timed together, after one untimed run.
 const RUNS: u32 = 5;
-/// An algorithm that was proposed later must be faster by this factor.
+/// An algorithm that was proposed later is chosen only if its time is below this fraction of the best one's.
 const CLEARLY: f64 = 0.98;
 
-/// The library, and what is known of each shape.
+/// The library, and what is known about each shape.
 pub(super) struct Products {
     shapes: HashMap<Shape, Known>,
     choices: Option<Choices>,
@@ -32,13 +32,13 @@ pub(super) struct Products {
 
 struct Known {
     described: Described,
-    /// The library's proposals; empty if it cannot do this.
+    /// The library's proposals; empty if it cannot compute this shape.
     proposed: Vec<Algorithm>,
-    /// Once it has run.
+    /// The chosen algorithm, once a product has run.
     chosen: Option<Algorithm>,
 }
 
-/// A product that failed, or that nobody could have done.
+/// A product that failed, or that the library cannot compute.
 pub(super) enum ProductError {
     Cuda(CudaError),
     Engine(EngineError),
@@ -84,13 +84,13 @@ impl Products {
         })
     }
 
-    /// Whether this product, or one of its shape, has run.
+    /// Whether a product of this shape has run.
     pub(super) fn has_run(&self, product: &Product) -> Result<bool, EngineError> {
         let (shape, _) = by_columns(product, self.precision)?;
         Ok(self.shapes.get(&shape).is_some_and(|known| known.chosen.is_some()))
     }
 
-    /// Whether the library can do this.
+    /// Whether the library can compute this product.
     pub(super) fn fuses(&mut self, product: &Product) -> bool {
         let Ok((shape, at)) = by_columns(product, self.precision) else { return false };
         is_aligned(&shape, &at) && self.known(&shape, &at).is_ok_and(|known| !known.proposed.is_empty())
@@ -105,7 +105,7 @@ impl Products {
         self.shapes.get_mut(shape).ok_or_else(|| CudaError::Unsupported("the shape was lost".to_owned()))
     }
 
-    /// Starts a product. The first of its shape also chooses the algorithm.
+    /// Starts a product. The first one of a shape also chooses the algorithm.
     pub(super) fn run(&mut self, product: &Product, stream: &Stream) -> Result<(), ProductError> {
         let (shape, at) = by_columns(product, self.precision)?;
         let chosen = match self.known(&shape, &at)?.chosen {
@@ -146,7 +146,7 @@ impl Products {
         let Some((fastest, seconds)) = self.fastest(shape, at, product, stream)? else { return Ok(first) };
         let choice = Choice::new(fastest.words, seconds * 1e6);
         let kept = match &mut self.choices {
-            // what was remembered does not work here any more
+            // the remembered choice does not work here any more
             Some(choices) if remembered.is_some() => {
                 choices.replace(name, choice);
                 None
@@ -158,7 +158,7 @@ impl Products {
         Ok(kept.and_then(|words| described.check(at, words, WORKSPACE_BYTES)).unwrap_or(fastest))
     }
 
-    /// The fastest of the proposals and its seconds; `None` where there was no room to try them.
+    /// The fastest of the proposals and its time in seconds; `None` if there was no memory to try them.
     fn fastest(
         &mut self,
         shape: &Shape,
@@ -166,7 +166,7 @@ impl Products {
         product: &Product,
         stream: &Stream,
     ) -> Result<Option<(Algorithm, f64)>, CudaError> {
-        // a trial must not spoil what is there: neither a sum nor a factor that is overwritten
+        // a trial must not change the result's memory: neither a sum nor a factor that is overwritten
         let mut at = *at;
         let mut scratch = None;
         if product.accumulate || is_in_place(product) {
@@ -183,7 +183,7 @@ impl Products {
         let known = self.known(shape, &at)?;
         for algorithm in &known.proposed {
             let run = || known.described.run(&at, product.alpha, algorithm, workspace, stream);
-            // a proposal that is refused after all is none
+            // a proposal may still be refused when it runs
             if run().is_err() {
                 continue;
             }
@@ -202,14 +202,14 @@ impl Products {
     }
 }
 
-/// A product of rows as one of columns.
+/// The column-major product that computes a row-major one.
 fn by_columns(product: &Product, precision: Precision) -> Result<(Shape, Addresses), EngineError> {
     let Product { m, n, k, count, a, b, out, alpha: _, accumulate, fused } = *product;
     let matrix = |operand: Operand| {
         Ok::<_, EngineError>(Matrix {
             kind: kind(operand.element, precision)?,
             stride: operand.stride as u64,
-            // of a single matrix, it is nothing that a choice depends on
+            // a choice must not depend on the stack of a single matrix
             stack: if count > 1 { operand.stack as u64 } else { 0 },
             transposed: operand.transposed,
             alignment: alignment(&operand, count),
@@ -252,15 +252,16 @@ fn kind(element: Element, precision: Precision) -> Result<Type, EngineError> {
     }
 }
 
-/// The power of two, at most 256, by which all addresses of a stack can be divided.
+/// The largest power of two, at most 256, that divides all addresses of a stack.
 fn alignment(operand: &Operand, count: usize) -> u32 {
     let apart = if count > 1 { operand.stack * operand.element.bytes() } else { 0 };
     let bits = operand.address.0 | apart as u64 | 256;
     1 << bits.trailing_zeros()
 }
 
-/// What the epilogues want of addresses and rows: biases at multiples of 16 bytes; auxiliary matrices likewise and, in
-/// half precision, rows of a multiple of 8 (`CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`).
+/// Whether addresses and rows are aligned as the epilogues require: biases and auxiliary matrices to 16
+/// bytes, and in half precision the auxiliary rows to multiples of 8 elements
+/// (`CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`).
 fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
     let half = shape.out.kind != Type::F32;
     let aux = at.aux.is_multiple_of(16) && (!half || shape.out.stride.is_multiple_of(8));
@@ -272,7 +273,7 @@ fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
     }
 }
 
-/// Bytes from the first element of a stack of matrices, of so many rows and columns as they are read, to the last.
+/// Bytes from the first to the last element of a stack of matrices of (rows, cols), as they are read.
 fn extent(operand: &Operand, (rows, cols): (usize, usize), count: usize) -> usize {
     let (rows, cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
     ((count.max(1) - 1) * operand.stack + (rows.max(1) - 1) * operand.stride + cols) * operand.element.bytes()

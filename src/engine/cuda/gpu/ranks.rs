@@ -1,10 +1,10 @@
-//! What the devices of several ranks do together: NCCL on a stream of its own, and waiting that ends.
+//! Collectives among the devices of several ranks: NCCL on a stream of its own, with waits that always end.
 //!
-//! A device that waits for a lost rank's waits for ever, and whoever waits for that device too. So with other ranks the host
-//! asks the device again and again instead of waiting for it, and looks after the others meanwhile; when one of them is
-//! lost, NCCL's work is aborted. Events tie the streams together, in recordings as well.
+//! If a rank dies, its peers' NCCL calls never return, so the host must abort them. With other ranks, the
+//! host therefore never blocks on its device: it polls, and checks the other ranks meanwhile; when one of
+//! them is lost, it aborts NCCL. Events order the streams, in recordings as well.
 
-use super::{Gpu, State};
+use super::{Gpu, GraphState};
 use crate::comm::{self, Comm, CommError};
 use crate::cuda::{Communicator, Context, CudaError, Event, Libraries, Memory, Number, Stream};
 use crate::engine::EngineError;
@@ -16,18 +16,18 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Questions to the device without a pause between them.
+/// Polls of the device without a pause between them.
 const QUICK: u32 = 100;
-/// Between two later ones.
+/// Pause between later polls.
 const NAP: Duration = Duration::from_micros(20);
-/// Between two looks at the other ranks.
+/// Time between two checks of the other ranks.
 const LOOK: Duration = Duration::from_millis(50);
-/// NCCL may notice that a rank is gone before its messages do, which tell which and why.
+/// How long to wait for the message that names a lost rank: NCCL may notice the loss first.
 const GRACE: Duration = Duration::from_secs(2);
-/// For what is still under way when a run has ended, which nobody wants any more.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long to wait for remaining work at the end of a run, whose results are not needed.
+const DISCONNECT: Duration = Duration::from_secs(10);
 
-/// Why waiting ended early.
+/// Why a wait ended early.
 pub(super) enum Broken {
     Cuda(CudaError),
     Ranks(CommError),
@@ -45,34 +45,34 @@ impl From<CommError> for Broken {
     }
 }
 
-/// What the host would wait for.
+/// What the host has to wait for.
 pub(super) enum Awaits<'a> {
     Nothing,
     Stream,
     Event(&'a Event),
 }
 
-/// The other ranks.
-pub(super) struct Ranks {
+/// The connection to the other ranks' devices.
+pub(super) struct NcclRanks {
     comm: Arc<dyn Comm>,
     communicator: Option<Communicator>,
     stream: Stream,
-    /// Passed when what a collective works on is there.
+    /// Passed when the input of a collective is ready.
     before: Event,
-    /// Passed when collectives are done.
+    /// Passed when the collectives are done.
     after: Event,
-    /// Begun, and not waited for by the main stream.
+    /// Whether a collective has begun that the main stream does not yet wait for.
     begun: bool,
-    /// Whether ranks share a process.
+    /// Whether several ranks share a process.
     neighbours: bool,
 }
 
-impl Ranks {
-    /// Connects NCCL's communicator.
+impl NcclRanks {
+    /// Connects this rank's device to the others by NCCL.
     fn meet(libraries: &Libraries, context: &Rc<Context>, comm: Arc<dyn Comm>) -> Result<Self, Broken> {
         let mut id = if comm.rank() == 0 { Communicator::unique_id(libraries)? } else { Vec::new() };
         comm.broadcast(&mut id)?;
-        // before anybody waits in NCCL for a rank that cannot come
+        // before any rank waits in NCCL for a rank that cannot come
         let communicator = Communicator::begin(libraries, context, &id, comm.rank(), comm.size())?;
         let mut ranks = Self {
             communicator: None,
@@ -92,7 +92,7 @@ impl Ranks {
         self.communicator.as_ref().ok_or_else(|| CommError::Failed("NCCL's work has been aborted".to_owned()))
     }
 
-    /// Waits, as long as the other ranks are there and so much time has not passed.
+    /// Polls until `done`, a rank is lost or `limit` has passed.
     fn wait(&self, limit: Duration, mut done: impl FnMut() -> Result<bool, Broken>) -> Result<(), Broken> {
         let began = Instant::now();
         let (mut looked, mut asked) = (began, 0);
@@ -105,7 +105,7 @@ impl Ranks {
                     return Err(self.late(limit).into());
                 }
             }
-            // NCCL's calls are through in no time, a step is not
+            // NCCL's calls complete quickly, a step does not
             asked += 1;
             if asked < QUICK { std::thread::yield_now() } else { std::thread::sleep(NAP) }
         }
@@ -122,7 +122,7 @@ impl Ranks {
         self.wait(self.comm.timeout(), || Ok(event.passed()?))
     }
 
-    /// Waits until NCCL has put into the stream what it was asked for last.
+    /// Waits until NCCL has queued its last call in the stream.
     fn settle(&self) -> Result<(), Broken> {
         self.wait(self.comm.timeout(), || self.ready())
     }
@@ -131,7 +131,7 @@ impl Ranks {
         self.communicator()?.ready().map_err(|error| self.name(error))
     }
 
-    /// Who is lost, if that becomes known; else what NCCL says.
+    /// Names the lost rank if it becomes known; otherwise returns NCCL's error.
     fn name(&self, error: CudaError) -> Broken {
         let began = Instant::now();
         while began.elapsed() < GRACE && self.comm.size() > 1 {
@@ -145,16 +145,16 @@ impl Ranks {
 
     fn late(&self, limit: Duration) -> CommError {
         CommError::Failed(format!(
-            "rank {} of {} waited {} s for its device, and no rank is lost (distributed.timeout_s): a step takes longer than \
-             that, or NCCL is stuck, of which NCCL_DEBUG=INFO in the environment may tell; the last checkpoint is intact, and \
-             the same command resumes from it",
+            "rank {} of {} waited {} s for its device, and no rank is lost (distributed.timeout_s): a step takes \
+             longer than that, or NCCL is stuck (NCCL_DEBUG=INFO in the environment may show where); the last \
+             checkpoint is intact, and the same command resumes from it",
             self.comm.rank(),
             self.comm.size(),
             limit.as_secs()
         ))
     }
 
-    /// Begins a collective after what the main stream has to do so far.
+    /// Begins a collective after the main stream's earlier work.
     fn begin(&mut self, collective: &Collective, main: &Stream) -> Result<(), Broken> {
         self.before.record(main)?;
         self.stream.wait(&self.before)?;
@@ -162,7 +162,7 @@ impl Ranks {
         let asked = match collective {
             &Collective::Sum { at, len } => communicator.sum(at.0, len, Number::F32, stream),
             &Collective::SumDoubles { at, len } => communicator.sum(at.0, len, Number::F64, stream),
-            // parts of different sizes, which NCCL's own operations on parts do not know
+            // shares differ in size, which NCCL's own scatter and gather do not support
             Collective::SumToOwners { at, owners } => communicator.group(|communicator| {
                 let mut parts = owners.iter().enumerate().filter(|(_, owner)| !owner.is_empty());
                 parts.try_for_each(|(root, owner)| {
@@ -194,22 +194,22 @@ impl Ranks {
         Ok(())
     }
 
-    /// Ends what NCCL does, also where it would wait for ever.
+    /// Ends NCCL's work, even if it waits for a lost rank.
     pub(super) fn abort(&mut self) {
         if let Some(communicator) = self.communicator.take() {
             communicator.abort();
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no work is left.
     fn idle(&self, main: &Stream) -> Result<(), Broken> {
-        [main, &self.stream].iter().try_for_each(|stream| self.wait(FAREWELL, || Ok(stream.done()?)))
+        [main, &self.stream].iter().try_for_each(|stream| self.wait(DISCONNECT, || Ok(stream.done()?)))
     }
 
-    /// Takes leave of the others.
-    fn part(&mut self) -> Result<(), Broken> {
+    /// Disconnects from the other ranks.
+    fn disconnect(&mut self) -> Result<(), Broken> {
         self.communicator()?.finalize()?;
-        self.wait(FAREWELL, || self.ready())?;
+        self.wait(DISCONNECT, || self.ready())?;
         if let Some(communicator) = self.communicator.take() {
             communicator.destroy();
         }
@@ -217,42 +217,45 @@ impl Ranks {
     }
 }
 
-/// Where an element of floats is.
+/// The address of float number `element`.
 fn float(at: Address, element: usize) -> u64 {
     at.offset(element * size_of::<f32>()).0
 }
 
-/// NCCL warns that recordings of several devices in one process may wait for each other for ever (User Guide, Using NCCL with
-/// CUDA Graphs), so it must be known.
+/// Whether several ranks share a process. NCCL warns that recordings of several devices in one process may
+/// wait for each other forever (User Guide, Using NCCL with CUDA Graphs).
 fn share_a_process(comm: &dyn Comm) -> Result<bool, CommError> {
     static PROCESS: OnceLock<u64> = OnceLock::new();
-    // numbers of processes are not enough: in containers each may be number 1
+    // process ids are not enough: in containers each may be 1
     let process = PROCESS.get_or_init(|| RandomState::new().hash_one(std::process::id()));
     let all = comm.exchange(&process.to_le_bytes())?;
     Ok(all.iter().collect::<HashSet<_>>().len() < all.len())
 }
 
 impl Gpu {
-    /// Connects this device with those of the other ranks, by NCCL also where there are none. All ranks call this together.
+    /// Connects this device to those of the other ranks by NCCL, even if there are no others. All ranks must
+    /// call this together.
     ///
-    /// Each collective is tried on a few known numbers: a link that does not work, or wrongly, shows here.
+    /// Each collective is tried on a few known numbers, so that a link that does not work, or works wrongly,
+    /// shows here.
     ///
     /// # Errors
     /// When NCCL is missing, or the ranks cannot be connected.
     pub fn join_ranks(&mut self, libraries: &Libraries, comm: Arc<dyn Comm>) -> Result<(), EngineError> {
-        let met = Ranks::meet(libraries, &self.context, comm.clone()).map_err(|broken| self.give_up(broken));
+        let met =
+            NcclRanks::meet(libraries, &self.context, comm.clone()).map_err(|broken| self.give_up(broken));
         self.ranks = Some(met?);
         self.try_collectives(&*comm)
     }
 
-    /// Adds up and sends numbers of which it is known what must come out.
+    /// Runs each collective on numbers with a known result.
     fn try_collectives(&mut self, comm: &dyn Comm) -> Result<(), EngineError> {
         let (rank, size) = (comm.rank(), comm.size());
         let owners = comm::shares(24 * size, size);
         let len = 24 * size;
         let memory = Memory::new(&self.context, 8 * len, "a trial of NCCL")?;
         let at = Address(memory.address());
-        // small, so that no sum is rounded
+        // small numbers, so that no sum is rounded
         let of_rank = |rank: usize| (rank % 8 + 1) as f64;
         let (mine, sum) = (of_rank(rank), (0..size).map(of_rank).sum::<f64>());
         let floats = |value: &dyn Fn(usize) -> f64| -> Vec<u8> {
@@ -271,8 +274,8 @@ impl Gpu {
                 return Ok(());
             }
             Err(EngineError::from(CommError::Failed(format!(
-                "NCCL's {what} over {size} ranks gives wrong numbers on rank {rank}: the devices cannot reach each other's \
-                 memory as they should; NCCL_P2P_DISABLE=1 in the environment may help"
+                "NCCL's {what} over {size} ranks gives wrong numbers on rank {rank}: the devices cannot reach each \
+                 other's memory as they should; NCCL_P2P_DISABLE=1 in the environment may help"
             ))))
         };
         try_one("sum", Collective::Sum { at, len }, floats(&|_| mine), floats(&|_| sum), whole.clone())?;
@@ -287,9 +290,9 @@ impl Gpu {
         try_one("sum", Collective::SumDoubles { at, len }, doubles(mine), doubles(sum), whole)
     }
 
-    /// What went wrong among the ranks, as an error. NCCL's work is aborted.
+    /// Aborts NCCL's work and turns the reason into an error.
     pub(super) fn give_up(&mut self, broken: Broken) -> EngineError {
-        // it would wait for recordings that it is part of
+        // NCCL would wait for recordings that contain its calls
         self.recordings.clear();
         if let Some(ranks) = &mut self.ranks {
             ranks.abort();
@@ -300,13 +303,14 @@ impl Gpu {
         }
     }
 
-    /// Before the host waits for the stream: waits here, where it can end.
+    /// Waits until the stream is idle, so that a blocking call on it returns at once; does nothing without
+    /// other ranks.
     pub(super) fn settle(&mut self) -> Result<(), EngineError> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         ranks.wait_for(&self.stream).map_err(|broken| self.give_up(broken))
     }
 
-    /// The same before it waits for what some part of this device waits for.
+    /// Waits for what `awaits` returns, so that a blocking call on it returns at once.
     pub(super) fn settle_for(&mut self, awaits: impl Fn(&Self) -> Awaits<'_>) -> Result<(), EngineError> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         let waited = match awaits(self) {
@@ -317,27 +321,27 @@ impl Gpu {
         waited.map_err(|broken| self.give_up(broken))
     }
 
-    /// The same for everything.
+    /// Waits until all streams are idle.
     pub(super) fn settle_all(&mut self) -> Result<(), EngineError> {
         self.settle()?;
         let Some(ranks) = &self.ranks else { return Ok(()) };
         ranks.wait_for(&ranks.stream).map_err(|broken| self.give_up(broken))
     }
 
-    /// Before everything is freed.
-    pub(super) fn part(&mut self) {
+    /// Disconnects from the other ranks, before everything is freed.
+    pub(super) fn disconnect(&mut self) {
         let Some(ranks) = &mut self.ranks else { return };
         let idle = ranks.idle(&self.stream);
-        // NCCL waits for recordings that it is part of
+        // NCCL waits for recordings that contain its calls
         self.recordings.clear();
-        if idle.and_then(|()| ranks.part()).is_err() {
+        if idle.and_then(|()| ranks.disconnect()).is_err() {
             ranks.abort();
         }
     }
 
     pub(super) fn begin_collective(&mut self, collective: &Collective) -> Result<(), EngineError> {
         self.context.make_current()?;
-        if self.state == State::Spoilt {
+        if self.state == GraphState::Spoilt {
             return Ok(());
         }
         self.start("a sum over ranks");
@@ -350,7 +354,7 @@ impl Gpu {
     pub(super) fn join_collectives(&mut self) -> Result<(), EngineError> {
         self.context.make_current()?;
         let Some(ranks) = &mut self.ranks else { return Ok(()) };
-        if self.state == State::Spoilt {
+        if self.state == GraphState::Spoilt {
             ranks.begun = false;
             return Ok(());
         }

@@ -1,13 +1,14 @@
-//! The rows of the next step, copied to the device while it computes this one.
+//! Copies the rows of the next step to the device while it computes this one.
 //!
-//! Two slots, each with pinned memory here and a buffer there. Events say both ways when a copy is done: the host may
-//! fill pinned memory again once it has been copied, the copying stream may overwrite the buffer once it has been taken.
+//! There are two slots, each with pinned memory on the host and a buffer on the device. Events tell both
+//! sides when a copy is done: the host may refill pinned memory once it has been copied, and the copying
+//! stream may overwrite the buffer once it has been taken.
 
 use super::ranks::Awaits;
 use crate::cuda::{Context, CudaError, Event, Memory, Pinned, Stream};
 use std::rc::Rc;
 
-/// Both slots and the stream that fills them.
+/// Both slots, and the stream that fills them.
 pub(super) struct Staging {
     slots: [Option<Slot>; 2],
     copies: Stream,
@@ -17,11 +18,11 @@ pub(super) struct Staging {
 struct Slot {
     host: Pinned,
     device: Memory,
-    /// Passed when what is in `host` has reached `device`.
+    /// Passed when the content of `host` has reached `device`.
     arrived: Event,
-    /// Passed when what is in `device` has been taken.
+    /// Passed when the content of `device` has been taken.
     taken: Event,
-    /// Bytes that were staged last.
+    /// Bytes staged last.
     bytes: usize,
 }
 
@@ -30,7 +31,7 @@ impl Staging {
         Ok(Self { slots: [None, None], copies: Stream::new(context)?, context: context.clone() })
     }
 
-    /// What staging so many bytes has to wait for.
+    /// What staging `bytes` bytes has to wait for.
     pub(super) fn awaits(&self, slot: usize, bytes: usize) -> Awaits<'_> {
         match self.slots.get(slot).and_then(Option::as_ref) {
             Some(slot) if slot.device.bytes() >= bytes => Awaits::Event(&slot.arrived),
@@ -44,7 +45,7 @@ impl Staging {
         let too_small = |slot: &Option<Slot>| slot.as_ref().is_none_or(|slot| slot.device.bytes() < bytes);
         let at = self.slots.get_mut(slot).ok_or_else(|| no_slot(slot))?;
         if too_small(at) {
-            // what is replaced may still be in use
+            // the memory to be replaced may still be in use
             self.copies.synchronize()?;
             stream.synchronize()?;
             *at = None;
@@ -68,7 +69,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies what was staged to its place, in the stream's order.
+    /// Copies what was staged to `to`, in the stream's order.
     pub(super) fn take(&mut self, slot: usize, to: u64, stream: &Stream) -> Result<(), CudaError> {
         let staged = self.slots.get_mut(slot).and_then(Option::as_mut);
         let staged = staged.ok_or_else(|| no_slot(slot))?;

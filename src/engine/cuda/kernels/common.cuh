@@ -1,8 +1,8 @@
-// What every kernel uses: the operand type of the run, its conversions, and reductions over warps and blocks.
+// What all kernels use: the operand type of the run, its conversions, and reductions over warps and blocks.
 //
-// A run is compiled with exactly one of OPERAND_FP32, OPERAND_TF32, OPERAND_BF16 and OPERAND_FP16, and with HEAD_SIZE.
-// NVRTC comes without the headers of CUDA's narrow types, so conversions are PTX instructions here. With CUDA_EMULATOR
-// the same names come from emulator/, which is included first.
+// A run's kernels are compiled with exactly one of OPERAND_FP32, OPERAND_TF32, OPERAND_BF16 and OPERAND_FP16,
+// and with HEAD_SIZE. NVRTC lacks the headers of CUDA's narrow types, so conversions are PTX instructions
+// here. With CUDA_EMULATOR, functions with these names come from emulator/, which is included first.
 #ifndef COMMON_CUH
 #define COMMON_CUH
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ u16 fp16_bits(float x) {
     return bits;
 }
 
-// Both at once, `low` in the lower half.
+// Converts two numbers, `low` to the lower half.
 __device__ __forceinline__ u32 bf16_pair(float low, float high) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -61,14 +61,14 @@ __device__ __forceinline__ float float_of_fp16(u16 bits) {
     return x;
 }
 
-// To 10 mantissa bits, ties away from zero: how tensor cores want their tf32 operands.
+// Rounds to 10 mantissa bits, ties away from zero, as tensor cores require of tf32 operands.
 __device__ __forceinline__ float round_tf32(float x) {
     u32 bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
     return __uint_as_float(bits);
 }
 
-// 2^x; 2^-inf = 0.
+// 2^x, with 2^-inf = 0.
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -79,8 +79,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
 
 __device__ __forceinline__ float float_of_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 
-// An operand of a matrix product as it lies in memory. The 16-bit formats are wrapped, so that their bits are never taken
-// for a number.
+// An operand of a matrix product in memory. The 16-bit formats are wrapped, so that their bits cannot be
+// mistaken for a number.
 #if defined(OPERAND_BF16) || defined(OPERAND_FP16)
 #define OPERAND_16_BIT 1
 struct operand {
@@ -105,19 +105,19 @@ __device__ __forceinline__ operand to_operand(float x) { return round_tf32(x); }
 __device__ __forceinline__ operand to_operand(float x) { return x; }
 #endif
 
-// What is fp32 in every precision passes through, so that a template can take either.
+// Numbers that are fp32 in every precision pass unchanged, so that templates accept both.
 __device__ __forceinline__ float to_float(float x) { return x; }
 
 __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-// The sum over the 32 lanes, in a fixed order; every lane gets it.
+// The sum over the 32 lanes, in a fixed order; every lane receives it.
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {
     for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
     return x;
 }
 
-// The largest over the 32 lanes; every lane gets it.
+// The maximum over the 32 lanes; every lane receives it.
 __device__ __forceinline__ float warp_max(float x) {
     for (int distance = WARP / 2; distance > 0; distance /= 2) {
         x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
@@ -125,8 +125,8 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// The sum over a block of at most 1024 threads, a multiple of 32, in a fixed order; every thread gets it. `scratch` is
-// shared memory of 32 elements, free again when the function returns.
+// The sum over a block of at most 1024 threads, a multiple of 32, in a fixed order; every thread receives it.
+// `scratch` is shared memory for 32 elements, free again when the function returns.
 template <class T>
 __device__ __forceinline__ T block_sum(T x, T* scratch) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
@@ -138,7 +138,8 @@ __device__ __forceinline__ T block_sum(T x, T* scratch) {
     return x;
 }
 
-// As block_sum, the largest.
+// The maximum over a block of at most 1024 threads, a multiple of 32; every thread receives it. `scratch` as
+// in block_sum.
 __device__ __forceinline__ float block_max(float x, float* scratch) {
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     x = warp_max(x);

@@ -1,6 +1,8 @@
-//! The sources of the CUDA kernels, compiled when a run begins: for its device, its precision and its head size.
+//! The sources of the CUDA kernels, which are compiled when a run begins, for its device, precision and head
+//! size.
 //!
-//! All of them are one translation unit, for NVRTC and for the emulator alike. A new file gets its row here.
+//! All of them form one translation unit, both for NVRTC and for the emulator. Add new files to the lists
+//! below.
 
 pub(super) mod embedding;
 pub(super) mod flash_attention;
@@ -16,7 +18,7 @@ use super::stream::{Stream, int, pointer};
 use crate::plan::memory::{CUDA_PARTIALS, Element};
 use crate::recipe::Precision;
 
-/// What sources include: name in `#include`, text.
+/// The headers: (name in `#include`, text).
 pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("quad.cuh", include_str!("quad.cuh")),
@@ -24,7 +26,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
 ];
 
-/// The files with kernels: name, text.
+/// The files with kernels: (name, text).
 pub const SOURCES: &[(&str, &str)] = &[
     ("embedding/embedding.cu", include_str!("embedding/embedding.cu")),
     ("layernorm/layernorm.cu", include_str!("layernorm/layernorm.cu")),
@@ -36,10 +38,10 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("flash_attention/backward.cu", include_str!("flash_attention/backward.cu")),
 ];
 
-/// How NVRTC is called, besides the architecture and the [`defines`]. `scripts/nvrtc_check.py` reads this list.
+/// NVRTC's options other than the architecture and the [`defines`]. `scripts/nvrtc_check.py` reads this list.
 pub const NVRTC_OPTIONS: &[&str] = &["--std=c++17", "--fmad=true", "--ptxas-options=-O3"];
 
-/// The macros of a configuration, as a compiler's options.
+/// The macros of a configuration, as compiler options.
 pub fn defines(config: &KernelConfig) -> [String; 2] {
     let precision = match config.precision {
         Precision::Fp32 => "FP32",
@@ -50,7 +52,8 @@ pub fn defines(config: &KernelConfig) -> [String; 2] {
     [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)]
 }
 
-/// The files with kernels that a configuration can have: all, but no flash attention for heads that are too wide for it.
+/// The files with kernels of a configuration: all files, without flash attention if the heads are too wide
+/// for it.
 pub fn sources(config: &KernelConfig) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     let flash = config.head_size <= flash::LARGEST_HEAD;
     SOURCES.iter().filter(move |(name, _)| flash || !name.starts_with("flash_attention/"))
@@ -66,11 +69,12 @@ pub fn names(config: &KernelConfig) -> Vec<&'static str> {
     sources(config).flat_map(|(_, text)| kernel_names(text)).collect()
 }
 
-/// Rows cut into slices, one partial sum for each: always alike, so that sums have one order.
+/// Rows cut into slices with one partial sum each. The cut depends on the number of rows only, so sums have
+/// one order.
 struct Slices {
-    /// Rows of each, but the last may have fewer.
+    /// Rows per slice; the last slice may have fewer.
     rows: usize,
-    /// How many.
+    /// Number of slices.
     count: usize,
 }
 
@@ -81,7 +85,7 @@ impl Slices {
     }
 }
 
-/// `out[0..width] += ` the sum of `count` rows of partial sums, `stride` apart.
+/// `out[0..width] +=` the sum of `count` rows of partial sums, which are `stride` elements apart.
 fn add_partials<D: Device>(
     stream: &mut Stream<D>,
     partials: Address,
@@ -95,7 +99,7 @@ fn add_partials<D: Device>(
     stream.launch("add_partials", [width.div_ceil(THREADS), 1, 1], THREADS as u32, &args);
 }
 
-/// Numbers as a device stores them.
+/// Decodes numbers as a device stores them.
 pub(super) fn floats(bytes: &[u8], element: Element, precision: Precision) -> Vec<f32> {
     match (element, precision) {
         (Element::F32, _) => bytes.as_chunks().0.iter().copied().map(f32::from_ne_bytes).collect(),
@@ -108,7 +112,7 @@ pub(super) fn floats(bytes: &[u8], element: Element, precision: Precision) -> Ve
     }
 }
 
-/// Numbers as a device is to store them.
+/// Encodes numbers as a device stores them.
 pub(super) fn bytes(values: &[f32], element: Element, precision: Precision) -> Vec<u8> {
     match (element, precision) {
         (Element::F32, _) => values.iter().flat_map(|x| x.to_ne_bytes()).collect(),
@@ -119,7 +123,7 @@ pub(super) fn bytes(values: &[f32], element: Element, precision: Precision) -> V
     }
 }
 
-/// The functions that a source declares as `extern "C" __global__ void`, with or without launch bounds.
+/// The names of the functions that a source declares as `extern "C" __global__ void`, with or without launch bounds.
 pub(super) fn kernel_names(source: &str) -> impl Iterator<Item = &str> {
     source.split("extern \"C\" __global__ void").skip(1).filter_map(|after| {
         let mut after = after.trim_start();
@@ -142,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_source_declares_kernels_with_names_of_their_own() {
+    fn every_source_declares_kernels_and_no_name_occurs_twice() {
         for (file, text) in SOURCES {
             assert!(kernel_names(text).next().is_some(), "{file}");
         }
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_heads_go_without_flash_attention() {
+    fn wide_heads_have_no_flash_attention() {
         let names = |head_size| names(&KernelConfig { precision: Precision::Fp32, head_size });
         assert!(names(128).contains(&"flash_forward"));
         assert!(!names(129).iter().any(|name| name.starts_with("flash_")));

@@ -1,7 +1,7 @@
-// Four neighbouring numbers at a time: what moves memory at full rate.
+// Access to four neighbouring numbers at a time, which uses the full memory bandwidth.
 //
-// A row whose width is a multiple of four begins aligned and is read in vectors; other rows go number by number. Beyond
-// the end of a row, reading gives zeros and writing does nothing.
+// A row whose width is a multiple of four is aligned and read in vectors; other rows are read number by
+// number. Beyond the end of a row, reading gives zeros and writing does nothing.
 #ifndef QUAD_CUH
 #define QUAD_CUH
 
@@ -60,7 +60,8 @@ __device__ __forceinline__ void store_operands(operand* row, int i, int width, c
 #endif
 }
 
-// What has gone through memory as an operand's 16 bits; other formats keep what they are given.
+// The value after storing it as an operand and loading it again. Only 16-bit operands differ from their
+// source.
 __device__ __forceinline__ float as_stored(float x) {
 #ifdef OPERAND_16_BIT
     return to_float(to_operand(x));
@@ -69,7 +70,8 @@ __device__ __forceinline__ float as_stored(float x) {
 #endif
 }
 
-// Stores as the operand type without rounding what is no operand yet: tf32 is fp32 in memory.
+// Stores values that are not operands yet in the operand type, without rounding them to tf32: tf32 is fp32 in
+// memory.
 __device__ __forceinline__ void store_plain(operand* row, int i, int width, const Quad& quad) {
 #ifdef OPERAND_16_BIT
     store_operands(row, i, width, quad);

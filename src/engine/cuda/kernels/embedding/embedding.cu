@@ -1,5 +1,5 @@
-// Token and position embeddings. Tokens repeat, so the backward pass goes through them sorted: one block adds up all rows
-// of a token, in the order of the batch, and no atomic addition makes the sum depend on the weather.
+// Token and position embeddings. Tokens repeat, so the backward pass takes them sorted: one block sums all
+// rows of a token, in the order of the batch. Atomic additions would make the sum depend on timing.
 #include "quad.cuh"
 
 constexpr int EMBED_THREADS = 128;
@@ -17,8 +17,9 @@ embed(const int* tokens, const float* wte, const float* wpe, float* out, int col
     }
 }
 
-// dwte[token] += the rows of dx where the token stands; block (s, part) has the s-th distinct token and EMBED_THREADS
-// columns. `order` lists positions by token, `begins` where each token's begin in it.
+// dwte[token] += the rows of dx at the positions of the token. Block (s, part) has the s-th distinct token
+// and EMBED_THREADS columns. `order` lists the positions by token; `begins` has the index in it at which each
+// token begins.
 extern "C" __global__ void __launch_bounds__(EMBED_THREADS)
 embed_backward_tokens(const int* tokens, const int* distinct, const int* order, const int* begins, const float* dx,
                       float* dwte, int c) {

@@ -6,14 +6,14 @@ use crate::engine::cuda::stream::{Stream, int, pointer};
 /// `EMBED_THREADS` of the source.
 const THREADS: usize = 128;
 
-/// Rows of tokens as they lie in device memory.
+/// Rows of tokens in device memory.
 #[derive(Clone, Copy)]
 pub(in crate::engine::cuda) struct Tokens {
     pub(in crate::engine::cuda) inputs: Address,
     pub(in crate::engine::cuda) distinct: Address,
     pub(in crate::engine::cuda) order: Address,
     pub(in crate::engine::cuda) begins: Address,
-    /// Sequences.
+    /// Number of sequences.
     pub(in crate::engine::cuda) rows: usize,
     /// Tokens per sequence.
     pub(in crate::engine::cuda) cols: usize,
@@ -40,7 +40,7 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     let Tokens { inputs, distinct, order, begins, rows, cols } = tokens;
     let [inputs, distinct, order, begins] = [inputs, distinct, order, begins].map(pointer);
     let args = [inputs, distinct, order, begins, pointer(dx), pointer(dwte), int(c)];
-    // how many distinct tokens there are is known on the device only
+    // only the device knows the number of distinct tokens
     stream.launch("embed_backward_tokens", [rows * cols, c.div_ceil(THREADS), 1], THREADS as u32, &args);
     let args = [pointer(dx), pointer(dwpe), int(rows), int(cols), int(c)];
     stream.launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);

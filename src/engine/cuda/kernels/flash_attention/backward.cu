@@ -1,23 +1,24 @@
-// The gradient of causal attention (Dao, 2023, FlashAttention-2, algorithm 2). Scores are computed again from the kept
-// log-sum-exp.
+// The gradient of causal attention (Dao, 2023, FlashAttention-2, algorithm 2). Scores are recomputed from the
+// stored log-sum-exp.
 //
-// One kernel gives keys and values their gradients, block by block of keys, and another the queries, block by block of
-// queries. The scores are computed in both, which costs two products of seven, and no result depends on the order of
-// blocks, as it would if all of them added to the queries' gradient.
+// One kernel computes the gradients of keys and values, block by block of keys; another those of queries,
+// block by block of queries. Both compute the scores, which costs two of seven products. In return no result
+// depends on the order of blocks, as it would if all blocks added to the queries' gradient.
 #include "flash_attention/tile.cuh"
 
 namespace flash {
 
 constexpr int BACKWARD_RESIDENT = WARPS * ROWS;
-// Wide heads hold so many sums that the tile that passes by has to be shorter.
+// Wide heads need so many sums that the streamed tile has to be shorter.
 constexpr int BACKWARD_STREAMED = (sizeof(operand) == 2 ? 64 : 32) / (WIDTH <= 64 ? 1 : 2);
-// Log-sum-exp and delta of a query, which pass by with it.
+// Log-sum-exp and delta of a query, which are streamed along with it.
 constexpr int STATISTICS_BYTES = 2 * sizeof(float);
 constexpr int KEYS_VALUES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT),
                                           tile_bytes(2 * BACKWARD_STREAMED) + BACKWARD_STREAMED * STATISTICS_BYTES);
 constexpr int QUERIES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT), tile_bytes(2 * BACKWARD_STREAMED));
 
-// From a score and the gradient of its probability to the probability and the gradient of the score before scaling.
+// Turns a score and the gradient of its probability into the probability and the gradient of the score before
+// scaling.
 __device__ __forceinline__ void through_softmax(float& score, float& dscore, float scale, float lse, float delta) {
     score = exp2_fast(score * (scale * LOG2_E) - lse * LOG2_E);
     dscore = score * (dscore - delta) * scale;
@@ -25,8 +26,8 @@ __device__ __forceinline__ void through_softmax(float& score, float& dscore, flo
 
 }  // namespace flash
 
-// delta [rows, n_head, cols]: each query's sum of dout out, which the gradient of its softmax subtracts (Dao et al.,
-// 2022, eq. 4). One warp per query. Grid: 4 queries, heads, rows.
+// delta [rows, n_head, cols]: the sum of dout * out of each query, which the gradient of its softmax
+// subtracts (Dao et al., 2022, eq. 4). One warp per query. Grid: 4 queries, heads, rows.
 extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, float* __restrict__ delta, int cols,
             int n_head) {
@@ -44,7 +45,7 @@ flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, f
     if (lane == 0) delta[((i64)row * n_head + head) * cols + query] = sum;
 }
 
-// Writes the keys' and values' columns of dqkv. Grid: tiles of keys, heads, rows.
+// Writes the columns of dqkv for keys and values. Grid: tiles of keys, heads, rows.
 extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                            const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
@@ -70,7 +71,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
             int first = tile * QUERIES, stage = tile % STAGES * QUERIES;
             fetch<QUERIES>(queries + stage * STRIDE, source + (i64)first * pitch, pitch, cols - first);
             fetch<QUERIES>(douts + stage * STRIDE, dout_source + (i64)first * width, width, cols - first);
-            // queries that do not exist are zeros throughout, and so is what they add
+            // queries that do not exist are zeros, so they add zeros
             int i = threadIdx.x;
             if (i < QUERIES) {
                 i64 from = statistics + min(first + i, cols - 1);
@@ -98,7 +99,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
         __syncthreads();
         int first_query = tile * QUERIES, stage = tile % STAGES * QUERIES;
         if (first_own < first_query + QUERIES) {
-            // transposed: a row for each key
+            // transposed: one row for each key
             Accumulator<1, QUERIES> scores, dscores;
             scores.clear();
             dscores.clear();
@@ -126,7 +127,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
     store(target + width, pitch, cols - first_own, dvalues, as_they_are);
 }
 
-// Writes the queries' columns of dqkv. Grid: tiles of queries, heads, rows.
+// Writes the columns of dqkv for queries. Grid: tiles of queries, heads, rows.
 extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_backward_queries(const operand* __restrict__ qkv, const operand* __restrict__ dout,
                        const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
@@ -139,7 +140,7 @@ flash_backward_queries(const operand* __restrict__ qkv, const operand* __restric
     operand* keys = douts + QUERIES * STRIDE;
     operand* values = keys + STAGES * KEYS * STRIDE;
 
-    // tiles with the most keys first: they take longest
+    // the tiles with the most keys begin first, because they take longest
     int first_query = (gridDim.x - 1 - blockIdx.x) * QUERIES, head = blockIdx.y, row = blockIdx.z;
     int width = n_head * HEAD_SIZE, pitch = 3 * width;
     i64 first_token = (i64)row * cols, statistics = ((i64)row * n_head + head) * cols;

@@ -1,19 +1,22 @@
-// Causal attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithm 1): memory linear in T.
+// Causal attention in tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithm 1): memory linear
+// in T.
 //
-// One block computes a tile of queries of one head; keys and values pass by in tiles, fetched one ahead. The
-// hardware's exponential has base 2, so scores are multiplied by scale log2 e, in the same instruction that subtracts
-// their maximum.
+// One block computes a tile of queries of one head; keys and values are streamed in tiles, fetched one ahead.
+// The hardware's exponential has base 2, so scores are multiplied by scale log2 e, in the instruction that
+// subtracts their maximum.
 #include "flash_attention/tile.cuh"
 
 namespace flash {
 
-// Narrow heads leave registers for 32 queries per warp, and so each fragment of keys and values serves twice.
+// Narrow heads leave registers for 32 queries per warp, so that each fragment of keys and values is used
+// twice.
 constexpr int FORWARD_M = WIDTH <= 64 ? 2 : 1;
 constexpr int FORWARD_QUERIES = WARPS * ROWS * FORWARD_M;
 constexpr int FORWARD_KEYS = sizeof(operand) == 2 ? 64 : 32;
 constexpr int FORWARD_STAGES = stages(tile_bytes(FORWARD_QUERIES), tile_bytes(2 * FORWARD_KEYS));
 
-// Largest score and sum of exponentials of a thread's rows, the latter of the thread's own columns only.
+// Maximum of the scores and sum of the exponentials of a thread's rows. The sum covers the thread's own
+// columns only.
 template <int M>
 struct RunningSoftmax {
     float max[M][2], sum[M][2];
@@ -29,7 +32,8 @@ struct RunningSoftmax {
         }
     }
 
-    // Turns scores into 2^(factor (score - running maximum)) and scales the rows of `out` to the new maximum.
+    // Turns scores into 2^(factor (score - running maximum)) and rescales the rows of `out` to the new
+    // maximum.
     template <int N>
     __device__ __forceinline__ void update(Accumulator<M, N>& scores, Accumulator<M, WIDTH>& out, float factor) {
 #pragma unroll
@@ -42,10 +46,10 @@ struct RunningSoftmax {
 #pragma unroll
                     for (int e = 0; e < 2; e++) highest = fmaxf(highest, scores.at[m][n][2 * half + e]);
                 }
-                // the four lanes that share the row
+                // over the four lanes that share the row
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 1));
                 highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 2));
-                // the first tile shows every row its first key, so `highest` is a number
+                // in the first tile every row sees its first key, so `highest` is a number
                 float correction = exp2_fast((max[m][half] - highest) * factor);
                 float offset = highest * factor, total = 0.0f;
 #pragma unroll
@@ -71,8 +75,9 @@ struct RunningSoftmax {
 
 }  // namespace flash
 
-// qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols]: the logarithm of the
-// sum of the exponentials of a query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of queries, heads, rows.
+// qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols], the
+// logarithm of the sum of the exponentials of each query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of
+// queries, heads, rows.
 extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
 flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
               float scale) {
@@ -83,7 +88,7 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
     operand* keys = queries + QUERIES * STRIDE;
     operand* values = keys + STAGES * KEYS * STRIDE;
 
-    // tiles with the most keys first: they take longest
+    // the tiles with the most keys begin first, because they take longest
     int first_query = (gridDim.x - 1 - blockIdx.x) * QUERIES;
     int head = blockIdx.y, row = blockIdx.z;
     int width = n_head * HEAD_SIZE, pitch = 3 * width;

@@ -27,7 +27,7 @@ fn launches<D: Device>(stream: &mut Stream<D>, precision: Precision, shape: Atte
     stream.run(|_| Flash::new(&config, shape).ok_or_else(|| too_wide(shape.head_size)))
 }
 
-/// Why there is no flash attention for a head size.
+/// The error for a head size that flash attention does not support.
 pub(in crate::engine::cuda) fn too_wide(head_size: usize) -> EngineError {
     EngineError::Unsupported(format!(
         "flash attention on CUDA has heads of at most {LARGEST_HEAD}, the model's have {head_size}: use more heads \
@@ -35,7 +35,7 @@ pub(in crate::engine::cuda) fn too_wide(head_size: usize) -> EngineError {
     ))
 }
 
-/// From queries, keys and values to the output; the log-sum-exp of the scores is kept.
+/// Computes the output from queries, keys and values, and keeps the log-sum-exp of the scores.
 pub(in crate::engine::cuda) fn forward<D: Device>(
     stream: &mut Stream<D>,
     precision: Precision,
@@ -47,7 +47,7 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     }
 }
 
-/// What the backward pass reads and writes.
+/// The buffers of the backward pass.
 #[derive(Clone, Copy)]
 pub(in crate::engine::cuda) struct Backward {
     pub(in crate::engine::cuda) qkv: Address,
@@ -59,7 +59,7 @@ pub(in crate::engine::cuda) struct Backward {
     pub(in crate::engine::cuda) delta: Address,
 }
 
-/// The gradients of queries, keys and values.
+/// Computes the gradients of queries, keys and values.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
     precision: Precision,

@@ -1,10 +1,10 @@
-// The building blocks of flash attention: tiles of queries, keys and values in shared memory, and a warp's products of
-// them, in each precision.
+// The building blocks of flash attention: tiles of queries, keys and values in shared memory, and a warp's
+// products of them, in each precision.
 //
-// A block is four warps. Each warp owns 16 or 32 rows of the block's resident tile and holds its part of a result as
-// accumulators of 16 x 8 elements, laid out as tensor cores do (tensor_core.cuh). A product's left factor is either rows
-// of a tile or another accumulator, so probabilities never leave the registers. In fp32 the same layout is computed with
-// ordinary multiply-adds, and so the kernels themselves are written once.
+// A block has four warps. Each warp owns 16 or 32 rows of the block's resident tile and holds its share of a
+// result as accumulators of 16 x 8 elements, in the layout of tensor cores (tensor_core.cuh). A product's
+// left factor is either rows of a tile or another accumulator, so probabilities never leave the registers. In
+// fp32, ordinary multiply-adds use the same layout, so each kernel is written once.
 #ifndef FLASH_ATTENTION_TILE_CUH
 #define FLASH_ATTENTION_TILE_CUH
 
@@ -17,17 +17,19 @@ namespace flash {
 
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * WARP;
-// Rows of one accumulator, and keys that one product of fragments sums over at most.
+// Rows of one accumulator; also the most keys that one product of fragments sums over.
 constexpr int ROWS = 16;
-// A head in shared memory: a multiple of 16 elements wide, the rest zeros.
+// Columns of a head in shared memory: a multiple of 16, where those beyond HEAD_SIZE are zeros.
 constexpr int WIDTH = ceil_div(HEAD_SIZE, 16) * 16;
 // Elements that are copied at once, 16 bytes.
 constexpr int CHUNK = 16 / sizeof(operand);
-// Elements from one row of a tile to the next. One chunk more than the width, so that eight rows lie in different banks.
+// Elements from one row of a tile to the next: one chunk more than the width, so that eight rows are in
+// different banks.
 constexpr int STRIDE = WIDTH + CHUNK;
 
-// Blocks that a multiprocessor must have registers for; 0 leaves it to the compiler, which gives up some speed of a block
-// for more blocks, and does so without spilling where the width is a multiple of 32.
+// The least number of blocks for which a multiprocessor must have registers; 0 leaves it to the compiler,
+// which prefers more blocks to faster ones and, for widths that are a multiple of 32, does so without
+// spilling.
 constexpr int BLOCKS = WIDTH % 32 == 0 ? 0 : 1;
 
 constexpr float LOG2_E = 1.4426950408889634f;
@@ -35,15 +37,15 @@ constexpr float LOG2_E = 1.4426950408889634f;
 // Bytes of `rows` rows in shared memory.
 __device__ constexpr int tile_bytes(int rows) { return rows * STRIDE * (int)sizeof(operand); }
 
-// Shared memory that a block can have on every device from sm_80 on (sm_86 and sm_89 have the least).
+// Shared memory that a block can have on every device from sm_80 on; sm_86 and sm_89 have the least.
 constexpr int SMALLEST_SHARED = 99 * 1024;
 
-// Streamed tiles are fetched one ahead where two sets of them fit.
+// The number of streamed tiles in shared memory: two, to fetch one ahead, if they fit; otherwise one.
 __device__ constexpr int stages(int resident_bytes, int streamed_bytes) {
     return resident_bytes + 2 * streamed_bytes <= SMALLEST_SHARED ? 2 : 1;
 }
 
-// A thread's part of [16 M, N].
+// A thread's share of a matrix [16 M, N].
 template <int M, int N>
 struct Accumulator {
     static_assert(N % 8 == 0, "accumulators are 8 columns wide");
@@ -62,8 +64,8 @@ struct Accumulator {
     }
 };
 
-// Where a thread's elements lie: `row` for elements 0 and 1, `row + 8` for 2 and 3; `column` for 0 and 2, the next for 1
-// and 3. Counted within an accumulator.
+// The position of a thread's elements in an accumulator: `row` for elements 0 and 1, `row + 8` for 2 and 3;
+// `column` for 0 and 2, the next column for 1 and 3.
 struct Place {
     int row, column;
 
@@ -74,11 +76,11 @@ struct Place {
     }
 };
 
-// Sets the scores of keys that come after their query to minus infinity. Rows are queries and columns keys, or with
-// TRANSPOSED the other way round; `first_row` and `first_column` are those of the accumulator.
+// Sets the scores of keys that come after their query to minus infinity. Rows are queries and columns are
+// keys, or the reverse if TRANSPOSED. The accumulator begins at `first_row` and `first_column`.
 template <bool TRANSPOSED, int M, int N>
 __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int first_row, int first_column) {
-    // most tiles lie where every query sees every key
+    // in most tiles every query sees every key
     bool any = TRANSPOSED ? first_row + M * ROWS - 1 > first_column : first_column + N - 1 > first_row;
     if (!any) return;
     Place place;
@@ -96,8 +98,9 @@ __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int f
     }
 }
 
-// Fetches COUNT rows of a head into a tile, those from `present` on as zeros. `source` is row 0 in global memory, `pitch`
-// the elements from row to row. Asynchronous where rows are made of whole chunks.
+// Fetches COUNT rows of a head into a tile; rows from `present` on become zeros. `source` is the address of
+// row 0 in global memory, `pitch` the number of elements from row to row. Asynchronous if rows consist of
+// whole chunks.
 template <int COUNT>
 __device__ __forceinline__ void fetch(operand* tile, const operand* source, int pitch, int present) {
     constexpr int PER_ROW = WIDTH / CHUNK;
@@ -120,7 +123,8 @@ __device__ __forceinline__ void fetch(operand* tile, const operand* source, int 
     }
 }
 
-// Writes an accumulator to rows of a head in global memory, those before `present`, each times its factor.
+// Writes the first `present` rows of an accumulator to rows of a head in global memory, each multiplied by
+// its factor.
 template <int M>
 __device__ __forceinline__ void store(operand* target, int pitch, int present, const Accumulator<M, WIDTH>& values,
                                       const float (&factors)[M][2]) {
@@ -153,7 +157,7 @@ __device__ __forceinline__ void store(operand* target, int pitch, int present, c
 
 #if defined(OPERAND_16_BIT)
 
-// sum[16 M, N] += left[16 M, WIDTH] right[N, WIDTH]^T, both rows of tiles.
+// sum[16 M, N] += left[16 M, WIDTH] right[N, WIDTH]^T, where both factors are rows of tiles.
 template <int M, int N>
 __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
                                                        const operand* right) {
@@ -178,7 +182,7 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
     }
 }
 
-// sum[16 M, WIDTH] += left[16 M, K] right[K, WIDTH]: an accumulator, rounded, times rows of a tile.
+// sum[16 M, WIDTH] += left[16 M, K] right[K, WIDTH]: a rounded accumulator times rows of a tile.
 template <int M, int K>
 __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
                                             const operand* right) {
@@ -189,7 +193,7 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
         u32 a[M][4];
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            // two accumulators side by side are a left fragment
+            // two neighbouring accumulators are a left fragment
             const float(&first)[4] = left.at[m][k / 8];
             const float(&second)[4] = left.at[m][k / 8 + 1];
             a[m][0] = pack(first[0], first[1]);
@@ -237,8 +241,8 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
     }
 }
 
-// An accumulator holds columns 2t and 2t + 1 where a left fragment wants t and t + 4. A sum does not mind in which order
-// it is taken, so the right factor's rows are taken in the accumulator's order.
+// An accumulator holds columns 2t and 2t + 1 where a left fragment needs t and t + 4. The order of a sum does
+// not matter here, so the right factor's rows are taken in the accumulator's order.
 template <int M, int K>
 __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
                                             const operand* right) {
@@ -302,7 +306,7 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
     }
 }
 
-// Each element of the left factor is held by one lane of the four that share its row.
+// Each element of the left factor is in one lane of the four that share its row.
 template <int M, int K>
 __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
                                             const operand* right) {

@@ -1,12 +1,12 @@
-// LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. One warp has one row; rows are read again from
-// the cache, not kept in registers, so any width will do.
+// LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. Each warp has one row. Rows are read
+// again from the cache instead of being kept in registers, so any width works.
 #include "quad.cuh"
 
 constexpr int NORM_THREADS = 128;
 constexpr int NORM_ROWS = NORM_THREADS / WARP;
 constexpr float NORM_EPS = 1e-5f;
 
-// Statistics and output of a row whose sum over this lane's elements is known.
+// Statistics and output of a row, given the sum over this lane's elements.
 __device__ __forceinline__ void normalize(const float* x, float sum, const float* weight, const float* bias,
                                           float* stats, operand* out, int c) {
     int lane = threadIdx.x % WARP;
@@ -56,13 +56,13 @@ residual_layernorm(const float* x, const float* delta, const float* delta_bias, 
             quad.x[j] += d.x[j] + b.x[j];
             sum += quad.x[j];
         }
-        // each lane reads again only what it has written itself
+        // each lane reads only what it has written itself
         store_quad(total + row * c, i, c, quad);
     }
     normalize(total + row * c, sum, weight, bias, stats + 2 * row, out + row * c, c);
 }
 
-// The output once more, from kept statistics.
+// The output again, from stored statistics.
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_again(const float* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
                 int c) {
@@ -76,8 +76,8 @@ layernorm_again(const float* x, const float* weight, const float* bias, const fl
     }
 }
 
-// With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)); dx as an operand goes
-// to `low` where that is not null.
+// With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)). If `low`
+// is not null, dx is also stored there as an operand.
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_backward(const float* dout, const float* x, const float* weight, const float* stats, float* dx,
                    int accumulate, operand* low, int rows, int c) {
@@ -110,8 +110,8 @@ layernorm_backward(const float* dout, const float* x, const float* weight, const
 
 constexpr int SUM_WARPS = 8;
 
-// Partial sums for the gradients of scale and shift: block (part, slice) has 32 columns and `per_slice` rows, and writes
-// to partials[slice][0..c] and [c..2c].
+// Partial sums for the gradients of scale and shift. Block (part, slice) has 32 columns and `per_slice` rows,
+// and writes partials[slice][0..c] and [c..2c].
 extern "C" __global__ void __launch_bounds__(SUM_WARPS* WARP)
 layernorm_backward_sums(const float* dout, const float* x, const float* stats, float* partials, int rows, int c,
                         int per_slice) {
@@ -141,7 +141,7 @@ layernorm_backward_sums(const float* dout, const float* x, const float* stats, f
     }
 }
 
-// out[i] += the sum over `count` rows, `stride` apart, of partials[i].
+// out[i] += the sum of partials[i] over `count` rows, which are `stride` elements apart.
 extern "C" __global__ void add_partials(const float* partials, float* out, int count, int stride, int width) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= width) return;

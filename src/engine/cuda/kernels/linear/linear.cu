@@ -1,5 +1,6 @@
-// What follows the matrix products of linear layers where the library does not do it: biases, GELU in its tanh form
-// (Hendrycks and Gimpel, 2016; `torch.nn.functional.gelu(approximate="tanh")`), and the sums that are gradients of biases.
+// Operations after the matrix products of linear layers that the library does not fuse: biases, GELU in its
+// tanh approximation (Hendrycks and Gimpel, 2016; `torch.nn.functional.gelu(approximate="tanh")`), and the
+// sums that are gradients of biases.
 #include "quad.cuh"
 
 constexpr int LINEAR_THREADS = 256;
@@ -19,7 +20,7 @@ __device__ __forceinline__ Gelu gelu(float x) {
     return {x * sigmoid, sigmoid * (1.0f + curve)};
 }
 
-// x = x + bias, rounded; a thread has four neighbours of a row.
+// x = x + bias, rounded; each thread has four neighbouring elements of a row.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
 add_bias(operand* x, const float* bias, int width) {
     int i = 4 * (blockIdx.y * LINEAR_THREADS + threadIdx.x);
@@ -30,7 +31,7 @@ add_bias(operand* x, const float* bias, int width) {
     store_operands(row, i, width, quad);
 }
 
-// x = x + bias as it is stored; out = gelu(x), rounded.
+// x = x + bias, rounded as it is stored; out = gelu(x), rounded.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
 bias_gelu(operand* x, const float* bias, operand* out, int width) {
     int i = 4 * (blockIdx.y * LINEAR_THREADS + threadIdx.x);
@@ -66,7 +67,8 @@ gelu_slope(operand* dx, const operand* x, int width) {
 
 constexpr int COLUMN_WARPS = 8;
 
-// Partial sums of columns: block (part, slice) has 32 columns and `per_slice` rows; partials[slice][column].
+// Partial sums of columns: block (part, slice) has 32 columns and `per_slice` rows, and writes
+// partials[slice][column].
 extern "C" __global__ void __launch_bounds__(COLUMN_WARPS* WARP)
 column_sums(const operand* x, float* partials, int rows, int width, int per_slice) {
     __shared__ float sums[COLUMN_WARPS][WARP];

@@ -1,4 +1,4 @@
-//! Launches of what follows matrix products.
+//! Launches of the elementwise kernels and column sums of linear layers.
 
 use super::{Slices, add_partials};
 use crate::engine::cuda::device::{Address, Arg, Device};
@@ -7,7 +7,8 @@ use crate::engine::cuda::stream::{Stream, int, pointer};
 /// `LINEAR_THREADS` and `COLUMN_WARPS * WARP` of the source.
 const THREADS: u32 = 256;
 
-/// One of the kernels whose threads have four neighbours of a row each: `pointers`, then the width.
+/// Launches a kernel whose threads each process four neighbouring elements of a row; its parameters are
+/// `pointers`, then the width.
 pub(in crate::engine::cuda) fn elementwise<D: Device>(
     stream: &mut Stream<D>,
     kernel: &'static str,
@@ -19,7 +20,7 @@ pub(in crate::engine::cuda) fn elementwise<D: Device>(
     stream.launch(kernel, [rows, width.div_ceil(4 * THREADS as usize), 1], THREADS, &args);
 }
 
-/// `out += ` the sums of the columns of `x [rows, width]`.
+/// `out +=` the column sums of `x [rows, width]`.
 pub(in crate::engine::cuda) fn column_sums<D: Device>(
     stream: &mut Stream<D>,
     x: Address,

@@ -1,9 +1,9 @@
-// Cross-entropy over the vocabulary and its gradient, one block for each row of logits.
+// Cross-entropy over the vocabulary, and its gradient; one block for each row of logits.
 #include "quad.cuh"
 
 constexpr int LOSS_THREADS = 512;
 
-// Four logits of which those from `vocab_size` on count as nothing.
+// Four logits; those from `vocab_size` on are minus infinity.
 __device__ __forceinline__ Quad load_logits(const float* logits, int i, int vocab_size, int width) {
     Quad quad = load_quad(logits, i, width);
     for (int j = 0; j < 4; j++) {
@@ -12,9 +12,10 @@ __device__ __forceinline__ Quad load_logits(const float* logits, int i, int voca
     return quad;
 }
 
-// losses[n] = -log softmax(logits[n])[target] over the first `vocab_size` of `width` columns. Where `dlogits` is not null,
-// dlogits[n] = weight * (softmax - onehot), rounded, zero in the padding; it may be the logits themselves. Maximum and sum
-// are found in one pass, the sum scaled anew when the maximum rises (Milakov and Gimelshein, 2018, algorithm 3).
+// losses[n] = -log softmax(logits[n])[target] over the first `vocab_size` of `width` columns. If `dlogits` is
+// not null, dlogits[n] = weight * (softmax - onehot), rounded, zero in the padding; it may be the logits
+// themselves. Maximum and sum are found in one pass: the sum is rescaled when the maximum rises (Milakov and
+// Gimelshein, 2018, algorithm 3).
 extern "C" __global__ void __launch_bounds__(LOSS_THREADS)
 cross_entropy(const float* logits, const int* targets, const float* weight, float* losses, operand* dlogits,
               int vocab_size, int width) {
@@ -31,17 +32,17 @@ cross_entropy(const float* logits, const int* targets, const float* weight, floa
             total *= exp2_fast((highest - most) * LOG2_E);
             highest = most;
         }
-        // what is no number makes the sum none
+        // a NaN among the logits makes the sum NaN
         for (int j = 0; j < 4; j++) total += exp2_fast((x.x[j] - highest) * LOG2_E);
     }
     float most = block_max(highest, scratch);
-    // a thread without logits has nothing to scale
+    // a thread without logits has nothing to rescale
     if (highest < most) total *= exp2_fast((highest - most) * LOG2_E);
     total = block_sum(total, scratch);
     float score = logits[target] - most;
     if (threadIdx.x == 0) losses[row] = logf(total) - score;
     if (!dlogits) return;
-    // everybody has read the target's logit before it is overwritten
+    // all threads have read the target's logit before it is overwritten
     __syncthreads();
     float factor = *weight / total;
     dlogits += row * width;
@@ -64,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(LOSS_THREADS) add_loss(const float*
     if (threadIdx.x == 0) *sum += total / n;
 }
 
-// *to = value, for numbers that change between two replays of a recording.
+// *to = value, for numbers that change between two plays of a recording.
 extern "C" __global__ void __launch_bounds__(WARP) set_float(float* to, float value) {
     if (threadIdx.x == 0) *to = value;
 }

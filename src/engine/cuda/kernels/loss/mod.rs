@@ -6,7 +6,7 @@ use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
 /// `LOSS_THREADS` of the source.
 const THREADS: u32 = 512;
 
-/// `rows` rows of logits, `width` wide, of which `vocab_size` columns count.
+/// `rows` rows of logits with `width` columns, of which the first `vocab_size` count.
 #[derive(Clone, Copy)]
 pub(in crate::engine::cuda) struct Shape {
     pub(in crate::engine::cuda) rows: usize,
@@ -26,7 +26,7 @@ pub(in crate::engine::cuda) fn cross_entropy<D: Device>(
     stream.launch("cross_entropy", [shape.rows, 1, 1], THREADS, &args);
 }
 
-/// `*sum += ` the mean of `n` losses.
+/// `*sum +=` the mean of `n` losses.
 pub(in crate::engine::cuda) fn add<D: Device>(
     stream: &mut Stream<D>,
     losses: Address,
@@ -36,7 +36,7 @@ pub(in crate::engine::cuda) fn add<D: Device>(
     stream.launch("add_loss", [1, 1, 1], THREADS, &[pointer(losses), pointer(sum), int(n)]);
 }
 
-/// Writes a number that changes between two replays of a recording.
+/// Writes a number that changes between two plays of a recording.
 pub(in crate::engine::cuda) fn set<D: Device>(stream: &mut Stream<D>, to: Address, value: f32) {
     stream.launch("set_float", [1, 1, 1], 32, &[pointer(to), Arg::Float(value)]);
 }

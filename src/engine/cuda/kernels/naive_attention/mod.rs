@@ -1,4 +1,4 @@
-//! Attention with its probabilities in memory: two stacked products around a softmax, a sequence at a time.
+//! Attention that stores its probabilities: two stacked products around a softmax, one sequence at a time.
 
 use crate::engine::backend::AttentionShape;
 use crate::engine::cuda::device::{Address, Arg, Device, Fused, Operand, Product};
@@ -27,7 +27,7 @@ impl Problem {
         self.shape.n_head * self.shape.head_size
     }
 
-    /// Operands of one sequence and all heads, side by side in rows of `width`: the heads are the stack.
+    /// The operands of all heads of one sequence, side by side in rows of `width`: the heads form the stack.
     fn heads(&self, base: Address, row: usize, width: usize, first: usize) -> Operand {
         let elements = row * self.shape.cols * width + first;
         Operand {
@@ -39,12 +39,12 @@ impl Problem {
         }
     }
 
-    /// Queries, keys or values of a sequence.
-    fn part(&self, row: usize, which: usize) -> Operand {
+    /// The queries, keys or values of a sequence.
+    fn qkv_operand(&self, row: usize, which: usize) -> Operand {
         self.heads(self.qkv, row, 3 * self.c(), which * self.c())
     }
 
-    /// A matrix of `[T, T]` for each head.
+    /// One `[T, T]` matrix for each head.
     fn square(&self, address: Address, element: Element) -> Operand {
         let t = self.shape.cols;
         Operand { address, element, stride: t, stack: t * t, transposed: false }
@@ -87,7 +87,8 @@ impl Problem {
         1.0 / (self.shape.head_size as f32).sqrt()
     }
 
-    /// `out [N, C]`. Probabilities are kept in `kept` (all sequences), or else in `scratch` (one sequence).
+    /// Computes `out [N, C]`. Probabilities are stored in `kept` (all sequences) or else in `scratch` (one
+    /// sequence).
     pub(in crate::engine::cuda) fn forward<D: Device>(
         &self,
         stream: &mut Stream<D>,
@@ -99,14 +100,15 @@ impl Problem {
         let scores = self.square(self.scores, Element::F32);
         for row in 0..rows {
             let p = kept.map_or(self.square(scratch, self.operand), |kept| self.probabilities(kept, row));
-            let [q, k, v] = [0, 1, 2].map(|which| self.part(row, which));
+            let [q, k, v] = [0, 1, 2].map(|which| self.qkv_operand(row, which));
             self.product(stream, [t, t, d], q, k.transposed(), scores, self.scale());
             self.softmax(stream, "causal_softmax", &[self.scores, p.address], None);
             self.product(stream, [t, d, t], p, v, self.heads(out, row, self.c(), 0), 1.0);
         }
     }
 
-    /// `dqkv [N, 3C]` from `dout [N, C]`; `scratch` takes the gradient of one sequence's scores as operands.
+    /// Computes `dqkv [N, 3C]` from `dout [N, C]`; `scratch` holds the gradient of one sequence's scores as
+    /// operands.
     pub(in crate::engine::cuda) fn backward<D: Device>(
         &self,
         stream: &mut Stream<D>,
@@ -119,7 +121,7 @@ impl Problem {
         let (dp, ds) = (self.square(self.scores, Element::F32), self.square(scratch, self.operand));
         for row in 0..rows {
             let p = self.probabilities(kept, row);
-            let [q, k, v] = [0, 1, 2].map(|which| self.part(row, which));
+            let [q, k, v] = [0, 1, 2].map(|which| self.qkv_operand(row, which));
             let [dq, dk, dv] = [0, 1, 2].map(|w| self.heads(dqkv, row, 3 * self.c(), w * self.c()));
             let dout = self.heads(dout, row, self.c(), 0);
             self.product(stream, [t, d, t], p.transposed(), dout, dv, 1.0);

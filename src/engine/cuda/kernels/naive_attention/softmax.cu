@@ -1,10 +1,12 @@
-// The softmax between the two products of materialized attention, and its gradient. One warp has one row of scores.
+// The softmax between the two products of attention with stored probabilities, and its gradient. Each warp
+// has one row of scores.
 #include "common.cuh"
 
 constexpr int SOFTMAX_THREADS = 128;
 constexpr int SOFTMAX_ROWS = SOFTMAX_THREADS / WARP;
 
-// probabilities[h][t] = softmax(scores[h][t][0..t]), rounded, zero after t; `rows` = n_head * cols rows, `cols` wide.
+// probabilities[h][t] = softmax(scores[h][t][0..t]), rounded, zero after t; there are `rows` = n_head * cols
+// rows of `cols` columns.
 extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
 causal_softmax(const float* scores, operand* probabilities, int rows, int cols) {
     size_t row = (size_t)blockIdx.x * SOFTMAX_ROWS + threadIdx.x / WARP;
@@ -24,7 +26,7 @@ causal_softmax(const float* scores, operand* probabilities, int rows, int cols) 
     }
 }
 
-// dscores = p * (dp - sum(p * dp)) * scale, rounded, zero where nothing is seen.
+// dscores = p * (dp - sum(p * dp)) * scale, rounded, zero for later keys.
 extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
 causal_softmax_backward(const operand* probabilities, const float* dp, operand* dscores, int rows, int cols,
                         float scale) {

@@ -1,5 +1,5 @@
-// The gradient norm, the decision whether there is an update, and AdamW, each one pass over the flat buffers. Nothing goes
-// through the host.
+// The gradient norm, the decision whether to update, and AdamW: each is one pass over the flat buffers.
+// Nothing goes through the host.
 #include "quad.cuh"
 
 constexpr int SQUARE_THREADS = 256;
@@ -21,9 +21,9 @@ sum_of_squares(const float* x, double* partials, i64 len) {
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// From sums[0], the step's loss, and the partial sums of squares: sums[1..5] = {loss, squares, applied, scale}. The update
-// is applied if loss and norm are finite; the scale is what gradients are to be multiplied by, which unscales and clips
-// them (`torch.nn.utils.clip_grad_norm_`). The loss begins anew. One block.
+// Computes sums[1..5] = {loss, squares, applied, scale} from sums[0], the step's loss, and the partial sums
+// of squares. The update is applied if loss and norm are finite. The scale is the factor of the gradients,
+// which unscales and clips them (`torch.nn.utils.clip_grad_norm_`). Resets the loss to zero. One block.
 extern "C" __global__ void __launch_bounds__(DECIDE_THREADS)
 decide_update(const double* partials, int count, double* sums, double loss_scale, double clip_norm) {
     __shared__ double scratch[WARP];
@@ -34,7 +34,7 @@ decide_update(const double* partials, int count, double* sums, double loss_scale
     double norm = sqrt(squares) / loss_scale;
     double clip = clip_norm > 0.0 && norm > clip_norm ? clip_norm / (norm + 1e-6) : 1.0;
     double loss = sums[0];
-    // what is not finite has no difference from itself
+    // x - x is 0 only for finite x
     bool applied = norm - norm == 0.0 && loss - loss == 0.0;
     sums[0] = 0.0;
     sums[1] = loss;
@@ -43,8 +43,9 @@ decide_update(const double* partials, int count, double* sums, double loss_scale
     sums[4] = clip / loss_scale;
 }
 
-// Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on elements [first, end). Clears the
-// gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be applied.
+// Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on elements [first, end).
+// Clears the gradient, and stores the parameter as an operand in `low` if that is not null. If the update is
+// not applied, it only clears.
 extern "C" __global__ void __launch_bounds__(ADAMW_THREADS)
 adamw(float* p, float* g, float* m, float* v, operand* low, const double* sums, i64 first, i64 end, float keep,
       float one_minus_beta1, float beta2, float one_minus_beta2, float step_size, float rsqrt_correction, float eps) {

@@ -1,4 +1,4 @@
-//! Launches of the norm, the decision and the update.
+//! Launches of the kernels for the gradient norm, the decision to update, and AdamW.
 
 use crate::engine::Update;
 use crate::engine::cuda::device::{Address, Arg, Device};
@@ -8,15 +8,15 @@ use std::ops::Range;
 
 /// `SQUARE_THREADS`, `DECIDE_THREADS` and `ADAMW_THREADS` of the source.
 const THREADS: u32 = 256;
-/// Elements that a thread has at a time.
+/// Elements that a thread processes at a time.
 const WIDE: usize = 4;
 
-/// Parameters, gradients and moments, and where parameters go as operands.
+/// Parameters, gradients and moments, and the copy of the parameters as operands.
 #[derive(Clone, Copy)]
 pub(in crate::engine::cuda) struct Buffers {
     pub(in crate::engine::cuda) flat: [Address; 4],
     pub(in crate::engine::cuda) low: Option<Address>,
-    /// Elements.
+    /// Number of elements.
     pub(in crate::engine::cuda) len: usize,
 }
 
@@ -24,12 +24,12 @@ fn blocks(len: usize) -> [usize; 3] {
     [len.div_ceil(WIDE * THREADS as usize), 1, 1]
 }
 
-/// Where the partial sums of squares are.
+/// The address of the partial sums of squares.
 pub(in crate::engine::cuda) fn partials(totals: Address) -> Address {
     totals.offset(sums::PARTIALS * size_of::<f64>())
 }
 
-/// Partial sums of the squares of the gradients.
+/// Computes partial sums of the squares of the gradients.
 pub(in crate::engine::cuda) fn squares<D: Device>(
     stream: &mut Stream<D>,
     gradients: Address,
@@ -40,7 +40,7 @@ pub(in crate::engine::cuda) fn squares<D: Device>(
     stream.launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
 }
 
-/// Finds the norm from the partial sums, and decides; see `decide_update` in the source.
+/// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in the source.
 pub(in crate::engine::cuda) fn decide<D: Device>(stream: &mut Stream<D>, totals: Address, update: &Update) {
     let partials = pointer(partials(totals));
     let numbers = [update.loss_scale, update.clip_norm].map(Arg::Double);
@@ -48,7 +48,7 @@ pub(in crate::engine::cuda) fn decide<D: Device>(stream: &mut Stream<D>, totals:
     stream.launch("decide_update", [1, 1, 1], THREADS, &args);
 }
 
-/// AdamW on a range of elements; the constants are rounded once, as on the CPU.
+/// AdamW on a range of elements; its constants are rounded once, as on the CPU.
 pub(in crate::engine::cuda) fn adamw<D: Device>(
     stream: &mut Stream<D>,
     buffers: Buffers,
@@ -75,7 +75,7 @@ pub(in crate::engine::cuda) fn adamw<D: Device>(
     stream.launch("adamw", blocks(range.len()), THREADS, &args);
 }
 
-/// Parameters as operands of matrix products.
+/// Stores the parameters as operands of matrix products.
 pub(in crate::engine::cuda) fn round<D: Device>(stream: &mut Stream<D>, buffers: Buffers) {
     if let Some(low) = buffers.low {
         let args = [pointer(buffers.flat[0]), pointer(low), long(buffers.len)];
