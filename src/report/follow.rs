@@ -1,7 +1,8 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
-use super::columns::{scan_bytes, whole_lines};
+use super::scan::scan_bytes;
 use crate::run::RunError;
+use crate::run::files::whole_lines;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};

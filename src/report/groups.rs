@@ -1,9 +1,10 @@
 //! Runs that are replicas of each other, and what their spread allows to say.
 
 use super::differences::{label, replica_key};
-use super::metrics::{Better, Metric};
+use super::metrics::Metric;
 use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
+use crate::run::column::Better;
 use std::collections::HashMap;
 
 /// Runs whose recipes differ only in the seed.
@@ -21,7 +22,7 @@ impl Group {
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
         let complete = self.runs.iter().map(|&i| &runs[i]).filter(|run| run.complete);
         let values: Vec<f64> =
-            complete.filter_map(|run| (metric.of)(&run.results)).filter(|v| v.is_finite()).collect();
+            complete.filter_map(|run| run.results.get(&metric.name)).filter(|v| v.is_finite()).collect();
         spread(&values)
     }
 

@@ -4,8 +4,8 @@
 //! a warning, and no run keeps the others from being shown.
 
 use super::axis::{Axis, Cut};
-use super::columns::last_row;
-use super::metrics::{Gathered, Results, Scratch, gather};
+use super::metrics::{Gathered, Metric, Results, Scratch, gather};
+use super::scan::last_row;
 use crate::recipe::written;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record};
 use rayon::prelude::*;
@@ -114,12 +114,17 @@ impl Run {
         Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings })
     }
 
-    /// Reads a run with the results of its logs up to `cut`.
+    /// Reads a run with the results of its logs up to `cut`: the metrics of the table of columns, and `further` ones.
     ///
     /// Errors: [`RunError`] where files cannot be read.
-    pub fn read_whole(path: &Path, cut: Option<Cut>, scratch: &mut Scratch) -> Result<Self, RunError> {
+    pub fn read_whole(
+        path: &Path,
+        cut: Option<Cut>,
+        further: &[Metric],
+        scratch: &mut Scratch,
+    ) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached } = gather(path, cut, scratch)?;
+        let Gathered { results, malformed, reached } = gather(path, cut, further, scratch)?;
         run.results = results;
         if cut.is_some() {
             run.complete = reached;
@@ -138,11 +143,12 @@ impl Run {
     }
 }
 
-/// Reads runs with their results, in parallel and in order.
+/// Reads runs with their results, in parallel and in order. `further` are metrics beside those of the table of columns.
 ///
 /// Errors: the first that a directory gives.
-pub fn read_all(paths: &[PathBuf], cut: Option<Cut>) -> Result<Vec<Run>, RunError> {
-    paths.par_iter().map_init(Scratch::default, |scratch, path| Run::read_whole(path, cut, scratch)).collect()
+pub fn read_all(paths: &[PathBuf], cut: Option<Cut>, further: &[Metric]) -> Result<Vec<Run>, RunError> {
+    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, cut, further, scratch);
+    paths.par_iter().map_init(Scratch::default, read).collect()
 }
 
 /// The furthest point that all of these runs have reached; `None` if some run has no rows.

@@ -34,7 +34,13 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     (n > 0).then_some(Spread { n, mean, sd })
 }
 
-/// The outcome of Welch's t-test of two samples (Welch, 1947).
+/// The middle value, the upper one of two; `None` for no values. Changes the order of `values`.
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// The result of Welch's t-test of two samples (Welch, 1947).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Welch {
     /// Mean of the second sample minus mean of the first.

@@ -186,16 +186,8 @@ fn is_one_name(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::tests::names;
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(dir)
-            .expect("read")
-            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
 
     #[test]
     fn of_fifty_starts_one_writes_the_run() {

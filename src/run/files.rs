@@ -167,6 +167,11 @@ pub fn sync_dir(dir: &Path) -> Result<(), RunError> {
     if cfg!(unix) { File::open(dir).and_then(|d| d.sync_all()).context("sync", dir) } else { Ok(()) }
 }
 
+/// The part of a growing text file that its writer has completed: up to and with the last newline.
+pub fn whole_lines(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1)]
+}
+
 /// The directory that holds `path`; `.` for a bare name.
 pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
@@ -187,10 +192,11 @@ fn temporary_name(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn names(dir: &Path) -> Vec<String> {
+    /// The names in a directory, sorted.
+    pub(in crate::run) fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(dir)
             .expect("read")
             .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())

@@ -2,7 +2,7 @@
 
 use super::scale::Scale;
 use crate::report::axis::Axis;
-use crate::report::columns::scan;
+use crate::report::scan::scan;
 use crate::run::{RunError, dir};
 use std::path::Path;
 
@@ -42,13 +42,13 @@ pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> R
     Ok(curves)
 }
 
-/// Reads the validation losses of `run` along an axis. They have no clock of their own: each is as old as the training
-/// step before it.
+/// Reads a column of the validation log of `run` along an axis. Evaluations have no clock of their own: each is as old as
+/// the training step before it.
 ///
 /// Errors: [`RunError::Io`].
-pub fn read_val(run: &Path, axis: Axis, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
+pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
     let mut rows: Vec<[f64; 3]> = Vec::new();
-    scan(&run.join(dir::VAL_CSV), &["step", "tokens", "val_loss"], buffer, |row| {
+    scan(&run.join(dir::VAL_CSV), &["step", "tokens", column], buffer, |row| {
         rows.push([row[0], row[1], row[2]])
     })?;
     let mut times = Vec::new();
