@@ -1,4 +1,4 @@
-//! The comparison of some runs: what differs, what came of it, and whether that is more than noise.
+//! A comparison of runs: what differs, how the results differ, and whether that is more than noise.
 
 use super::axis::Cut;
 use super::differences::{self, Differences, differences, short};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// A column of numbers: a metric, or how a row's speed relates to another row's.
 #[derive(Debug, Clone)]
 pub enum Measure {
-    /// Of the run itself.
+    /// A metric of the run itself.
     Own(Metric),
     /// Tokens per second over those of the first row.
     Speedup,
@@ -39,7 +39,7 @@ impl Measure {
         metrics().iter().map(|metric| metric.name.as_str()).chain(["speedup", "gain"])
     }
 
-    /// The ones that programs get, and those that people get, unless they ask for others.
+    /// The measures shown unless the user asks for others: all metrics to programs, fewer to people.
     #[must_use]
     pub fn usual(for_people: bool) -> Vec<Self> {
         metrics().iter().filter(|metric| !for_people || metric.for_people).cloned().map(Self::Own).collect()
@@ -65,15 +65,15 @@ impl Measure {
 /// How a comparison is made.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Rows beyond this do not count.
+    /// The point up to which rows count.
     pub cut: Option<Cut>,
     /// The metric that is tested and sorted by; the validation loss if some run has one, else the training loss.
     pub judge: Option<Metric>,
     /// Metrics to gather beside those of the table of columns.
     pub further: Vec<Metric>,
     /// What the rows are sorted by.
-    pub order: Order,
-    /// Whether the order is turned around.
+    pub order: RowOrder,
+    /// Whether the order is reversed.
     pub reverse: bool,
 }
 
@@ -87,7 +87,7 @@ impl Options {
 
 /// The order of the rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum RowOrder {
     /// The best first, by the metric that is tested.
     Best,
     /// As given.
@@ -118,7 +118,7 @@ pub struct Comparison {
 impl Comparison {
     /// Reads and compares runs.
     ///
-    /// Errors: [`RunError`] where a directory is no run or cannot be read.
+    /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
         let mut runs = read_all(paths, options.cut, &options.further)?;
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
@@ -127,9 +127,9 @@ impl Comparison {
         };
         let judge = options.judge.as_ref().or_else(|| metrics::find(usual)).unwrap_or(&metrics()[0]).clone();
         match &options.order {
-            Order::Given => {}
-            Order::Best => sort_by_metric(&mut runs, &judge),
-            Order::By(name) => match options.metric(name) {
+            RowOrder::Given => {}
+            RowOrder::Best => sort_by_metric(&mut runs, &judge),
+            RowOrder::By(name) => match options.metric(name) {
                 Some(metric) => sort_by_metric(&mut runs, metric),
                 None => sort_by_key(&mut runs, name),
             },
@@ -246,7 +246,7 @@ impl Comparison {
         table
     }
 
-    /// What all runs have in common, on one line: what somebody chose is spelled out, defaults are counted.
+    /// What all runs have in common, on one line: chosen values are spelled out, defaults are counted.
     #[must_use]
     pub fn shared_line(&self) -> String {
         let (usual, chosen): (Vec<_>, Vec<_>) =
@@ -263,7 +263,7 @@ impl Comparison {
         format!("{} runs share: {}", self.runs.len(), parts.join(", "))
     }
 
-    /// What the seeds allow to say about the best group and the others, one sentence each.
+    /// What the replicas allow to conclude about the best group and each other one, one sentence each.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         if self.groups.len() < 2 {
@@ -307,7 +307,7 @@ impl Comparison {
     }
 }
 
-/// The best first; those that have none, or no number, last.
+/// Sorts the best first, and runs without a number last.
 fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
     let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
     let value =
@@ -315,7 +315,7 @@ fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
     runs.sort_by(|a, b| value(a).total_cmp(&value(b)));
 }
 
-/// Numbers by size, then words by the alphabet, then runs without the key.
+/// Sorts by a key: numbers by size, then words by the alphabet, then runs without the key.
 fn sort_by_key(runs: &mut [Run], key: &str) {
     runs.sort_by(|a, b| match (differences::value(a, key), differences::value(b, key)) {
         (Some(a), Some(b)) => match (a.as_f64(), b.as_f64()) {

@@ -99,7 +99,8 @@ fn test(verdict: &Verdict) -> Value {
 /// The JSON Schema (draft 2020-12) of [`document`], without a final newline.
 #[must_use]
 pub fn schema() -> String {
-    let number = |doc: &str| json!({ "anyOf": [{ "type": "number" }, { "enum": ["NaN", "inf", "-inf"] }], "description": doc });
+    let word = json!({ "enum": ["NaN", "inf", "-inf"] });
+    let number = |doc: &str| json!({ "anyOf": [{ "type": "number" }, word], "description": doc });
     let or_null = |schema: Value| json!({ "anyOf": [schema, { "type": "null" }] });
     let list = |items: Value, doc: &str| json!({ "type": "array", "items": items, "description": doc });
     let text = |doc: &str| json!({ "type": "string", "description": doc });
@@ -156,9 +157,11 @@ pub fn schema() -> String {
         ("distinguishable", or_null(json!({ "type": "boolean", "description": "p_adjusted is below 0.05" }))),
         (
             "seeds_needed",
-            or_null(
-                json!({ "type": "integer", "minimum": 2, "description": "seeds per group that would settle a difference of this size, where it is not settled" }),
-            ),
+            or_null(json!({
+                "type": "integer",
+                "minimum": 2,
+                "description": "seeds per group that would settle a difference of this size, where it is not settled",
+            })),
         ),
     ]);
     let cut = object(&[

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The first thing in which a run's logs are not the reference's.
+/// The first difference between a run's logs and those of the reference.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unequal {
     /// A value.
@@ -25,7 +25,7 @@ pub enum Unequal {
         /// As the run spells it.
         right: String,
     },
-    /// One log has rows that the other does not have.
+    /// The logs have different numbers of rows.
     Rows {
         /// The log.
         file: &'static str,
@@ -34,7 +34,7 @@ pub enum Unequal {
         /// Rows of the run.
         right: usize,
     },
-    /// A column that one of them does not have.
+    /// A column that only one of the logs has.
     Column {
         /// The log.
         file: &'static str,
@@ -43,7 +43,7 @@ pub enum Unequal {
         /// Whether it is the reference that has it.
         left_has_it: bool,
     },
-    /// Neither has a row, so that nothing would be compared.
+    /// Neither training log has a row, so there is nothing to compare.
     Nothing,
 }
 

@@ -35,8 +35,8 @@ pub fn header(path: &Path) -> Result<Vec<String>, RunError> {
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
 
-/// Reads a log into `buffer`, which is reused, and calls `each` with the values of the columns `wanted`, in their order,
-/// for every whole row. A missing file has no rows.
+/// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
+/// order. A missing file has no rows.
 ///
 /// Errors: [`RunError::Io`].
 pub fn scan(
@@ -77,7 +77,8 @@ pub fn last_row(path: &Path, wanted: &[&str]) -> Result<Option<Vec<f64>>, RunErr
     Ok(last_of(&bytes, wanted))
 }
 
-/// The same for a log in memory: a header and at least the lines at the end, of which the first may be torn.
+/// The values of the columns `wanted` in the last whole row of a log in memory: a header and at least the last lines,
+/// the first of which may be torn.
 pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
     let whole = whole_lines(bytes);
     let header = whole.iter().position(|&b| b == b'\n')? + 1;
@@ -187,7 +188,7 @@ fn pass(bytes: &[u8], mut at: usize, count: usize) -> Option<usize> {
     Some(at)
 }
 
-/// The same for a file that another program has written, with quotes or bytes that are not UTF-8.
+/// [`scan_bytes`] for a file that another program has written, with quotes or with bytes that are not UTF-8.
 fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
     let header: Vec<String> = match reader.byte_headers() {

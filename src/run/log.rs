@@ -32,8 +32,8 @@ pub type TrainLog = Log<TrainRow>;
 pub type ValLog = Log<ValRow>;
 
 impl<R: Row> Log<R> {
-    /// Opens a log for appending and writes the header if there is none. Only for the holder of the run's lock, after
-    /// [`cut_back`].
+    /// Opens a log for appending and writes the header if there is none. The caller must hold the run's lock and must
+    /// have called [`cut_back`].
     ///
     /// Errors: [`RunError::Malformed`] if the file has other columns or ends in a torn line.
     pub fn open(path: &Path) -> Result<Self, RunError> {
@@ -52,7 +52,7 @@ impl<R: Row> Log<R> {
         Ok(Self { path: path.to_owned(), file, len, line: header, rows: PhantomData })
     }
 
-    /// Appends one row in one write. A row that does not fit on the disk is taken back.
+    /// Appends one row with one write. If the write fails, the file is cut to its length before it.
     ///
     /// Fault points: `csv.before_row`, `csv.mid_row`.
     pub fn append(&mut self, row: &R) -> Result<(), RunError> {
@@ -76,14 +76,14 @@ impl<R: Row> Log<R> {
         Ok(())
     }
 
-    /// Makes the rows durable. To be called before a checkpoint is published: a checkpoint that outlives a power cut
-    /// needs the rows that led to it.
+    /// Makes the rows durable. Call it before a checkpoint is published: after a power cut, the checkpoint needs the
+    /// rows that led to it.
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().context("sync", &self.path)
     }
 }
 
-/// What [`cut_back`] left of a log.
+/// What [`cut_back`] kept of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Kept {
     /// Number of rows.
@@ -107,7 +107,10 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> 
     Ok(kept)
 }
 
-/// What [`cut_back`] leaves of a log with these contents, and the contents then; `path` is for the messages. Errors as there.
+/// The part of [`cut_back`] that touches no file: the rows kept of a log with the contents `bytes`, and the new
+/// contents. `path` is used in messages.
+///
+/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
 pub fn cut(path: &Path, bytes: &[u8], first_step_to_drop: u64) -> Result<(Kept, Vec<u8>), RunError> {
     let whole = files::whole_lines(bytes);
     let mut table = Table::new(path, whole)?;
@@ -142,7 +145,8 @@ pub fn read<R: Row>(path: &Path) -> Result<impl Iterator<Item = Result<R, RunErr
     parse(path, read_or_empty(path)?)
 }
 
-/// The rows of a log with these contents; `path` is for the messages. See [`read`].
+/// The whole rows of a log with the contents `bytes`, in order; `path` is used in messages. A malformed row is an
+/// error.
 pub fn parse<R: Row>(
     path: &Path,
     mut bytes: Vec<u8>,
@@ -154,12 +158,12 @@ pub fn parse<R: Row>(
     }))
 }
 
-/// Reads `train.csv`; see [`read`].
+/// Reads the whole rows of a `train.csv` in order, as [`read`] does.
 pub fn read_train(path: &Path) -> Result<impl Iterator<Item = Result<TrainRow, RunError>>, RunError> {
     read(path)
 }
 
-/// Reads `val.csv`; see [`read`].
+/// Reads the whole rows of a `val.csv` in order, as [`read`] does.
 pub fn read_val(path: &Path) -> Result<impl Iterator<Item = Result<ValRow, RunError>>, RunError> {
     read(path)
 }

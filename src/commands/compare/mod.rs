@@ -7,7 +7,7 @@ use super::select::{exporter, find_runs};
 use super::terminal::say;
 use crate::cli::{AxisName, CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
-use crate::report::compare::{Comparison, Measure, Options, Order};
+use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
 use crate::report::equal::first_difference;
 use crate::report::metrics::{self, Metric, metrics};
@@ -35,14 +35,14 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         judge: args.by.as_deref().map(|name| metric(name, &further)).transpose()?,
         further,
         order: match args.sort.as_deref() {
-            None => Order::Best,
-            Some("given") => Order::Given,
-            Some(name) => Order::By(name.to_owned()),
+            None => RowOrder::Best,
+            Some("given") => RowOrder::Given,
+            Some(name) => RowOrder::By(name.to_owned()),
         },
         reverse: args.reverse,
     };
     let comparison = Comparison::new(&paths, &options)?;
-    if let Order::By(name) = &options.order {
+    if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }
     let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;

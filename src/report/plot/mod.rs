@@ -127,13 +127,13 @@ fn several(band: Vec<f64>, runs: usize) -> Vec<f64> {
     if runs > 1 { band } else { Vec::new() }
 }
 
-/// Only noise is smoothed: the schedule is as it is.
+/// The default window of a moving average: 1 for a curve without noise.
 fn window(quantity: &Quantity, rows: usize) -> usize {
     if quantity.is_smoothed { usual_window(rows) } else { 1 }
 }
 
-/// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses members
-/// on the way jumps.
+/// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses
+/// members on the way jumps.
 fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
     let all = || group.runs.iter().map(|&i| &runs[i]);
     let complete: Vec<&Run> = all().filter(|run| run.complete).collect();
