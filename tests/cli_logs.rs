@@ -2,18 +2,22 @@
 
 mod support;
 
+use runner::run::row::Row;
+use runner::run::{TrainRow, ValRow};
 use std::fs;
 use support::{Lab, checkpoints, column, record, train_csv, val_csv};
 
-const HEADER: &str =
-    "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s";
+/// The names of the columns; `run::log` tests what they are.
+fn names<R: Row>() -> Vec<&'static str> {
+    R::COLUMNS.iter().map(|column| column.name).collect()
+}
 
 #[test]
 fn train_csv_has_a_row_per_step_with_the_numbers_of_the_formula() {
     let lab = Lab::new();
     let run = lab.train(&[]);
     let csv = train_csv(&run);
-    assert_eq!(csv.header.join(","), HEADER);
+    assert_eq!(csv.header, names::<TrainRow>());
     assert_eq!(csv.numbers("step"), (0..12).map(f64::from).collect::<Vec<_>>());
     assert_eq!(csv.numbers("tokens"), (1..=12).map(|n| 256.0 * f64::from(n)).collect::<Vec<_>>());
     // 4000 tokens are (4000 - 1) / 32 = 124 rows, of which a step takes 8
@@ -85,7 +89,7 @@ fn validation_comes_at_the_start_every_so_often_and_at_the_end() {
     ] {
         let run = lab.train_in(&format!("every-{every}"), &[&format!("eval.every={every}")]);
         let csv = val_csv(&run);
-        assert_eq!(csv.header.join(","), "step,tokens,val_loss");
+        assert_eq!(csv.header, names::<ValRow>());
         let found: Vec<_> = csv.numbers("step").into_iter().map(|step| step as u64).collect();
         assert_eq!(found, steps, "every {every}");
         let tokens: Vec<_> = steps.iter().map(|step| (step * 256) as f64).collect();

@@ -4,7 +4,8 @@
 
 use clap::CommandFactory;
 use runner::cli::Cli;
-use runner::run::rows::{Row, TrainRow, ValRow};
+use runner::report::{metrics::metrics, plot::quantities};
+use runner::run::columns::LOGS;
 use runner::run::{dir, lock, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -89,10 +90,31 @@ fn troubleshooting_names_codes_that_exist() {
 }
 
 #[test]
-fn the_readme_lists_the_columns_that_there_are() {
-    let readme = read("README.md");
-    assert_eq!(first_cells(&readme, "| column | meaning |"), TrainRow::HEADER);
-    assert!(readme.contains(&format!("`{}`", ValRow::HEADER.join(","))));
+fn the_columns_of_the_logs_are_listed_with_their_meanings() {
+    let document = read("runs/README.md");
+    for (log, columns) in LOGS {
+        let mut table = "| column | meaning |\n| --- | --- |\n".to_owned();
+        for column in columns {
+            table += &format!("| `{}` | {} |\n", column.name, column.meaning.trim_end_matches('.'));
+        }
+        let shown = section(&document, &format!("The columns of {log}"));
+        assert!(shown.contains(&format!("\n\n{table}")), "the table in runs/README.md is not\n{table}");
+    }
+}
+
+#[test]
+fn the_help_lists_the_metrics_and_curves_that_there_are() {
+    let compare = Cli::command();
+    let compare = compare.find_subcommand("compare").expect("a command");
+    let help = |option: &str| {
+        let argument =
+            compare.get_arguments().find(|argument| argument.get_id() == option).expect("an option");
+        argument.get_help().expect("a text").to_string()
+    };
+    let metrics: Vec<&str> = metrics().iter().map(|metric| metric.name.as_str()).collect();
+    assert!(help("metrics").contains(&format!(": {};", metrics.join(", "))), "{}", help("metrics"));
+    let curves: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
+    assert!(help("y").contains(&format!(": {}", curves.join(", "))), "{}", help("y"));
 }
 
 #[test]

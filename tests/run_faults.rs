@@ -6,6 +6,7 @@
 use runner::engine::State;
 use runner::model::{Dims, ParamLayout};
 use runner::run::checkpoint::{self, CheckpointState, Writer};
+use runner::run::row::Row;
 use runner::run::{RunDir, RunError, RunRecord, RunStatus, TrainLog, TrainRow, cut_back, fault, status};
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,14 +67,8 @@ fn row(step: u64) -> TrainRow {
         loss: 1.0 / (step as f32 + 3.0),
         lr: 1e-3,
         grad_norm: 0.5,
-        epoch: 0.0,
-        loss_scale: 1.0,
-        skipped: false,
-        step_ms: 1.0,
-        tokens_per_s: 16.0,
-        mfu: None,
-        memory_bytes: 0,
         elapsed_s: step as f64,
+        ..TrainRow::UNKNOWN
     }
 }
 

@@ -1,37 +1,35 @@
 //! Failures as messages from rank to rank.
 
 use super::CommError;
+use serde::{Deserialize, Serialize};
 
-/// Encodes a failure: its kind, the ranks and the seconds, then the words.
-pub(super) fn encode(error: &CommError) -> Vec<u8> {
-    let (kind, ranks, seconds, words) = match error {
-        CommError::Lost { rank, why, .. } => (0u64, vec![*rank], 0, why.as_str()),
-        CommError::Silent { ranks, seconds, .. } => (1, ranks.clone(), *seconds, ""),
-        CommError::Failed(why) => (2, Vec::new(), 0, why.as_str()),
-    };
-    let numbers =
-        [kind, seconds, ranks.len() as u64].into_iter().chain(ranks.into_iter().map(|rank| rank as u64));
-    let mut message: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
-    message.extend(words.as_bytes());
-    message
+/// A [`CommError`] without the number of ranks, which both ends know.
+#[derive(Serialize, Deserialize)]
+enum Notice {
+    Lost { rank: usize, why: String },
+    Silent { ranks: Vec<usize>, seconds: u64 },
+    Failed(String),
 }
 
-/// Decodes a failure that [`encode`] made, in a run of `size` ranks.
-pub(super) fn decode(message: &[u8], size: usize) -> CommError {
-    let broken = || CommError::Failed("another rank failed".to_owned());
-    let number = |i: usize| message.get(8 * i..8 * i + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let (Some(kind), Some(seconds), Some(count)) = (number(0), number(1), number(2)) else { return broken() };
-    let Some(ranks) = (0..count.min(size as u64)).map(|i| Some(number(3 + i as usize)? as usize)).collect()
-    else {
-        return broken();
+/// Encodes a failure as JSON.
+pub(super) fn encode(error: &CommError) -> Vec<u8> {
+    let notice = match error {
+        CommError::Lost { rank, why, .. } => Notice::Lost { rank: *rank, why: why.clone() },
+        CommError::Silent { ranks, seconds, .. } => {
+            Notice::Silent { ranks: ranks.clone(), seconds: *seconds }
+        }
+        CommError::Failed(why) => Notice::Failed(why.clone()),
     };
-    let ranks: Vec<usize> = ranks;
-    let words =
-        String::from_utf8_lossy(message.get(8 * (3 + ranks.len())..).unwrap_or_default()).into_owned();
-    match (kind, ranks.first()) {
-        (0, Some(&rank)) => CommError::Lost { rank, size, why: words },
-        (1, Some(_)) => CommError::Silent { ranks, size, seconds },
-        _ => CommError::Failed(words),
+    serde_json::to_vec(&notice).expect("numbers and texts are JSON")
+}
+
+/// Decodes a failure that [`encode`] made, in a run of `size` ranks. A broken message is a failure without a cause.
+pub(super) fn decode(message: &[u8], size: usize) -> CommError {
+    match serde_json::from_slice(message) {
+        Ok(Notice::Lost { rank, why }) => CommError::Lost { rank, size, why },
+        Ok(Notice::Silent { ranks, seconds }) if !ranks.is_empty() => CommError::Silent { ranks, size, seconds },
+        Ok(Notice::Failed(why)) => CommError::Failed(why),
+        _ => CommError::Failed("another rank failed".to_owned()),
     }
 }
 

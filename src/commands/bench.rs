@@ -12,6 +12,7 @@ use crate::engine::{Batch, Engine, State, Update, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan, PlanError, gib};
 use crate::recipe::{self, EngineKind, Recipe};
+use crate::report::stats::median;
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use serde_json::json;
@@ -243,14 +244,9 @@ fn measure<E: Engine + ?Sized>(
     let phases = order
         .into_iter()
         .map(|phase| {
-            let ms = median(samples.get_mut(&phase).map(Vec::as_mut_slice).unwrap_or_default());
+            let ms = samples.get_mut(&phase).and_then(|samples| median(samples)).unwrap_or(f64::NAN);
             (phase, ms)
         })
         .collect();
-    Ok(Measured { step_ms: median(&mut totals), phases })
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    Ok(Measured { step_ms: median(&mut totals).unwrap_or(f64::NAN), phases })
 }

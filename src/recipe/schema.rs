@@ -127,6 +127,17 @@ pub enum EngineKind {
     Dfdx,
 }
 
+impl EngineKind {
+    /// The word for it in a recipe.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fused => "fused",
+            Self::Dfdx => "dfdx",
+        }
+    }
+}
+
 /// `compute.precision`: what the operands of matrix products are rounded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -141,6 +152,19 @@ pub enum Precision {
     Fp16,
 }
 
+impl Precision {
+    /// The word for it in a recipe.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+        }
+    }
+}
+
 /// `compute.attention`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -149,6 +173,17 @@ pub enum Attention {
     Flash,
     /// The T x T matrix of every head is materialized and kept for the backward pass.
     Naive,
+}
+
+impl Attention {
+    /// The word for it in a recipe.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flash => "flash",
+            Self::Naive => "naive",
+        }
+    }
 }
 
 /// `[data]`.

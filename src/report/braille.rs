@@ -6,8 +6,8 @@ use super::plot::scale::{Scale, labels};
 /// A character and the curve that it belongs to.
 pub type Glyph = (char, Option<usize>);
 
-/// Draws curves, each as its places and values in order, on so many columns and rows with a scale at the left and a line
-/// with the ends of the horizontal axis below. Empty if nothing can be drawn.
+/// Draws curves, each as its places and values in order, on so many columns and rows with a scale at the left and a
+/// line with the ends of the horizontal axis below. Empty if nothing can be drawn.
 #[must_use]
 pub fn chart(curves: &[(Vec<f64>, Vec<f64>)], columns: usize, rows: usize) -> Vec<Vec<Glyph>> {
     let plot_rows = rows.saturating_sub(1);

@@ -1,21 +1,22 @@
-//! The comparison of some runs: what differs, what came of it, and whether that is more than noise.
+//! A comparison of runs: what differs, how the results differ, and whether that is more than noise.
 
 use super::axis::Cut;
 use super::differences::{self, Differences, differences, short};
 use super::export::{Cell, Column, Table};
 use super::groups::{Group, Verdict, groups, sentence, verdicts};
-use super::metrics::{self, Better, METRICS, Metric, Unit};
+use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
 use super::runs::{Run, read_all};
 use crate::recipe::{is_default, spelled};
+use crate::run::column::{Better, Unit};
 use crate::run::{RunError, RunStatus};
 use std::path::PathBuf;
 
 /// A column of numbers: a metric, or how a row's speed relates to another row's.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Measure {
-    /// Of the run itself.
-    Own(&'static Metric),
+    /// A metric of the run itself.
+    Own(Metric),
     /// Tokens per second over those of the first row.
     Speedup,
     /// Tokens per second over those of the row above.
@@ -29,26 +30,34 @@ impl Measure {
         match name {
             "speedup" => Some(Self::Speedup),
             "gain" => Some(Self::Gain),
-            _ => metrics::find(name).map(Self::Own),
+            _ => metrics::find(name).cloned().map(Self::Own),
         }
     }
 
     /// Every name, as [`find`](Self::find) knows them.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        METRICS.iter().map(|metric| metric.name).chain(["speedup", "gain"])
+        metrics().iter().map(|metric| metric.name.as_str()).chain(["speedup", "gain"])
     }
 
-    /// The ones that programs get, and those that people get, unless they ask for others.
+    /// The measures shown unless the user asks for others: all metrics to programs, fewer to people.
     #[must_use]
     pub fn usual(for_people: bool) -> Vec<Self> {
-        METRICS.iter().filter(|metric| !for_people || metric.name != "step_ms").map(Self::Own).collect()
+        metrics().iter().filter(|metric| !for_people || metric.for_people).cloned().map(Self::Own).collect()
     }
 
-    fn column(self) -> Column {
+    pub(super) fn name(&self) -> &str {
         match self {
-            Self::Own(metric) => Column::numbers(metric.name, metric.title),
-            Self::Speedup => Column::numbers("speedup", "speed-up"),
-            Self::Gain => Column::numbers("gain", "gain"),
+            Self::Own(metric) => &metric.name,
+            Self::Speedup => "speedup",
+            Self::Gain => "gain",
+        }
+    }
+
+    fn column(&self) -> Column {
+        match self {
+            Self::Own(metric) => Column::numbers(&metric.name, &metric.title),
+            Self::Speedup => Column::numbers(self.name(), "speed-up"),
+            Self::Gain => Column::numbers(self.name(), "gain"),
         }
     }
 }
@@ -56,19 +65,29 @@ impl Measure {
 /// How a comparison is made.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Rows beyond this do not count.
+    /// The point up to which rows count.
     pub cut: Option<Cut>,
     /// The metric that is tested and sorted by; the validation loss if some run has one, else the training loss.
-    pub judge: Option<&'static Metric>,
+    pub judge: Option<Metric>,
+    /// Metrics to gather beside those of the table of columns.
+    pub further: Vec<Metric>,
     /// What the rows are sorted by.
-    pub order: Order,
-    /// Whether the order is turned around.
+    pub order: RowOrder,
+    /// Whether the order is reversed.
     pub reverse: bool,
+}
+
+impl Options {
+    /// The metric of this name, of the table of columns or a further one.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<&Metric> {
+        metrics::find(name).or_else(|| self.further.iter().find(|metric| metric.name == name))
+    }
 }
 
 /// The order of the rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum RowOrder {
     /// The best first, by the metric that is tested.
     Best,
     /// As given.
@@ -89,7 +108,9 @@ pub struct Comparison {
     /// The best group against each other one.
     pub verdicts: Vec<Verdict>,
     /// The metric that the verdicts are about.
-    pub judge: &'static Metric,
+    pub judge: Metric,
+    /// The metrics gathered beside those of the table of columns.
+    pub further: Vec<Metric>,
     /// Where the logs are cut.
     pub cut: Option<Cut>,
 }
@@ -97,18 +118,18 @@ pub struct Comparison {
 impl Comparison {
     /// Reads and compares runs.
     ///
-    /// Errors: [`RunError`] where a directory is no run or cannot be read.
+    /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
-        let mut runs = read_all(paths, options.cut)?;
-        let usual = match runs.iter().any(|run| run.results.val_loss.is_some()) {
+        let mut runs = read_all(paths, options.cut, &options.further)?;
+        let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",
             false => "loss",
         };
-        let judge = options.judge.or_else(|| metrics::find(usual)).unwrap_or(&METRICS[0]);
+        let judge = options.judge.as_ref().or_else(|| metrics::find(usual)).unwrap_or(&metrics()[0]).clone();
         match &options.order {
-            Order::Given => {}
-            Order::Best => sort_by_metric(&mut runs, judge),
-            Order::By(name) => match metrics::find(name) {
+            RowOrder::Given => {}
+            RowOrder::Best => sort_by_metric(&mut runs, &judge),
+            RowOrder::By(name) => match options.metric(name) {
                 Some(metric) => sort_by_metric(&mut runs, metric),
                 None => sort_by_key(&mut runs, name),
             },
@@ -118,8 +139,9 @@ impl Comparison {
         }
         let differences = differences(&runs);
         let groups = groups(&runs, &differences.differing);
-        let verdicts = verdicts(&groups, &runs, judge);
-        Ok(Self { runs, differences, groups, verdicts, judge, cut: options.cut })
+        let verdicts = verdicts(&groups, &runs, &judge);
+        let further = options.further.clone();
+        Ok(Self { runs, differences, groups, verdicts, judge, further, cut: options.cut })
     }
 
     /// Whether some run has a replica.
@@ -149,7 +171,7 @@ impl Comparison {
             columns.push(Column::words("emulated", "emulated"));
             columns.push(Column::words("path", "path"));
         }
-        let speed = |i: usize| self.runs.get(i).and_then(|run| run.results.tokens_per_s);
+        let speed = |i: usize| self.runs.get(i).and_then(|run| run.results.get("tokens_per_s"));
         let row = |(i, run): (usize, &Run)| {
             let mut cells = vec![Cell::text(&*run.id)];
             for key in keys {
@@ -166,7 +188,9 @@ impl Comparison {
             for measure in measures {
                 let over = |other: Option<f64>| Some(speed(i)? / other?);
                 cells.push(match measure {
-                    Measure::Own(metric) => Cell::number((metric.of)(&run.results), |x| metric.unit.shown(x)),
+                    Measure::Own(metric) => {
+                        Cell::number(run.results.get(&metric.name), |x| metric.unit.shown(x))
+                    }
                     Measure::Speedup => Cell::number(over(speed(0)), |x| Unit::Ratio.shown(x)),
                     Measure::Gain => {
                         Cell::number(over(i.checked_sub(1).and_then(speed)), |x| Unit::Ratio.shown(x))
@@ -191,12 +215,12 @@ impl Comparison {
     pub fn replicas(&self, measures: &[Measure]) -> Table {
         let own = || {
             measures.iter().filter_map(|measure| match measure {
-                Measure::Own(metric) if !matches!(metric.unit, Unit::Count) => Some(*metric),
+                Measure::Own(metric) if !matches!(metric.unit, Unit::Count) => Some(metric),
                 _ => None,
             })
         };
         let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
-        columns.extend(own().map(|metric| Column::numbers(metric.name, metric.title)));
+        columns.extend(own().map(|metric| Column::numbers(&metric.name, &metric.title)));
         let row = |group: &Group| {
             let complete = group.runs.len() - group.incomplete(&self.runs);
             let mut cells =
@@ -222,7 +246,7 @@ impl Comparison {
         table
     }
 
-    /// What all runs have in common, on one line: what somebody chose is spelled out, defaults are counted.
+    /// What all runs have in common, on one line: chosen values are spelled out, defaults are counted.
     #[must_use]
     pub fn shared_line(&self) -> String {
         let (usual, chosen): (Vec<_>, Vec<_>) =
@@ -239,7 +263,7 @@ impl Comparison {
         format!("{} runs share: {}", self.runs.len(), parts.join(", "))
     }
 
-    /// What the seeds allow to say about the best group and the others, one sentence each.
+    /// What the replicas allow to conclude about the best group and each other one, one sentence each.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         if self.groups.len() < 2 {
@@ -253,7 +277,7 @@ impl Comparison {
             ];
         }
         let mut sentences: Vec<String> =
-            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups, self.judge)).collect();
+            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups, &self.judge)).collect();
         if self.verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
             sentences.push("p-values are adjusted for the number of tests (Holm)".to_owned());
         }
@@ -276,22 +300,22 @@ impl Comparison {
     /// Mean and standard deviation in a few digits, as in a legend: `3.3952 ± 0.0012`.
     #[must_use]
     pub fn shown_spread(&self, group: &Group) -> String {
-        group.spread(&self.runs, self.judge).map_or_else(String::new, |spread| match spread.sd {
+        group.spread(&self.runs, &self.judge).map_or_else(String::new, |spread| match spread.sd {
             Some(sd) => format!("{} ± {}", self.judge.unit.shown(spread.mean), significant(sd, 2)),
             None => self.judge.unit.shown(spread.mean),
         })
     }
 }
 
-/// The best first; those that have none, or no number, last.
+/// Sorts the best first, and runs without a number last.
 fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
     let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
     let value =
-        |run: &Run| (metric.of)(&run.results).filter(|x| !x.is_nan()).map_or(f64::INFINITY, |x| x * sign);
+        |run: &Run| run.results.get(&metric.name).filter(|x| !x.is_nan()).map_or(f64::INFINITY, |x| x * sign);
     runs.sort_by(|a, b| value(a).total_cmp(&value(b)));
 }
 
-/// Numbers by size, then words by the alphabet, then runs without the key.
+/// Sorts by a key: numbers by size, then words by the alphabet, then runs without the key.
 fn sort_by_key(runs: &mut [Run], key: &str) {
     runs.sort_by(|a, b| match (differences::value(a, key), differences::value(b, key)) {
         (Some(a), Some(b)) => match (a.as_f64(), b.as_f64()) {

@@ -114,8 +114,8 @@ pub fn label(run: &Run, keys: &[String]) -> String {
     }
 }
 
-/// What all replicas of a run have in common: its recipe without the seed, without the keys that are not part of a run's
-/// identity, and with the data by digest where that is known.
+/// What all replicas of a run have in common: its recipe without the seed, without the keys that are not part of a
+/// run's identity, and with the data by digest where that is known.
 #[must_use]
 pub fn replica_key(run: &Run) -> String {
     if run.recipe.is_empty() {

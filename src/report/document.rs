@@ -7,7 +7,7 @@ use super::compare::{Comparison, Measure};
 use super::differences;
 use super::export::number;
 use super::groups::Verdict;
-use super::metrics::METRICS;
+use super::metrics::metrics;
 use serde_json::{Map, Value, json};
 
 /// The version of the document. Fields may be added under the same version, but none taken away or changed.
@@ -16,12 +16,12 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The document, ended by a newline.
 #[must_use]
 pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
-    let Comparison { runs, differences, groups, verdicts, judge, cut } = comparison;
+    let Comparison { runs, differences, groups, verdicts, judge, further, cut } = comparison;
     let table = comparison.table(measures, false);
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
         let cells = columns.iter().zip(&table.rows[i]);
-        let is_measure = |name: &str| Measure::names().any(|measure| measure == name);
+        let is_measure = |name: &str| measures.iter().any(|measure| measure.name() == name);
         cells
             .filter(|(name, _)| is_measure(name))
             .map(|(name, cell)| ((*name).to_owned(), cell.value.clone()))
@@ -50,11 +50,11 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
     let groups: Vec<Value> = groups
         .iter()
         .map(|group| {
-            let spreads = METRICS.iter().filter_map(|metric| {
+            let spreads = metrics().iter().chain(further).filter_map(|metric| {
                 let spread = group.spread(&comparison.runs, metric)?;
                 let value =
                     json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
-                Some((metric.name.to_owned(), value))
+                Some((metric.name.clone(), value))
             });
             let ids: Vec<&str> = group.runs.iter().map(|&i| comparison.runs[i].id.as_str()).collect();
             json!({ "label": group.label, "runs": ids, "metrics": spreads.collect::<Map<_, _>>() })
@@ -99,14 +99,15 @@ fn test(verdict: &Verdict) -> Value {
 /// The JSON Schema (draft 2020-12) of [`document`], without a final newline.
 #[must_use]
 pub fn schema() -> String {
-    let number = |doc: &str| json!({ "anyOf": [{ "type": "number" }, { "enum": ["NaN", "inf", "-inf"] }], "description": doc });
+    let word = json!({ "enum": ["NaN", "inf", "-inf"] });
+    let number = |doc: &str| json!({ "anyOf": [{ "type": "number" }, word], "description": doc });
     let or_null = |schema: Value| json!({ "anyOf": [schema, { "type": "null" }] });
     let list = |items: Value, doc: &str| json!({ "type": "array", "items": items, "description": doc });
     let text = |doc: &str| json!({ "type": "string", "description": doc });
-    let mut metrics: Map<String, Value> =
-        METRICS.iter().map(|metric| (metric.name.to_owned(), or_null(number(metric.doc)))).collect();
-    metrics.insert("speedup".into(), or_null(number("tokens per second over those of the first run")));
-    metrics.insert("gain".into(), or_null(number("tokens per second over those of the run before")));
+    let mut values: Map<String, Value> =
+        metrics().iter().map(|metric| (metric.name.clone(), or_null(number(&metric.meaning)))).collect();
+    values.insert("speedup".into(), or_null(number("tokens per second over those of the first run")));
+    values.insert("gain".into(), or_null(number("tokens per second over those of the run before")));
     let recipe = |doc: &str| json!({ "type": "object", "description": doc, "additionalProperties": true });
     let spread = object(&[
         ("mean", number("arithmetic mean")),
@@ -116,7 +117,8 @@ pub fn schema() -> String {
             json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric" }),
         ),
     ]);
-    let spreads: Map<String, Value> = METRICS.iter().map(|m| (m.name.to_owned(), spread.clone())).collect();
+    let spreads: Map<String, Value> = metrics().iter().map(|m| (m.name.clone(), spread.clone())).collect();
+    let further_number = or_null(number("a further column of val.csv that was asked for by name"));
     let run = object(&[
         ("id", text("name of the run directory")),
         ("path", text("the directory as it was found")),
@@ -131,13 +133,16 @@ pub fn schema() -> String {
         ("emulated", json!({ "type": "boolean", "description": "its precision was imitated by rounding" })),
         ("error", or_null(text("why it failed or diverged"))),
         ("differing", recipe("its values of the keys that differ, where it has them")),
-        ("metrics", json!({ "type": "object", "properties": metrics, "additionalProperties": false })),
+        (
+            "metrics",
+            json!({ "type": "object", "properties": values, "additionalProperties": further_number }),
+        ),
         ("warnings", list(text("one line"), "what was odd about its files")),
     ]);
     let group = object(&[
         ("label", text("what tells it from the other groups")),
         ("runs", list(text("an id"), "its runs")),
-        ("metrics", json!({ "type": "object", "properties": spreads, "additionalProperties": false })),
+        ("metrics", json!({ "type": "object", "properties": spreads, "additionalProperties": spread })),
     ]);
     let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
     let test = object(&[
@@ -152,9 +157,11 @@ pub fn schema() -> String {
         ("distinguishable", or_null(json!({ "type": "boolean", "description": "p_adjusted is below 0.05" }))),
         (
             "seeds_needed",
-            or_null(
-                json!({ "type": "integer", "minimum": 2, "description": "seeds per group that would settle a difference of this size, where it is not settled" }),
-            ),
+            or_null(json!({
+                "type": "integer",
+                "minimum": 2,
+                "description": "seeds per group that would settle a difference of this size, where it is not settled",
+            })),
         ),
     ]);
     let cut = object(&[
@@ -170,10 +177,7 @@ pub fn schema() -> String {
             list(text("a key"), "keys of the recipes whose values differ; run.* are facts about the machine"),
         ),
         ("runs", list(run, "the runs, in order")),
-        (
-            "judged_by",
-            json!({ "enum": METRICS.iter().map(|m| m.name).collect::<Vec<_>>(), "description": "the metric that is tested" }),
-        ),
+        ("judged_by", text("the metric that is tested")),
         ("groups", list(group, "runs whose recipes differ only in the seed")),
         ("tests", list(test, "Welch's t-test of the best group against each other one")),
     ]);

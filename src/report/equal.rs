@@ -1,16 +1,15 @@
 //! Whether runs logged the same numbers: a regression check for the columns that are a function of the recipe.
 
-use crate::run::rows::{Row, TrainRow, ValRow};
+use crate::run::column::Column;
+use crate::run::columns::LOGS;
+use crate::run::files::whole_lines;
 use crate::run::{RunError, dir};
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// How many of the columns of `train.csv` do not depend on the clock and the machine's memory.
-const DETERMINISTIC: usize = 8;
-
-/// The first thing in which a run's logs are not the reference's.
+/// The first difference between a run's logs and those of the reference.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unequal {
     /// A value.
@@ -26,7 +25,7 @@ pub enum Unequal {
         /// As the run spells it.
         right: String,
     },
-    /// One log has rows that the other does not have.
+    /// The logs have different numbers of rows.
     Rows {
         /// The log.
         file: &'static str,
@@ -35,7 +34,7 @@ pub enum Unequal {
         /// Rows of the run.
         right: usize,
     },
-    /// A column that one of them does not have.
+    /// A column that only one of the logs has.
     Column {
         /// The log.
         file: &'static str,
@@ -44,7 +43,7 @@ pub enum Unequal {
         /// Whether it is the reference that has it.
         left_has_it: bool,
     },
-    /// Neither has a row, so that nothing would be compared.
+    /// Neither training log has a row, so there is nothing to compare.
     Nothing,
 }
 
@@ -71,9 +70,8 @@ impl fmt::Display for Unequal {
 ///
 /// Errors: [`RunError`] for logs that cannot be read.
 pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<Unequal>, RunError> {
-    let train = TrainRow::HEADER.get(..DETERMINISTIC).unwrap_or(TrainRow::HEADER);
     let mut compared = 0;
-    for (file, columns) in [(dir::TRAIN_CSV, train), (dir::VAL_CSV, ValRow::HEADER)] {
+    for (file, columns) in LOGS {
         let (left, right) = (Log::read(&left.join(file))?, Log::read(&right.join(file))?);
         if file == dir::TRAIN_CSV {
             compared = left.rows.len().max(right.rows.len());
@@ -85,14 +83,15 @@ pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<U
     Ok((compared == 0).then_some(Unequal::Nothing))
 }
 
-fn compare(file: &'static str, columns: &[&str], left: &Log, right: &Log, rtol: f64) -> Option<Unequal> {
+fn compare(file: &'static str, columns: &[Column], left: &Log, right: &Log, rtol: f64) -> Option<Unequal> {
     let mut places = Vec::new();
-    for column in columns.iter().filter(|_| !left.rows.is_empty() && !right.rows.is_empty()) {
+    let are_there = !left.rows.is_empty() && !right.rows.is_empty();
+    for column in columns.iter().filter(|column| column.is_deterministic && are_there).map(|c| c.name) {
         match (left.place(column), right.place(column)) {
-            (Some(left), Some(right)) => places.push((*column, left, right)),
+            (Some(left), Some(right)) => places.push((column, left, right)),
             (None, None) => {}
             (has, _) => {
-                let column = (*column).to_owned();
+                let column = column.to_owned();
                 return Some(Unequal::Column { file, column, left_has_it: has.is_some() });
             }
         }
@@ -135,7 +134,7 @@ impl Log {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?,
         };
-        let mut reader = csv::Reader::from_reader(super::columns::whole_lines(&bytes));
+        let mut reader = csv::Reader::from_reader(whole_lines(&bytes));
         let malformed =
             |error: csv::Error| RunError::Malformed { path: PathBuf::from(path), problem: error.to_string() };
         let header = reader.headers().map_err(malformed)?.clone();

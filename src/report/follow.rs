@@ -1,12 +1,13 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
-use super::columns::{scan_bytes, whole_lines};
+use super::scan::scan_bytes;
 use crate::run::RunError;
+use crate::run::files::whole_lines;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What a look at the log found.
+/// What [`Follow::poll`] found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct News {
     /// Rows that were added at the end.
@@ -135,7 +136,7 @@ mod tests {
         add("4\n2,3\n");
         assert_eq!(news(), (2, false, 3));
         assert_eq!(news(), (0, false, 3));
-        // cut back to a checkpoint, and further than before by the time somebody looks
+        // cut back to a checkpoint, and further than before by the next look
         let other = dir.path().join("other");
         fs::write(&other, "step,loss\n0,5\n1,4\n").expect("write");
         fs::rename(&other, &path).expect("rename");

@@ -1,31 +1,32 @@
-//! Runs that are replicas of each other, and what their spread allows to say.
+//! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
 use super::differences::{label, replica_key};
-use super::metrics::{Better, Metric};
+use super::metrics::Metric;
 use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
+use crate::run::column::Better;
 use std::collections::HashMap;
 
 /// Runs whose recipes differ only in the seed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// What tells it from the other groups.
+    /// What distinguishes it from the other groups.
     pub label: String,
     /// Its runs, by their place in the comparison.
     pub runs: Vec<usize>,
 }
 
 impl Group {
-    /// Mean and spread of a metric over the runs that came to their end and have it.
+    /// Mean and spread of a metric over the complete runs that have it.
     #[must_use]
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
         let complete = self.runs.iter().map(|&i| &runs[i]).filter(|run| run.complete);
         let values: Vec<f64> =
-            complete.filter_map(|run| (metric.of)(&run.results)).filter(|v| v.is_finite()).collect();
+            complete.filter_map(|run| run.results.get(&metric.name)).filter(|v| v.is_finite()).collect();
         spread(&values)
     }
 
-    /// Runs that do not count because they have not come to their end.
+    /// The number of runs that do not count because they are not complete.
     #[must_use]
     pub fn incomplete(&self, runs: &[Run]) -> usize {
         self.runs.iter().filter(|&&i| !runs[i].complete).count()
@@ -67,7 +68,7 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     groups
 }
 
-/// What can be said about two groups.
+/// How the best group compares with another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// The better group by its mean, and the other one.

@@ -1,33 +1,17 @@
-//! What is measured of a run: the table of metrics, and how they are gathered in one pass over the logs.
+//! The metrics of a run: one number each, gathered in one pass over each log.
 //!
-//! The names of the options, the columns of every format and the JSON Schema are read from [`METRICS`].
+//! [`metrics`] lists those of the table of columns ([`crate::run::columns`]): the names of the options, the columns of
+//! every format and the JSON Schema come from there. [`further`] finds columns of `val.csv` that the table lacks.
 
 use super::axis::{Axis, Cut};
-use super::columns::{last_of, scan};
 use super::numbers;
-use crate::run::{RunError, dir};
-use std::path::Path;
-
-/// What a metric counts, which decides how it is written for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Nats per token.
-    Loss,
-    /// A count.
-    Count,
-    /// Tokens per second.
-    Rate,
-    /// Milliseconds.
-    Milliseconds,
-    /// A part of 1, written in percent.
-    Fraction,
-    /// Bytes.
-    Bytes,
-    /// Seconds.
-    Seconds,
-    /// A quotient of two rates.
-    Ratio,
-}
+use super::scan::{header, last_of, scan};
+use super::stats::median;
+use crate::run::column::{Aggregate, Better, Column, Summary, Unit};
+use crate::run::row::Row;
+use crate::run::{RunError, ValRow, columns, dir};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 impl Unit {
     /// A value for people.
@@ -44,128 +28,138 @@ impl Unit {
             Self::Bytes => numbers::bytes(value),
             Self::Seconds => numbers::seconds(value),
             Self::Ratio => format!("{value:.2}x"),
+            Self::Number => numbers::significant(value, 4),
         }
     }
 }
 
-/// Which end of a metric is the good one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// Less.
-    Lower,
-    /// More.
-    Higher,
-}
-
-/// One metric of a run.
-#[derive(Debug)]
+/// One number that stands for a run.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
     /// In options, CSV and JSON.
-    pub name: &'static str,
-    /// At the head of a column.
-    pub title: &'static str,
-    /// What it is, in one sentence without a full stop.
-    pub doc: &'static str,
+    pub name: String,
+    /// At the head of a column for people.
+    pub title: String,
+    /// What it is, as a phrase.
+    pub meaning: String,
     /// What it counts.
     pub unit: Unit,
     /// Which end is good.
     pub better: Better,
-    /// Its value, where known.
-    pub of: fn(&Results) -> Option<f64>,
+    /// Whether people see it without asking.
+    pub for_people: bool,
+    /// The log that it is read from.
+    log: &'static str,
+    /// The column of that log.
+    column: String,
+    /// How the rows become one number.
+    aggregate: Aggregate,
 }
 
-const fn metric(
-    name: &'static str,
-    title: &'static str,
-    unit: Unit,
-    better: Better,
-    of: fn(&Results) -> Option<f64>,
-    doc: &'static str,
-) -> Metric {
-    Metric { name, title, doc, unit, better, of }
+impl Metric {
+    fn new(log: &'static str, column: &Column, summary: &Summary) -> Self {
+        Self {
+            name: summary.name.to_owned(),
+            title: summary.title.to_owned(),
+            meaning: summary.meaning.to_owned(),
+            unit: column.unit,
+            better: summary.better,
+            for_people: summary.for_people,
+            log,
+            column: column.name.to_owned(),
+            aggregate: summary.aggregate,
+        }
+    }
 }
 
-use Better::{Higher, Lower};
+/// The metrics of the table of columns, in the order of a comparison.
+#[must_use]
+pub fn metrics() -> &'static [Metric] {
+    static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
+        let mut metrics: Vec<(u32, Metric)> = Vec::new();
+        for (log, columns) in columns::LOGS {
+            for column in columns {
+                metrics.extend(column.summaries.iter().map(|s| (s.place, Metric::new(log, column, s))));
+            }
+        }
+        metrics.sort_by_key(|(place, _)| *place);
+        metrics.into_iter().map(|(_, metric)| metric).collect()
+    });
+    &METRICS
+}
 
-/// Every metric that a run has by itself, in the order of the columns.
-pub const METRICS: &[Metric] = &[
-    metric("steps", "steps", Unit::Count, Higher, |r| r.steps, "optimizer steps taken"),
-    metric("tokens", "tokens", Unit::Count, Higher, |r| r.tokens, "tokens trained on"),
-    metric("loss", "loss", Unit::Loss, Lower, |r| r.loss, "training loss of the last step"),
-    metric("best_loss", "best", Unit::Loss, Lower, |r| r.best_loss, "lowest training loss of a step"),
-    metric(
-        "val_loss",
-        "val loss",
-        Unit::Loss,
-        Lower,
-        |r| r.val_loss,
-        "validation loss of the last evaluation",
-    ),
-    metric("best_val_loss", "best val", Unit::Loss, Lower, |r| r.best_val_loss, "lowest validation loss"),
-    metric(
-        "tokens_per_s",
-        "tokens/s",
-        Unit::Rate,
-        Higher,
-        |r| r.tokens_per_s,
-        "median tokens per second of the steps",
-    ),
-    metric(
-        "step_ms",
-        "step",
-        Unit::Milliseconds,
-        Lower,
-        |r| r.step_ms,
-        "median wall time of a step in milliseconds",
-    ),
-    metric(
-        "mfu",
-        "MFU",
-        Unit::Fraction,
-        Higher,
-        |r| r.mfu,
-        "median fraction of the peak rate that was reached",
-    ),
-    metric("memory_bytes", "memory", Unit::Bytes, Lower, |r| r.memory_bytes, "peak memory in bytes"),
-    metric("elapsed_s", "time", Unit::Seconds, Lower, |r| r.elapsed_s, "seconds trained, over all sessions"),
-];
-
-/// The metric of this name.
+/// The metric of the table of columns with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|metric| metric.name == name)
+    metrics().iter().find(|metric| metric.name == name)
 }
 
-/// What a run's logs say; `None` for what they do not.
+/// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, or the best one where
+/// the name is `best_` and a column. `None` if no run in `runs` has that column.
+///
+/// Errors: [`RunError::Io`].
+pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError> {
+    let best = name.strip_prefix("best_");
+    let mut wanted: Vec<(&str, bool)> = vec![(name, false)];
+    wanted.extend(best.map(|column| (column, true)));
+    for (column, is_best) in wanted {
+        if !has_column(runs, column)? {
+            continue;
+        }
+        let (unit, better) = columns::further(column);
+        let (aggregate, what) = match (is_best, better) {
+            (false, _) => (Aggregate::Last, "last value"),
+            (true, Better::Lower) => (Aggregate::Min, "lowest value"),
+            (true, Better::Higher) => (Aggregate::Max, "highest value"),
+        };
+        return Ok(Some(Metric {
+            name: name.to_owned(),
+            title: name.replace('_', " "),
+            meaning: format!("{what} of {column} in val.csv"),
+            unit,
+            better,
+            for_people: true,
+            log: dir::VAL_CSV,
+            column: column.to_owned(),
+            aggregate,
+        }));
+    }
+    Ok(None)
+}
+
+/// Whether the `val.csv` of some run has a column that the table of columns lacks.
+pub(super) fn has_column(runs: &[PathBuf], column: &str) -> Result<bool, RunError> {
+    if ValRow::COLUMNS.iter().any(|known| known.name == column) {
+        return Ok(false);
+    }
+    for run in runs {
+        if header(&run.join(dir::VAL_CSV))?.iter().any(|name| name == column) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[expect(missing_docs, reason = "the table of metrics says what each is")]
-pub struct Results {
-    pub steps: Option<f64>,
-    pub tokens: Option<f64>,
-    pub loss: Option<f64>,
-    pub best_loss: Option<f64>,
-    pub val_loss: Option<f64>,
-    pub best_val_loss: Option<f64>,
-    pub tokens_per_s: Option<f64>,
-    pub step_ms: Option<f64>,
-    pub mfu: Option<f64>,
-    pub memory_bytes: Option<f64>,
-    pub elapsed_s: Option<f64>,
+pub struct Results(Vec<(String, f64)>);
+
+impl Results {
+    /// The value of a metric; `None` if the logs do not say it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
 }
 
 /// Memory that is reused from run to run.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// The bytes of a log.
     pub(super) bytes: Vec<u8>,
-    rates: Vec<f64>,
-    times: Vec<f64>,
-    mfus: Vec<f64>,
+    /// The values that a median is taken of.
+    values: Vec<Vec<f64>>,
 }
-
-/// The columns of `train.csv` of which every row counts.
-const EACH: [&str; 5] = ["loss", "tokens_per_s", "step_ms", "mfu", "memory_bytes"];
-/// Those of which only the last row counts, unless the log is cut.
-const LAST: [&str; 3] = ["step", "tokens", "elapsed_s"];
 
 /// What a pass over a run's logs gives.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -178,86 +172,137 @@ pub struct Gathered {
     pub reached: bool,
 }
 
-/// Gathers the results of the run in `run`, up to `cut`.
+/// Gathers the metrics of the table and `further` ones of the run in `run`, up to `cut`.
 ///
 /// Errors: [`RunError::Io`].
-pub fn gather(run: &Path, cut: Option<Cut>, scratch: &mut Scratch) -> Result<Gathered, RunError> {
-    let mut results = Results::default();
+pub fn gather(
+    run: &Path,
+    cut: Option<Cut>,
+    further: &[Metric],
+    scratch: &mut Scratch,
+) -> Result<Gathered, RunError> {
+    let Scratch { bytes, values } = scratch;
     let mut reached = false;
-    let Scratch { bytes, rates, times, mfus } = scratch;
-    for values in [&mut *rates, times, mfus] {
-        values.clear();
-    }
     // evaluations have no clock of their own: they are as old as the step before them
     let mut until_step = f64::INFINITY;
-    let mut last = None;
-    let mut columns = EACH.to_vec();
-    columns.extend(cut.iter().flat_map(|_| LAST));
-    let axis = cut.map_or("", |cut| cut.axis.column());
-    let axis = columns.iter().position(|column| *column == axis);
-    let trained = scan(&run.join(dir::TRAIN_CSV), &columns, bytes, |row| {
-        if let (Some(cut), Some(axis)) = (cut, axis) {
+    let (mut each, mut last) = Fold::of_log(dir::TRAIN_CSV, further, values);
+    if cut.is_some() {
+        each.append(&mut last);
+    }
+    let mut wanted = place(&mut each);
+    let axis = cut.map(|cut| column_of(&mut wanted, cut.axis.column()));
+    let step = cut.map(|_| column_of(&mut wanted, Axis::Step.column()));
+    let trained = scan(&run.join(dir::TRAIN_CSV), &wanted, bytes, |row| {
+        if let (Some(cut), Some(axis), Some(step)) = (cut, axis, step) {
             let at = cut.axis.reached(row[axis]);
             reached |= at >= cut.at;
             if at > cut.at {
-                until_step = until_step.min(row[EACH.len()]);
+                until_step = until_step.min(row[step]);
                 return;
             }
-            last = Some([row[EACH.len()], row[EACH.len() + 1], row[EACH.len() + 2]]);
         }
-        let (loss, memory) = (row[0], row[4]);
-        // a loss that is not a number is a result; one that the file does not have is none
-        results.loss = Some(loss);
-        lower(&mut results.best_loss, loss);
-        for (values, value) in [(&mut *rates, row[1]), (times, row[2]), (mfus, row[3])] {
-            if !value.is_nan() {
-                values.push(value);
-            }
-        }
-        if memory > results.memory_bytes.unwrap_or(0.0) {
-            results.memory_bytes = Some(memory);
-        }
+        each.iter_mut().for_each(|fold| fold.take(row));
     })?;
-    if cut.is_none() {
-        last = last_of(bytes, &LAST).map(|row| [row[0], row[1], row[2]]);
+    let wanted = place(&mut last);
+    if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
+        last.iter_mut().for_each(|fold| fold.take(&row));
     }
-    if let Some([step, tokens, elapsed]) = last {
-        (results.steps, results.tokens, results.elapsed_s) = (some(step + 1.0), some(tokens), some(elapsed));
-    }
-    if !trained.header.iter().any(|name| name == "loss") {
-        results.loss = None;
-    }
-    [results.tokens_per_s, results.step_ms, results.mfu] = [rates, times, mfus].map(|values| median(values));
-    let validated = scan(&run.join(dir::VAL_CSV), &["step", "tokens", "val_loss"], bytes, |row| {
-        let &[step, tokens, loss] = row else { return };
+    each.append(&mut last);
+    let mut results = finish(each, &trained.header, values);
+    let (mut each, mut last) = Fold::of_log(dir::VAL_CSV, further, values);
+    each.append(&mut last);
+    let mut wanted = place(&mut each);
+    let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
+    let validated = scan(&run.join(dir::VAL_CSV), &wanted, bytes, |row| {
         let beyond = match cut {
-            Some(Cut { axis: Axis::Step, at }) => step > at,
-            Some(Cut { axis: Axis::Tokens, at }) => tokens > at,
-            Some(Cut { axis: Axis::Time, .. }) => step > until_step,
+            Some(Cut { axis: Axis::Step, at }) => row[step] > at,
+            Some(Cut { axis: Axis::Tokens, at }) => row[tokens] > at,
+            Some(Cut { axis: Axis::Time, .. }) => row[step] > until_step,
             None => false,
         };
         if !beyond {
-            results.val_loss = Some(loss);
-            lower(&mut results.best_val_loss, loss);
+            each.iter_mut().for_each(|fold| fold.take(row));
         }
     })?;
-    Ok(Gathered { results, malformed: trained.malformed + validated.malformed, reached })
+    results.extend(finish(each, &validated.header, values));
+    Ok(Gathered { results: Results(results), malformed: trained.malformed + validated.malformed, reached })
 }
 
-fn some(value: f64) -> Option<f64> {
-    (!value.is_nan()).then_some(value)
+/// A metric while the rows of its log go by.
+struct Fold<'a> {
+    metric: &'a Metric,
+    /// Where its column lies in a row.
+    place: usize,
+    value: Option<f64>,
+    /// Every value, for a median.
+    values: Vec<f64>,
 }
 
-fn lower(best: &mut Option<f64>, value: f64) {
-    if value < best.unwrap_or(f64::INFINITY) {
-        *best = Some(value);
+impl<'a> Fold<'a> {
+    /// The metrics of a log: those that need every row, and those of columns of which only the last row counts.
+    fn of_log(
+        log: &str,
+        further: &'a [Metric],
+        scratch: &mut Vec<Vec<f64>>,
+    ) -> (Vec<Fold<'a>>, Vec<Fold<'a>>) {
+        let own: Vec<&Metric> = metrics().iter().chain(further).filter(|metric| metric.log == log).collect();
+        let is_last = |metric: &Metric| matches!(metric.aggregate, Aggregate::Last | Aggregate::LastPlusOne);
+        let each_row: Vec<&str> = own.iter().filter(|m| !is_last(m)).map(|m| m.column.as_str()).collect();
+        own.into_iter()
+            .map(|metric| {
+                let values = match metric.aggregate {
+                    Aggregate::Median => scratch.pop().unwrap_or_default(),
+                    _ => Vec::new(),
+                };
+                Fold { metric, place: 0, value: None, values }
+            })
+            .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
+    }
+
+    fn take(&mut self, row: &[f64]) {
+        let value = row[self.place];
+        match self.metric.aggregate {
+            // a loss that is not a number is a result; of anything else it is a cell without a value
+            Aggregate::Last if !value.is_nan() || self.metric.unit == Unit::Loss => self.value = Some(value),
+            Aggregate::LastPlusOne if !value.is_nan() => self.value = Some(value + 1.0),
+            Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
+            Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
+            Aggregate::Median if !value.is_nan() => self.values.push(value),
+            _ => {}
+        }
     }
 }
 
-/// The middle value, the upper one of two; reorders.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+/// Gives each fold the place of its column in a row, and says which columns a row has.
+fn place<'a>(folds: &mut [Fold<'a>]) -> Vec<&'a str> {
+    let mut wanted = Vec::new();
+    for fold in folds {
+        fold.place = column_of(&mut wanted, &fold.metric.column);
+    }
+    wanted
+}
+
+/// Where a column lies in a row of these, which get it if they lack it.
+fn column_of<'a>(wanted: &mut Vec<&'a str>, column: &'a str) -> usize {
+    wanted.iter().position(|name| *name == column).unwrap_or_else(|| {
+        wanted.push(column);
+        wanted.len() - 1
+    })
+}
+
+/// The results of the folds, for columns that the log has. The memory of medians goes back to `scratch`.
+fn finish(folds: Vec<Fold>, header: &[String], scratch: &mut Vec<Vec<f64>>) -> Vec<(String, f64)> {
+    let mut results = Vec::new();
+    for Fold { metric, value, mut values, .. } in folds {
+        let value = if metric.aggregate == Aggregate::Median { median(&mut values) } else { value };
+        if values.capacity() > 0 {
+            values.clear();
+            scratch.push(values);
+        }
+        let is_known = header.contains(&metric.column) && !(metric.unit == Unit::Bytes && value == Some(0.0));
+        results.extend(value.filter(|_| is_known).map(|value| (metric.name.clone(), value)));
+    }
+    results
 }
 
 #[cfg(test)]
@@ -277,26 +322,30 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), cut, &mut Scratch::default()).expect("readable").results
+        gather(run.path(), cut, &[], &mut Scratch::default()).expect("readable").results
     }
 
     #[test]
     fn the_last_the_best_and_the_middle() {
         let found = results(&run(TRAIN, VAL), None);
-        let expected = Results {
-            steps: Some(3.0),
-            tokens: Some(24.0),
-            loss: Some(4.0),
-            best_loss: Some(3.0),
-            val_loss: Some(5.5),
-            best_val_loss: Some(4.5),
-            tokens_per_s: Some(20.0),
-            step_ms: None,
-            mfu: None,
-            memory_bytes: Some(300.0),
-            elapsed_s: Some(3.5),
-        };
-        assert_eq!(found, expected);
+        let expected = [
+            ("steps", Some(3.0)),
+            ("tokens", Some(24.0)),
+            ("loss", Some(4.0)),
+            ("best_loss", Some(3.0)),
+            ("val_loss", Some(5.5)),
+            ("best_val_loss", Some(4.5)),
+            ("tokens_per_s", Some(20.0)),
+            ("step_ms", None),
+            ("mfu", None),
+            ("memory_bytes", Some(300.0)),
+            ("elapsed_s", Some(3.5)),
+        ];
+        let names: Vec<&str> = metrics().iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(names, expected.map(|(name, _)| name), "and in this order");
+        for (name, value) in expected {
+            assert_eq!(found.get(name), value, "{name}");
+        }
     }
 
     #[test]
@@ -304,18 +353,47 @@ mod tests {
         let run = run(TRAIN, VAL);
         for (axis, at) in [(Axis::Step, 2.0), (Axis::Tokens, 16.0), (Axis::Time, 3.0)] {
             let found = results(&run, Some((axis, at)));
-            assert_eq!((found.steps, found.loss, found.memory_bytes), (Some(2.0), Some(3.0), Some(300.0)));
-            assert_eq!(found.val_loss, Some(4.5), "{axis:?}");
+            let of = ["steps", "loss", "memory_bytes", "val_loss"].map(|name| found.get(name));
+            assert_eq!(of, [Some(2.0), Some(3.0), Some(300.0), Some(4.5)], "{axis:?}");
         }
-        let before = Results { val_loss: Some(6.0), best_val_loss: Some(6.0), ..Results::default() };
+        let before = Results(vec![("val_loss".to_owned(), 6.0), ("best_val_loss".to_owned(), 6.0)]);
         assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
     }
 
     #[test]
     fn a_loss_that_is_not_a_number_is_told_from_one_that_is_not_there() {
         let found = results(&run("step,loss\n0,2\n1,NaN\n", ""), None);
-        assert!(found.loss.is_some_and(f64::is_nan));
-        assert_eq!(found.best_loss, Some(2.0));
-        assert_eq!(results(&run("step,tokens\n0,2\n", ""), None).loss, None);
+        assert!(found.get("loss").is_some_and(f64::is_nan));
+        assert_eq!(found.get("best_loss"), Some(2.0));
+        assert_eq!(results(&run("step,tokens\n0,2\n", ""), None).get("loss"), None);
+    }
+
+    #[test]
+    fn further_columns_of_evaluations_are_read_by_name() {
+        let with = run(
+            TRAIN,
+            "step,tokens,val_loss,val_loss_poems,poems_acc\n0,0,6,7,0.25\n2,16,5,8,0.5\n3,24,4,9,\n",
+        );
+        let without = run(TRAIN, VAL);
+        let runs = [without.path().to_owned(), with.path().to_owned()];
+        let metric = |name: &str| further(&runs, name).expect("readable");
+        assert!(
+            [metric("step"), metric("loss"), metric("poems"), metric("best_loss")]
+                .iter()
+                .all(Option::is_none)
+        );
+        let names = ["val_loss_poems", "best_val_loss_poems", "poems_acc", "best_poems_acc"];
+        let asked = names.map(|name| metric(name).expect("a column"));
+        assert_eq!(
+            asked.each_ref().map(|m| m.better),
+            [Better::Lower, Better::Lower, Better::Higher, Better::Higher]
+        );
+        let read = |run: &tempfile::TempDir| {
+            let found = gather(run.path(), None, &asked, &mut Scratch::default()).expect("readable");
+            assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
+            names.map(|name| found.results.get(name))
+        };
+        assert_eq!(read(&with), [Some(9.0), Some(7.0), Some(0.5), Some(0.5)], "an empty cell is no value");
+        assert_eq!(read(&without), [None; 4]);
     }
 }

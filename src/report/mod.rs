@@ -5,7 +5,6 @@
 
 pub mod axis;
 pub mod braille;
-pub mod columns;
 pub mod compare;
 pub mod differences;
 pub mod document;
@@ -18,4 +17,5 @@ pub mod numbers;
 pub mod page;
 pub mod plot;
 pub mod runs;
+pub mod scan;
 pub mod stats;

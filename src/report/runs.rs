@@ -1,11 +1,11 @@
 //! A run as a report sees it: its recipe, its facts and its results, read without taking its lock.
 //!
-//! Whatever a crash or another version left behind is taken as far as it goes: what is missing is empty, what is odd is
-//! a warning, and no run keeps the others from being shown.
+//! A crash or another version may have left a run incomplete. What is missing is empty, what is odd is a warning, and
+//! no run prevents the others from being shown.
 
 use super::axis::{Axis, Cut};
-use super::columns::last_row;
-use super::metrics::{Gathered, Results, Scratch, gather};
+use super::metrics::{Gathered, Metric, Results, Scratch, gather};
+use super::scan::last_row;
 use crate::recipe::written;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record};
 use rayon::prelude::*;
@@ -21,7 +21,7 @@ pub struct Run {
     pub path: PathBuf,
     /// The directory's name.
     pub id: String,
-    /// What it is doing now.
+    /// Its status now.
     pub status: RunStatus,
     /// The resolved recipe, known keys first.
     pub recipe: Vec<(String, Json)>,
@@ -29,13 +29,13 @@ pub struct Run {
     pub facts: Facts,
     /// What the logs say.
     pub results: Results,
-    /// Whether it came as far as it is looked at: to the cut, or else to its own end.
+    /// Whether it reached the cut, or its last step if there is no cut.
     pub complete: bool,
-    /// What was odd about it, each naming the file.
+    /// What was odd about its files, one line each, naming the file.
     pub warnings: Vec<String>,
 }
 
-/// What a report takes from `run.json`. Empty where the run has none.
+/// What a report takes from `run.json`; the fields are empty if the run has no such file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
     /// The recipe's name.
@@ -58,7 +58,7 @@ pub struct Facts {
     pub error: Option<String>,
     /// When it was made, RFC 3339 in UTC.
     pub created: String,
-    /// When it last ended in order.
+    /// When a process last ended it in order, RFC 3339 in UTC.
     pub ended: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl From<RunRecord> for Facts {
 impl Run {
     /// Reads everything but the logs.
     ///
-    /// Errors: [`RunError`] where the directory itself cannot be read.
+    /// Errors: [`RunError::NotARun`] if `path` holds no run.
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let mut warnings = Vec::new();
         let mut warn = |error: &dyn std::fmt::Display| warnings.push(error.to_string());
@@ -97,7 +97,7 @@ impl Run {
         let status = match record::status(path) {
             Ok(status) => status,
             Err(error @ RunError::NotARun { .. }) => return Err(error),
-            // already said
+            // the warning about the record says why
             Err(_) => RunStatus::Failed,
         };
         let file = path.join(dir::RECIPE);
@@ -114,12 +114,17 @@ impl Run {
         Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings })
     }
 
-    /// Reads a run with the results of its logs up to `cut`.
+    /// Reads a run with the results of its logs up to `cut`: the metrics of the table of columns, and `further` ones.
     ///
-    /// Errors: [`RunError`] where files cannot be read.
-    pub fn read_whole(path: &Path, cut: Option<Cut>, scratch: &mut Scratch) -> Result<Self, RunError> {
+    /// Errors: [`RunError::NotARun`] if `path` holds no run; [`RunError::Io`] if a log cannot be read.
+    pub fn read_whole(
+        path: &Path,
+        cut: Option<Cut>,
+        further: &[Metric],
+        scratch: &mut Scratch,
+    ) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached } = gather(path, cut, scratch)?;
+        let Gathered { results, malformed, reached } = gather(path, cut, further, scratch)?;
         run.results = results;
         if cut.is_some() {
             run.complete = reached;
@@ -138,11 +143,12 @@ impl Run {
     }
 }
 
-/// Reads runs with their results, in parallel and in order.
+/// Reads runs with their results, in parallel and in order. `further` are metrics beside those of the table of columns.
 ///
-/// Errors: the first that a directory gives.
-pub fn read_all(paths: &[PathBuf], cut: Option<Cut>) -> Result<Vec<Run>, RunError> {
-    paths.par_iter().map_init(Scratch::default, |scratch, path| Run::read_whole(path, cut, scratch)).collect()
+/// Errors: the first one that [`Run::read_whole`] gives.
+pub fn read_all(paths: &[PathBuf], cut: Option<Cut>, further: &[Metric]) -> Result<Vec<Run>, RunError> {
+    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, cut, further, scratch);
+    paths.par_iter().map_init(Scratch::default, read).collect()
 }
 
 /// The furthest point that all of these runs have reached; `None` if some run has no rows.

@@ -1,7 +1,7 @@
 //! Is a difference real? Means, Welch's test, and how many seeds would settle it.
 //!
-//! A replica of a run, that is, the same recipe under another seed, is the only honest source of an error bar: the noise
-//! along one curve says nothing about what another seed would have given.
+//! A replica of a run, that is, the same recipe under another seed, is the only honest source of an error bar: the
+//! noise along one curve says nothing about what another seed would have given.
 
 use statrs::distribution::{ChiSquared, Continuous, ContinuousCDF, StudentsT};
 use statrs::function::erf::erfc;
@@ -10,7 +10,7 @@ use statrs::function::erf::erfc;
 pub const ALPHA: f64 = 0.05;
 /// How often a test of the recommended size should find a difference that is there.
 pub const POWER: f64 = 0.8;
-/// More seeds than this are not recommended but called too many.
+/// A recommendation of more seeds than this is replaced by the remark that no affordable number would do.
 const MOST_SEEDS: u32 = 10_000;
 
 /// Mean and spread of a sample.
@@ -34,7 +34,13 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     (n > 0).then_some(Spread { n, mean, sd })
 }
 
-/// The outcome of Welch's t-test of two samples (Welch, 1947).
+/// The middle value, the upper one of two; `None` for no values. Changes the order of `values`.
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// The result of Welch's t-test of two samples (Welch, 1947).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Welch {
     /// Mean of the second sample minus mean of the first.
@@ -49,8 +55,8 @@ pub struct Welch {
     pub p: f64,
 }
 
-/// Welch's t-test, which does not assume equal variances. `None` if a sample has fewer than two values or neither varies:
-/// then there is nothing to measure the difference against.
+/// Welch's t-test, which does not assume equal variances. `None` if a sample has fewer than two values or neither
+/// varies: then there is nothing to measure the difference against.
 #[must_use]
 pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
     let error = |s: Spread| Some(s.sd?.powi(2) / s.n as f64);
@@ -93,7 +99,7 @@ fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> 
 }
 
 /// The number of seeds per group with which Welch's test would find a difference of this size between groups of these
-/// standard deviations in [`POWER`] of all cases; `None` if that is more than anyone would run.
+/// standard deviations in [`POWER`] of all cases; `None` above 10,000.
 #[must_use]
 pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64) -> Option<u32> {
     let enough = |n: u32| power(n, difference, sd_first, sd_second).is_some_and(|power| power >= POWER);

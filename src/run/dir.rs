@@ -30,8 +30,8 @@ pub struct RunDir {
 impl RunDir {
     /// Makes or takes over `runs_dir/id` as its only writer, and writes `recipe_toml` unless a recipe is there.
     ///
-    /// Of any number of processes at once, one gets it and the others get [`RunError::Locked`]. What a crash left
-    /// half-written is swept. With `fresh`, whatever the run holds is discarded first.
+    /// If several processes ask at once, one gets the run and the others get [`RunError::Locked`]. Files that a crash
+    /// left half-written are removed. With `fresh`, the contents of the run are discarded first.
     pub fn create_or_open(
         runs_dir: &Path,
         id: &str,
@@ -152,7 +152,7 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     Ok(runs)
 }
 
-/// Checks that runs can be made in `dir`, which need not exist yet, and leaves nothing behind either way.
+/// Checks that runs can be made in `dir`, which need not exist yet. Leaves nothing behind.
 ///
 /// Errors: [`RunError::NotWritable`] with the system's reason.
 pub fn ensure_writable(dir: &Path) -> Result<(), RunError> {
@@ -186,16 +186,8 @@ fn is_one_name(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::tests::names;
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(dir)
-            .expect("read")
-            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
 
     #[test]
     fn of_fifty_starts_one_writes_the_run() {

@@ -125,8 +125,8 @@ impl RunError {
         )
     }
 
-    /// Whether a file is not what was written, or the disk does not give it back; false for what can be put right without
-    /// touching the file: permissions, too many open files, another build.
+    /// Whether a file is not what was written, or the disk does not give it back; false for what can be put right
+    /// without touching the file: permissions, too many open files, another build.
     pub fn is_damage(&self) -> bool {
         // Linux's number; elsewhere an error of the disk is not told from others.
         const EIO: i32 = 5;

@@ -1,4 +1,4 @@
-//! What run.json says about the world: the time, the host, the commit of the recipe.
+//! What `run.json` records about the surroundings: the time, the host, the commit of the recipe.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ pub fn rfc3339(unix_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The name of this machine, `unknown` where the system does not tell.
+/// The name of this machine; `unknown` if the system does not tell.
 pub fn host() -> String {
     ["/proc/sys/kernel/hostname", "/etc/hostname"]
         .iter()
@@ -36,7 +36,7 @@ pub fn host() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The commit checked out in the git repository around `dir`, if there are one and a `git` to ask.
+/// The commit checked out in the git repository around `dir`, if there is one and `git` is installed.
 pub fn git_commit(dir: &Path) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")

@@ -2,8 +2,8 @@
 //!
 //! A crash in the middle of a write cannot be produced from outside with any precision. `RUNNER_FAULT=scope.moment`
 //! aborts the process the first time it gets there, `scope.moment:3` the third time. `error:scope.moment` makes that
-//! write fail as if the disk were full, `eio:scope.moment` as if it were broken, and `pause:scope.moment` holds it for as
-//! long as the file that `RUNNER_FAULT_WHILE` names exists. Unset, a point costs one load and one comparison.
+//! write fail as if the disk were full, `eio:scope.moment` as if it were broken, and `pause:scope.moment` holds it for
+//! as long as the file that `RUNNER_FAULT_WHILE` names exists. Unset, a point costs one load and one comparison.
 
 use std::io;
 use std::path::Path;
@@ -25,9 +25,9 @@ enum Kind {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Armed {
-    /// `scope.moment`.
+    /// The place of the fault, as `scope.moment`.
     point: String,
-    /// Counts from 1.
+    /// The visit at which the fault is due, counted from 1.
     nth: u64,
     kind: Kind,
 }

@@ -118,8 +118,8 @@ fn delete(path: &Path, scope: &str) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Cleans a directory after a crash: temporaries are deleted, and a directory that was being replaced gets its name back
-/// unless its successor has it. Only for the holder of the run's lock.
+/// Cleans a directory after a crash: temporaries are deleted, and a directory that was being replaced gets its name
+/// back unless its successor has it. Only for the holder of the run's lock.
 pub fn sweep(dir: &Path) -> Result<(), RunError> {
     for entry in fs::read_dir(dir).context("read", dir)? {
         let entry = entry.context("read", dir)?;
@@ -140,8 +140,9 @@ pub fn sweep(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Deletes the temporary files in a directory that several processes may be writing into, unless one may still be at
-/// work: only what has not been written to for `age` goes. Nothing here is worth an error: what stays, stays.
+/// Deletes the temporary files in a directory that several processes may be writing into, except those that may still
+/// be in use: only a file that has not been written to for `age` is deleted. Errors are ignored: a file that cannot be
+/// deleted stays.
 pub fn sweep_stale(dir: &Path, age: Duration) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(TEMPORARY)) {
@@ -152,7 +153,7 @@ pub fn sweep_stale(dir: &Path, age: Duration) {
     }
 }
 
-/// Creates a directory and its missing ancestors, durably.
+/// Creates a directory and its missing ancestors, and makes its name durable.
 pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
     if dir.is_dir() {
         return Ok(());
@@ -165,6 +166,11 @@ pub fn create_dir_all(dir: &Path) -> Result<(), RunError> {
 pub fn sync_dir(dir: &Path) -> Result<(), RunError> {
     // Elsewhere directories cannot be opened, and renames are journalled by the system.
     if cfg!(unix) { File::open(dir).and_then(|d| d.sync_all()).context("sync", dir) } else { Ok(()) }
+}
+
+/// The part of a growing text file that its writer has completed: up to and with the last newline.
+pub fn whole_lines(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1)]
 }
 
 /// The directory that holds `path`; `.` for a bare name.
@@ -187,10 +193,11 @@ fn temporary_name(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn names(dir: &Path) -> Vec<String> {
+    /// The names in a directory, sorted.
+    pub(in crate::run) fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(dir)
             .expect("read")
             .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())

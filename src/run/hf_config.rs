@@ -1,4 +1,4 @@
-//! `config.json` of a Hugging Face GPT-2: what a checkpoint states, and what weights from elsewhere must state.
+//! `config.json` of a Hugging Face GPT-2: what a checkpoint writes, and what imported weights must say.
 
 use super::RunError;
 use super::error::Context;
@@ -8,9 +8,9 @@ use std::path::Path;
 
 /// The id that ends a text in the vocabulary of GPT-2.
 const END_OF_TEXT: usize = 50256;
-/// LayerNorm's, in every GPT-2.
+/// The epsilon of LayerNorm in every GPT-2.
 const EPSILON: f64 = 1e-5;
-/// Names of the same function.
+/// The names that Hugging Face uses for GELU's tanh approximation.
 const TANH_GELU: [&str; 2] = ["gelu_new", "gelu_pytorch_tanh"];
 
 /// The text of `config.json` for a model.
@@ -40,7 +40,8 @@ pub(super) fn to_json(dims: &Dims) -> String {
     format!("{config:#}\n")
 }
 
-/// The dimensions that a model directory states. Errors: [`RunError::Io`], [`RunError::Malformed`] naming what is missing.
+/// The dimensions that a model directory states. Errors: [`RunError::Io`], [`RunError::Malformed`] naming what is
+/// missing.
 pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
     let path = model_dir.join("config.json");
     let text = std::fs::read(&path).context("read", &path)?;
@@ -67,7 +68,7 @@ pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
     }
 }
 
-/// What a configuration says that shapes of tensors do not show and this model cannot be, one line each.
+/// What a configuration asks for that this model cannot do and that no tensor's shape shows, one line each.
 pub(super) fn unfit(dims: &Dims, config: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     let mut require = |key: &str, fits: &dyn Fn(&Value) -> bool, expected: String| match config.get(key) {

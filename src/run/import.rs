@@ -1,8 +1,8 @@
 //! Starting from Hugging Face GPT-2 weights (`model.init_from`).
 //!
-//! Weights come from many hands: with or without the `transformer.` prefix, whole or in shards, in three precisions,
-//! with buffers and a tied head that carry no information. What they must not do is almost fit, so everything that
-//! differs from the model is reported, all of it at once.
+//! Weights come in many forms: with or without the `transformer.` prefix, whole or in shards, in three precisions,
+//! with buffers and a tied head that carry no information. Weights that almost fit would be worse than none, so every
+//! difference from the model is reported, all of them at once.
 
 use super::hf_config;
 use super::tensors::{TensorFile, stored_range, unfit};
@@ -29,7 +29,9 @@ pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
-/// Whether [`import`] would take the weights at `path`, without reading them all. Errors as there.
+/// Checks whether [`import`] would accept the weights at `path`, without reading them all.
+///
+/// Errors: [`RunError::Weights`] listing all that does not fit.
 pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
     let checked = fitting(path, dims, layout).map(drop);
     checked.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
@@ -157,7 +159,7 @@ fn carries_nothing(name: &str) -> bool {
     name == HEAD || mask(name) == Some(true)
 }
 
-/// What the configuration beside the weights says against them, if there is one.
+/// The problems that the configuration beside the weights shows, if there is one.
 fn config_problems(path: &Path, dims: &Dims) -> Vec<String> {
     let is_model = path.file_name().is_some_and(|name| name == MODEL);
     let config = if is_model { path.with_file_name(CONFIG) } else { path.join(CONFIG) };

@@ -54,7 +54,8 @@ impl Lock {
     }
 }
 
-/// Whether a live process holds the lock file `path`; false where there is none. Takes nothing for longer than the question.
+/// Whether a live process holds the lock file `path`; false if there is no such file. Holds the lock itself only for
+/// the moment of asking.
 pub fn is_held(path: &Path) -> Result<bool, RunError> {
     let file = match File::open(path) {
         Ok(file) => file,

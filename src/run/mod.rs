@@ -5,6 +5,8 @@
 //! module knows strings, numbers and flat buffers; it knows nothing of recipes, engines' insides or terminals.
 
 pub mod checkpoint;
+pub mod column;
+pub mod columns;
 mod digest;
 pub mod dir;
 pub mod error;
@@ -16,14 +18,14 @@ pub mod import;
 pub mod lock;
 pub mod log;
 pub mod record;
-pub mod rows;
+pub mod row;
 pub mod samples;
 mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};
+pub use columns::{TrainRow, ValRow};
 pub use dir::{RunDir, ensure_writable};
 pub use error::RunError;
 pub use import::import;
 pub use log::{Log, TrainLog, ValLog, cut_back, read_train, read_val};
 pub use record::{RunRecord, RunStatus, status};
-pub use rows::{TrainRow, ValRow};

@@ -1,7 +1,7 @@
 //! `run.json`: what a run is, how far it came, and what it found.
 //!
 //! Written by the holder of the lock at the start, at checkpoints and at the end. A process that is killed cannot
-//! update it, so what a reader should believe is [`status`], which also asks whether anyone holds the lock.
+//! update it. [`status`] therefore also asks whether a live process holds the lock; readers should rely on it.
 
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
@@ -84,17 +84,17 @@ pub struct RunRecord {
     pub id: String,
     /// The recipe's name.
     pub name: String,
-    /// As last written; a reader wants [`status`].
+    /// The status as last written. Readers should ask [`status`] instead, which notices a killed process.
     pub status: RunStatus,
-    /// The identity of the run in full, hexadecimal; the id ends in its first 8 digits.
+    /// The identity of the run, 64 hexadecimal digits; the id ends in the first 8.
     pub hash: String,
-    /// Digests that went into the identity by what they are of: the recipe, each data set.
+    /// Digests that went into the identity, keyed by what was digested: the recipe, each data set.
     pub digests: BTreeMap<String, String>,
     /// When the directory was made.
     pub created: String,
     /// When training first started.
     pub started: Option<String>,
-    /// When the run last ended in order.
+    /// When a process last ended the run in order, as opposed to being killed.
     pub ended: Option<String>,
     /// Optimizer steps that the recipe asks for.
     pub total_steps: u64,
@@ -158,7 +158,9 @@ impl RunRecord {
         }
     }
 
-    /// The record that a file's contents state; `path` is for the messages. Errors as those of [`read`](Self::read).
+    /// Parses the contents of a `run.json`; `path` is used in messages.
+    ///
+    /// Errors: [`RunError::NewerFormat`], [`RunError::Malformed`].
     pub fn from_json(path: &Path, bytes: &[u8]) -> Result<Self, RunError> {
         from_versioned_json(path, bytes, FORMAT_VERSION)
     }
@@ -173,7 +175,8 @@ impl RunRecord {
     }
 }
 
-/// What a run's status is now: a record that claims to be running without a live holder of the lock was killed.
+/// The status of a run now. A record that says `running` while no live process holds the lock belongs to a killed run,
+/// which is interrupted.
 ///
 /// Errors: [`RunError::NotARun`] where there is neither recipe nor record.
 pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {

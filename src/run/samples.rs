@@ -8,7 +8,8 @@ use std::path::Path;
 
 const MARK: (&str, &str) = ("=== step ", " ===");
 
-/// Appends one sample: a line with the step, the text, an empty line. A sample that does not fit on the disk is taken back.
+/// Appends one sample: a line with the step, the text, an empty line. If the write fails, the file is cut to its
+/// length before it.
 ///
 /// Fault point: `samples.mid_write`.
 pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
@@ -24,7 +25,7 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
         }
         None => file.write_all(bytes),
     };
-    // rare, and a checkpoint that outlives a power cut needs it
+    // samples are rare, and after a power cut the checkpoint needs them
     let written = written.and_then(|()| file.sync_data());
     if written.is_err() {
         // If this fails too, the torn sample is cut off when the run resumes.

@@ -1,7 +1,7 @@
 //! Safetensors files, streamed.
 //!
-//! A model and its moments are several times the memory that a copy of them should cost, so tensors go from the flat
-//! buffer to the disk and back in chunks. The `safetensors` crate checks and spells the header.
+//! A second copy of a model and its moments may not fit in memory, so tensors go from the flat buffer to the disk
+//! and back in chunks. The `safetensors` crate checks and writes the header.
 
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
@@ -145,7 +145,7 @@ fn convert<const N: usize>(bytes: &[u8], values: &mut [f32], from: impl Fn([u8; 
     }
 }
 
-/// A tensor's shape in a file: the embedding goes without its padding rows.
+/// A tensor's shape in a file, which leaves out the padding rows of the embedding.
 pub(super) fn stored_shape(dims: &Dims, tensor: &Tensor) -> Vec<usize> {
     let mut shape = tensor.shape.clone();
     if tensor.name == "wte.weight" {
@@ -154,14 +154,14 @@ pub(super) fn stored_shape(dims: &Dims, tensor: &Tensor) -> Vec<usize> {
     shape
 }
 
-/// The elements of a flat buffer that a file holds for a tensor.
+/// The range of a flat buffer that a file stores for a tensor, without padding rows.
 pub(super) fn stored_range(dims: &Dims, tensor: &Tensor) -> std::ops::Range<usize> {
     tensor.offset..tensor.offset + stored_shape(dims, tensor).iter().product::<usize>()
 }
 
-/// Everything that keeps the tensors of a file from filling the layout, one line each: missing, misshapen, of a type that is
-/// not converted, or unknown. `names` are the file's names as `info` knows them, without prefixes. With `crop`,
-/// `wpe.weight` may have more rows than the model.
+/// Everything that keeps the tensors of a file from filling the layout, one line each: missing, misshapen, of a type
+/// that is not converted, or unknown. `names` are the file's names as `info` knows them, without prefixes. With
+/// `crop`, `wpe.weight` may have more rows than the model.
 pub(super) fn unfit<'a>(
     dims: &Dims,
     layout: &ParamLayout,

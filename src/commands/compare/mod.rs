@@ -7,10 +7,10 @@ use super::select::{exporter, find_runs};
 use super::terminal::say;
 use crate::cli::{AxisName, CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
-use crate::report::compare::{Comparison, Measure, Options, Order};
+use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
 use crate::report::equal::first_difference;
-use crate::report::metrics::{self, METRICS, Metric};
+use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
 use std::path::PathBuf;
@@ -28,20 +28,22 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         return Err(UsageError("there is no run to compare".into()).into());
     }
     let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
-    let measures = measures(&args.metrics, for_people)?;
+    let further = further(args, &paths)?;
+    let measures = measures(&args.metrics, &further, for_people)?;
     let options = Options {
         cut: cut(args, &paths)?,
-        judge: args.by.as_deref().map(metric).transpose()?,
+        judge: args.by.as_deref().map(|name| metric(name, &further)).transpose()?,
+        further,
         order: match args.sort.as_deref() {
-            None => Order::Best,
-            Some("given") => Order::Given,
-            Some(name) => Order::By(name.to_owned()),
+            None => RowOrder::Best,
+            Some("given") => RowOrder::Given,
+            Some(name) => RowOrder::By(name.to_owned()),
         },
         reverse: args.reverse,
     };
     let comparison = Comparison::new(&paths, &options)?;
-    if let Order::By(name) = &options.order {
-        check_key(name, &comparison)?;
+    if let RowOrder::By(name) = &options.order {
+        check_key(name, &options, &comparison)?;
     }
     let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
     for remark in comparison.remarks() {
@@ -107,15 +109,29 @@ fn axis(name: AxisName) -> Axis {
     }
 }
 
-fn measures(names: &[String], for_people: bool) -> anyhow::Result<Vec<Measure>> {
+/// What the arguments name that is no metric of the table of columns, but a column of some run's `val.csv`.
+fn further(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
+    let mut further: Vec<Metric> = Vec::new();
+    for name in args.metrics.iter().chain(&args.by).chain(&args.sort) {
+        if Measure::find(name).is_none() && further.iter().all(|metric| metric.name != *name) {
+            further.extend(metrics::further(paths, name)?);
+        }
+    }
+    Ok(further)
+}
+
+fn measures(names: &[String], further: &[Metric], for_people: bool) -> anyhow::Result<Vec<Measure>> {
     if names.is_empty() {
         return Ok(Measure::usual(for_people));
     }
-    names.iter().map(|name| Ok(Measure::find(name).ok_or_else(|| unknown(name, Measure::names()))?)).collect()
+    let of_run = |name: &str| further.iter().find(|metric| metric.name == name).cloned().map(Measure::Own);
+    let measure = |name: &String| Measure::find(name).or_else(|| of_run(name));
+    names.iter().map(|name| Ok(measure(name).ok_or_else(|| unknown(name, Measure::names()))?)).collect()
 }
 
-fn metric(name: &str) -> anyhow::Result<&'static Metric> {
-    Ok(metrics::find(name).ok_or_else(|| unknown(name, METRICS.iter().map(|metric| metric.name)))?)
+fn metric(name: &str, further: &[Metric]) -> anyhow::Result<Metric> {
+    let found = metrics::find(name).or_else(|| further.iter().find(|metric| metric.name == name));
+    Ok(found.cloned().ok_or_else(|| unknown(name, metrics().iter().map(|metric| metric.name.as_str())))?)
 }
 
 fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> UsageError {
@@ -123,8 +139,8 @@ fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> UsageError 
 }
 
 /// Sorting by what no run has would pass over a mistyped name in silence.
-fn check_key(name: &str, comparison: &Comparison) -> anyhow::Result<()> {
-    let known = metrics::find(name).is_some()
+fn check_key(name: &str, options: &Options, comparison: &Comparison) -> anyhow::Result<()> {
+    let known = options.metric(name).is_some()
         || comparison.differences.differing.iter().any(|key| key == name)
         || comparison.differences.shared.iter().any(|(key, _)| key == name);
     if known {

@@ -11,7 +11,7 @@ use crate::report::plot::layout::draw;
 use crate::report::plot::palette::Theme;
 use crate::report::plot::png::png;
 use crate::report::plot::svg::svg;
-use crate::report::plot::{Options, QUANTITIES, Quantity, figure};
+use crate::report::plot::{Options, Quantity, figure, further, quantities};
 use crate::run::files::write_atomic;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(super) fn prepare(
 ) -> anyhow::Result<Plots> {
     // a mistyped name must not cost the work before it
     let kinds: Vec<Kind> = args.plot.iter().map(|path| kind(path)).collect::<Result<_, _>>()?;
-    let options = options(args, aligned)?;
+    let options = options(args, comparison, aligned)?;
     let theme = args.theme.map(|name| match name {
         ThemeName::Light => Theme::Light,
         ThemeName::Dark => Theme::Dark,
@@ -77,10 +77,14 @@ fn kind(path: &Path) -> Result<Kind, UsageError> {
     }
 }
 
-fn options(args: &PlotArgs, aligned: Option<Axis>) -> anyhow::Result<Options> {
-    let quantity = |name: &String| -> anyhow::Result<&'static Quantity> {
-        QUANTITIES.iter().find(|quantity| quantity.name == name).ok_or_else(|| {
-            let known: Vec<&str> = QUANTITIES.iter().map(|quantity| quantity.name).collect();
+fn options(args: &PlotArgs, comparison: &Comparison, aligned: Option<Axis>) -> anyhow::Result<Options> {
+    let runs: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
+    let quantity = |name: &String| -> anyhow::Result<Quantity> {
+        if let Some(quantity) = quantities().iter().find(|quantity| quantity.name == *name) {
+            return Ok(quantity.clone());
+        }
+        further(&runs, name)?.ok_or_else(|| {
+            let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
             UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", "))).into()
         })
     };

@@ -14,6 +14,7 @@ use super::summary::{duration, thousands};
 use crate::data::Tokenizer;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
+use crate::report::stats::median;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
 use crate::train::sample::{Sampling, generate};
@@ -169,11 +170,6 @@ impl<'a> Recorder<'a> {
             Err(TrainError::Events(error)) => Err(error),
         }
     }
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 impl Events for Recorder<'_> {

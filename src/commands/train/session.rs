@@ -200,8 +200,8 @@ impl Session<'_> {
         record.ended = None;
         record.total_steps = self.plan.steps;
         record.device.clone_from(&self.plan.device);
-        record.engine = format!("{:?}", recipe.compute.engine).to_lowercase();
-        record.precision = format!("{:?}", recipe.compute.precision).to_lowercase();
+        record.engine = recipe.compute.engine.as_str().to_owned();
+        record.precision = recipe.compute.precision.as_str().to_owned();
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));

@@ -34,7 +34,7 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
         plan.device,
         ranks(plan.ranks_here),
         plan.threads,
-        precision(plan),
+        plan.memory.precision.as_str(),
         if plan.bytes_exact { "" } else { "about " },
         gib(plan.total_bytes),
         if plan.world_size > 1 { " for each rank" } else { "" },
@@ -49,8 +49,4 @@ pub(super) fn plan_lines(plan: &Plan) -> String {
 /// A number of ranks as a factor before what each of them has; nothing for one.
 pub(in crate::commands) fn ranks(ranks: usize) -> String {
     if ranks > 1 { format!("{ranks} ranks x ") } else { String::new() }
-}
-
-fn precision(plan: &Plan) -> String {
-    format!("{:?}", plan.memory.precision).to_lowercase()
 }

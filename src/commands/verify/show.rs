@@ -13,12 +13,11 @@ pub(super) fn introduction(
     rows: &str,
     steps: u32,
 ) -> String {
-    let lower = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
     let mut text = format!(
         "{}: the fused engine on the CPU in {} with {} attention against dfdx in fp32, {steps} steps on {rows}\n",
         recipe.name,
-        lower(&recipe.compute.precision),
-        lower(&recipe.compute.attention)
+        recipe.compute.precision.as_str(),
+        recipe.compute.attention.as_str()
     );
     let changes = [
         ("n_layer", declared.n_layer, verified.n_layer),

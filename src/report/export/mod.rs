@@ -42,7 +42,7 @@ impl Column {
 pub struct Cell {
     /// A JSON scalar or list; null where there is none. Infinite and undefined numbers are the words of the logs.
     pub value: serde_json::Value,
-    /// The same for people.
+    /// The value as people read it.
     pub shown: String,
 }
 

@@ -3,14 +3,14 @@
 //! The curves are in the page as numbers; `page.js` draws them.
 
 use super::axis::Axis;
-use super::columns::scan;
 use super::compare::{Comparison, Measure};
 use super::differences::label;
 use super::export::{Export, Html, escaped, number};
 use super::plot::curve::read_val;
 use super::plot::palette::{Ink, Theme, colour};
-use super::plot::{Options, QUANTITIES};
+use super::plot::{Options, Quantity, quantities};
 use super::runs::Run;
+use super::scan::scan;
 use crate::run::{RunError, dir};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
@@ -28,6 +28,7 @@ const MOST_POINTS: usize = 150_000;
 /// Errors: [`RunError::Io`].
 pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) -> Result<String, RunError> {
     let runs = &comparison.runs;
+    let shown: Vec<&Quantity> = shown(options);
     let points = (MOST_POINTS / runs.len().max(1)).clamp(60, 600);
     let place = |i: usize| comparison.groups.iter().position(|group| group.runs.contains(&i)).unwrap_or(0);
     let replica = |i: usize| comparison.groups[place(i)].runs.iter().position(|&run| run == i).unwrap_or(0);
@@ -35,23 +36,30 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         .par_iter()
         .enumerate()
         .map(|(i, run)| {
-            let mut value = curves(run, points)?;
+            let mut value = curves(run, points, &shown)?;
             value["label"] = label(run, &comparison.differences.differing).into();
             value["group"] = place(i).into();
             value["replica"] = replica(i).into();
             Ok(value)
         })
         .collect();
-    let quantities: Vec<Value> =
-        QUANTITIES.iter().map(|q| json!({ "name": q.name, "title": q.title })).collect();
+    let described = |q: &&Quantity| {
+        json!({
+            "name": q.name,
+            "title": q.title,
+            "evaluated": q.is_evaluated,
+            "smoothed": q.is_smoothed,
+            "marks": q.marks(),
+        })
+    };
     let axes = [Axis::Step, Axis::Tokens, Axis::Time]
         .map(|axis| json!({ "name": axis.column(), "title": axis.title() }));
     let data = json!({
         "runs": curves?,
-        "quantities": quantities,
+        "quantities": shown.iter().map(described).collect::<Vec<_>>(),
         "axes": axes,
         "axis": options.axis.column(),
-        "quantity": options.quantities.first().map_or("loss", |quantity| quantity.name),
+        "quantity": options.quantities.first().map_or("loss", |quantity| quantity.name.as_str()),
         "logX": options.log_x,
         "logY": options.log_y,
         "window": options.window,
@@ -84,6 +92,12 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         ("{{js}}", JS.to_owned()),
     ];
     Ok(fill(HTML, &parts))
+}
+
+/// What the page offers: the quantities of the table of columns, and the further ones that were asked for.
+fn shown(options: &Options) -> Vec<&Quantity> {
+    let further = options.quantities.iter().filter(|quantity| !quantities().contains(quantity));
+    quantities().iter().chain(further).collect()
 }
 
 /// Puts the parts into their places in one go: a part may hold what looks like a place.
@@ -124,12 +138,12 @@ fn colours() -> String {
 }
 
 /// The logs of a run, thinned to so many points: the mean of the rows that a point stands for, its last place.
-fn curves(run: &Run, points: usize) -> Result<Value, RunError> {
+fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Result<Value, RunError> {
     let mut buffer = Vec::new();
     let axes = [Axis::Step, Axis::Tokens, Axis::Time].map(Axis::column);
     let columns: Vec<&str> = axes
         .into_iter()
-        .chain(QUANTITIES.iter().map(|q| q.name).filter(|name| *name != "val_loss"))
+        .chain(shown.iter().filter(|quantity| !quantity.is_evaluated).map(|quantity| quantity.name.as_str()))
         .collect();
     let mut rows: Vec<f64> = Vec::new();
     scan(&run.path.join(dir::TRAIN_CSV), &columns, &mut buffer, |row| rows.extend_from_slice(row))?;
@@ -154,9 +168,11 @@ fn curves(run: &Run, points: usize) -> Result<Value, RunError> {
     }
     let mut val = Map::new();
     for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
-        let curve = read_val(&run.path, axis, &mut buffer)?;
-        val.insert(axis.column().to_owned(), curve.x.iter().map(|&x| rounded(x, 12)).collect());
-        val.insert("val_loss".to_owned(), curve.y.iter().map(|&y| rounded(y, 6)).collect());
+        for quantity in shown.iter().filter(|quantity| quantity.is_evaluated) {
+            let curve = read_val(&run.path, axis, &quantity.name, &mut buffer)?;
+            val.insert(axis.column().to_owned(), curve.x.iter().map(|&x| rounded(x, 12)).collect());
+            val.insert(quantity.name.clone(), curve.y.iter().map(|&y| rounded(y, 6)).collect());
+        }
     }
     Ok(json!({ "id": run.id, "status": run.status, "stride": stride, "train": train, "val": val }))
 }

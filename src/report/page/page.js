@@ -12,7 +12,8 @@
   };
   let view = null;
 
-  const has = (run, name) => (name === "val_loss" ? run.val.step.length > 0 : Boolean(run.train[name]));
+  const quantity = (name) => data.quantities.find((q) => q.name === name);
+  const has = (run, q) => (q.evaluated ? run.val[q.name].some((v) => v !== null) : Boolean(run.train[q.name]));
 
   /** The mean of each value with others on both sides, fewer at the ends; gaps stay gaps. */
   function around(values, reach) {
@@ -38,12 +39,13 @@
 
   /** The curve of a run as it is shown: places, values, and evaluations beside the training loss. */
   function curve(run) {
-    if (state.quantity === "val_loss") return { x: run.val[state.axis], y: run.val.val_loss, marks: true };
-    const y = run.train[state.quantity];
+    const { name, evaluated, smoothed, marks } = quantity(state.quantity);
+    const evaluations = marks ? { x: run.val[state.axis], y: run.val[marks] } : null;
+    if (evaluated) return { ...evaluations, marks: evaluations };
+    const y = run.train[name];
     const x = run.train[state.axis];
     if (!x || !y) return { x: [], y: [] };
-    const steady = ["lr", "loss_scale", "memory_bytes"].includes(state.quantity);
-    return { x, y: smooth(y, steady ? 1 : state.window), val: state.quantity === "loss" ? run.val : null };
+    return { x, y: smooth(y, smoothed ? state.window : 1), marks: evaluations };
   }
 
   const usable = (value, log) => value !== null && Number.isFinite(value) && (!log || value > 0);
@@ -115,10 +117,10 @@
       .map((run, i) => ({ run, i, ...curve(run) }))
       .filter((c) => !state.hidden.has(c.i) && c.x.length > 0);
     const every = (pick) => curves.flatMap((c) => pick(c));
-    const rangeX = state.zoom ? state.zoom.x : extent(every((c) => (c.val ? c.x.concat(c.val[state.axis]) : c.x)), state.logX, 0.01);
+    const rangeX = state.zoom ? state.zoom.x : extent(every((c) => (c.marks ? c.x.concat(c.marks.x) : c.x)), state.logX, 0.01);
     const inside = (c) => c.y.filter((_, i) => !rangeX || (c.x[i] >= rangeX[0] && c.x[i] <= rangeX[1]));
-    const val = (c) => (c.val ? c.val.val_loss.filter((_, i) => c.val[state.axis][i] >= rangeX[0] && c.val[state.axis][i] <= rangeX[1]) : []);
-    const rangeY = state.zoom?.y || (rangeX && extent(every((c) => inside(c).concat(val(c))), state.logY, 0.04));
+    const marked = (c) => (c.marks ? c.marks.y.filter((_, i) => c.marks.x[i] >= rangeX[0] && c.marks.x[i] <= rangeX[1]) : []);
+    const rangeY = state.zoom?.y || (rangeX && extent(every((c) => inside(c).concat(marked(c))), state.logY, 0.04));
     canvas.dataset.curves = curves.length;
     canvas.dataset.x = rangeX ? rangeX.join(" ") : "";
     canvas.dataset.y = rangeY ? rangeY.join(" ") : "";
@@ -174,11 +176,10 @@
       }
       ctx.stroke();
       ctx.setLineDash([]);
-      const marks = c.marks ? { [state.axis]: c.x, val_loss: c.y } : c.val;
-      if (marks && !many)
-        marks.val_loss.forEach((v, i) => {
-          if (!usable(v, state.logY) || !usable(marks[state.axis][i], state.logX)) return;
-          ctx.beginPath(); ctx.arc(x.place(marks[state.axis][i]), y.place(v), 3.2, 0, 2 * Math.PI); ctx.fill();
+      if (c.marks && !many)
+        c.marks.y.forEach((v, i) => {
+          if (!usable(v, state.logY) || !usable(c.marks.x[i], state.logX)) return;
+          ctx.beginPath(); ctx.arc(x.place(c.marks.x[i]), y.place(v), 3.2, 0, 2 * Math.PI); ctx.fill();
         });
     }
     if (state.drag) {
@@ -269,7 +270,7 @@
     for (const { name, title } of items) get(id).add(new Option(title, name, name === chosen, name === chosen));
     get(id).addEventListener("change", (event) => { change(event.target.value); state.zoom = null; draw(); });
   }
-  const there = data.quantities.filter((q) => data.runs.some((run) => has(run, q.name)));
+  const there = data.quantities.filter((q) => data.runs.some((run) => has(run, q)));
   if (!there.some((q) => q.name === state.quantity) && there.length) state.quantity = there[0].name;
   fillSelect("quantity", there, state.quantity, (value) => { state.quantity = value; });
   fillSelect("axis", data.axes.filter((a) => data.runs.some((run) => run.train[a.name])), state.axis, (value) => { state.axis = value; });

@@ -2,7 +2,7 @@
 
 use super::scale::Scale;
 use crate::report::axis::Axis;
-use crate::report::columns::scan;
+use crate::report::scan::scan;
 use crate::run::{RunError, dir};
 use std::path::Path;
 
@@ -42,13 +42,13 @@ pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> R
     Ok(curves)
 }
 
-/// Reads the validation losses of `run` along an axis. They have no clock of their own: each is as old as the training
-/// step before it.
+/// Reads a column of the validation log of `run` along an axis. Evaluations have no clock of their own: each is as old
+/// as the training step before it.
 ///
 /// Errors: [`RunError::Io`].
-pub fn read_val(run: &Path, axis: Axis, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
+pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
     let mut rows: Vec<[f64; 3]> = Vec::new();
-    scan(&run.join(dir::VAL_CSV), &["step", "tokens", "val_loss"], buffer, |row| {
+    scan(&run.join(dir::VAL_CSV), &["step", "tokens", column], buffer, |row| {
         rows.push([row[0], row[1], row[2]])
     })?;
     let mut times = Vec::new();
@@ -67,8 +67,8 @@ pub fn read_val(run: &Path, axis: Axis, buffer: &mut Vec<u8>) -> Result<Curve, R
     Ok(Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() })
 }
 
-/// A weighted mean over a window of `window` rows around each row, the nearest counting most, which shrinks evenly at the
-/// ends, so that nothing is shifted. Values that are not finite are left out of the mean and stay gaps.
+/// A weighted mean over a window of `window` rows around each row, the nearest counting most, which shrinks evenly at
+/// the ends, so that nothing is shifted. Values that are not finite are left out of the mean and stay gaps.
 #[must_use]
 pub fn smooth(values: &[f64], window: usize) -> Vec<f64> {
     match window {
@@ -98,13 +98,14 @@ fn mean_around(values: &[f64], reach: usize) -> Vec<f64> {
     (0..values.len()).map(|i| if values[i].is_finite() { mean(i) } else { f64::NAN }).collect()
 }
 
-/// The window that smooths a curve of so many rows unless somebody chose one: a fiftieth of it.
+/// The default window of a moving average over a curve of `rows` rows: a fiftieth of it.
 #[must_use]
 pub fn usual_window(rows: usize) -> usize {
     (rows / 50).max(1)
 }
 
-/// The mean of curves row by row, and the standard deviation where there are two at least, over as many rows as all have.
+/// The mean of curves row by row, and the standard deviation where there are two at least, over as many rows as all
+/// have.
 #[must_use]
 pub fn average(curves: &[Curve]) -> (Curve, Vec<f64>) {
     let rows = curves.iter().map(|curve| curve.x.len()).min().unwrap_or(0);

@@ -92,9 +92,9 @@ pub fn draw(figure: &Figure, options: &Options) -> Scene {
     scene
 }
 
-/// A sentence for whoever cannot see the picture.
+/// A description for readers who cannot see the picture.
 fn describe(figure: &Figure) -> String {
-    let names: Vec<&str> = figure.panels.iter().map(|panel| panel.quantity.title).collect();
+    let names: Vec<&str> = figure.panels.iter().map(|panel| panel.quantity.title.as_str()).collect();
     format!("{} of {} curves: {}", names.join(", "), figure.labels.len(), figure.labels.join("; "))
 }
 

@@ -7,6 +7,7 @@ pub mod font;
 pub mod layout;
 pub mod palette;
 pub mod png;
+mod quantity;
 pub mod scale;
 pub mod scene;
 pub mod svg;
@@ -18,33 +19,8 @@ use super::groups::Group;
 use super::runs::Run;
 use crate::run::RunError;
 use curve::{Curve, average, read, read_val, smooth, usual_window};
+pub use quantity::{Quantity, further, quantities};
 use rayon::prelude::*;
-
-/// Something that a panel shows along the run.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Quantity {
-    /// In options.
-    pub name: &'static str,
-    /// Over the panel.
-    pub title: &'static str,
-}
-
-const fn quantity(name: &'static str, title: &'static str) -> Quantity {
-    Quantity { name, title }
-}
-
-/// The quantities that can be plotted. All but the validation loss are columns of `train.csv`.
-pub const QUANTITIES: &[Quantity] = &[
-    quantity("loss", "loss (nats per token)"),
-    quantity("val_loss", "validation loss (nats per token)"),
-    quantity("lr", "learning rate"),
-    quantity("grad_norm", "gradient norm before clipping"),
-    quantity("tokens_per_s", "tokens per second"),
-    quantity("mfu", "model FLOPs utilization"),
-    quantity("step_ms", "step time (ms)"),
-    quantity("loss_scale", "loss scale"),
-    quantity("memory_bytes", "peak memory (bytes)"),
-];
 
 /// What is plotted.
 #[derive(Debug, Clone)]
@@ -52,7 +28,7 @@ pub struct Options {
     /// The horizontal axis.
     pub axis: Axis,
     /// One panel each, from top to bottom.
-    pub quantities: Vec<&'static Quantity>,
+    pub quantities: Vec<Quantity>,
     /// Rows that are averaged; a fiftieth of the run unless given, 1 for none.
     pub window: Option<usize>,
     /// Whether the horizontal axis is logarithmic.
@@ -82,7 +58,7 @@ pub struct Series {
 #[derive(Debug)]
 pub struct Panel {
     /// What is shown.
-    pub quantity: &'static Quantity,
+    pub quantity: Quantity,
     /// In the order of the figure's labels.
     pub series: Vec<Series>,
 }
@@ -104,7 +80,6 @@ pub struct Figure {
 ///
 /// Errors: [`RunError::Io`].
 pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunError> {
-    let with_val = |name: &str| matches!(name, "loss" | "val_loss");
     let read_group = |group: &Group| -> Result<Vec<Series>, RunError> {
         let runs = plotted(group, &comparison.runs);
         options
@@ -114,20 +89,20 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
                 let mut buffer = Vec::new();
                 let (mut lines, mut marks) = (Vec::new(), Vec::new());
                 for run in &runs {
-                    if quantity.name != "val_loss" {
+                    if !quantity.is_evaluated {
                         let mut curve =
-                            read(&run.path, options.axis, &[quantity.name], &mut buffer)?.remove(0);
+                            read(&run.path, options.axis, &[quantity.name.as_str()], &mut buffer)?.remove(0);
                         let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
                         curve.y = smooth(&curve.y, window);
                         lines.push(curve);
                     }
-                    if with_val(quantity.name) {
-                        marks.push(read_val(&run.path, options.axis, &mut buffer)?);
+                    if let Some(column) = quantity.marks() {
+                        marks.push(read_val(&run.path, options.axis, column, &mut buffer)?);
                     }
                 }
                 let (line, mut band) = average(&lines);
                 let (marks, spread) = average(&marks);
-                if quantity.name == "val_loss" {
+                if quantity.is_evaluated {
                     band = spread;
                     return Ok(Series { line: marks.clone(), band: several(band, runs.len()), marks });
                 }
@@ -137,7 +112,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
     };
     let by_group: Result<Vec<_>, _> = comparison.groups.par_iter().map(read_group).collect();
     let mut panels: Vec<Panel> =
-        options.quantities.iter().map(|quantity| Panel { quantity, series: Vec::new() }).collect();
+        options.quantities.iter().cloned().map(|quantity| Panel { quantity, series: Vec::new() }).collect();
     for group in by_group? {
         for (panel, series) in panels.iter_mut().zip(group) {
             panel.series.push(series);
@@ -152,16 +127,13 @@ fn several(band: Vec<f64>, runs: usize) -> Vec<f64> {
     if runs > 1 { band } else { Vec::new() }
 }
 
-/// Only noise is smoothed: the schedule is as it is.
+/// The default window of a moving average: 1 for a curve without noise.
 fn window(quantity: &Quantity, rows: usize) -> usize {
-    match quantity.name {
-        "lr" | "loss_scale" | "memory_bytes" => 1,
-        _ => usual_window(rows),
-    }
+    if quantity.is_smoothed { usual_window(rows) } else { 1 }
 }
 
-/// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses members
-/// on the way jumps.
+/// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses
+/// members on the way jumps.
 fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
     let all = || group.runs.iter().map(|&i| &runs[i]);
     let complete: Vec<&Run> = all().filter(|run| run.complete).collect();
@@ -204,12 +176,12 @@ fn note(panels: &[Panel], options: &Options) -> String {
     let any = |with: &dyn Fn(&Panel, &Series) -> bool| {
         panels.iter().any(|panel| panel.series.iter().any(|series| with(panel, series)))
     };
-    if any(&|panel, series| panel.quantity.name == "loss" && !series.marks.x.is_empty()) {
+    if any(&|panel, series| !panel.quantity.is_evaluated && !series.marks.x.is_empty()) {
         parts.push("lines: training, marks: validation".to_owned());
     }
     let rows =
         panels.iter().flat_map(|panel| &panel.series).map(|series| series.line.x.len()).max().unwrap_or(0);
-    let smoothed = |panel: &Panel| panel.quantity.name != "val_loss" && window(panel.quantity, rows) > 1;
+    let smoothed = |panel: &Panel| window(&panel.quantity, rows) > 1;
     match options.window {
         Some(window) if window > 1 => parts.push(format!("lines averaged over {window} steps")),
         None if panels.iter().any(smoothed) => {

@@ -1,7 +1,7 @@
 //! Colours and dashes: told apart by colour-blind eyes, on paper and on dark screens.
 //!
-//! The hues are those of Okabe and Ito (*Color Universal Design*, 2008); a line also has a dash and a marker of its own,
-//! so that a black-and-white print keeps them apart.
+//! The hues are those of Okabe and Ito (*Color Universal Design*, 2008); a line also has a dash and a marker of its
+//! own, so that a black-and-white print keeps them apart.
 
 /// What a thing is drawn with. What colour that is, the theme decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Theme {
 pub const MOST_SERIES: usize = 16;
 
 const LIGHT: [u32; 7] = [0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x333333];
-/// The same hues, as light as a dark ground needs.
+/// The hues of Okabe and Ito, lighter, for a dark ground.
 const DARK: [u32; 7] = [0x4da6e0, 0xf07b2e, 0x2bc295, 0xe09cc3, 0xf0b73c, 0x8fd0f5, 0xe6e6e6];
 
 /// Lengths of strokes and gaps, in units of the line's width; empty for a solid line.

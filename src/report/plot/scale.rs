@@ -90,7 +90,7 @@ fn round_step(step: f64) -> f64 {
     round.unwrap_or(10.0) * power
 }
 
-/// Values at an axis, each as it is written there: with as many digits as tell them apart.
+/// The labels of ticks at an axis, with as many digits as are needed to tell them apart.
 #[must_use]
 pub fn labels(ticks: &[f64], is_log: bool) -> Vec<String> {
     let largest = ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));

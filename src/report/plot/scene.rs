@@ -98,7 +98,7 @@ pub struct Scene {
     pub width: f32,
     /// Height in points.
     pub height: f32,
-    /// What is shown, for whoever cannot see it.
+    /// A description for readers who cannot see the picture.
     pub title: String,
     /// What is in it.
     pub items: Vec<Item>,

@@ -5,8 +5,10 @@
 //! line, which a killed or a writing process leaves, is passed over; a malformed row is left out and counted.
 
 use crate::run::RunError;
+use crate::run::files::whole_lines;
+use memchr::{memchr, memchr2};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// What a pass over a log found beside the rows that were handed out.
@@ -18,11 +20,23 @@ pub struct Scanned {
     pub malformed: u64,
 }
 
+/// The columns of a log, in order. A missing file and one without a whole line have none.
+///
+/// Errors: [`RunError::Io`].
+pub fn header(path: &Path) -> Result<Vec<String>, RunError> {
+    let mut line = Vec::new();
+    match File::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line)) {
+        Ok(_) => Ok(scan_bytes(whole_lines(&line), &[], |_| {}).header),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(RunError::Io { action: "read", path: path.to_owned(), error }),
+    }
+}
+
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
 
-/// Reads a log into `buffer`, which is reused, and calls `each` with the values of the columns `wanted`, in their order,
-/// for every whole row. A missing file has no rows.
+/// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
+/// order. A missing file has no rows.
 ///
 /// Errors: [`RunError::Io`].
 pub fn scan(
@@ -63,7 +77,8 @@ pub fn last_row(path: &Path, wanted: &[&str]) -> Result<Option<Vec<f64>>, RunErr
     Ok(last_of(&bytes, wanted))
 }
 
-/// The same for a log in memory: a header and at least the lines at the end, of which the first may be torn.
+/// The values of the columns `wanted` in the last whole row of a log in memory: a header and at least the last lines,
+/// the first of which may be torn.
 pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
     let whole = whole_lines(bytes);
     let header = whole.iter().position(|&b| b == b'\n')? + 1;
@@ -75,11 +90,6 @@ pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
     let mut last = None;
     scan_bytes(&[header, tail].concat(), wanted, |row| last = Some(row.to_vec()));
     last
-}
-
-/// The bytes up to the last line that is ended.
-pub fn whole_lines(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1)]
 }
 
 /// [`scan`] over text in memory, which begins with a header.
@@ -159,60 +169,26 @@ fn read_row(rows: &str, mut at: usize, reads: &[(usize, usize)], values: &mut [f
 
 /// Where the line that holds `at` ends, behind its newline.
 fn line_end(rows: &str, at: usize) -> usize {
-    rows[at..].find('\n').map_or(rows.len(), |newline| at + newline + 1)
-}
-
-/// Eight bytes with the highest bit of each set where `word` has `byte`, the other bits clear. Exact for every byte, see
-/// Warren, *Hacker's Delight*, section 6-1.
-fn matches(word: u64, byte: u8) -> u64 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let zero_where_equal = word ^ u64::from_ne_bytes([byte; 8]);
-    !(((zero_where_equal & LOW) + LOW) | zero_where_equal | LOW)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    memchr(b'\n', &rows.as_bytes()[at..]).map_or(rows.len(), |newline| at + newline + 1)
 }
 
 /// The comma or newline that ends the cell at `at`. The bytes end with a newline.
-fn cell_end(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = word(bytes, at) {
-        let found = matches(word, b',') | matches(word, b'\n');
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    while !matches!(bytes[at], b',' | b'\n') {
-        at += 1;
-    }
-    at
+fn cell_end(bytes: &[u8], at: usize) -> usize {
+    at + memchr2(b',', b'\n', &bytes[at..]).expect("the last line is ended")
 }
 
 /// Where the cell begins that comes `count` cells after the one at `at`; `None` if the row ends before.
-fn pass(bytes: &[u8], mut at: usize, mut count: usize) -> Option<usize> {
-    while count > 0 {
-        match word(bytes, at) {
-            // eight bytes at once, unless the end of the row or of the cells is among them
-            Some(word)
-                if matches(word, b'\n') == 0 && (matches(word, b',').count_ones() as usize) < count =>
-            {
-                count -= matches(word, b',').count_ones() as usize;
-                at += 8;
-            }
-            _ => {
-                at = cell_end(bytes, at) + 1;
-                count -= 1;
-                if bytes[at - 1] == b'\n' {
-                    return None;
-                }
-            }
+fn pass(bytes: &[u8], mut at: usize, count: usize) -> Option<usize> {
+    for _ in 0..count {
+        at = cell_end(bytes, at) + 1;
+        if bytes[at - 1] == b'\n' {
+            return None;
         }
     }
     Some(at)
 }
 
-/// The same for a file that another program has written, with quotes or bytes that are not UTF-8.
+/// [`scan_bytes`] for a file that another program has written, with quotes or with bytes that are not UTF-8.
 fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
     let header: Vec<String> = match reader.byte_headers() {
