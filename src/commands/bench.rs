@@ -1,17 +1,17 @@
 //! `runner bench RECIPE`: how fast this recipe's step is here, and where its time goes. Writes no run.
 
-use super::build;
-use super::device;
 use super::exit::Exit;
-use super::ranks;
+use super::signals;
 use super::terminal::say;
+use super::voice::Voice;
 use crate::cli::{BenchArgs, Format};
 use crate::comm::{Comm, Threads};
 use crate::engine::timed::Phase;
 use crate::engine::{Batch, Engine, State, Update, cpu};
 use crate::model::init::{initialize, random_bits};
-use crate::plan::{DataSize, Plan, PlanError, gib};
+use crate::plan::{DataSize, Plan, gib};
 use crate::recipe::{self, EngineKind, Recipe};
+use crate::session::{engines, machine, median, ranks, supported};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use serde_json::json;
@@ -42,20 +42,20 @@ impl Measured {
 /// Prints the median speed and the time by phase.
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
-    build::check_supported(&resolved)?;
+    supported::check(&resolved, &Voice::default())?;
     let recipe = &resolved.recipe;
     // rows are random tokens, as many as are needed
     let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, val_rows: 0 };
-    let blame = |error: PlanError| resolved.complain(error.key, &error.message, &error.help);
-    let hardware = device::hardware(recipe).map_err(blame)?;
-    let plan = Plan::new(recipe, &hardware, data, None).map_err(blame)?;
+    let blame = supported::at_its_key(&resolved);
+    let hardware = machine::hardware(recipe).map_err(&blame)?;
+    let plan = Plan::new(recipe, &hardware, data, None).map_err(&blame)?;
     let joined = ranks::join()?;
     if let Some(comm) = &joined {
         // the peak is measured while the others wait
         comm.set_working(true);
     }
     let leads = joined.as_ref().is_none_or(|comm| comm.rank() == 0);
-    let (peak, how) = if leads { device::peak(&plan) } else { (0.0, String::new()) };
+    let (peak, how) = if leads { machine::peak(&plan) } else { (0.0, String::new()) };
     let (measured, name) = match joined {
         Some(comm) => {
             comm.set_timeout(Duration::from_secs(plan.timeout_s));
@@ -65,7 +65,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
             let own = plan.of_launched_rank(comm.rank());
             (one_rank(recipe, &own, args.steps, &comm)?, comm.name())
         }
-        None if plan.world_size == 1 => (one_rank(recipe, &plan, args.steps, &build::solo())?, "solo"),
+        None if plan.world_size == 1 => (one_rank(recipe, &plan, args.steps, &engines::solo())?, "solo"),
         None => (threads(recipe, &plan, args.steps)?, "threads"),
     };
     if !leads {
@@ -90,7 +90,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "ranks_by": name,
                 "wire_bytes_per_step": plan.wire_bytes_per_step,
                 "wire_bytes_per_s": measured.wire_bytes_per_s(&plan),
-                "peak_memory_bytes": device::memory_bytes(&plan),
+                "peak_memory_bytes": machine::memory_bytes(&plan),
                 "planned_memory_bytes": plan.total_bytes,
                 "steps": args.steps,
                 "phases": phases,
@@ -119,7 +119,11 @@ fn threads(recipe: &Recipe, plan: &Plan, steps: u32) -> anyhow::Result<Measured>
             // what goes wrong reaches rank 0
             scope.spawn(move || run(comm).map(drop));
         }
-        run(first).inspect_err(ranks::end_if_hung)
+        run(first).inspect_err(|error| {
+            if ranks::is_hung(error) {
+                signals::end_hung(error);
+            }
+        })
     })
 }
 
@@ -131,9 +135,9 @@ fn one_rank(recipe: &Recipe, plan: &Plan, steps: u32, comm: &Arc<dyn Comm>) -> a
     };
     match (recipe.compute.engine, plan.cuda) {
         (EngineKind::Fused, Some(index)) => {
-            let mut whole = build::fused(plan.memory_plan(), plan.cuda, comm)?;
+            let mut whole = engines::fused(plan.memory_plan(), plan.cuda, comm)?;
             let whole = measure(recipe, plan, steps, comm.as_ref(), whole.as_mut(), |_| Vec::new())?;
-            let mut engine = build::timed_cuda(plan.memory_plan(), index, comm)?;
+            let mut engine = engines::timed_cuda(plan.memory_plan(), index, comm)?;
             let parts = measure(recipe, plan, PHASE_STEPS, comm.as_ref(), &mut engine, |engine| {
                 milliseconds(engine.backend_mut().take())
             })?;
@@ -146,7 +150,7 @@ fn one_rank(recipe: &Recipe, plan: &Plan, steps: u32, comm: &Arc<dyn Comm>) -> a
             })
         }
         (EngineKind::Dfdx, _) => {
-            let mut engine = build::reference(plan.memory.dims, plan.threads)?;
+            let mut engine = engines::reference(plan.memory.dims, plan.threads)?;
             measure(recipe, plan, steps, comm.as_ref(), &mut engine, |_| Vec::new())
         }
     }
@@ -160,7 +164,7 @@ fn text(measured: &Measured, tokens_per_s: f64, mfu: f64, how: &str, plan: &Plan
         plan.tokens_per_step,
         mfu * 100.0,
         plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
-        gib(device::memory_bytes(plan) as usize),
+        gib(machine::memory_bytes(plan) as usize),
         gib(plan.total_bytes)
     );
     if let Some(rate) = measured.wire_bytes_per_s(plan) {
@@ -243,14 +247,9 @@ fn measure<E: Engine + ?Sized>(
     let phases = order
         .into_iter()
         .map(|phase| {
-            let ms = median(samples.get_mut(&phase).map(Vec::as_mut_slice).unwrap_or_default());
+            let ms = samples.get_mut(&phase).and_then(|ms| median(ms)).unwrap_or(f64::NAN);
             (phase, ms)
         })
         .collect();
-    Ok(Measured { step_ms: median(&mut totals), phases })
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    Ok(Measured { step_ms: median(&mut totals).unwrap_or(f64::NAN), phases })
 }

@@ -1,8 +1,8 @@
 //! `runner list`: the runs there are, what they are doing, and removing those that are no longer wanted.
 
-use super::exit::{Exit, UsageError};
-use super::select::{exporter, find_runs};
+use super::exit::Exit;
 use super::terminal::say;
+use super::{exporter, find_runs};
 use crate::cli::ListArgs;
 use crate::report::columns::last_row;
 use crate::report::export::{Cell, Column, Table};
@@ -10,6 +10,7 @@ use crate::report::metrics::Unit;
 use crate::report::numbers::bytes;
 use crate::report::runs::Run;
 use crate::run::{RunDir, RunError, RunStatus, dir, files};
+use crate::session::UsageError;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let statuses = statuses(&args.status)?;
     let paths = match args.runs.is_empty() {
         true => dir::list(&args.dir.runs_dir)?,
-        false => find_runs(&args.dir.runs_dir, &args.runs)?,
+        false => find_runs(&args.dir, &args.runs)?,
     };
     let mut items = Vec::new();
     for path in paths {

@@ -2,6 +2,7 @@
 
 use crate::data::Progress;
 use crate::recipe::Diagnostics;
+use crate::session::ending::Elsewhere;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time between two plain lines.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Whether stderr wants colour: a terminal, and nobody has set `NO_COLOR` or `TERM=dumb`.
+/// Whether stderr wants colour: it is a terminal, and neither `NO_COLOR` nor `TERM=dumb` is set.
 fn color() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     std::io::stderr().is_terminal()
@@ -18,7 +19,7 @@ fn color() -> bool {
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A line for people. Nobody listening is no failure.
+/// Writes a line for people. A stderr that is closed is no failure.
 pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
@@ -31,7 +32,7 @@ pub(super) fn tame(text: &str) -> String {
 
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
 pub(super) fn report(error: &anyhow::Error) {
-    if error.is::<super::ranks::Elsewhere>() {
+    if error.is::<Elsewhere>() {
         return;
     }
     match error.downcast_ref::<Diagnostics>() {

@@ -39,5 +39,5 @@ pub use schema::{
     EngineKind, EvalConfig, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe,
     SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
 };
-pub use write::to_toml;
+pub use write::{to_toml, word};
 pub use written::{is_default, rank, spelled, written};

@@ -44,3 +44,9 @@ fn make_relative(value: &mut Json, dir: &Path) {
         _ => {}
     }
 }
+
+/// A word of the recipe language, such as `bf16` or `fused`. Empty for a value that is no word.
+#[must_use]
+pub fn word(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

@@ -17,12 +17,14 @@ mod tests;
 use crate::comm::Comm;
 use crate::engine::{Engine, EngineError, State, Update};
 use crate::recipe::OptimizerConfig;
-use passes::{Accumulated, RowBuffer, accumulate, evaluate, judge};
+use passes::{Accumulated, RowBuffer, accumulate, evaluate_together, judge};
 use ranks::{Agreed, own_rows};
 use scaler::LossScaler;
 use schedule::Schedule;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
+
+pub use passes::{RowLoss, evaluate};
 
 /// What the loop needs to know about a run.
 #[derive(Debug, Clone)]
@@ -179,7 +181,7 @@ pub fn train<E: Events>(
         if due(config.eval_every, step)
             && let Some(rows) = validation
         {
-            let Some(loss) = evaluate(engine, rows, config, &mut buffer, events)? else {
+            let Some(loss) = evaluate_together(engine, rows, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
             if !loss.is_finite() {

@@ -89,9 +89,9 @@ pub(super) fn own_rows(config: &TrainConfig, comm: &dyn Comm, step: u64) -> Rang
 }
 
 /// The validation rows that are this rank's, and how many forward passes the rank with the most rows needs.
-pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<usize>, usize) {
+pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<u64>, usize) {
     let size = config.eval_rows.div_ceil(comm.size());
-    let at = |rank: usize| (rank * size).min(config.eval_rows);
+    let at = |rank: usize| (rank * size).min(config.eval_rows) as u64;
     (at(comm.rank())..at(comm.rank() + 1), size.div_ceil(config.micro_batch))
 }
 

@@ -1,38 +1,36 @@
-//! What a run leaves behind while it trains: rows of the logs, samples, checkpoints, its record, and lines for people.
+//! What a run leaves behind while it trains: rows of the logs, samples, checkpoints, its record, and what the audience is
+//! told.
 //!
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
-use super::super::build;
-use super::super::device;
-use super::super::exit::Exit;
-use super::super::signals::Held;
-use super::super::terminal::{Board, say, tame};
+use super::audience::Event;
+use super::ending::{End, Ending};
+use super::job::Job;
+use super::machine;
+use super::requests::Held;
 use super::saver::Saver;
-use super::session::Session;
-use super::shown;
-use super::summary::{duration, thousands};
-use crate::data::Tokenizer;
+use crate::data::{Dataset, Tokenizer};
 use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
-use crate::run::{RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
+use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
 use crate::train::sample::{Sampling, generate};
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Writes down what happens.
 pub(super) struct Recorder<'a> {
-    session: &'a Session<'a>,
+    job: &'a Job<'a>,
     #[expect(dead_code, reason = "held until the run's end is on record")]
     held: Held<'a>,
     train_log: TrainLog,
     val_log: ValLog,
-    board: Board,
     /// Before the lock of the run goes, its last checkpoint is written.
-    saver: Saver,
-    /// A checkpoint was asked for by a signal.
+    saver: Saver<'a>,
+    /// A checkpoint was asked for from outside.
     asked: bool,
     record: RunRecord,
     start: Instant,
@@ -43,34 +41,36 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the logs. From here on the first signal is noted instead of ending the process.
+    /// Opens the logs. From here on the first request to stop is noted.
     pub(super) fn new(
-        session: &'a Session,
+        job: &'a Job,
         record: RunRecord,
         elapsed_before: f64,
         last_loss: Option<f64>,
     ) -> anyhow::Result<Self> {
-        let (dir, plan) = (&session.dir, &session.plan);
-        Ok(Self {
+        let (dir, plan, step) = (&job.dir, &job.plan, record.steps_done);
+        let recorder = Self {
             train_log: TrainLog::open(&dir.train_csv())?,
             val_log: ValLog::open(&dir.val_csv())?,
-            board: Board::new(plan.steps, plan.micro_steps as u64, record.steps_done),
-            held: session.call.signals.hold(),
+            held: job.call.requests.hold(),
             saver: Saver::new(
+                job.call.audience,
                 dir.path().to_owned(),
                 plan.memory.dims,
-                session.recipe().checkpoint.keep,
+                job.recipe().checkpoint.keep,
                 plan.snapshot_bytes,
             ),
             asked: false,
-            session,
+            job,
             record,
             start: Instant::now(),
             elapsed_before,
             step_ms: Vec::new(),
             last_loss,
             last_val_loss: None,
-        })
+        };
+        job.call.audience.tell(Event::Started { plan, step });
+        Ok(recorder)
     }
 
     fn elapsed_s(&self) -> f64 {
@@ -78,100 +78,88 @@ impl<'a> Recorder<'a> {
     }
 
     fn tokens_per_s(&self, step_ms: f64) -> f64 {
-        self.session.plan.tokens_per_step as f64 / step_ms * 1e3
+        self.job.plan.tokens_per_step as f64 / step_ms * 1e3
     }
 
-    /// Puts the outcome on record and says it.
+    /// Puts the end of the run on record, tells the audience, and returns what it is to the caller.
     pub(super) fn conclude(
         mut self,
         result: Result<Outcome, TrainError<anyhow::Error>>,
-    ) -> anyhow::Result<Exit> {
+    ) -> anyhow::Result<Ending> {
+        let audience = self.job.call.audience;
         let written = self.saver.wait();
         // a run whose last checkpoint is not there has not finished; what ended it before matters more
         let result = match (result, written) {
             (Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
             (result, written) => {
                 if let Err(error) = written {
-                    self.board.line(&format!("error: {error:#}"));
+                    audience.tell(Event::Failed(&error));
                 }
                 result
             }
         };
-        self.board.clear();
-        let path = shown(self.session.dir.path());
-        let (status, exit, error) = match &result {
-            Ok(Outcome::Finished) => (RunStatus::Finished, Exit::Finished, None),
-            Ok(Outcome::Stopped(Stop::Interrupt)) => (RunStatus::Interrupted, Exit::Interrupted, None),
-            Ok(Outcome::Stopped(Stop::Terminate)) => (RunStatus::Interrupted, Exit::Terminated, None),
-            Ok(Outcome::Stopped(Stop::HangUp)) => (RunStatus::Interrupted, Exit::HungUp, None),
-            Ok(Outcome::Diverged { step, what }) => {
-                (RunStatus::Diverged, Exit::Diverged, Some(format!("at step {step} {what}")))
-            }
-            Err(error) => (RunStatus::Failed, Exit::Failure, Some(error.to_string())),
-        };
-        let median = median(&mut self.step_ms);
-        let (elapsed, speed) = (self.elapsed_s(), median.map(|ms| self.tokens_per_s(ms)));
-        self.record.status = status;
-        self.record.error = error;
-        self.record.ended = Some(facts::now());
-        if let Some(session) = self.record.sessions.last_mut() {
-            session.ended.clone_from(&self.record.ended);
-            session.to_step = Some(self.record.steps_done);
-        }
-        let entropy =
-            self.session.data.val.as_ref().filter(|d| d.tokens() < 10_000_000).map(|d| d.unigram_entropy());
-        let results = &mut self.record.results;
-        results["final_loss"] = self.last_loss.into();
-        results["final_val_loss"] = self.last_val_loss.into();
-        results["val_unigram_entropy"] = entropy.into();
-        results["peak_memory_bytes"] = device::memory_bytes(&self.session.plan).into();
-        results["elapsed_s"] = elapsed.into();
-        // a session that came only for the last evaluation has measured no step
-        if speed.is_some() || results.get("tokens_per_s").is_none() {
-            results["tokens_per_s"] = speed.into();
-        }
-        let recorded = self.session.dir.write_record(&self.record);
-        let time = duration(std::time::Duration::from_secs_f64(elapsed));
-        match &result {
-            Ok(Outcome::Finished) => {
-                let loss =
-                    self.last_loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
-                let speed = speed.map_or_else(String::new, |s| format!(", {} tokens/s", thousands(s as u64)));
-                say(&format!("{path}: finished in {time}{loss}{speed}"));
-                if let (Some(val), Some(entropy)) = (self.last_val_loss, entropy) {
-                    say(&format!(
-                        "validation loss {val:.4} nats per token; knowing only how often each token occurs would give {entropy:.4}"
-                    ));
-                }
-            }
-            Ok(Outcome::Stopped(_)) => say(&format!(
-                "{path}: interrupted after {} of {} steps; the same command{} resumes",
-                self.record.steps_done,
-                self.session.plan.steps,
-                if self.session.call.fresh { " without --fresh" } else { "" }
-            )),
-            Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{path}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept \
-                 and --resume goes on from it. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller optimizer.clip_norm"
-            )),
-            Err(_) => {}
-        }
-        // what ended the run matters more than that it could not be recorded
+        let job = self.job;
+        let end = self.end(&result, job.dir.path());
+        let recorded = self.put_on_record(&end);
+        audience.tell(Event::Ended(&end));
         match result {
-            Ok(Outcome::Finished) => Ok(recorded.map(|()| exit)?),
+            Ok(Outcome::Finished) => Ok(recorded.map(|()| end.ending())?),
             Ok(_) => {
+                // what ended the run matters more than that it could not be recorded
                 if let Err(error) = recorded {
-                    say(&format!("error: {error}"));
+                    audience.tell(Event::Failed(&error.into()));
                 }
-                Ok(exit)
+                Ok(end.ending())
             }
             Err(TrainError::Engine(error)) => Err(error.into()),
             Err(TrainError::Events(error)) => Err(error),
         }
     }
+
+    /// What is known at the end.
+    fn end<'r>(&mut self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
+        let val = self.job.data.val.as_ref().filter(|data| data.tokens() < QUICK_TOKENS);
+        End {
+            run,
+            outcome: result.as_ref().map_err(ToString::to_string).cloned(),
+            steps_done: self.record.steps_done,
+            steps: self.job.plan.steps,
+            elapsed: Duration::from_secs_f64(self.elapsed_s()),
+            loss: self.last_loss,
+            tokens_per_s: median(&mut self.step_ms).map(|ms| self.tokens_per_s(ms)),
+            val_loss: self.last_val_loss,
+            val_unigram_entropy: val.map(Dataset::unigram_entropy),
+        }
+    }
+
+    fn put_on_record(&mut self, end: &End) -> Result<(), RunError> {
+        let record = &mut self.record;
+        record.status = end.status();
+        record.error = end.error();
+        record.ended = Some(facts::now());
+        if let Some(session) = record.sessions.last_mut() {
+            session.ended.clone_from(&record.ended);
+            session.to_step = Some(record.steps_done);
+        }
+        let results = &mut record.results;
+        results["final_loss"] = end.loss.into();
+        results["final_val_loss"] = end.val_loss.into();
+        results["val_unigram_entropy"] = end.val_unigram_entropy.into();
+        results["peak_memory_bytes"] = machine::memory_bytes(&self.job.plan).into();
+        results["elapsed_s"] = end.elapsed.as_secs_f64().into();
+        // a session that came only for the last evaluation has measured no step
+        if end.tokens_per_s.is_some() || results.get("tokens_per_s").is_none() {
+            results["tokens_per_s"] = end.tokens_per_s.into();
+        }
+        self.job.dir.write_record(record)
+    }
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
+/// Validation data of fewer tokens than this are counted at the end of a run.
+const QUICK_TOKENS: u64 = 10_000_000;
+
+/// The middle one of the values, or the upper one of the two in the middle; `None` without values. Sorts them.
+pub fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
@@ -180,7 +168,7 @@ impl Events for Recorder<'_> {
     type Error = anyhow::Error;
 
     fn step(&mut self, report: &StepReport, progress: &Progress) -> anyhow::Result<()> {
-        let plan = &self.session.plan;
+        let plan = &self.job.plan;
         let step_ms = report.time.as_secs_f64() * 1e3;
         let tokens_per_s = self.tokens_per_s(step_ms);
         let peak = self.record.peak.as_ref().map(|peak| peak.flops);
@@ -196,7 +184,7 @@ impl Events for Recorder<'_> {
             step_ms,
             tokens_per_s,
             mfu: peak.map(|peak| plan.flops_per_token as f64 * tokens_per_s / peak),
-            memory_bytes: device::memory_bytes(&self.session.plan),
+            memory_bytes: machine::memory_bytes(plan),
             elapsed_s: self.elapsed_s(),
         };
         self.saver.poll()?;
@@ -204,38 +192,28 @@ impl Events for Recorder<'_> {
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
         self.step_ms.push(step_ms);
-        let line = format!(
-            "loss {:.4} lr {:.2e} norm {:.3} {} tok/s{}",
-            report.loss,
-            report.lr,
-            report.grad_norm,
-            thousands(tokens_per_s as u64),
-            if report.skipped { " skipped" } else { "" }
-        );
-        let always = report.step == 0 || progress.step == plan.steps;
-        self.board.step(progress.step, plan.steps, &line, always);
+        let (step, steps) = (progress.step, plan.steps);
+        self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
         Ok(())
     }
 
     fn micro_step(&mut self, _tokens: usize) {
-        self.board.tick();
+        self.job.call.audience.tell(Event::MicroStep);
     }
 
     fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {
-        let tokens = progress.step * self.session.plan.tokens_per_step as u64;
+        let tokens = progress.step * self.job.plan.tokens_per_step as u64;
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
-        self.board.line(&format!(
-            "step {}/{} validation loss {val_loss:.4}",
-            progress.step, self.session.plan.steps
-        ));
+        let (step, steps) = (progress.step, self.job.plan.steps);
+        self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss });
         Ok(())
     }
 
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let recipe = self.session.recipe();
-        let prompt = build::prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
+        let recipe = self.job.recipe();
+        let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
         let sampling = Sampling {
             tokens: recipe.sample.tokens,
             temperature: 0.8,
@@ -244,7 +222,7 @@ impl Events for Recorder<'_> {
         };
         let mut stopped = false;
         let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
-            stopped = self.session.call.signals.received().is_some();
+            stopped = self.job.call.requests.stop_asked().is_some();
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         if stopped {
@@ -252,15 +230,15 @@ impl Events for Recorder<'_> {
             return Ok(());
         }
         let text = Tokenizer::gpt2().decode(&tokens);
-        samples::append(&self.session.dir.samples(), progress.step, &text)?;
-        if progress.step == self.session.plan.steps {
-            self.board.line(&format!("sample: {}", tame(&text)));
+        samples::append(&self.job.dir.samples(), progress.step, &text)?;
+        if progress.step == self.job.plan.steps {
+            self.job.call.audience.tell(Event::Sampled(&text));
         }
         Ok(())
     }
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let Session { plan, data, hash, dir, .. } = self.session;
+        let Job { plan, data, hash, dir, .. } = self.job;
         let window = progress.watchdog.window();
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
@@ -291,23 +269,22 @@ impl Events for Recorder<'_> {
         if std::mem::take(&mut self.asked) {
             // whoever asks may be about to pull the plug
             self.saver.wait()?;
-            self.board
-                .line(&format!("checkpoint of step {} as asked by SIGUSR1 is on the disk", progress.step));
+            self.job.call.audience.tell(Event::SavedAsAsked { step: progress.step });
         }
         Ok(())
     }
 
     fn save_now(&mut self) -> bool {
-        let asked = self.session.call.signals.save_asked();
+        let asked = self.job.call.requests.save_asked();
         self.asked |= asked;
         asked
     }
 
     fn skipped(&mut self, step: u64, why: &str) {
-        self.board.line(&format!("warning: step {step} is skipped by the watchdog: {why}"));
+        self.job.call.audience.tell(Event::Skipped { step, why });
     }
 
     fn stop(&mut self) -> Option<Stop> {
-        self.session.call.signals.received()
+        self.job.call.requests.stop_asked()
     }
 }

@@ -20,15 +20,15 @@ const TILES: usize = 161;
 
 /// What is verified: the recipe's model, or as much of it as the reference can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Scope {
+pub struct Scope {
     /// Transformer blocks.
-    pub(super) n_layer: usize,
+    pub n_layer: usize,
     /// Tokens per sequence.
-    pub(super) block_size: usize,
+    pub block_size: usize,
     /// Sequences per forward pass.
-    pub(super) micro_batch: usize,
+    pub micro_batch: usize,
     /// Forward passes per optimizer step.
-    pub(super) micro_steps: usize,
+    pub micro_steps: usize,
 }
 
 /// What cannot be cut down, and how long it takes.
