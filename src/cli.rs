@@ -150,8 +150,8 @@ pub enum PrecisionName {
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// A run (directory or id), a checkpoint directory, or Hugging Face GPT-2 weights (a directory, or a .safetensors file
-    /// with its config.json beside it)
+    /// A run (directory or id), a checkpoint directory, or Hugging Face GPT-2 weights (a directory, or a .safetensors
+    /// file with its config.json beside it)
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub model: PathBuf,
     /// What the text starts with

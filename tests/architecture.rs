@@ -21,13 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("run", &["engine", "model"]),
     ("report", &["run", "recipe"]),
     ("session", &["comm", "cuda", "data", "engine", "model", "plan", "recipe", "run", "train"]),
-    (
-        "commands",
-        &[
-            "cli", "comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "session",
-            "train",
-        ],
-    ),
+    ("commands", &["cli", "cuda", "data", "engine", "plan", "recipe", "report", "run", "session", "train"]),
 ];
 
 /// Something that only some places may do.

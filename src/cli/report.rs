@@ -40,8 +40,8 @@ pub struct CompareArgs {
     /// How the table is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     pub format: TableFormat,
-    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s, step_ms, mfu,
-    /// memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over the row's above
+    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s, step_ms,
+    /// mfu, memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over the row's above
     #[arg(long, value_name = "METRIC,...", value_delimiter = ',')]
     pub metrics: Vec<String>,
     /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]

@@ -207,8 +207,8 @@ impl Device {
         let slice = if info.mig { ", a slice of a device" } else { "" };
         let free = self.free_memory.map(|free| format!(", {} free", gib(free))).unwrap_or_default();
         let mut text = format!(
-            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} multiprocessors at up to \
-             {:.0} MHz, {}{free}, {} by its clock\n",
+            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} multiprocessors at \
+             up to {:.0} MHz, {}{free}, {} by its clock\n",
             info.index,
             info.name,
             info.pci_bus_id,
@@ -229,7 +229,8 @@ impl Device {
         if let Some(rates) = &self.measured {
             let _ = writeln!(
                 text,
-                "             measured: matrix product bf16 {}, tf32 {}, fp32 {}; copies to the device {}, from it {}, on it {}",
+                "             measured: matrix product bf16 {}, tf32 {}, fp32 {}; copies to the device {}, \
+                 from it {}, on it {}",
                 flops(rates.matmul_bf16),
                 flops(rates.matmul_tf32),
                 flops(rates.matmul_fp32),

@@ -126,7 +126,7 @@ fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     names.iter().map(parse).collect()
 }
 
-/// Removes the runs, after asking, but for those that a live process trains.
+/// Removes the runs after asking, except those that a live process trains.
 fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     if args.runs.is_empty() && args.status.is_empty() && args.older_than.is_none() {
         return Err(UsageError(
@@ -163,7 +163,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The lock is held while the run goes, so that nobody starts to train it meanwhile.
+/// Removes a run. Its lock is held meanwhile, so that no process starts to train it.
 fn remove_one(path: &Path) -> Result<(), RunError> {
     let lock = RunDir::open(path)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
@@ -173,7 +173,7 @@ fn remove_one(path: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Asks on the terminal. Without one there is nobody to ask.
+/// Asks for confirmation on the terminal; without a terminal that is an error.
 fn confirmed(runs: usize) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {

@@ -52,7 +52,7 @@ pub fn dispatch(cli: Cli) -> Exit {
     }
 }
 
-/// Writes to stdout; whether anyone still listens. A closed pipe is no failure: whoever listened has heard enough.
+/// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough.
 fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -1,7 +1,7 @@
 //! `runner plan RECIPE`: everything that follows from a recipe on this machine, before anything is started.
 //!
-//! Data that cannot be opened cost only the lines that depend on them, and a run that does not fit is shown with its
-//! figures: whoever plans may be on another machine than the one that will train.
+//! A plan may be made on another machine than the one that will train. So data that cannot be opened costs only the
+//! lines that depend on it, and a run that does not fit in memory is shown with its figures.
 
 use super::exit::Exit;
 use super::voice::{Voice, ranks};
@@ -221,9 +221,12 @@ impl<'a> Outlook<'a> {
 
     fn scaling_text(&self) -> String {
         match &self.scaling {
-            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures it".into(),
+            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures \
+                     it"
+                .into(),
             Some(scaling) => format!(
-                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks could do",
+                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks \
+                 could do",
                 scaling.step_s,
                 scaling.exposed_s,
                 scaling.bytes_per_s / 1e9,

@@ -1,9 +1,9 @@
-//! Signals: the first SIGINT, SIGTERM or SIGHUP asks for a checkpoint and the end, the second ends at once; SIGUSR1 asks for
-//! a checkpoint.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP asks for a checkpoint and the end, the second ends at once; SIGUSR1
+//! asks for a checkpoint.
 //!
-//! A thread of their own receives them, so they are obeyed whatever the process is doing; the training loop looks at what
-//! was asked for between forward passes. SIGHUP keeps what `nohup` made of it. SIGBUS, with which the system answers a
-//! read of mapped data that are no longer there, becomes an error message.
+//! A thread receives them, so they are obeyed whatever the process is doing; the training loop looks at requests
+//! between forward passes. SIGHUP stays ignored under `nohup`. SIGBUS, which the system sends when mapped data is no
+//! longer there, becomes an error message.
 
 use super::exit::Exit;
 use super::terminal;
@@ -24,7 +24,7 @@ const DATA_GONE: &[u8] =
     b"\nerror: a file of data.train or data.val could not be read while in use: it was cut short or \
     its disk failed; put it back as it was and run the same command again, which resumes\n";
 
-/// How long a terminal gets to take the bar away before the process ends regardless.
+/// How long a terminal may take to clear the bar before the process ends regardless.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Starts to receive signals, as requests to a session. Until they are held, a signal ends the process as it would by
@@ -58,13 +58,14 @@ fn receive() -> io::Result<Arc<Requests>> {
     Ok(requests)
 }
 
-/// Shows the error of a rank that is a thread of this process and hangs, and ends the process: a thread cannot be ended.
+/// Shows the error of a rank that is a thread of this process and hangs, and ends the process: a thread cannot be
+/// ended.
 pub(super) fn end_hung(error: &anyhow::Error) -> ! {
     terminal::report(error);
     end_at_once(i32::from(Exit::Failure as u8));
 }
 
-/// Takes the bar away and ends the process, without waiting for anything that a terminal may not do.
+/// Takes the bar away and ends the process. Does not wait for a terminal that hangs.
 fn end_at_once(code: i32) -> ! {
     let (done, cleared) = mpsc::channel();
     thread::spawn(move || {
@@ -75,16 +76,16 @@ fn end_at_once(code: i32) -> ! {
     low_level::exit(code)
 }
 
-/// Has SIGBUS say what it means and end the process with the code of a failure. Files are mapped for reading only, so there
-/// is nothing half-done.
+/// Makes SIGBUS print what it means and end the process with the code of a failure. Files are mapped for reading only,
+/// so nothing is left half-written.
 fn report_lost_data() -> io::Result<()> {
     let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let report = move || {
         let _ = (&stderr).write_all(DATA_GONE);
         low_level::exit(1)
     };
-    // SAFETY: the action makes the system calls `write` and `_exit` and nothing else: it takes no lock, does not allocate
-    // and cannot panic, so it may run in a signal handler.
+    // SAFETY: the action makes the system calls `write` and `_exit` and nothing else: it takes no lock, does not
+    // allocate and cannot panic, so it may run in a signal handler.
     unsafe { low_level::register(SIGBUS, report) }.map(drop)
 }
 

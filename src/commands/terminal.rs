@@ -24,7 +24,7 @@ pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// A model's text for the screen: it may hold control characters, which could do anything to a terminal.
+/// A model's text for the screen. Its control characters, which could do anything to a terminal, are replaced.
 pub(super) fn tame(text: &str) -> String {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -65,7 +65,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// A board for `steps` steps of `micro_steps` forward passes each, of which `done` steps are behind.
+    /// A board for `steps` steps of `micro_steps` forward passes each; `done` steps were taken before.
     pub(super) fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = show(steps * micro_steps);
@@ -87,8 +87,8 @@ impl Board {
         }
     }
 
-    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there was
-    /// none for a while.
+    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there
+    /// was none for a while.
     pub(super) fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
         match &self.bar {
             Some(bar) => {

@@ -132,7 +132,9 @@ fn table(report: &Report, precision: Precision) -> String {
     );
     let exact = precision == Precision::Fp32;
     if !exact {
-        out.push_str("rounding allows for small faults: --set compute.precision=fp32 looks closer at the same kernels\n");
+        out.push_str(
+            "rounding allows for small faults: --set compute.precision=fp32 looks closer at the same kernels\n",
+        );
     }
     if report.passed {
         out.push_str("passed\n");
@@ -153,12 +155,13 @@ fn table(report: &Report, precision: Precision) -> String {
         (true, Some(last)) => {
             let _ = writeln!(
                 out,
-                "the first loss agrees; unless rounding hides a fault in the forward pass, the backward pass goes wrong at or just \
-                 above {last}"
+                "the first loss agrees; unless rounding hides a fault in the forward pass, the backward pass goes \
+                 wrong at or just above {last}"
             );
         }
         (true, None) => out.push_str(
-            "the first loss and all gradients agree: look at the optimizer, or at a learning rate so high that rounding grows\n",
+            "the first loss and all gradients agree: look at the optimizer, or at a learning rate so high that \
+             rounding grows\n",
         ),
     }
     out.push_str("FAILED\n");

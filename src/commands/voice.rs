@@ -69,11 +69,11 @@ impl Voice {
                 if self.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{run}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept and --resume \
-                 goes on from it. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller \
+                "{run}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept and \
+                 --resume goes on from it. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller \
                  optimizer.clip_norm"
             )),
-            // the error is shown by whoever receives it
+            // the caller shows the error
             Err(_) => {}
         }
     }
@@ -93,8 +93,8 @@ impl Audience for Voice {
                 say(&format!("{}: already finished{hint}", run.display()));
             }
             Event::AlreadyDiverged { run, error } => say(&format!(
-                "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or retry \
-                 from the last checkpoint with --resume",
+                "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or \
+                 retry from the last checkpoint with --resume",
                 run.display()
             )),
             Event::Damaged { checkpoint, reason } => {
@@ -137,7 +137,8 @@ impl Audience for Voice {
             }
             Event::Sampled(text) => self.line(&format!("sample: {}", tame(text))),
             Event::CopyDoesNotFit { needed, free } => self.line(&format!(
-                "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are written",
+                "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are \
+                 written",
                 gib(needed),
                 gib(free)
             )),

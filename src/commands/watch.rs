@@ -58,11 +58,11 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
         }
         match &mut screen {
             Some(screen) => screen.draw(&runs)?,
-            // nobody reads on
+            // stdout is closed
             None if !lines.is_empty() && !super::print(&lines)? => break None,
             None => {}
         }
-        // on a terminal, somebody may start an interrupted run again while it is watched
+        // on a terminal the watch goes on: an interrupted run may be started again
         if runs.iter().all(|run| run.has_ended(is_live)) {
             break None;
         }

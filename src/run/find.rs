@@ -38,7 +38,8 @@ pub fn all(
     Ok(found)
 }
 
-/// The one run that is named by its directory, its id, or a pattern or the beginning of an id that no other run shares.
+/// The one run that is named by its directory, its id, or a pattern or the beginning of an id that no other run
+/// shares.
 ///
 /// # Errors
 /// [`RunError::NoSuchRun`], [`RunError::SeveralRuns`], [`RunError::Pattern`], [`RunError::Io`].

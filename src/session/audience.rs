@@ -133,8 +133,8 @@ pub enum Event<'a> {
     Ended(&'a End<'a>),
     /// Something failed, and the call goes on, or ends for another reason.
     Failed(&'a anyhow::Error),
-    /// A rank that is a thread of this process hangs. A thread cannot be ended and the session has to wait for it, so a
-    /// listener that owns the process should end it now.
+    /// A rank that is a thread of this process hangs. A thread cannot be ended and the session has to wait for it, so
+    /// a listener that owns the process should end it now.
     Hung(&'a anyhow::Error),
 }
 

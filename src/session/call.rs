@@ -79,7 +79,8 @@ impl<'a> Call<'a> {
         Ok(all.iter().flatten().find_map(|word| stops.get(usize::from(*word).checked_sub(1)?).copied()))
     }
 
-    /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a disk.
+    /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a
+    /// disk.
     pub(super) fn open(&self, resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Data> {
         let open = || inputs::open(resolved, runs_dir, self.audience.progress());
         let Some(comm) = self.joined() else { return open() };

@@ -67,8 +67,8 @@ pub fn solo() -> Arc<dyn Comm> {
     Arc::new(Solo)
 }
 
-/// The connection through which CUDA devices add up gradients by NCCL: that of several ranks, and that of one rank which a
-/// launcher started, so that NCCL can be tried with one device.
+/// The connection through which CUDA devices add up gradients by NCCL: that of several ranks, and that of one rank
+/// which a launcher started, so that NCCL can be tried with one device.
 fn on_devices(comm: &Arc<dyn Comm>) -> Option<Arc<dyn Comm>> {
     let launched = ranks::place().is_ok_and(|place| place.is_some());
     (comm.size() > 1 || launched).then(|| comm.clone())

@@ -1,4 +1,4 @@
-//! The ranks other than the first: they train as rank 0 tells them, and write nothing.
+//! The ranks other than rank 0: they train as rank 0 tells them, and write nothing.
 
 use super::ending::Ending;
 use super::inputs::Data;
@@ -60,7 +60,7 @@ impl Events for Follower<'_> {
     }
 }
 
-/// Trains as one of the ranks; whatever goes wrong, the others learn of it.
+/// Trains as one of the ranks. If it fails or panics, the others are told.
 pub(super) fn train(
     member: &Member,
     start: Option<&Path>,
@@ -86,14 +86,14 @@ pub(super) fn train(
     trained.unwrap_or_else(|_| Err(anyhow::anyhow!("rank {} {why}", member.comm.rank()))).map(drop)
 }
 
-/// Does what rank 0 tells a process that a launcher started; returns how the run ended.
+/// Follows the orders of rank 0, in a process that a launcher started. Returns how the run ended.
 pub(super) fn follow(
     comm: &Arc<dyn Comm>,
     requests: &Requests,
     resolved: &Resolved,
     data: &Data,
 ) -> anyhow::Result<Ending> {
-    // until rank 0 says that the run is over: a launcher's signal may reach this process after the others have acted on it
+    // until rank 0 ends the run: a launcher's signal may reach this process after the others have acted on it
     let _held = requests.hold();
     loop {
         match Order::receive(comm.as_ref())? {

@@ -49,8 +49,8 @@ pub fn open(resolved: &Resolved, runs_dir: &Path, progress: &dyn data::Progress)
     Ok(data)
 }
 
-/// Opens the data of a recipe as [`open`] does, but leaves the initial weights alone, which another run may yet have to
-/// make.
+/// Opens the data of a recipe as [`open`] does, but leaves the initial weights alone, which another run may yet have
+/// to make.
 ///
 /// # Errors
 /// What the data itself lacks is a problem of the recipe's key that names it.

@@ -1,4 +1,4 @@
-//! What every rank of a run does: an engine with its share of the memory, the weights, and the loop over its rows.
+//! What every rank of a run does: make an engine, load the weights, run the training loop.
 
 use super::engines;
 use super::inputs::Data;
@@ -15,13 +15,13 @@ use crate::train::watchdog::{Watchdog, Window};
 use crate::train::{self, Events, Outcome, Progress, TrainConfig, TrainError};
 use std::sync::Arc;
 
-/// One rank.
+/// One rank of a run.
 pub(super) struct Member<'a> {
     pub(super) resolved: &'a Resolved,
     pub(super) data: &'a Data,
-    /// Its own plan.
+    /// The plan of this rank.
     pub(super) plan: Plan,
-    /// Its connection to the others.
+    /// The connection to the other ranks.
     pub(super) comm: Arc<dyn Comm>,
 }
 
@@ -67,7 +67,7 @@ impl Member<'_> {
         }
     }
 
-    /// Trains to the end, or until something happens.
+    /// Trains to the last step, or until a stop, a divergence or a failure.
     pub(super) fn run<E: Events>(
         &self,
         engine: &mut dyn Engine,

@@ -23,11 +23,11 @@ mod requests;
 mod resume;
 mod saver;
 pub mod supported;
+pub mod throughput;
 pub mod verification;
 
 pub use audience::{Audience, Event, Silence};
 pub use call::Call;
 pub use ending::{End, Ending, UsageError};
 pub use inputs::Data;
-pub use recorder::median;
 pub use requests::{Held, Requests};

@@ -80,8 +80,8 @@ impl Source {
     /// The weights that a path, or the beginning of a run's name in `runs_dir`, stands for.
     ///
     /// # Errors
-    /// [`RunError`] where the name leads to no run, or to a run without an intact checkpoint; [`UsageError`] for weights
-    /// without a configuration.
+    /// [`RunError`] where the name leads to no run, or to a run without an intact checkpoint; [`UsageError`] for
+    /// weights without a configuration.
     pub fn find(named: &Path, runs_dir: &Path) -> anyhow::Result<Self> {
         if named.join("config.json").is_file() {
             let is_checkpoint = checkpoint::is_checkpoint(named);

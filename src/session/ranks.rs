@@ -1,5 +1,5 @@
-//! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree upon before a
-//! step is taken.
+//! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree on before the
+//! first step.
 
 use super::ending::{Elsewhere, Ending, OnOthers, UsageError};
 use crate::comm::launch::{self, Meeting, Place};
@@ -40,8 +40,9 @@ fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
     let comm = crate::comm::Mpi::join(JOINING)?;
     if (comm.rank(), comm.size()) != (place.rank, place.size) {
         return Err(UsageError(format!(
-            "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the launcher \
-             belongs to another MPI; use the mpirun of the one that the build found, or set MASTER_ADDR and MASTER_PORT",
+            "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the \
+             launcher belongs to another MPI; use the mpirun of the one that the build found, or set MASTER_ADDR and \
+             MASTER_PORT",
             place.launcher,
             place.rank,
             place.size,
@@ -56,8 +57,8 @@ fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
 #[cfg(not(feature = "mpi"))]
 fn join_mpi(place: &Place) -> anyhow::Result<Arc<dyn Comm>> {
     Err(UsageError(format!(
-        "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, or set \
-         MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",
+        "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, \
+         or set MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",
         place.launcher
     ))
     .into())
@@ -133,12 +134,12 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Gives it, on rank 0.
+    /// Sends the order, on rank 0.
     pub(super) fn give(&self, comm: &dyn Comm) -> anyhow::Result<()> {
         Ok(comm.broadcast(&mut serde_json::to_vec(self)?)?)
     }
 
-    /// Receives one, on another rank.
+    /// Receives an order, on another rank.
     pub(super) fn receive(comm: &dyn Comm) -> anyhow::Result<Self> {
         let mut message = Vec::new();
         comm.broadcast(&mut message)?;
@@ -149,8 +150,8 @@ impl Order {
     }
 }
 
-/// Whether an error says that a rank has not answered in time. If it is a thread of this process, nothing can end it but
-/// the end of the process.
+/// Whether an error says that a rank has not answered in time. If it is a thread of this process, nothing can end it
+/// but the end of the process.
 pub fn is_hung(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let of_engine = match cause.downcast_ref::<EngineError>() {

@@ -68,8 +68,8 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
     Ok(ending)
 }
 
-/// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has been
-/// trained for a day.
+/// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has
+/// been trained for a day.
 fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     let mut problems = Diagnostics::default();
     for resolved in resolved {

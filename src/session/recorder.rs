@@ -1,5 +1,5 @@
-//! What a run leaves behind while it trains: rows of the logs, samples, checkpoints, its record, and what the audience is
-//! told.
+//! What a run leaves behind while it trains: rows of the logs, samples, checkpoints, its record, and what the audience
+//! is told.
 //!
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
@@ -28,7 +28,7 @@ pub(super) struct Recorder<'a> {
     held: Held<'a>,
     train_log: TrainLog,
     val_log: ValLog,
-    /// Before the lock of the run goes, its last checkpoint is written.
+    /// Dropped before the lock of the run is, so that its last checkpoint is written under the lock.
     saver: Saver<'a>,
     /// A checkpoint was asked for from outside.
     asked: bool,
@@ -158,8 +158,8 @@ impl<'a> Recorder<'a> {
 /// Validation data of fewer tokens than this are counted at the end of a run.
 const QUICK_TOKENS: u64 = 10_000_000;
 
-/// The middle one of the values, or the upper one of the two in the middle; `None` without values. Sorts them.
-pub fn median(values: &mut [f64]) -> Option<f64> {
+/// The median of the values, the upper one of two; `None` without values. Sorts them.
+pub(super) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
@@ -267,7 +267,7 @@ impl Events for Recorder<'_> {
         self.saver.save(engine, state)?;
         dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
-            // whoever asks may be about to pull the plug
+            // the next thing that happens may be a power cut
             self.saver.wait()?;
             self.job.call.audience.tell(Event::SavedAsAsked { step: progress.step });
         }

@@ -13,14 +13,14 @@ pub struct Requests {
 
 #[derive(Debug, Default)]
 struct Stopping {
-    /// Whether a request would be heeded: there is something to save, and none came before.
+    /// Whether a request would be heeded: a session has something to save, and no request came before.
     is_held: bool,
     received: Option<Stop>,
 }
 
 impl Requests {
-    /// Asks for a checkpoint and the end. False if that is not heeded, because nothing is held or a request came before:
-    /// whoever asks should then end the process at once.
+    /// Asks for a checkpoint and the end. Returns false if nothing heeds the request, because no session holds
+    /// requests or one came before; the caller should then end the process at once.
     pub fn ask_to_stop(&self, why: Stop) -> bool {
         let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         let is_heeded = std::mem::take(&mut stop.is_held);

@@ -85,8 +85,8 @@ fn load(
             .map(|key| key.path)
             .collect();
         let message = format!(
-            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. These may \
-             change: {}",
+            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. \
+             These may change: {}",
             refused.join(", "),
             free.join(", ")
         );
@@ -98,13 +98,13 @@ fn load(
     Ok((original, resolved))
 }
 
-/// Whether a run may go on under another value of a key. Its mathematics may not change, nor its name, which its directory
-/// bears.
+/// Whether a run may go on under another value of a key. Its mathematics may not change, nor its name, which its
+/// directory bears.
 fn may_change(key: &str) -> bool {
     key != "name" && !changes_mathematics(key)
 }
 
-/// A value as TOML, or a word where a key has none.
+/// A value as TOML, or `unset`.
 fn value(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("unset")
 }

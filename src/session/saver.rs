@@ -1,4 +1,5 @@
-//! Checkpoints of a training run: from a copy while training goes on, or between two steps where the copy does not fit.
+//! Checkpoints of a training run: from a copy while training goes on, or between two steps where the copy does not
+//! fit.
 
 use super::audience::{Audience, Event};
 use crate::engine::{Engine, State};

@@ -42,8 +42,8 @@ pub(super) enum Accumulated {
     Diverged(Outcome),
 }
 
-/// Forward and backward over this rank's micro-batches of one step, unless a stop is asked for. A checkpoint that is asked
-/// for need not wait for the step's end: until the update, parameters and moments are those of the last whole step.
+/// Forward and backward passes over this rank's micro-batches of one step, unless a stop is asked for. A requested
+/// checkpoint is made at once: until the update, parameters and moments are those of the last whole step.
 pub(super) fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
@@ -78,8 +78,8 @@ pub(super) fn accumulate<E: Events>(
     Ok(Accumulated::All)
 }
 
-/// What the watchdog says about the accumulated step, with its gradient norm. What it does not watch is not looked up,
-/// for a device would have to be waited for.
+/// What the watchdog says about the accumulated step, with its gradient norm. Numbers that it does not watch are not
+/// read: that would wait for the device.
 pub(super) fn judge(
     engine: &mut dyn Engine,
     watchdog: &mut Watchdog,
@@ -108,8 +108,9 @@ impl RowLoss {
     }
 }
 
-/// The loss of an engine's model on the rows in `range`, forward passes only, `micro_batch` rows of `block_size` tokens at a
-/// time. `before` is asked before each pass, with the rows that are done; when it breaks, the result is `None`.
+/// The loss of an engine's model on the rows in `range`, forward passes only, `micro_batch` rows of `block_size`
+/// tokens at a time. `before` is asked before each pass, with the rows that are done; when it breaks, the result is
+/// `None`.
 ///
 /// # Errors
 /// [`EngineError`] as `E`, or what `before` returns.
@@ -137,8 +138,8 @@ pub fn evaluate<E: From<EngineError>>(
     Ok(Some(loss))
 }
 
-/// Mean loss over the first `eval_rows` validation rows, of which each rank computes its share, or `None` if a stop was
-/// asked for.
+/// Mean loss over the first `eval_rows` validation rows, or `None` if a stop was asked for. Each rank computes its
+/// share.
 pub(super) fn evaluate_together<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,

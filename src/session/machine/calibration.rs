@@ -1,6 +1,6 @@
 //! What this machine does with a small step of a recipe's shapes: measured once, then remembered.
 //!
-//! The cache is a convenience. Whatever is wrong with it, the measurement is simply made again.
+//! The cache is a convenience: if it cannot be read, the machine is measured again.
 
 use super::cache_dir;
 use crate::comm::{Comm, Threads};
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The sample of the reference engine is smaller, for it is slower.
+/// Tokens of the reference engine's sample. It is slower, so its sample is smaller.
 const REFERENCE_TOKENS: usize = 64;
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 2;
@@ -57,8 +57,8 @@ pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineErr
     Ok((rates, false))
 }
 
-/// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had to
-/// send, over the time of the sum.
+/// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had
+/// to send, over the time of the sum.
 pub fn link(ranks: usize) -> f64 {
     const ELEMENTS: usize = 1 << 22;
     let mut seconds = f64::INFINITY;
@@ -72,7 +72,7 @@ pub fn link(ranks: usize) -> f64 {
                     let mut seconds = f64::INFINITY;
                     for _ in 0..=PASSES {
                         let start = Instant::now();
-                        // nobody gives up here
+                        // no rank gives up here
                         let _ = comm.all_reduce(&mut values);
                         seconds = seconds.min(start.elapsed().as_secs_f64());
                     }
@@ -118,7 +118,7 @@ fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resu
     Ok(predict::rates(sample, pass_s, update_s))
 }
 
-/// What a measurement holds for: this machine, this build, these shapes.
+/// What a measurement is valid for: this machine, this build, these shapes.
 fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
     let model = cpu_model();
     let dims = sample.dims;

@@ -24,7 +24,7 @@ pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         help,
     };
     let ranks = recipe.batch.world_size;
-    // problems with the launcher are told where the recipe is checked
+    // problems with the launcher are reported where the recipe is checked
     let place = ranks::place().unwrap_or(None);
     hardware.ranks = place.map_or(ranks, |place| place.local_size.unwrap_or(1));
     if place.is_some() && hardware.threads < hardware::online_threads() {
@@ -96,8 +96,8 @@ fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
     Ok(CudaDevice { index, name, total_memory, free_memory })
 }
 
-/// The most operations per second that a plan's device could do, and how that is known: measured on the CPU, looked up for
-/// a CUDA device.
+/// The peak rate of a plan's device in operations per second, and its source: measured on the CPU, looked up for a
+/// CUDA device.
 pub fn peak(plan: &Plan) -> (f64, String) {
     let info = plan.cuda.and_then(|index| Libraries::get().require_device(index).ok());
     let Some(info) = info else {
@@ -121,14 +121,13 @@ pub fn peak(plan: &Plan) -> (f64, String) {
     (flops * plan.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
 }
 
-/// Bytes of the memory that computes: the peak that this process had resident, or what it has allocated on a CUDA device,
-/// which is what the plan says.
+/// Bytes of memory used: the peak of this process's resident memory or, on a CUDA device, the bytes that it has
+/// allocated there, which are those of the plan.
 pub fn memory_bytes(plan: &Plan) -> u64 {
     if plan.cuda.is_some() { plan.total_bytes as u64 } else { peak_resident_bytes() }
 }
 
-/// `$XDG_CACHE_HOME/runner`, or the same under `~/.cache`: what is quicker to remember than to find out again. `None` if
-/// neither can be told.
+/// The user's cache directory, `$XDG_CACHE_HOME/runner` or `~/.cache/runner`; `None` if neither variable is set.
 pub fn cache_dir() -> Option<PathBuf> {
     let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = dir("XDG_CACHE_HOME").or_else(|| Some(dir("HOME")?.join(".cache")))?;

@@ -1,5 +1,5 @@
-//! Rates of arithmetic and of copies, measured rather than looked up. Arithmetic is in operations per second, copies in
-//! bytes per second.
+//! Rates of arithmetic and of copies, measured rather than looked up. Arithmetic is in operations per second, copies
+//! in bytes per second.
 
 use crate::cuda::{DeviceInfo, Libraries};
 use crate::engine::EngineError;

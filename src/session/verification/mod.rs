@@ -111,8 +111,8 @@ fn check_memory(needed: usize, free: usize) -> Result<(), UsageError> {
     )))
 }
 
-/// The parameters that both engines start from: those of `model.init_from`, as far as the verified model has them, or the
-/// run's random ones, moved off the values that would hide a fault.
+/// The parameters that both engines start from: those of `model.init_from`, as far as the verified model has them, or
+/// the run's random ones, moved off the values that would hide a fault.
 fn initial(recipe: &Recipe, declared: &Dims, verified: &Dims) -> Result<Vec<f32>, RunError> {
     let layout = ParamLayout::new(verified);
     let mut parameters = vec![0.0; layout.len];
