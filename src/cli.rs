@@ -137,10 +137,21 @@ fn threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(0..=4096)
 }
 
+/// The precision of matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "they are the words of `compute.precision`")]
+pub enum PrecisionName {
+    Fp32,
+    Tf32,
+    Bf16,
+    Fp16,
+}
+
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// A run (directory or id) or a checkpoint directory
+    /// A run (directory or id), a checkpoint directory, or Hugging Face GPT-2 weights (a directory, or a .safetensors
+    /// file with its config.json beside it)
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub model: PathBuf,
     /// What the text starts with
@@ -158,6 +169,12 @@ pub struct SampleArgs {
     /// Seeds the draws
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
+    /// auto, cpu, cuda or cuda:N; auto takes a CUDA device where there is one
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// What the operands of matrix products are rounded to; on a CPU, anything but fp32 is emulated
+    #[arg(long, value_enum, default_value_t = PrecisionName::Fp32)]
+    pub precision: PrecisionName,
     /// CPU threads, 0 for all
     #[arg(long, default_value_t = 0, value_parser = threads())]
     pub threads: usize,

@@ -13,4 +13,5 @@ pub mod plan;
 pub mod recipe;
 pub mod report;
 pub mod run;
+pub mod session;
 pub mod train;

@@ -20,10 +20,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("train", &["comm", "engine", "plan", "model", "recipe"]),
     ("run", &["engine", "model"]),
     ("report", &["run", "recipe"]),
-    (
-        "commands",
-        &["cli", "comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "train"],
-    ),
+    ("session", &["comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "train"]),
+    ("commands", &["cli", "cuda", "data", "engine", "plan", "recipe", "report", "run", "session", "train"]),
 ];
 
 /// Something that only some places may do.
@@ -70,7 +68,7 @@ const RULES: &[Rule] = &[
     Rule {
         why: "a component receives its own configuration, never the whole recipe",
         words: &["Recipe", "Resolved"],
-        places: &["recipe/", "plan/", "commands/"],
+        places: &["recipe/", "plan/", "session/", "commands/"],
     },
     Rule {
         // the emulator is test equipment behind a feature: it calls the C++ compiler and keeps what that made
@@ -87,6 +85,7 @@ const RULES: &[Rule] = &[
             "plan/",
             "run/",
             "report/",
+            "session/",
             "commands/",
             "engine/cuda/emulator/",
         ],

@@ -78,6 +78,46 @@ fn the_same_seed_says_the_same_of_a_run_and_of_its_newest_checkpoint() {
 }
 
 #[test]
+fn a_run_a_checkpoint_and_hugging_face_weights_are_opened_alike() {
+    let lab = Lab::new();
+    trained(&lab);
+    let id = &lab.runs("donor")[0];
+    let checkpoint = format!("donor/{id}/checkpoints/step-00000012");
+    // what came from elsewhere has no state.json
+    for name in ["config.json", "model.safetensors"] {
+        lab.write(
+            &format!("elsewhere/{name}"),
+            std::fs::read(lab.path(format!("{checkpoint}/{name}"))).expect("a file"),
+        );
+    }
+    let say = |model: &str, more: &[&str]| {
+        let args = ["sample", model, "--prompt", "!", "--tokens", "24", "--threads", "1"];
+        lab.run(args.iter().chain(more)).expect(0).stdout.clone()
+    };
+    let first = say(&format!("donor/{id}"), &[]);
+    for model in [&checkpoint, "elsewhere", "elsewhere/model.safetensors"] {
+        assert_eq!(say(model, &[]), first, "{model}");
+        assert_eq!(say(model, &["--device", "cpu", "--precision", "fp32"]), first, "{model}");
+    }
+    // emulated by rounding, and steep enough a choice that a rounded logit shows at some token
+    let rounded = say(&checkpoint, &["--precision", "bf16", "--tokens", "400"]);
+    assert!(rounded.starts_with('!') && rounded.len() > 100, "{rounded:?}");
+    assert_ne!(rounded, say(&checkpoint, &["--tokens", "400"]));
+    lab.write(
+        "alone/weights.safetensors",
+        std::fs::read(lab.path("elsewhere/model.safetensors")).expect("a file"),
+    );
+    let alone = lab.run(["sample", "alone/weights.safetensors"]);
+    alone.expect(2).says(&["`alone/weights.safetensors`", "config.json"]);
+    // weights that do not fit their configuration
+    let config = std::fs::read_to_string(lab.path("elsewhere/config.json")).expect("a file");
+    lab.write("elsewhere/config.json", config.replace("\"n_layer\": 2", "\"n_layer\": 3"));
+    let unfit = lab.run(["sample", "elsewhere", "--prompt", "!"]);
+    unfit.expect(2).says(&["the weights `elsewhere` cannot be used", "h.2."]);
+    assert!(!unfit.stderr.contains("init_from"), "{}", unfit.stderr);
+}
+
+#[test]
 fn what_cannot_be_sampled_is_refused() {
     let lab = Lab::new();
     let donor = trained(&lab).display().to_string();
@@ -91,6 +131,10 @@ fn what_cannot_be_sampled_is_refused() {
         (&[&donor, "--top-k", "some"], &["--top-k", "some"]),
         (&[&donor, "--prompt", "Lorem ipsum"], &["Lorem ipsum", "256"]),
         (&[&donor, "--threads", "100000000"], &["--threads", "100000000"]),
+        (&[&donor, "--device", "cuda", "--prompt", "!"], &["device \"cuda\": ", "CUDA", "runner doctor"]),
+        (&[&donor, "--device", "cuda:3", "--prompt", "!"], &["device \"cuda:3\": ", "CUDA"]),
+        (&[&donor, "--device", "gpu"], &["--device", "`gpu`", "cuda:N"]),
+        (&[&donor, "--precision", "fp8"], &["--precision", "fp8", "bf16"]),
     ] {
         let ended = lab.run([&["sample"], args].concat());
         ended.expect(2).says(parts);

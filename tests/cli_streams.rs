@@ -22,10 +22,48 @@ fn stdout_has_the_run_directory_and_nothing_else() {
     let again = lab.run(tiny("runs", &sets));
     again.expect(0).says(&["already finished", "--fresh"]);
     assert_eq!(again.stdout, first.stdout);
-    // outside the current directory it is absolute
     let elsewhere = tempfile::tempdir().expect("a directory");
     let there = lab.run(tiny(&elsewhere.path().display().to_string(), &sets));
     assert_eq!(there.expect(0).stdout, format!("{}/{}\n", elsewhere.path().display(), lab.runs("runs")[0]));
+}
+
+#[test]
+fn paths_are_shown_as_they_were_given() {
+    let lab = Lab::new();
+    let sets = ["schedule.max_steps=3"];
+    let id = lab.runs(lab.train_in("first", &sets).parent().and_then(|dir| dir.to_str()).expect("UTF-8"))[0]
+        .clone();
+    let here = lab.dir().display().to_string();
+    let name = lab.dir().file_name().expect("a name").to_string_lossy().into_owned();
+    for runs in ["runs", "./there", "runs/deep/er", &format!("../{name}/up"), &format!("{here}/absolute")] {
+        let shown = format!("{runs}/{id}");
+        let ended = lab.run(tiny(runs, &sets));
+        ended.expect(0).says(&[&format!("{shown}: step 0 of 3\n"), &format!("{shown}: finished in")]);
+        assert_eq!(ended.stdout, format!("{shown}\n"));
+        let lock = std::fs::File::open(lab.path(format!("{shown}/lock"))).expect("a lock");
+        lock.try_lock().expect("nobody trains");
+        let mut fresh = tiny(runs, &sets);
+        fresh.push("--fresh".to_owned());
+        let locked = lab.run(fresh);
+        locked.expect(3).says(&[&format!("the run `{shown}` is being written by ")]);
+        drop(lock);
+        for named in [&shown, &id] {
+            let again = lab.run(["--resume", named, "--runs-dir", runs]);
+            again.expect(0).says(&[&format!("{shown}: already finished\n")]);
+            assert_eq!(again.stdout, format!("{shown}\n"));
+        }
+        let relative = !runs.starts_with('/');
+        assert!(!relative || !(ended.stderr + &locked.stderr).contains(&here), "{runs}: {}", locked.stderr);
+    }
+    // the current directory is a run, or the directory of runs
+    for (inside, named) in [(format!("runs/{id}"), "."), ("runs".to_owned(), id.as_str())] {
+        let mut command = lab.command(["--resume", named]);
+        command.current_dir(lab.path(inside));
+        let again = ended(command);
+        assert_eq!(again.expect(0).stdout, format!("{named}\n"));
+    }
+    let file = lab.run(tiny("tiny.toml/runs", &sets));
+    file.expect(2).says(&["cannot write runs to `tiny.toml/runs`"]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn runs_are_named_by_directory_glob_prefix_and_each_counts_once() {
         let found = json(&lab, names);
         assert_eq!(found["runs"].as_array().map(Vec::len), Some(n), "{names:?}");
     }
-    lab.run(["compare", "nothing"]).expect(2).says(&["`nothing` is no run", "runner list"]);
+    lab.run(["compare", "nothing"]).expect(2).says(&["`nothing` is not a run", "runner list"]);
     lab.run(["compare", "runs", "--metrics", "los"]).expect(2).says(&["`los` is not a metric", "val_loss"]);
     lab.run(["compare", "runs", "--sort", "optimizer.lt"]).expect(2).says(&["optimizer.lt", "optimizer.lr"]);
     lab.run(["compare", "runs", "--plot", "x.pdf"]).expect(2).says(&["x.pdf", ".svg"]);

@@ -21,7 +21,7 @@ fn a_finished_run_is_told_in_a_line() {
         "{line}"
     );
     assert_eq!(line.lines().count(), 1);
-    lab.run(["watch", "nothing"]).expect(2).says(&["is no run"]);
+    lab.run(["watch", "nothing"]).expect(2).says(&["`nothing` is not a run"]);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn all_that_does_not_fit_is_listed_at_once() {
         assert!(error.contains(line), "{line} in {error}");
     }
     assert_eq!(error.lines().count(), 7, "{error}");
-    assert!(error.starts_with("model.init_from: `") && error.contains("weights.safetensors"), "{error}");
+    assert!(error.starts_with("the weights `") && error.contains("weights.safetensors"), "{error}");
 }
 
 #[test]

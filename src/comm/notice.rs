@@ -27,7 +27,9 @@ pub(super) fn encode(error: &CommError) -> Vec<u8> {
 pub(super) fn decode(message: &[u8], size: usize) -> CommError {
     match serde_json::from_slice(message) {
         Ok(Notice::Lost { rank, why }) => CommError::Lost { rank, size, why },
-        Ok(Notice::Silent { ranks, seconds }) if !ranks.is_empty() => CommError::Silent { ranks, size, seconds },
+        Ok(Notice::Silent { ranks, seconds }) if !ranks.is_empty() => {
+            CommError::Silent { ranks, size, seconds }
+        }
         Ok(Notice::Failed(why)) => CommError::Failed(why),
         _ => CommError::Failed("another rank failed".to_owned()),
     }

@@ -1,11 +1,6 @@
-//! The exit codes, and which error gives which.
+//! The exit codes, and which ending gives which.
 
-use super::ranks::{Elsewhere, OnOthers};
-use crate::data::DataError;
-use crate::engine::EngineError;
-use crate::plan::PlanError;
-use crate::recipe::Diagnostics;
-use crate::run::RunError;
+use crate::session::Ending;
 use std::process::ExitCode;
 
 /// How the process ends. The numbers are part of the interface.
@@ -31,48 +26,24 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The exit with this number; a failure for a number that is none.
-    pub fn from_code(code: u8) -> Self {
-        let all = [
-            Self::Finished,
-            Self::Usage,
-            Self::Locked,
-            Self::Diverged,
-            Self::HungUp,
-            Self::Interrupted,
-            Self::Terminated,
-        ];
-        all.into_iter().find(|exit| *exit as u8 == code).unwrap_or(Self::Failure)
-    }
-
     /// The code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
-        let mut causes = error.chain();
-        causes.find_map(Self::of_cause).unwrap_or(Self::Failure)
+        Ending::of(error).into()
     }
+}
 
-    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        if cause.is::<Diagnostics>() || cause.is::<PlanError>() || cause.is::<UsageError>() {
-            return Some(Self::Usage);
+impl From<Ending> for Exit {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Finished => Self::Finished,
+            Ending::Failed => Self::Failure,
+            Ending::Refused => Self::Usage,
+            Ending::Locked => Self::Locked,
+            Ending::Diverged => Self::Diverged,
+            Ending::HungUp => Self::HungUp,
+            Ending::Interrupted => Self::Interrupted,
+            Ending::Terminated => Self::Terminated,
         }
-        if let Some(error) = cause.downcast_ref::<DataError>() {
-            return Some(if matches!(error, DataError::Write { .. }) { Self::Failure } else { Self::Usage });
-        }
-        if let Some(Elsewhere(exit)) = cause.downcast_ref() {
-            return Some(*exit);
-        }
-        if let Some(OnOthers { exit, .. }) = cause.downcast_ref() {
-            return Some(*exit);
-        }
-        if let Some(EngineError::Unsupported(_)) = cause.downcast_ref() {
-            return Some(Self::Usage);
-        }
-        let error = cause.downcast_ref::<RunError>()?;
-        Some(match error {
-            _ if error.is_locked() => Self::Locked,
-            _ if error.is_usage() => Self::Usage,
-            _ => Self::Failure,
-        })
     }
 }
 
@@ -81,8 +52,3 @@ impl From<Exit> for ExitCode {
         ExitCode::from(exit as u8)
     }
 }
-
-/// A mistake in the use of a command that no other error type covers.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(pub String);

@@ -1,6 +1,5 @@
 //! `runner explain RECIPE [KEY]`: every value with where it comes from.
 
-use super::build;
 use super::exit::Exit;
 use crate::cli::{ExplainArgs, Format};
 use crate::recipe::keys::{Key, TABLES};
@@ -16,7 +15,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         _ => None,
     };
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
-    let here = build::absolute(Path::new("."))?;
+    let here = std::path::absolute(".")?;
     let text = match (key, args.format) {
         (Some(key), Format::Text) => one(&resolved, key, &here),
         (Some(key), Format::Json) => format!("{:#}\n", one_json(&resolved, key, &here)),

@@ -1,8 +1,8 @@
 //! `runner list`: the runs there are, what they are doing, and removing those that are no longer wanted.
 
-use super::exit::{Exit, UsageError};
-use super::select::{exporter, find_runs};
+use super::exit::Exit;
 use super::terminal::say;
+use super::{exporter, find_runs};
 use crate::cli::ListArgs;
 use crate::report::export::{Cell, Column, Table};
 use crate::report::numbers::bytes;
@@ -10,6 +10,7 @@ use crate::report::runs::Run;
 use crate::report::scan::last_row;
 use crate::run::column::Unit;
 use crate::run::{RunDir, RunError, RunStatus, dir, files};
+use crate::session::UsageError;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let statuses = statuses(&args.status)?;
     let paths = match args.runs.is_empty() {
         true => dir::list(&args.dir.runs_dir)?,
-        false => find_runs(&args.dir.runs_dir, &args.runs)?,
+        false => find_runs(&args.dir, &args.runs)?,
     };
     let mut items = Vec::new();
     for path in paths {
@@ -125,7 +126,7 @@ fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     names.iter().map(parse).collect()
 }
 
-/// Removes the runs, after asking, but for those that a live process trains.
+/// Removes the runs after asking, except those that a live process trains.
 fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     if args.runs.is_empty() && args.status.is_empty() && args.older_than.is_none() {
         return Err(UsageError(
@@ -162,7 +163,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The lock is held while the run goes, so that nobody starts to train it meanwhile.
+/// Removes a run. Its lock is held meanwhile, so that no process starts to train it.
 fn remove_one(path: &Path) -> Result<(), RunError> {
     let lock = RunDir::open(path)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
@@ -172,7 +173,7 @@ fn remove_one(path: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Asks on the terminal. Without one there is nobody to ask.
+/// Asks for confirmation on the terminal; without a terminal that is an error.
 fn confirmed(runs: usize) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {

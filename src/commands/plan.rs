@@ -1,14 +1,10 @@
 //! `runner plan RECIPE`: everything that follows from a recipe on this machine, before anything is started.
 //!
-//! Data that cannot be opened cost only the lines that depend on them, and a run that does not fit is shown with its
-//! figures: whoever plans may be on another machine than the one that will train.
+//! A plan may be made on another machine than the one that will train. So data that cannot be opened costs only the
+//! lines that depend on it, and a run that does not fit in memory is shown with its figures.
 
-use super::build::{self, Data};
-use super::calibration;
-use super::device;
-use super::exit::{Exit, UsageError};
-use super::terminal::say;
-use super::train::summary::{duration, ranks, thousands};
+use super::exit::Exit;
+use super::voice::{Voice, ranks};
 use crate::cli::{Format, PlanArgs};
 use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
@@ -16,6 +12,10 @@ use crate::plan::predict::Prediction;
 use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, Plan, gib};
 use crate::recipe::{self, Diagnostics, EngineKind, Recipe, Resolved};
+use crate::report::numbers::{duration, thousands};
+use crate::session::inputs::{self, relative};
+use crate::session::machine::{self, calibration};
+use crate::session::{Audience, UsageError, supported};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -44,11 +44,12 @@ struct Outlook<'a> {
 /// Prints the plan. Exit code 0 also where data are missing or memory is short.
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
-    build::check_supported(&resolved)?;
+    let voice = Voice::default();
+    supported::check(&resolved, &voice)?;
     if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(UsageError(format!("--link {rate}: ranks send at more than 0 GB/s")).into());
     }
-    let outlook = Outlook::new(&resolved, &build::absolute(&args.runs.runs_dir)?, args.link)?;
+    let outlook = Outlook::new(&resolved, &args.runs.runs_dir, args.link, &voice)?;
     super::print(&match args.format {
         Format::Text => outlook.text(),
         Format::Json => format!("{:#}\n", outlook.json()?),
@@ -56,24 +57,21 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
-/// Says what the lints have to say about a run that is about to start, one line each.
-pub(super) fn warn(recipe: &Recipe, plan: &Plan, hardware: &Hardware, data: &Data) {
-    let shards = data.shards();
-    for lint in lints(&Subject { recipe, plan, hardware, shards: Some(&shards) }) {
-        say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
-    }
-}
-
 impl<'a> Outlook<'a> {
-    fn new(resolved: &'a Resolved, runs_dir: &Path, link: Option<f64>) -> Result<Self, Diagnostics> {
+    fn new(
+        resolved: &'a Resolved,
+        runs_dir: &Path,
+        link: Option<f64>,
+        voice: &Voice,
+    ) -> Result<Self, Diagnostics> {
         let recipe = &resolved.recipe;
-        let blame = |error: crate::plan::PlanError| resolved.complain(error.key, &error.message, &error.help);
-        let hardware = device::hardware(recipe).map_err(blame)?;
-        let (size, data) = match Data::open(resolved, runs_dir) {
+        let blame = supported::at_its_key(resolved);
+        let hardware = machine::hardware(recipe).map_err(&blame)?;
+        let (size, data) = match inputs::open(resolved, runs_dir, voice.progress()) {
             Ok(data) => (data.size(), Ok(data.shards())),
             Err(error) => (DataSize::default(), Err(reason(&error))),
         };
-        let plan = Plan::derive(recipe, &hardware, size, None).map_err(blame)?;
+        let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
         let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
         let prediction = calibration::rates(&plan, recipe.compute.engine)
             .map(|(rates, remembered)| (plan.predict(&rates, &recipe.eval), remembered))
@@ -138,7 +136,7 @@ impl<'a> Outlook<'a> {
                 plan.device,
                 ranks(plan.ranks_here),
                 plan.threads,
-                word(self.recipe.compute.precision)
+                self.recipe.compute.precision.as_str()
             ),
         );
         let exact = if plan.bytes_exact { "" } else { "about " };
@@ -223,9 +221,12 @@ impl<'a> Outlook<'a> {
 
     fn scaling_text(&self) -> String {
         match &self.scaling {
-            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures it".into(),
+            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures \
+                     it"
+                .into(),
             Some(scaling) => format!(
-                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks could do",
+                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks \
+                 could do",
                 scaling.step_s,
                 scaling.exposed_s,
                 scaling.bytes_per_s / 1e9,
@@ -297,7 +298,7 @@ fn reason(error: &anyhow::Error) -> String {
         Some(problems) => problems.titles().collect::<Vec<_>>().join("; "),
         None => format!("{error:#}"),
     };
-    super::relative(&text)
+    relative(&text)
 }
 
 /// Operations in the unit that suits them.
@@ -305,9 +306,4 @@ fn flops(flops: f64) -> String {
     let units = [(1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")];
     let (unit, name) = units.into_iter().find(|(unit, _)| flops >= *unit).unwrap_or((1e6, "MFLOP"));
     format!("{:.1} {name}", flops / unit)
-}
-
-/// A word of the recipe language.
-fn word(value: impl serde::Serialize) -> String {
-    json!(value).as_str().unwrap_or_default().to_owned()
 }

@@ -2,6 +2,7 @@
 
 use crate::data::Progress;
 use crate::recipe::Diagnostics;
+use crate::session::ending::Elsewhere;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time between two plain lines.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Whether stderr wants colour: a terminal, and nobody has set `NO_COLOR` or `TERM=dumb`.
+/// Whether stderr wants colour: it is a terminal, and neither `NO_COLOR` nor `TERM=dumb` is set.
 fn color() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     std::io::stderr().is_terminal()
@@ -18,12 +19,12 @@ fn color() -> bool {
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A line for people. Nobody listening is no failure.
+/// Writes a line for people. A stderr that is closed is no failure.
 pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// A model's text for the screen: it may hold control characters, which could do anything to a terminal.
+/// A model's text for the screen. Its control characters, which could do anything to a terminal, are replaced.
 pub(super) fn tame(text: &str) -> String {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -31,7 +32,7 @@ pub(super) fn tame(text: &str) -> String {
 
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
 pub(super) fn report(error: &anyhow::Error) {
-    if error.is::<super::ranks::Elsewhere>() {
+    if error.is::<Elsewhere>() {
         return;
     }
     match error.downcast_ref::<Diagnostics>() {
@@ -64,7 +65,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// A board for `steps` steps of `micro_steps` forward passes each, of which `done` steps are behind.
+    /// A board for `steps` steps of `micro_steps` forward passes each; `done` steps were taken before.
     pub(super) fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = show(steps * micro_steps);
@@ -86,8 +87,8 @@ impl Board {
         }
     }
 
-    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there was
-    /// none for a while.
+    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there
+    /// was none for a while.
     pub(super) fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
         match &self.bar {
             Some(bar) => {

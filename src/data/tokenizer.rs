@@ -22,6 +22,18 @@ pub const VOCAB_SIZE: usize = 50257;
 /// regex engine keeps a state per character of the run, and it fails beyond a million of them.
 const LONG_RUN: usize = 1 << 16;
 
+/// A prompt that a vocabulary cannot spell.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the prompt {text:?} has token {token}, which a vocabulary of {vocab_size} does not have")]
+pub struct PromptError {
+    /// The prompt.
+    pub text: String,
+    /// The first token that is not there.
+    pub token: u32,
+    /// Number of ids that the model knows.
+    pub vocab_size: usize,
+}
+
 /// GPT-2's tokenizer.
 pub struct Tokenizer {
     bpe: CoreBPE,
@@ -39,6 +51,22 @@ impl Tokenizer {
     /// The tokens of `text`. A special token in it is encoded as ordinary characters.
     pub fn encode_ordinary(&self, text: &str) -> Vec<u32> {
         self.encode_isolating(text, LONG_RUN)
+    }
+
+    /// The tokens of a prompt, all of them below `vocab_size`. An empty prompt becomes [`END_OF_TEXT`], with which
+    /// documents begin.
+    ///
+    /// # Errors
+    /// The first token that the vocabulary does not have.
+    pub fn prompt(&self, text: &str, vocab_size: usize) -> Result<Vec<u32>, PromptError> {
+        let mut tokens = self.encode_ordinary(text);
+        if tokens.is_empty() {
+            tokens.push(END_OF_TEXT);
+        }
+        match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            Some(&token) => Err(PromptError { text: text.to_owned(), token, vocab_size }),
+            None => Ok(tokens),
+        }
     }
 
     /// The tokens of `text`, in parts of about `part` bytes that the current pool's threads encode.

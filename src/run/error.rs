@@ -38,6 +38,35 @@ pub enum RunError {
         /// The directory that was named.
         path: PathBuf,
     },
+    /// A name leads to no run.
+    #[error(
+        "`{}` is not a run: it is neither a run's directory, nor a pattern or the beginning of a name in `{}`; \
+         `runner list` shows what there is, --runs-dir names another directory of runs",
+        named.display(),
+        runs_dir.display()
+    )]
+    NoSuchRun {
+        /// The name.
+        named: PathBuf,
+        /// Where runs were looked for.
+        runs_dir: PathBuf,
+    },
+    /// A name is to stand for one run and stands for several.
+    #[error("`{}` stands for several runs: {}; write more of the id", named.display(), ids.join(", "))]
+    SeveralRuns {
+        /// The name.
+        named: PathBuf,
+        /// The ids of the runs.
+        ids: Vec<String>,
+    },
+    /// A name looks like a pattern and is none.
+    #[error("`{pattern}` is not a pattern: {problem}")]
+    Pattern {
+        /// The name.
+        pattern: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The id of a run would not be one directory below the runs directory.
     #[error("`{id}` cannot name a run directory; use letters, digits, `-`, `_` and `.`")]
     InvalidId {
@@ -97,9 +126,9 @@ pub enum RunError {
         problems: Vec<String>,
     },
     /// The weights to start from cannot be used.
-    #[error("model.init_from: `{}` cannot be used:{}", path.display(), bullets(problems))]
+    #[error("the weights `{}` cannot be used:{}", path.display(), bullets(problems))]
     Weights {
-        /// The file or directory that the recipe names.
+        /// The file or directory that holds them.
         path: PathBuf,
         /// One line for each problem.
         problems: Vec<String>,
@@ -118,6 +147,9 @@ impl RunError {
             self,
             Self::NotWritable { .. }
                 | Self::NotARun { .. }
+                | Self::NoSuchRun { .. }
+                | Self::SeveralRuns { .. }
+                | Self::Pattern { .. }
                 | Self::NoCheckpoint { .. }
                 | Self::InvalidId { .. }
                 | Self::NewerFormat { .. }

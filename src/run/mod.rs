@@ -13,6 +13,7 @@ pub mod error;
 pub mod facts;
 pub mod fault;
 pub mod files;
+pub mod find;
 pub mod hf_config;
 pub mod import;
 pub mod lock;

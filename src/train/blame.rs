@@ -1,4 +1,4 @@
-//! What to blame for numbers that are not finite: the rows of the step, and the first tensor.
+//! Finds what is to blame for numbers that are not finite: rows of the step, and the first tensor.
 //!
 //! A run that diverges ends, so there is time to look: nothing of the step was applied, and its micro-batches can be
 //! computed again, one at a time and then row by row.
@@ -10,10 +10,11 @@ use crate::comm::Comm;
 use crate::engine::{Batch, Engine, EngineError, State};
 use std::ops::Range;
 
-/// Rows that are named; the others are counted.
+/// At most this many rows are named; the others are counted.
 const NAMED: usize = 4;
-/// The first tensor, in the order of the layout, of which an element in one of these states is not finite, as in
-/// "the second moment of `h.0.mlp.c_fc.weight`".
+
+/// Names the first tensor, in the order of the layout, that has an element that is not finite in one of these states,
+/// as in "the second moment of `h.0.mlp.c_fc.weight`".
 pub(super) fn first_not_finite(
     engine: &mut dyn Engine,
     states: &[State],
@@ -35,9 +36,8 @@ pub(super) fn first_not_finite(
 
 /// What there is to say about a step whose loss or gradient norm was not finite, as clauses that follow "; ".
 ///
-/// Computes the micro-batches of the step again, up to the first bad one. Leaves the gradients in disorder.
-///
-/// Each rank looks at its own rows; what the first one finds that finds something is told on all.
+/// Each rank computes its micro-batches of the step again, up to the first bad one, and all return what the first rank
+/// has found that found something. Gradients are left in disorder.
 pub(super) fn of_step(
     comm: &dyn Comm,
     engine: &mut dyn Engine,
@@ -62,7 +62,8 @@ pub(super) fn of_step(
     ))
 }
 
-/// The same for some of the rows; `None` if each of their micro-batches is finite.
+/// What there is to say about the rows in `range`, as clauses that follow "; "; `None` if each of their micro-batches
+/// is finite.
 fn of_rows(
     engine: &mut dyn Engine,
     rows: &dyn Rows,

@@ -1,7 +1,7 @@
 //! The training loop: which step comes when, and nothing about files, terminals or devices.
 //!
-//! It drives an [`Engine`] over a [`Rows`] source and reports to an [`Events`] receiver, which logs, saves and decides when
-//! to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
+//! It drives an [`Engine`] over a [`Rows`] source and reports to an [`Events`] receiver, which logs, saves and decides
+//! when to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
 
 mod blame;
 mod passes;
@@ -17,12 +17,14 @@ mod tests;
 use crate::comm::Comm;
 use crate::engine::{Engine, EngineError, State, Update};
 use crate::recipe::OptimizerConfig;
-use passes::{Accumulated, RowBuffer, accumulate, evaluate, judge};
+use passes::{Accumulated, RowBuffer, accumulate, evaluate_together, judge};
 use ranks::{Agreed, own_rows};
 use scaler::LossScaler;
 use schedule::Schedule;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
+
+pub use passes::{RowLoss, evaluate};
 
 /// What the loop needs to know about a run.
 #[derive(Debug, Clone)]
@@ -123,8 +125,8 @@ pub enum Outcome {
     Finished,
     /// Stopped after a checkpoint.
     Stopped(Stop),
-    /// Step `step` gave a loss, gradient, weight or moment that is not finite, or one that the watchdog stopped; nothing
-    /// has been saved since.
+    /// Step `step` gave a loss, gradient, weight or moment that is not finite, or one that the watchdog stopped;
+    /// nothing has been saved since.
     Diverged {
         /// The step.
         step: u64,
@@ -133,7 +135,7 @@ pub enum Outcome {
     },
 }
 
-/// Receives what happens. Any error ends the run.
+/// Receives what happens in the loop. Any error ends the run.
 pub trait Events {
     /// Its failures.
     type Error;
@@ -158,8 +160,8 @@ pub trait Events {
     fn skipped(&mut self, _step: u64, _why: &str) {}
 }
 
-/// Trains from `progress` on to the last step, as one of the ranks that `comm` connects. All of them call this with equal
-/// arguments, each with an engine and a receiver of its own, and all return the same.
+/// Trains from `progress` on to the last step, as one of the ranks that `comm` connects. All of them call this with
+/// equal arguments, each with an engine and a receiver of its own, and all return the same.
 pub fn train<E: Events>(
     comm: &dyn Comm,
     engine: &mut dyn Engine,
@@ -179,7 +181,7 @@ pub fn train<E: Events>(
         if due(config.eval_every, step)
             && let Some(rows) = validation
         {
-            let Some(loss) = evaluate(engine, rows, config, &mut buffer, events)? else {
+            let Some(loss) = evaluate_together(engine, rows, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
             if !loss.is_finite() {
@@ -269,7 +271,7 @@ pub fn train<E: Events>(
     }
 }
 
-/// Ends early, with a checkpoint of the last whole step. Gradients of a step begun are dropped with the engine.
+/// Ends early, with a checkpoint of the last whole step. Gradients of a step that has begun are lost.
 fn stop<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,
@@ -284,8 +286,8 @@ fn stop<E: Events>(
     Ok(Outcome::Stopped(events.reason().unwrap_or(Stop::Interrupt)))
 }
 
-/// Saves; or tells that the run has diverged, for a checkpoint must be something to go on from. An update by finite
-/// gradients may still leave weights or moments that are not, and older checkpoints make way for newer ones.
+/// Saves, or reports that the run has diverged. An update by finite gradients may still leave weights or moments that
+/// are not finite; saving those would leave no checkpoint to resume from, since older ones are deleted.
 fn save<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,

@@ -4,6 +4,8 @@ use super::ranks::{Agreed, own_eval_rows, own_rows};
 use super::watchdog::{Verdict, Watchdog};
 use super::{Events, Outcome, Progress, Rows, TrainConfig, TrainError, save};
 use crate::engine::{Batch, Engine, EngineError};
+use std::cell::Cell;
+use std::ops::{ControlFlow, Range};
 
 /// The rows of one micro-batch.
 pub(super) struct RowBuffer {
@@ -40,8 +42,8 @@ pub(super) enum Accumulated {
     Diverged(Outcome),
 }
 
-/// Forward and backward over this rank's micro-batches of one step, unless a stop is asked for. A checkpoint that is asked
-/// for need not wait for the step's end: until the update, parameters and moments are those of the last whole step.
+/// Forward and backward passes over this rank's micro-batches of one step, unless a stop is asked for. A requested
+/// checkpoint is made at once: until the update, parameters and moments are those of the last whole step.
 pub(super) fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
@@ -76,8 +78,8 @@ pub(super) fn accumulate<E: Events>(
     Ok(Accumulated::All)
 }
 
-/// What the watchdog says about the accumulated step, with its gradient norm. What it does not watch is not looked up,
-/// for a device would have to be waited for.
+/// What the watchdog says about the accumulated step, with its gradient norm. Numbers that it does not watch are not
+/// read: that would wait for the device.
 pub(super) fn judge(
     engine: &mut dyn Engine,
     watchdog: &mut Watchdog,
@@ -90,33 +92,74 @@ pub(super) fn judge(
     Ok(Some((verdict, norm)))
 }
 
-/// Mean loss over the first `eval_rows` validation rows, or None if a stop was asked for.
-pub(super) fn evaluate<E: Events>(
+/// The loss of a model on some rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowLoss {
+    /// Sum over the rows of their mean losses, in nats per token.
+    pub total: f64,
+    /// Number of rows.
+    pub rows: u64,
+}
+
+impl RowLoss {
+    /// Mean loss in nats per token; not a number without rows.
+    pub fn mean(&self) -> f64 {
+        self.total / self.rows as f64
+    }
+}
+
+/// The loss of an engine's model on the rows in `range`, forward passes only, `micro_batch` rows of `block_size`
+/// tokens at a time. `before` is asked before each pass, with the rows that are done; when it breaks, the result is
+/// `None`.
+///
+/// # Errors
+/// [`EngineError`] as `E`, or what `before` returns.
+pub fn evaluate<E: From<EngineError>>(
+    engine: &mut dyn Engine,
+    rows: &dyn Rows,
+    range: Range<u64>,
+    (micro_batch, block_size): (usize, usize),
+    mut before: impl FnMut(u64) -> Result<ControlFlow<()>, E>,
+) -> Result<Option<RowLoss>, E> {
+    let mut loss = RowLoss { total: 0.0, rows: 0 };
+    let (mut inputs, mut targets) = (vec![0; micro_batch * block_size], vec![0; micro_batch * block_size]);
+    while range.start + loss.rows < range.end {
+        if before(loss.rows)?.is_break() {
+            return Ok(None);
+        }
+        let first = range.start + loss.rows;
+        let count = (micro_batch as u64).min(range.end - first) as usize;
+        let (inputs, targets) = (&mut inputs[..count * block_size], &mut targets[..count * block_size]);
+        rows.fill(first, count, inputs, targets);
+        let batch = Batch { inputs, targets, rows: count, cols: block_size };
+        loss.total += engine.evaluate(batch)? * count as f64;
+        loss.rows += count as u64;
+    }
+    Ok(Some(loss))
+}
+
+/// Mean loss over the first `eval_rows` validation rows, or `None` if a stop was asked for. Each rank computes its
+/// share.
+pub(super) fn evaluate_together<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
     config: &TrainConfig,
-    buffer: &mut RowBuffer,
     events: &mut Agreed<E>,
 ) -> Result<Option<f64>, TrainError<E::Error>> {
-    let mut total = 0.0;
-    buffer.first = None;
     let (own, passes) = own_eval_rows(config, events.comm);
-    for pass in 0..passes {
-        if events.stop()?.is_some() {
+    let asked = Cell::new(0);
+    let go_on = |events: &mut Agreed<E>| -> Result<ControlFlow<()>, TrainError<E::Error>> {
+        asked.set(asked.get() + 1);
+        Ok(if events.stop()?.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    let shape = (config.micro_batch, config.block_size);
+    let Some(loss) = evaluate(engine, rows, own, shape, |_| go_on(events))? else { return Ok(None) };
+    // a rank with fewer rows is asked as often as the others
+    while asked.get() < passes {
+        if go_on(events)?.is_break() {
             return Ok(None);
         }
-        let first = own.start + pass * config.micro_batch;
-        let count = config.micro_batch.min(own.end.saturating_sub(first));
-        if count == 0 {
-            // another rank has more
-            continue;
-        }
-        let tokens = count * config.block_size;
-        let (inputs, targets) = (&mut buffer.inputs[..tokens], &mut buffer.targets[..tokens]);
-        rows.fill(first as u64, count, inputs, targets);
-        let batch = Batch { inputs, targets, rows: count, cols: config.block_size };
-        total += engine.evaluate(batch)? * count as f64;
     }
-    let total = events.comm.sum(total).map_err(EngineError::from)?;
+    let total = events.comm.sum(loss.total).map_err(EngineError::from)?;
     Ok(Some(total / config.eval_rows as f64))
 }

@@ -1,7 +1,7 @@
 //! What all ranks must decide alike: when to stop, when to save, and whether they still have the same model.
 //!
-//! Every rank runs the same loop. Its branches depend on numbers that are the same everywhere (the loss and the norm are
-//! those of all ranks) or on what is agreed upon here, so no rank waits for another that went elsewhere.
+//! Every rank runs the same loop. Its branches depend on numbers that are equal on all ranks (the loss and the norm
+//! are sums over all of them) or on what is agreed here, so no rank waits for one that took another branch.
 
 use super::{Events, Progress, Stop, TrainConfig, TrainError};
 use crate::comm::{Comm, CommError, named};
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub(super) struct Agreed<'a, E> {
     pub(super) comm: &'a dyn Comm,
     pub(super) events: &'a mut E,
-    /// What was agreed upon.
+    /// The stop that the ranks have agreed on.
     stop: Option<Stop>,
     /// A checkpoint was asked for and not made yet.
     save: bool,
@@ -52,7 +52,7 @@ impl<'a, E: Events> Agreed<'a, E> {
         std::mem::take(&mut self.save)
     }
 
-    /// Has a receiver do what may take its time; the others wait for as long as it does.
+    /// Calls the receiver for something that may take long; meanwhile the other ranks wait without a time limit.
     pub(super) fn working<T>(&mut self, call: impl FnOnce(&mut E) -> T) -> T {
         self.comm.set_working(true);
         let result = call(self.events);
@@ -89,13 +89,13 @@ pub(super) fn own_rows(config: &TrainConfig, comm: &dyn Comm, step: u64) -> Rang
 }
 
 /// The validation rows that are this rank's, and how many forward passes the rank with the most rows needs.
-pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<usize>, usize) {
+pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<u64>, usize) {
     let size = config.eval_rows.div_ceil(comm.size());
-    let at = |rank: usize| (rank * size).min(config.eval_rows);
+    let at = |rank: usize| (rank * size).min(config.eval_rows) as u64;
     (at(comm.rank())..at(comm.rank() + 1), size.div_ceil(config.micro_batch))
 }
 
-/// A number that any changed, moved or missing bit of the values changes, but for one in 2^64.
+/// A checksum that changes with any changed or moved bit of the values, except with a probability of about 2^-64.
 fn checksum(values: &[f32]) -> u64 {
     // odd factors, so that each is invertible and no difference of one value is lost
     values.iter().zip(0u64..).fold(0, |sum, (value, i)| {

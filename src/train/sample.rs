@@ -4,7 +4,7 @@ use crate::engine::{Engine, EngineError};
 use crate::model::init::random_bits;
 use std::ops::ControlFlow;
 
-/// How tokens are drawn.
+/// How tokens are drawn from the softmax of logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// Tokens to generate.
@@ -17,8 +17,11 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-/// Continues a prompt, of which at most the last `block_size` tokens are seen. Returns prompt and continuation; calls
-/// `each` with every new token and ends early when it says so.
+/// Continues a prompt; the model sees at most the last `block_size` tokens. Returns prompt and continuation. Calls
+/// `each` with every new token and ends early when it breaks.
+///
+/// # Errors
+/// Where the engine fails.
 pub fn generate(
     engine: &mut dyn Engine,
     block_size: usize,

@@ -6,8 +6,8 @@ const START: f64 = 65536.0;
 const GROWTH_INTERVAL: u64 = 2000;
 const MAX: f64 = 16_777_216.0;
 
-/// As `torch.amp.GradScaler`: halved when a gradient overflows (and the step is skipped), doubled after 2000 good steps.
-/// In other precisions the scale is 1 and never moves.
+/// As `torch.amp.GradScaler`: halved when a gradient overflows (and the step is skipped), doubled after 2000 good
+/// steps. In other precisions the scale is 1 and never moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScaler {
     /// None where the precision needs no scaling.

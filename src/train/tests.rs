@@ -6,6 +6,7 @@ use crate::engine::{Applied, Batch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use watchdog::Window;
 
 /// Adds up what it is given; loses (NaN) or overflows at chosen steps. The gradient of each element is 1 for each row,
@@ -343,4 +344,29 @@ fn a_stop_within_a_step_saves_the_last_whole_one() {
     assert_eq!(run(&mut engine, &mut progress, &mut events), Outcome::Stopped(Stop::Terminate));
     assert_eq!(engine.updates.len(), 1);
     assert_eq!(events.log.join(","), "eval 0 1,sample 0,step 0,save 1");
+}
+
+#[test]
+fn rows_are_evaluated_without_ranks_and_the_last_pass_may_be_short() {
+    let asked = std::cell::RefCell::new(Vec::new());
+    let mean = |range, stop_at| {
+        let before = |done| -> Result<_, EngineError> {
+            asked.borrow_mut().push(done);
+            Ok(if done == stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        asked.borrow_mut().clear();
+        let loss = evaluate(&mut Counting::new(), &Numbered, range, (4, 2), before).expect("no failure");
+        loss.map(|loss| (loss.mean(), loss.rows))
+    };
+    // the loss of row g is g
+    assert_eq!(mean(3..13, u64::MAX), Some((7.5, 10)));
+    assert_eq!(*asked.borrow(), [0, 4, 8]);
+    assert_eq!(mean(0..8, u64::MAX), Some((3.5, 8)));
+    assert_eq!(*asked.borrow(), [0, 4]);
+    assert_eq!(mean(3..13, 8), None);
+    assert_eq!(mean(0..1, 0), None);
+    assert!(mean(5..5, u64::MAX).is_some_and(|(mean, rows)| mean.is_nan() && rows == 0));
+    let refuse = |_| Err(EngineError::Input("enough".into()));
+    let failed = evaluate(&mut Counting::new(), &Numbered, 0..4, (4, 2), refuse);
+    assert_eq!(failed.expect_err("refused").to_string(), "enough");
 }

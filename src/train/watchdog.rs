@@ -1,8 +1,8 @@
 //! Steps that stand out: a loss or a gradient norm far above those of the steps before, judged by its z-score.
 //!
-//! A spike (a bad shard, a run about to diverge) is found before its update is applied. The window is part of the run's
-//! state, so a resumed run judges as the uninterrupted one would, and holds numbers of applied updates only: a value
-//! that is not finite or that was skipped would make the next outlier look normal.
+//! A spike (a bad shard, a run about to diverge) is found before its update is applied. The window is part of the
+//! run's state, so a resumed run judges as the uninterrupted one would, and holds numbers of applied updates only: a
+//! value that is not finite or that was skipped would make the next outlier look normal.
 
 use crate::recipe::{WatchdogAction, WatchdogConfig};
 use std::collections::VecDeque;
@@ -64,7 +64,8 @@ impl Watchdog {
         self.config.max_grad_zscore > 0.0
     }
 
-    /// Judges a step before its update by its loss and gradient norm, `None` where one is not watched. Takes nothing in.
+    /// Judges a step before its update by its loss and gradient norm, `None` where one is not watched. Takes nothing
+    /// in.
     ///
     /// Numbers that are not finite are not its business: the engine does not apply them.
     pub fn judge(&mut self, loss: Option<f64>, grad_norm: Option<f64>) -> Option<Verdict> {

@@ -1,6 +1,5 @@
 //! `--plot`: pictures and pages of a comparison, written whole or not at all.
 
-use super::super::exit::UsageError;
 use super::super::terminal::say;
 use super::axis;
 use crate::cli::{LogAxis, PlotArgs, ThemeName};
@@ -13,6 +12,7 @@ use crate::report::plot::png::png;
 use crate::report::plot::svg::svg;
 use crate::report::plot::{Options, Quantity, figure, further, quantities};
 use crate::run::files::write_atomic;
+use crate::session::UsageError;
 use std::path::{Path, PathBuf};
 
 /// What a file holds.

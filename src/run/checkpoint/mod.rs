@@ -46,6 +46,11 @@ pub struct Newest {
     pub rejected: Vec<Rejected>,
 }
 
+/// Whether a directory is a checkpoint of a run, and not a Hugging Face model from elsewhere.
+pub fn is_checkpoint(path: &Path) -> bool {
+    path.join(state::FILE).is_file()
+}
+
 /// The directory of a step's checkpoint.
 pub fn path_of(run_dir: &Path, step: u64) -> PathBuf {
     run_dir.join(dir::CHECKPOINTS).join(format!("{STEP}{step:08}"))

@@ -1,7 +1,9 @@
-//! Which device a recipe trains on here, how fast that can be, and where what is found out about it is kept.
+//! This machine: which device trains here, how fast it can be, and where what is found out about it is kept.
+
+pub mod calibration;
+pub mod rates;
 
 use super::ranks;
-use super::terminal::say;
 use crate::comm::launch::Placement;
 use crate::cuda::{CudaMissing, Libraries};
 use crate::engine::cpu;
@@ -9,13 +11,12 @@ use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{Device, EngineKind, Precision, Recipe};
 use std::path::PathBuf;
-use std::sync::Once;
 
 /// This machine, with the CUDA device that the recipe asks for or, under `auto`, the first one that can be used.
 ///
 /// # Errors
 /// When the recipe names a CUDA device and there is none to be used: what was looked for, and where.
-pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
+pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
     let mut hardware = Hardware::detect();
     let missing = |CudaMissing { message, help }: CudaMissing| PlanError {
         key: "compute.device",
@@ -23,29 +24,16 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         help,
     };
     let ranks = recipe.batch.world_size;
-    // problems with the launcher are told where the recipe is checked
+    // problems with the launcher are reported where the recipe is checked
     let place = ranks::place().unwrap_or(None);
     hardware.ranks = place.map_or(ranks, |place| place.local_size.unwrap_or(1));
     if place.is_some() && hardware.threads < hardware::online_threads() {
         // the launcher has given each rank threads of its own
         hardware.threads *= hardware.ranks;
     }
-    // a launcher that shows each rank one device only has chosen already
-    let several = |_: &&Placement| Libraries::get().devices().len() != 1;
-    let on_cpu = recipe.compute.device == Device::Cpu;
-    let first = place.filter(|place| !on_cpu && several(place)).map_or(0, |place| place.local_rank);
-    hardware.cuda = match (recipe.compute.device, recipe.compute.engine) {
-        (Device::Cpu, _) | (Device::Auto, EngineKind::Dfdx) => None,
-        (Device::Auto, EngineKind::Fused) => cuda_device(first).inspect_err(explain_cpu).ok(),
-        (Device::Cuda(0), EngineKind::Fused) => Some(cuda_device(first).map_err(missing)?),
-        (Device::Cuda(index), EngineKind::Fused) if hardware.ranks > 1 => {
-            return Err(PlanError {
-                key: "compute.device",
-                message: format!("{} ranks cannot all train on cuda:{index}", hardware.ranks),
-                help: "use compute.device = \"cuda\": each rank takes a device of its own".to_owned(),
-            });
-        }
-        (Device::Cuda(index), EngineKind::Fused) => Some(cuda_device(index).map_err(missing)?),
+    let compute = &recipe.compute;
+    hardware.cuda = match (compute.device, compute.engine) {
+        (Device::Cpu | Device::Auto, EngineKind::Dfdx) => None,
         (Device::Cuda(_), EngineKind::Dfdx) => {
             return Err(PlanError {
                 key: "compute.device",
@@ -53,6 +41,14 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
                 help: "use compute.engine = \"fused\", or compute.device = \"cpu\"".to_owned(),
             });
         }
+        (Device::Cuda(index), EngineKind::Fused) if index > 0 && hardware.ranks > 1 => {
+            return Err(PlanError {
+                key: "compute.device",
+                message: format!("{} ranks cannot all train on cuda:{index}", hardware.ranks),
+                help: "use compute.device = \"cuda\": each rank takes a device of its own".to_owned(),
+            });
+        }
+        (named, EngineKind::Fused) => device(named, first_device(named)).map_err(missing)?,
     };
     if hardware.cuda.is_some() && place.is_none() && ranks > Libraries::get().devices().len() {
         let devices = Libraries::get().devices().len();
@@ -65,16 +61,34 @@ pub(super) fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
     Ok(hardware)
 }
 
-/// Says once why `auto` takes the CPU where there is a CUDA device.
-fn explain_cpu(missing: &CudaMissing) {
-    static SAID: Once = Once::new();
-    if !Libraries::get().devices().is_empty() {
-        SAID.call_once(|| {
-            say(&format!("warning: the CUDA device is not used: {missing}; {}", missing.help));
-        });
+/// The CUDA device that is meant, or `None` for the CPU. `"auto"` and `"cuda"` mean the device with index `first`.
+///
+/// # Errors
+/// Where a CUDA device is named and cannot be used.
+pub fn device(named: Device, first: usize) -> Result<Option<CudaDevice>, CudaMissing> {
+    match named {
+        Device::Cpu => Ok(None),
+        Device::Auto => Ok(cuda_device(first).ok()),
+        Device::Cuda(0) => cuda_device(first).map(Some),
+        Device::Cuda(index) => cuda_device(index).map(Some),
     }
 }
 
+/// Why `"auto"` means the CPU although there is a CUDA device.
+pub fn passed_over(named: Device, first: usize) -> Option<CudaMissing> {
+    let is_there = named == Device::Auto && !Libraries::get().devices().is_empty();
+    is_there.then(|| cuda_device(first).err())?
+}
+
+/// The index of the first CUDA device that this process may take: that of its place among the ranks on this machine.
+pub(super) fn first_device(named: Device) -> usize {
+    let place = ranks::place().unwrap_or(None);
+    // a launcher that shows each rank one device only has chosen already
+    let several = |_: &&Placement| Libraries::get().devices().len() != 1;
+    place.filter(|place| named != Device::Cpu && several(place)).map_or(0, |place| place.local_rank)
+}
+
+/// The CUDA device with this index, if it can be used.
 fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
     let libraries = Libraries::get();
     let name = libraries.require_device(index)?.name;
@@ -82,9 +96,9 @@ fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
     Ok(CudaDevice { index, name, total_memory, free_memory })
 }
 
-/// The most operations per second that a plan's device could do, and how that is known: measured on the CPU, looked up for
-/// a CUDA device.
-pub(super) fn peak(plan: &Plan) -> (f64, String) {
+/// The peak rate of a plan's device in operations per second, and its source: measured on the CPU, looked up for a
+/// CUDA device.
+pub fn peak(plan: &Plan) -> (f64, String) {
     let info = plan.cuda.and_then(|index| Libraries::get().require_device(index).ok());
     let Some(info) = info else {
         // ranks that are threads of this process are measured together
@@ -107,15 +121,14 @@ pub(super) fn peak(plan: &Plan) -> (f64, String) {
     (flops * plan.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
 }
 
-/// Bytes of the memory that computes: the peak that this process had resident, or what it has allocated on a CUDA device,
-/// which is what the plan says.
-pub(super) fn memory_bytes(plan: &Plan) -> u64 {
+/// Bytes of memory used: the peak of this process's resident memory or, on a CUDA device, the bytes that it has
+/// allocated there, which are those of the plan.
+pub fn memory_bytes(plan: &Plan) -> u64 {
     if plan.cuda.is_some() { plan.total_bytes as u64 } else { peak_resident_bytes() }
 }
 
-/// `$XDG_CACHE_HOME/runner`, or the same under `~/.cache`: what is quicker to remember than to find out again. `None` if
-/// neither can be told.
-pub(super) fn cache_dir() -> Option<PathBuf> {
+/// The user's cache directory, `$XDG_CACHE_HOME/runner` or `~/.cache/runner`; `None` if neither variable is set.
+pub fn cache_dir() -> Option<PathBuf> {
     let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = dir("XDG_CACHE_HOME").or_else(|| Some(dir("HOME")?.join(".cache")))?;
     Some(base.join("runner"))

@@ -1,10 +1,11 @@
-//! What every rank of a run does: an engine with its share of the memory, the weights, and the loop over its rows.
+//! What every rank of a run does: make an engine, load the weights, run the training loop.
 
-use super::super::build::{self, Data};
+use super::engines;
+use super::inputs::Data;
+use super::model::Weights;
 use crate::comm::Comm;
 use crate::data::TokenStream;
-use crate::engine::{Engine, State};
-use crate::model::init::initialize;
+use crate::engine::Engine;
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
@@ -14,63 +15,59 @@ use crate::train::watchdog::{Watchdog, Window};
 use crate::train::{self, Events, Outcome, Progress, TrainConfig, TrainError};
 use std::sync::Arc;
 
-/// One rank.
+/// One rank of a run.
 pub(super) struct Member<'a> {
     pub(super) resolved: &'a Resolved,
     pub(super) data: &'a Data,
-    /// Its own plan.
+    /// The plan of this rank.
     pub(super) plan: Plan,
-    /// Its connection to the others.
+    /// The connection to the other ranks.
     pub(super) comm: Arc<dyn Comm>,
 }
 
 impl Member<'_> {
-    /// The engine, with the weights and moments of a checkpoint, of `model.init_from`, or fresh random weights; and where
-    /// the run stands.
+    /// The engine, with the weights and moments of a checkpoint, the weights of `model.init_from`, or fresh random
+    /// weights; and where the run stands.
     pub(super) fn begin(
         &self,
         start: Option<checkpoint::Reader>,
     ) -> anyhow::Result<(Box<dyn Engine>, Progress)> {
-        let mut engine = build::engine(&self.resolved.recipe, &self.plan, &self.comm)?;
-        let progress = self.load(engine.as_mut(), start)?;
-        Ok((engine, progress))
+        let recipe = &self.resolved.recipe;
+        let mut engine = engines::engine(recipe, &self.plan, &self.comm)?;
+        let mut weights = match (start, &recipe.model.init_from) {
+            (Some(reader), _) => Weights::Checkpoint(reader),
+            (None, Some(path)) => Weights::InitFrom(path.clone()),
+            (None, None) => Weights::Random { seed: recipe.seed },
+        };
+        weights.load(engine.as_mut(), &self.plan.memory.dims)?;
+        Ok((engine, self.progress(&weights)))
     }
 
-    fn load(&self, engine: &mut dyn Engine, start: Option<checkpoint::Reader>) -> anyhow::Result<Progress> {
+    /// Where a run stands that begins with these weights.
+    fn progress(&self, weights: &Weights) -> Progress {
         let recipe = &self.resolved.recipe;
-        let (dims, precision) = (&self.plan.memory.dims, recipe.compute.precision);
-        let layout = engine.layout().clone();
-        let mut buffer = vec![0.0; layout.len];
-        let Some(mut reader) = start else {
-            match &recipe.model.init_from {
-                Some(path) => crate::run::import(path, dims, &layout, &mut buffer)?,
-                None => initialize(dims, &layout, recipe.seed, &mut buffer),
-            }
-            engine.write(State::Parameters, &buffer)?;
+        let (precision, watchdog) = (recipe.compute.precision, recipe.watchdog.clone());
+        let Weights::Checkpoint(reader) = weights else {
             let scaler = LossScaler::new(precision);
-            let watchdog = Watchdog::new(recipe.watchdog.clone(), Window::default());
-            return Ok(Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None });
+            let watchdog = Watchdog::new(watchdog, Window::default());
+            return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None };
         };
-        for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
-            reader.fill(state, dims, &layout, &mut buffer)?;
-            engine.write(state, &buffer)?;
-        }
         let state = reader.state();
         let window = Window {
             losses: state.watchdog.losses.iter().copied().collect(),
             grad_norms: state.watchdog.grad_norms.iter().copied().collect(),
             skipped: state.watchdog.skipped,
         };
-        Ok(Progress {
+        Progress {
             step: state.step,
             updates: state.updates_applied,
             scaler: LossScaler::restore(precision, state.scaler.scale, state.scaler.good_steps),
-            watchdog: Watchdog::new(recipe.watchdog.clone(), window),
+            watchdog: Watchdog::new(watchdog, window),
             best_val_loss: state.best_val,
-        })
+        }
     }
 
-    /// Trains to the end, or until something happens.
+    /// Trains to the last step, or until a stop, a divergence or a failure.
     pub(super) fn run<E: Events>(
         &self,
         engine: &mut dyn Engine,

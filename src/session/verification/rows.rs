@@ -1,11 +1,11 @@
 //! The rows that are verified on: the recipe's own data where it can be had, else random tokens.
 
-use super::super::build::Data;
 use super::scope::Scope;
-use crate::data::TokenStream;
+use crate::data::{self, OpenOptions, TokenStream};
 use crate::engine::verify::MicroBatch;
 use crate::model::init::random_bits;
-use crate::recipe::Resolved;
+use crate::recipe::{DataConfig, Recipe};
+use crate::session::Data;
 use std::path::Path;
 
 /// Where rows come from.
@@ -19,13 +19,16 @@ pub(super) enum Rows {
 impl Rows {
     /// Opens the recipe's data for sequences of `block_size` tokens. Verification needs no particular tokens, so data
     /// that is not there yet is no reason to refuse.
-    pub(super) fn open(resolved: &Resolved, block_size: usize, runs_dir: &Path) -> Self {
-        let mut shrunk = resolved.clone();
-        shrunk.recipe.model.block_size = block_size;
-        // weights are the caller's affair, and validation is not wanted
-        shrunk.recipe.model.init_from = None;
-        shrunk.recipe.data.val.clear();
-        Data::open(&shrunk, runs_dir).map_or(Self::Random, |data| Self::Data(Box::new(data)))
+    pub(super) fn open(
+        recipe: &Recipe,
+        block_size: usize,
+        runs_dir: &Path,
+        progress: &dyn data::Progress,
+    ) -> Self {
+        let config = DataConfig { val: Vec::new(), ..recipe.data.clone() };
+        let cache_dir = &runs_dir.join(".cache");
+        let options = OpenOptions { block_size, vocab_size: recipe.model.vocab_size, cache_dir, progress };
+        Data::open(&config, options).map_or(Self::Random, |data| Self::Data(Box::new(data)))
     }
 
     /// What to call them.
@@ -37,8 +40,7 @@ impl Rows {
     }
 
     /// The micro-batches of one step.
-    pub(super) fn step(&self, resolved: &Resolved, scope: &Scope, step: usize) -> Vec<MicroBatch> {
-        let recipe = &resolved.recipe;
+    pub(super) fn step(&self, recipe: &Recipe, scope: &Scope, step: usize) -> Vec<MicroBatch> {
         let (rows, cols) = (scope.micro_batch, scope.block_size);
         let micro_batch = |micro_step| {
             let index = (step * scope.micro_steps + micro_step) as u64;

@@ -1,19 +1,32 @@
-//! `runner --resume RUN`: continue a run from its own recipe, changing nothing that would make it another run.
+//! Continuing a run from its own recipe, changing nothing that would make it another run.
 
-use super::super::build::{self, Data};
-use super::super::exit::{Exit, UsageError};
-use super::super::ranks;
-use super::session::Session;
-use super::{Call, open, plan, shown, together};
+use super::audience::Event;
+use super::call::{Call, plan};
+use super::ending::{Ending, UsageError};
+use super::inputs::Data;
+use super::job::Job;
+use super::{leader, ranks, supported};
 use crate::recipe::{self, Overrides, Resolved, changes_mathematics};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
-use std::path::Path;
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find};
+use std::path::{Path, PathBuf};
 
-pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<Exit> {
-    let run = build::absolute(run)?;
-    let (original, resolved) = ranks::agree(call.joined(), load(call, &run, overrides))?;
-    let runs_dir = run.parent().unwrap_or(call.runs_dir);
-    let data = open(call, &resolved, runs_dir)?;
+impl Call<'_> {
+    /// Continues a run from its own recipe: `run` is its directory, its id or the beginning of its id. `overrides` may
+    /// change only what does not change the mathematics.
+    ///
+    /// # Errors
+    /// Where there is no such run, or it cannot go on.
+    pub fn resume(self, run: &Path, overrides: &Overrides) -> anyhow::Result<Ending> {
+        self.with_ranks(|call| resume(call, run, overrides))
+    }
+}
+
+fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<Ending> {
+    let found = find::one(call.runs_dir, named).map_err(Into::into);
+    let run = ranks::agree(call.joined(), found)?;
+    let runs_dir = runs_dir_of(&run)?;
+    let (original, resolved) = ranks::agree(call.joined(), load(call, &run, &runs_dir, overrides))?;
+    let data = call.open(&resolved, &runs_dir)?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     let record = || -> anyhow::Result<_> {
         match RunRecord::read(&run)? {
@@ -26,25 +39,41 @@ pub(super) fn run(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Res
     let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
     let lead = || {
         if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
-            super::super::terminal::say(&format!("{}: already finished", shown(&run)));
-            super::super::print(&format!("{}\n", shown(&run)))?;
-            return Ok(Exit::Finished);
+            call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false });
+            call.audience.result(&run)?;
+            return Ok(Ending::Finished);
         }
         let plan = plan(&resolved, &data, None)?;
         let dir = RunDir::open(&run)?;
-        super::super::print(&format!("{}\n", shown(&run)))?;
+        call.audience.result(&run)?;
         let (resolved, data, hash) = (&resolved, &data, hash.as_str());
-        Session { call, resolved, data, dir, hash, plan, overrides: &overrides }.train()
+        leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
     };
-    together(call, &resolved, &data, &hash, lead)
+    call.together(&resolved, &data, &hash, lead)
+}
+
+/// The directory of runs that holds a run.
+fn runs_dir_of(run: &Path) -> anyhow::Result<PathBuf> {
+    Ok(match run.parent() {
+        Some(parent) if parent == Path::new("") => PathBuf::from("."),
+        // of `.` and `..` the path does not tell
+        _ if run.file_name().is_none() => run.canonicalize()?.parent().unwrap_or(run).to_owned(),
+        Some(parent) => parent.to_owned(),
+        None => run.to_owned(),
+    })
 }
 
 /// The run's own recipe, without and with what is to change, if that may.
-fn load(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<(Resolved, Resolved)> {
+fn load(
+    call: &Call,
+    run: &Path,
+    runs_dir: &Path,
+    overrides: &Overrides,
+) -> anyhow::Result<(Resolved, Resolved)> {
     let file = run.join(dir::RECIPE);
     let original = recipe::load(&file, &Overrides::default())?;
     let resolved = recipe::load(&file, overrides)?;
-    build::check_supported(&resolved)?;
+    supported::check(&resolved, call.audience)?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
     let mut refused = changed.iter().filter(|change| !may_change(change.key)).peekable();
     if refused.peek().is_some() {
@@ -56,26 +85,26 @@ fn load(call: &Call, run: &Path, overrides: &Overrides) -> anyhow::Result<(Resol
             .map(|key| key.path)
             .collect();
         let message = format!(
-            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. These may \
-             change: {}",
+            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. \
+             These may change: {}",
             refused.join(", "),
             free.join(", ")
         );
         return Err(UsageError(message).into());
     }
     if call.leads() {
-        ensure_writable(run.parent().unwrap_or(call.runs_dir))?;
+        ensure_writable(runs_dir)?;
     }
     Ok((original, resolved))
 }
 
-/// Whether a run may go on under another value: not where that is another experiment, nor its name, which is on the
-/// directory already.
+/// Whether a run may go on under another value of a key. Its mathematics may not change, nor its name, which its
+/// directory bears.
 fn may_change(key: &str) -> bool {
     key != "name" && !changes_mathematics(key)
 }
 
-/// A value as TOML, or a word where a key has none.
+/// A value as TOML, or `unset`.
 fn value(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("unset")
 }
@@ -97,6 +126,6 @@ fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
         if differing.is_empty() { "its recipe.toml was edited".to_owned() } else { differing.join("; ") };
     UsageError(format!(
         "{}: cannot be resumed: {what}; bring the old contents back, or start a new run from the recipe",
-        shown(run)
+        run.display()
     ))
 }

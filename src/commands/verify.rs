@@ -1,18 +1,67 @@
-//! A verification as text for people.
+//! `runner verify RECIPE`: is the recipe's engine right, on this machine, for this model?
 
-use super::scope::Scope;
+use super::exit::Exit;
+use super::voice::Voice;
+use crate::cli::{Format, VerifyArgs};
 use crate::engine::verify::Report;
-use crate::recipe::{Precision, Recipe};
+use crate::recipe::{self, EngineKind, Precision, Recipe};
+use crate::session::verification::{Scope, Verification};
+use crate::session::{Audience, UsageError, supported};
+use serde::Serialize;
 use std::fmt::Write;
 
+/// The JSON document; its keys are part of the interface.
+#[derive(Serialize)]
+struct Output<'a> {
+    recipe: &'a str,
+    device: String,
+    precision: recipe::Precision,
+    attention: recipe::Attention,
+    rows: &'a str,
+    declared: Scope,
+    verified: Scope,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Runs both engines and shows where they differ. Exit code 0 if everything is within its tolerance, else 1.
+pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
+    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    if resolved.recipe.compute.engine == EngineKind::Dfdx {
+        let message = "compute.engine = \"dfdx\" is the reference itself, there is nothing to compare it with; verify \
+                       the other engine with --set compute.engine=fused";
+        return Err(UsageError(message.into()).into());
+    }
+    let voice = Voice::default();
+    supported::check(&resolved, &voice)?;
+    let recipe = &resolved.recipe;
+    let verification = Verification::new(&resolved, args.steps, &args.runs.runs_dir, voice.progress())?;
+    if args.format == Format::Text {
+        super::print(&introduction(recipe, &verification, args.steps))?;
+    }
+    let report = verification.run()?;
+    super::print(&match args.format {
+        Format::Text => table(&report, recipe.compute.precision),
+        Format::Json => {
+            let output = Output {
+                recipe: &recipe.name,
+                device: verification.device(),
+                precision: recipe.compute.precision,
+                attention: recipe.compute.attention,
+                rows: verification.rows(),
+                declared: verification.declared,
+                verified: verification.verified,
+                report: &report,
+            };
+            format!("{:#}\n", serde_json::to_value(output)?)
+        }
+    })?;
+    Ok(if report.passed { Exit::Finished } else { Exit::Failure })
+}
+
 /// What is compared, and what was cut down for it.
-pub(super) fn introduction(
-    recipe: &Recipe,
-    declared: &Scope,
-    verified: &Scope,
-    rows: &str,
-    steps: u32,
-) -> String {
+fn introduction(recipe: &Recipe, verification: &Verification, steps: u32) -> String {
+    let (declared, verified, rows) = (&verification.declared, &verification.verified, verification.rows());
     let mut text = format!(
         "{}: the fused engine on the CPU in {} with {} attention against dfdx in fp32, {steps} steps on {rows}\n",
         recipe.name,
@@ -36,7 +85,7 @@ pub(super) fn introduction(
 }
 
 /// Every step and tensor, the bounds, and the verdict.
-pub(super) fn table(report: &Report, precision: Precision) -> String {
+fn table(report: &Report, precision: Precision) -> String {
     let mut out = String::new();
     let verdict = |passed: bool| if passed { "ok" } else { "FAIL" };
     let bounds = &report.tolerances;
@@ -83,7 +132,9 @@ pub(super) fn table(report: &Report, precision: Precision) -> String {
     );
     let exact = precision == Precision::Fp32;
     if !exact {
-        out.push_str("rounding allows for small faults: --set compute.precision=fp32 looks closer at the same kernels\n");
+        out.push_str(
+            "rounding allows for small faults: --set compute.precision=fp32 looks closer at the same kernels\n",
+        );
     }
     if report.passed {
         out.push_str("passed\n");
@@ -104,12 +155,13 @@ pub(super) fn table(report: &Report, precision: Precision) -> String {
         (true, Some(last)) => {
             let _ = writeln!(
                 out,
-                "the first loss agrees; unless rounding hides a fault in the forward pass, the backward pass goes wrong at or just \
-                 above {last}"
+                "the first loss agrees; unless rounding hides a fault in the forward pass, the backward pass goes \
+                 wrong at or just above {last}"
             );
         }
         (true, None) => out.push_str(
-            "the first loss and all gradients agree: look at the optimizer, or at a learning rate so high that rounding grows\n",
+            "the first loss and all gradients agree: look at the optimizer, or at a learning rate so high that \
+             rounding grows\n",
         ),
     }
     out.push_str("FAILED\n");

@@ -2,9 +2,9 @@
 
 mod plot;
 
-use super::exit::{Exit, UsageError};
-use super::select::{exporter, find_runs};
+use super::exit::Exit;
 use super::terminal::say;
+use super::{exporter, find_runs};
 use crate::cli::{AxisName, CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
 use crate::report::compare::{Comparison, Measure, Options, RowOrder};
@@ -13,6 +13,7 @@ use crate::report::equal::first_difference;
 use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
+use crate::session::UsageError;
 use std::path::PathBuf;
 
 /// More sentences about groups than these say no more to a reader; JSON has them all.
@@ -20,7 +21,7 @@ const MOST_SENTENCES: usize = 12;
 
 /// Prints the comparison.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
-    let paths = find_runs(&args.dir.runs_dir, &args.runs)?;
+    let paths = find_runs(&args.dir, &args.runs)?;
     if args.assert_equal {
         return assert_equal(args, &paths);
     }
@@ -47,7 +48,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
     for remark in comparison.remarks() {
-        say(&super::relative(&remark));
+        say(&remark);
     }
     plots.write()?;
     super::print(&match args.format {

@@ -1,15 +1,16 @@
-//! Checkpoints of a training run: from a copy while training goes on, or between two steps where the copy does not fit.
+//! Checkpoints of a training run: from a copy while training goes on, or between two steps where the copy does not
+//! fit.
 
-use super::super::terminal::say;
+use super::audience::{Audience, Event};
 use crate::engine::{Engine, State};
 use crate::model::Dims;
-use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 use crate::run::checkpoint::{self, BUFFERS, Background, CheckpointState, Snapshot, Writer};
 use std::path::PathBuf;
 
 /// Writes the checkpoints of one run, at most one at a time.
-pub(super) struct Saver {
+pub(super) struct Saver<'a> {
+    audience: &'a dyn Audience,
     run_dir: PathBuf,
     dims: Dims,
     keep: usize,
@@ -20,10 +21,16 @@ pub(super) struct Saver {
     pending: Option<Background>,
 }
 
-impl Saver {
+impl<'a> Saver<'a> {
     /// For a run directory whose lock the caller holds for longer than this.
-    pub(super) fn new(run_dir: PathBuf, dims: Dims, keep: usize, snapshot_bytes: usize) -> Self {
-        Self { run_dir, dims, keep, snapshot_bytes, told: false, pending: None }
+    pub(super) fn new(
+        audience: &'a dyn Audience,
+        run_dir: PathBuf,
+        dims: Dims,
+        keep: usize,
+        snapshot_bytes: usize,
+    ) -> Self {
+        Self { audience, run_dir, dims, keep, snapshot_bytes, told: false, pending: None }
     }
 
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
@@ -53,11 +60,7 @@ impl Saver {
         let fits = needed > 0 && needed + needed / 10 <= free;
         if !fits && needed > 0 && !self.told {
             self.told = true;
-            say(&format!(
-                "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are written",
-                gib(needed),
-                gib(free)
-            ));
+            self.audience.tell(Event::CopyDoesNotFit { needed, free });
         }
         fits
     }

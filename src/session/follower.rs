@@ -1,11 +1,11 @@
-//! The ranks other than the first: they train as rank 0 tells them, and write nothing.
+//! The ranks other than rank 0: they train as rank 0 tells them, and write nothing.
 
-use super::super::build::Data;
-use super::super::device;
-use super::super::exit::Exit;
-use super::super::ranks::Order;
-use super::super::signals::Signals;
+use super::ending::Ending;
+use super::inputs::Data;
+use super::machine;
 use super::member::Member;
+use super::ranks::Order;
+use super::requests::Requests;
 use crate::comm::Comm;
 use crate::engine::{Engine, State};
 use crate::plan::Plan;
@@ -16,12 +16,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Takes part in what there is to take part in.
+/// Takes part in what all ranks do together, and writes nothing.
 struct Follower<'a> {
     /// Whether moments are divided, so that a checkpoint needs this rank's.
     divided: bool,
-    /// The signals of a process of its own.
-    signals: Option<&'a Signals>,
+    /// What is asked of a process of its own.
+    requests: Option<&'a Requests>,
 }
 
 impl Events for Follower<'_> {
@@ -52,22 +52,26 @@ impl Events for Follower<'_> {
     }
 
     fn stop(&mut self) -> Option<Stop> {
-        self.signals?.received()
+        self.requests?.stop_asked()
     }
 
     fn save_now(&mut self) -> bool {
-        self.signals.is_some_and(Signals::save_asked)
+        self.requests.is_some_and(Requests::save_asked)
     }
 }
 
-/// Trains as one of the ranks; whatever goes wrong, the others learn of it.
-pub(super) fn train(member: &Member, start: Option<&Path>, signals: Option<&Signals>) -> anyhow::Result<()> {
+/// Trains as one of the ranks. If it fails or panics, the others are told.
+pub(super) fn train(
+    member: &Member,
+    start: Option<&Path>,
+    requests: Option<&Requests>,
+) -> anyhow::Result<()> {
     let trained = catch_unwind(AssertUnwindSafe(|| -> anyhow::Result<Outcome> {
         member.comm.set_working(true);
         let start = start.map(checkpoint::Reader::open).transpose()?;
         let (mut engine, progress) = member.begin(start)?;
         member.comm.set_working(false);
-        let mut events = Follower { divided: member.plan.shard.count > 1, signals };
+        let mut events = Follower { divided: member.plan.shard.count > 1, requests };
         member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
             TrainError::Events(error) => error,
@@ -82,27 +86,27 @@ pub(super) fn train(member: &Member, start: Option<&Path>, signals: Option<&Sign
     trained.unwrap_or_else(|_| Err(anyhow::anyhow!("rank {} {why}", member.comm.rank()))).map(drop)
 }
 
-/// Does what rank 0 tells a process that a launcher started; returns the run's exit code.
+/// Follows the orders of rank 0, in a process that a launcher started. Returns how the run ended.
 pub(super) fn follow(
     comm: &Arc<dyn Comm>,
-    signals: &Signals,
+    requests: &Requests,
     resolved: &Resolved,
     data: &Data,
-) -> anyhow::Result<Exit> {
-    // until rank 0 says that the run is over: a launcher's signal may reach this process after the others have acted on it
-    let _held = signals.hold();
+) -> anyhow::Result<Ending> {
+    // until rank 0 ends the run: a launcher's signal may reach this process after the others have acted on it
+    let _held = requests.hold();
     loop {
         match Order::receive(comm.as_ref())? {
-            Order::End(code) => return Ok(Exit::from_code(code)),
+            Order::End(ending) => return Ok(ending),
             Order::Start { micro_batch, checkpoint } => {
                 // whether it fits was asked before any rank had allocated anything
-                let plan = device::hardware(&resolved.recipe).and_then(|hardware| {
+                let plan = machine::hardware(&resolved.recipe).and_then(|hardware| {
                     Plan::derive(&resolved.recipe, &hardware, data.size(), Some(micro_batch))
                 });
                 let plan = plan.inspect_err(|error| comm.abandon(&error.message))?;
                 let plan = plan.of_launched_rank(comm.rank());
                 let member = Member { resolved, data, plan, comm: comm.clone() };
-                train(&member, checkpoint.as_deref(), Some(signals))?;
+                train(&member, checkpoint.as_deref(), Some(requests))?;
             }
         }
     }

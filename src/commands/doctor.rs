@@ -1,12 +1,120 @@
-//! The report of `runner doctor` for people.
+//! `runner doctor`: what this machine has, what is missing, and what that means. Succeeds whatever is missing.
 
-use super::{Cpu, Cuda, Device, Report};
+use super::exit::Exit;
+use crate::cli::{DoctorArgs, Format};
 use crate::cuda::found::Finding;
+use crate::cuda::search::SearchDir;
+use crate::cuda::{CudaMissing, DeviceInfo, Libraries};
+use crate::engine::cpu;
 use crate::plan::gib;
+use crate::plan::hardware::Hardware;
+use crate::session::machine::calibration::cpu_model;
+use crate::session::machine::rates::{self, CpuRates, GpuRates};
+use serde::Serialize;
 use std::fmt::Write;
 
+/// Everything that is shown; in JSON, under these names. Rates are operations or bytes per second, sizes bytes.
+#[derive(Serialize)]
+struct Report {
+    /// This program's version.
+    version: &'static str,
+    cpu: Cpu,
+    cuda: Cuda,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    model: String,
+    architecture: &'static str,
+    /// Hardware threads that this process may use.
+    threads: usize,
+    /// The widest vector instructions that kernels use here.
+    vectors: &'static str,
+    total_memory: Option<usize>,
+    free_memory: Option<usize>,
+    /// With `--measure`.
+    measured: Option<CpuRates>,
+}
+
+#[derive(Serialize)]
+struct Cuda {
+    /// Whether the first device has everything that training on it needs.
+    usable: bool,
+    /// If not, why not.
+    problem: Option<String>,
+    /// And what to do about it.
+    help: Option<String>,
+    libraries: Vec<Finding>,
+    /// Where they were looked for, in this order.
+    searched: Vec<SearchDir>,
+    devices: Vec<Device>,
+}
+
+#[derive(Serialize)]
+struct Device {
+    #[serde(flatten)]
+    info: DeviceInfo,
+    usable: bool,
+    problem: Option<String>,
+    /// Bytes that were free when it was asked.
+    free_memory: Option<usize>,
+    /// With `--measure`.
+    measured: Option<GpuRates>,
+    /// Why it was not measured although it was asked for.
+    not_measured: Option<String>,
+}
+
+/// Prints the report.
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    let report = Report::new(Libraries::get(), args.measure);
+    super::print(&match args.format {
+        Format::Text => report.text(),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
+    })?;
+    Ok(Exit::Finished)
+}
+
 impl Report {
-    pub(super) fn text(&self) -> String {
+    fn new(libraries: &Libraries, measure: bool) -> Self {
+        let hardware = Hardware::detect();
+        let known = |bytes| (bytes != usize::MAX).then_some(bytes);
+        let cpu = Cpu {
+            model: cpu_model(),
+            architecture: std::env::consts::ARCH,
+            threads: hardware.threads,
+            vectors: cpu::peak::vectors(),
+            total_memory: known(hardware.total_memory),
+            free_memory: known(hardware.free_memory),
+            measured: measure.then(|| rates::cpu(hardware.threads)),
+        };
+        let missing = libraries.require_device(0).err();
+        let cuda = Cuda {
+            usable: missing.is_none(),
+            libraries: libraries.findings().into_iter().cloned().collect(),
+            searched: libraries.places().to_vec(),
+            devices: libraries.devices().into_iter().map(|info| device(libraries, info, measure)).collect(),
+            help: missing.as_ref().map(|missing| missing.help.clone()),
+            problem: missing.map(|missing| missing.message),
+        };
+        Self { version: env!("CARGO_PKG_VERSION"), cpu, cuda }
+    }
+}
+
+fn device(libraries: &Libraries, info: DeviceInfo, measure: bool) -> Device {
+    let problem = libraries.require_device(info.index).err().map(|CudaMissing { message, .. }| message);
+    let free_memory = libraries.memory(info.index).ok().map(|(free, _)| free);
+    let (measured, not_measured) = match measure {
+        false => (None, None),
+        true => match rates::gpu(libraries, &info) {
+            Ok(rates) => (Some(rates), None),
+            Err(error) => (None, Some(error.to_string())),
+        },
+    };
+    Device { usable: problem.is_none(), info, problem, free_memory, measured, not_measured }
+}
+
+impl Report {
+    fn text(&self) -> String {
         format!("runner {}\n\n{}\n{}", self.version, self.cpu.text(), self.cuda.text())
     }
 }
@@ -99,8 +207,8 @@ impl Device {
         let slice = if info.mig { ", a slice of a device" } else { "" };
         let free = self.free_memory.map(|free| format!(", {} free", gib(free))).unwrap_or_default();
         let mut text = format!(
-            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} multiprocessors at up to \
-             {:.0} MHz, {}{free}, {} by its clock\n",
+            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} multiprocessors at \
+             up to {:.0} MHz, {}{free}, {} by its clock\n",
             info.index,
             info.name,
             info.pci_bus_id,
@@ -121,7 +229,8 @@ impl Device {
         if let Some(rates) = &self.measured {
             let _ = writeln!(
                 text,
-                "             measured: matrix product bf16 {}, tf32 {}, fp32 {}; copies to the device {}, from it {}, on it {}",
+                "             measured: matrix product bf16 {}, tf32 {}, fp32 {}; copies to the device {}, \
+                 from it {}, on it {}",
                 flops(rates.matmul_bf16),
                 flops(rates.matmul_tf32),
                 flops(rates.matmul_fp32),

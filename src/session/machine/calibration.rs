@@ -1,11 +1,10 @@
 //! What this machine does with a small step of a recipe's shapes: measured once, then remembered.
 //!
-//! The cache is a convenience. Whatever is wrong with it, the measurement is simply made again.
+//! The cache is a convenience: if it cannot be read, the machine is measured again.
 
-use super::build;
-use super::device::cache_dir;
+use super::cache_dir;
 use crate::comm::{Comm, Threads};
-use crate::engine::{Batch, Engine, EngineError, State, Update, dfdx, pooled::Pooled};
+use crate::engine::{Batch, Engine, EngineError, State, Update};
 use crate::model::init::initialize;
 use crate::plan::Plan;
 use crate::plan::memory::{MemoryConfig, MemoryPlan};
@@ -13,18 +12,22 @@ use crate::plan::predict::{self, Rates};
 use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;
 use crate::run::{facts, files};
+use crate::session::engines;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The sample of the reference engine is smaller, for it is slower.
+/// Tokens of the reference engine's sample. It is slower, so its sample is smaller.
 const REFERENCE_TOKENS: usize = 64;
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 2;
 
 /// Rates for a plan, and whether they were remembered.
-pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineError> {
+///
+/// # Errors
+/// Where the engine cannot be opened or fails.
+pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineError> {
     let mut sample = predict::sample(&plan.memory);
     if engine == EngineKind::Dfdx {
         sample.dims.block_size = sample.dims.block_size.min(REFERENCE_TOKENS);
@@ -54,9 +57,9 @@ pub(super) fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), En
     Ok((rates, false))
 }
 
-/// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had to
-/// send, over the time of the sum.
-pub(super) fn link(ranks: usize) -> f64 {
+/// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had
+/// to send, over the time of the sum.
+pub fn link(ranks: usize) -> f64 {
     const ELEMENTS: usize = 1 << 22;
     let mut seconds = f64::INFINITY;
     let group = Threads::group(ranks, Duration::from_secs(60));
@@ -69,7 +72,7 @@ pub(super) fn link(ranks: usize) -> f64 {
                     let mut seconds = f64::INFINITY;
                     for _ in 0..=PASSES {
                         let start = Instant::now();
-                        // nobody gives up here
+                        // no rank gives up here
                         let _ = comm.all_reduce(&mut values);
                         seconds = seconds.min(start.elapsed().as_secs_f64());
                     }
@@ -86,8 +89,8 @@ pub(super) fn link(ranks: usize) -> f64 {
 /// Times forward and backward pass and update of the sample.
 fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
     let mut engine: Box<dyn Engine> = match kind {
-        EngineKind::Fused => build::fused(MemoryPlan::new(*sample), cuda, &build::solo())?,
-        EngineKind::Dfdx => Box::new(Pooled::new(sample.threads(), || dfdx::CpuEngine::new(sample.dims))?),
+        EngineKind::Fused => engines::fused(MemoryPlan::new(*sample), cuda, &engines::solo())?,
+        EngineKind::Dfdx => Box::new(engines::reference(sample.dims, sample.threads())?),
     };
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
@@ -115,7 +118,7 @@ fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resu
     Ok(predict::rates(sample, pass_s, update_s))
 }
 
-/// What a measurement holds for: this machine, this build, these shapes.
+/// What a measurement is valid for: this machine, this build, these shapes.
 fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
     let model = cpu_model();
     let dims = sample.dims;
@@ -136,7 +139,7 @@ fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
 }
 
 /// The processor's name, or its architecture where the system does not tell.
-pub(super) fn cpu_model() -> String {
+pub fn cpu_model() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()).to_owned()

@@ -1,8 +1,8 @@
 //! How much of a recipe's model the reference can check in a minute or two.
 //!
-//! dfdx computes everything but matrix products on one thread and keeps the gradient of every intermediate tensor, so a
-//! large model has to be cut down first. What is cut matters: layers are alike and rows are alike, so there are fewer of
-//! them; the width, the heads and the vocabulary decide which kernels run, so they stay.
+//! dfdx computes everything but matrix products on one thread and keeps the gradient of every intermediate tensor, so
+//! a large model has to be cut down first. What is cut matters: layers are alike and rows are alike, so there are
+//! fewer of them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
@@ -20,18 +20,18 @@ const TILES: usize = 161;
 
 /// What is verified: the recipe's model, or as much of it as the reference can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Scope {
+pub struct Scope {
     /// Transformer blocks.
-    pub(super) n_layer: usize,
+    pub n_layer: usize,
     /// Tokens per sequence.
-    pub(super) block_size: usize,
+    pub block_size: usize,
     /// Sequences per forward pass.
-    pub(super) micro_batch: usize,
+    pub micro_batch: usize,
     /// Forward passes per optimizer step.
-    pub(super) micro_steps: usize,
+    pub micro_steps: usize,
 }
 
-/// What cannot be cut down, and how long it takes.
+/// What cannot be cut down.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     /// The model as declared.
@@ -61,8 +61,8 @@ impl Scope {
         Self { n_layer: recipe.model.n_layer, block_size, micro_batch, micro_steps }
     }
 
-    /// At most 4 rows and 2 micro-steps of this, then fewer layers, then less context, fewer rows and micro-steps, until
-    /// time and memory suffice; `free` is the memory that there is, in bytes.
+    /// At most 4 rows and 2 micro-steps of this, then fewer layers, then less context, fewer rows and micro-steps,
+    /// until time and memory suffice; `free` is the memory that there is, in bytes.
     pub(super) fn shrunk(self, setting: &Setting, free: usize) -> Self {
         let mut scope =
             Self { micro_batch: self.micro_batch.min(4), micro_steps: self.micro_steps.min(2), ..self };

@@ -1,4 +1,5 @@
-//! Rates that are measured rather than looked up.
+//! Rates of arithmetic and of copies, measured rather than looked up. Arithmetic is in operations per second, copies
+//! in bytes per second.
 
 use crate::cuda::{DeviceInfo, Libraries};
 use crate::engine::EngineError;
@@ -10,32 +11,38 @@ use crate::recipe::Precision;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Of the processor, all threads together.
+/// Rates of the processor, all threads together.
 #[derive(Serialize)]
-pub(super) struct CpuRates {
+pub struct CpuRates {
     /// Fused multiply-adds on registers.
-    pub(super) fp32_peak: f64,
+    pub fp32_peak: f64,
     /// A large matrix product.
-    pub(super) matmul_fp32: f64,
+    pub matmul_fp32: f64,
     /// Copies in memory, each byte counted once.
-    pub(super) copy: f64,
+    pub copy: f64,
 }
 
-/// Of a device.
+/// Rates of a CUDA device.
 #[derive(Serialize)]
-pub(super) struct GpuRates {
+pub struct GpuRates {
     /// Rows and columns of the matrices that were multiplied.
-    pub(super) matmul_size: usize,
-    pub(super) matmul_bf16: f64,
-    pub(super) matmul_tf32: f64,
-    pub(super) matmul_fp32: f64,
-    /// Copies, each byte counted once: from pinned memory to the device, back to ordinary memory, on the device.
-    pub(super) copy_to: f64,
-    pub(super) copy_from: f64,
-    pub(super) copy_on: f64,
+    pub matmul_size: usize,
+    /// Their product in bf16, in operations per second.
+    pub matmul_bf16: f64,
+    /// Their product in tf32, in operations per second.
+    pub matmul_tf32: f64,
+    /// Their product in fp32, in operations per second.
+    pub matmul_fp32: f64,
+    /// Copies from pinned memory to the device, in bytes per second.
+    pub copy_to: f64,
+    /// Copies from the device to ordinary memory, in bytes per second.
+    pub copy_from: f64,
+    /// Copies on the device, in bytes per second, each byte counted once.
+    pub copy_on: f64,
 }
 
-pub(super) fn cpu(threads: usize) -> CpuRates {
+/// Measures the processor with so many threads.
+pub fn cpu(threads: usize) -> CpuRates {
     CpuRates {
         fp32_peak: peak::measure(threads).0,
         matmul_fp32: peak::matmul_rate(threads),
@@ -43,8 +50,11 @@ pub(super) fn cpu(threads: usize) -> CpuRates {
     }
 }
 
-/// Measures through the device that trains.
-pub(super) fn gpu(libraries: &Libraries, info: &DeviceInfo) -> Result<GpuRates, EngineError> {
+/// Measures a CUDA device through the calls that training makes.
+///
+/// # Errors
+/// Where the device fails or has too little free memory.
+pub fn gpu(libraries: &Libraries, info: &DeviceInfo) -> Result<GpuRates, EngineError> {
     let open = |precision| Gpu::open_with(libraries, info.index, precision, None, None);
     let mut device = open(Precision::Bf16)?;
     let (free, _) = device.memory()?;

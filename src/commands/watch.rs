@@ -4,17 +4,16 @@
 
 mod screen;
 
-use super::exit::{Exit, UsageError};
-use super::select::find_runs;
-use super::signals::Signals;
+use super::exit::Exit;
+use super::find_runs;
+use super::signals;
 use crate::cli::WatchArgs;
 use crate::report::follow::Follow;
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir};
-use crate::train::Stop;
-use anyhow::Context;
+use crate::session::{Ending, UsageError};
 use screen::Screen;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -42,12 +41,12 @@ struct Watched {
 
 /// Follows the runs until all have ended, or a signal comes.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
-    let paths = find_runs(&args.dir.runs_dir, &args.runs)?;
+    let paths = find_runs(&args.dir, &args.runs)?;
     if paths.is_empty() {
         return Err(UsageError("there is no run to watch".into()).into());
     }
-    let signals = Signals::install().context("could not install signal handlers")?;
-    let _held = signals.hold();
+    let requests = signals::install()?;
+    let _held = requests.hold();
     let mut runs: Vec<Watched> = paths.iter().map(|path| Watched::new(path)).collect::<Result<_, _>>()?;
     let is_live = std::io::stdout().is_terminal();
     let mut screen = if is_live { Some(Screen::open()?) } else { None };
@@ -59,22 +58,22 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
         }
         match &mut screen {
             Some(screen) => screen.draw(&runs)?,
-            // nobody reads on
+            // stdout is closed
             None if !lines.is_empty() && !super::print(&lines)? => break None,
             None => {}
         }
-        // on a terminal, somebody may start an interrupted run again while it is watched
+        // on a terminal the watch goes on: an interrupted run may be started again
         if runs.iter().all(|run| run.has_ended(is_live)) {
             break None;
         }
         let next = Instant::now() + if is_live { LIVE } else { PLAIN };
-        while signals.received().is_none() && Instant::now() < next {
+        while requests.stop_asked().is_none() && Instant::now() < next {
             std::thread::sleep(NAP);
             if let Some(screen) = screen.as_mut().filter(|screen| screen.was_resized()) {
                 screen.draw(&runs)?;
             }
         }
-        if let Some(signal) = signals.received() {
+        if let Some(signal) = requests.stop_asked() {
             break Some(signal);
         }
     };
@@ -83,12 +82,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     if is_live {
         super::print(&runs.iter().map(|run| run.line() + "\n").collect::<String>())?;
     }
-    Ok(match ended {
-        None => Exit::Finished,
-        Some(Stop::Interrupt) => Exit::Interrupted,
-        Some(Stop::Terminate) => Exit::Terminated,
-        Some(Stop::HangUp) => Exit::HungUp,
-    })
+    Ok(ended.map_or(Ending::Finished, Ending::from).into())
 }
 
 impl Watched {

@@ -1,8 +1,7 @@
-//! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree upon before a
-//! step is taken.
+//! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree on before the
+//! first step.
 
-use super::exit::{Exit, UsageError};
-use super::{signals, terminal};
+use super::ending::{Elsewhere, Ending, OnOthers, UsageError};
 use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Tcp, named};
 use crate::engine::EngineError;
@@ -14,14 +13,20 @@ use std::time::Duration;
 const JOINING: Duration = Duration::from_secs(600);
 
 /// The place that a launcher gave this process, if one did.
-pub(super) fn place() -> Result<Option<&'static Placement>, UsageError> {
+///
+/// # Errors
+/// Where the launcher's variables contradict each other.
+pub fn place() -> Result<Option<&'static Placement>, UsageError> {
     static PLACE: OnceLock<Result<Option<Placement>, String>> = OnceLock::new();
     let place = PLACE.get_or_init(|| launch::place(&|name| std::env::var(name).ok()));
     place.as_ref().map(Option::as_ref).map_err(|problem| UsageError(problem.clone()))
 }
 
 /// Joins the other ranks that the launcher started; `None` without a launcher.
-pub(super) fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
+///
+/// # Errors
+/// Where the others cannot be reached, or this build cannot meet them.
+pub fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
     let Some(place) = place()? else { return Ok(None) };
     let comm: Arc<dyn Comm> = match &place.meeting {
         Meeting::At { host, port } => Arc::new(Tcp::join(place.rank, place.size, host, *port, JOINING)?),
@@ -35,8 +40,9 @@ fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
     let comm = crate::comm::Mpi::join(JOINING)?;
     if (comm.rank(), comm.size()) != (place.rank, place.size) {
         return Err(UsageError(format!(
-            "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the launcher \
-             belongs to another MPI; use the mpirun of the one that the build found, or set MASTER_ADDR and MASTER_PORT",
+            "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the \
+             launcher belongs to another MPI; use the mpirun of the one that the build found, or set MASTER_ADDR and \
+             MASTER_PORT",
             place.launcher,
             place.rank,
             place.size,
@@ -51,54 +57,48 @@ fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
 #[cfg(not(feature = "mpi"))]
 fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
     Err(UsageError(format!(
-        "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, or set \
-         MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",
+        "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, \
+         or set MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",
         place.launcher
     ))
     .into())
 }
 
-/// Another rank says why, so this one need not: only the exit code is left.
-#[derive(Debug, thiserror::Error)]
-#[error("another rank failed")]
-pub(super) struct Elsewhere(pub(super) Exit);
-
-/// What went wrong on other ranks than this.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub(super) struct OnOthers {
-    text: String,
-    pub(super) exit: Exit,
-}
-
 /// Goes on only if all ranks can. Otherwise rank 0 says what is wrong, with itself or, if nothing is, with the others;
-/// the others say nothing, and all end with the same exit code.
+/// the others say nothing, and all end alike.
 pub(super) fn agree<T>(comm: Option<&dyn Comm>, own: anyhow::Result<T>) -> anyhow::Result<T> {
     let Some(comm) = comm else { return own };
-    let mine = match &own {
-        Ok(_) => vec![0],
-        Err(error) => [&[Exit::of(error) as u8], format!("{error:#}").as_bytes()].concat(),
-    };
-    let all = comm.exchange(&mine)?;
-    let failed: Vec<(usize, &Vec<u8>)> =
-        all.iter().enumerate().filter(|(_, message)| message.first() != Some(&0)).collect();
-    let Some((_, first)) = failed.first() else { return own };
-    let exit = Exit::from_code(first.first().copied().unwrap_or(1));
+    let mine: Failure = own.as_ref().err().map(|error| (Ending::of(error), format!("{error:#}")));
+    let all = comm.exchange(&serde_json::to_vec(&mine)?)?;
+    let failed: Vec<(usize, (Ending, String))> =
+        (all.iter().enumerate()).filter_map(|(rank, message)| Some((rank, failure(message)?))).collect();
+    let Some((_, (ending, _))) = failed.first() else { return own };
+    let ending = *ending;
     match own {
         Err(error) if comm.rank() == 0 => Err(error),
-        _ if comm.rank() > 0 => Err(Elsewhere(exit).into()),
+        _ if comm.rank() > 0 => Err(Elsewhere(ending).into()),
         _ => {
-            let texts: Vec<String> = failed
-                .iter()
-                .map(|(rank, message)| format!("rank {rank}: {}", String::from_utf8_lossy(&message[1..])))
-                .collect();
-            Err(OnOthers { text: texts.join("; "), exit }.into())
+            let texts: Vec<String> =
+                failed.iter().map(|(rank, (_, text))| format!("rank {rank}: {text}")).collect();
+            Err(OnOthers { text: texts.join("; "), ending }.into())
         }
     }
 }
 
-/// Makes sure that all ranks have the same recipe, except for paths, and the same of something further.
-pub(super) fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> anyhow::Result<()> {
+/// What a rank says of itself where all have to agree; nothing if it can go on.
+type Failure = Option<(Ending, String)>;
+
+fn failure(message: &[u8]) -> Failure {
+    serde_json::from_slice(message).unwrap_or_else(|_| {
+        Some((Ending::Failed, "it sent what is no answer: are all ranks the same build?".to_owned()))
+    })
+}
+
+/// Makes sure that all ranks have the same recipe, except for paths, and the same `further` text.
+///
+/// # Errors
+/// The first line that differs, on rank 0; [`Elsewhere`] on the others.
+pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> anyhow::Result<()> {
     let Some(comm) = comm else { return Ok(()) };
     let by_path = ["data.train", "data.val", "model.init_from"];
     let mut lines: Vec<String> = (recipe::leaves(recipe).into_iter())
@@ -116,7 +116,7 @@ pub(super) fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> a
         "all ranks must have the same recipe and the same data, but {theirs} of {} is not {ours} of rank 0",
         named(&differing)
     ));
-    if comm.rank() > 0 { Err(Elsewhere(Exit::Usage).into()) } else { Err(error.into()) }
+    if comm.rank() > 0 { Err(Elsewhere(Ending::Refused).into()) } else { Err(error.into()) }
 }
 
 /// What rank 0 tells the others to do next.
@@ -129,17 +129,17 @@ pub(super) enum Order {
         /// The checkpoint to go on from.
         checkpoint: Option<std::path::PathBuf>,
     },
-    /// Nothing more: the run's exit code.
-    End(u8),
+    /// Nothing more: how the run ended.
+    End(Ending),
 }
 
 impl Order {
-    /// Gives it, on rank 0.
+    /// Sends the order, on rank 0.
     pub(super) fn give(&self, comm: &dyn Comm) -> anyhow::Result<()> {
         Ok(comm.broadcast(&mut serde_json::to_vec(self)?)?)
     }
 
-    /// Receives one, on another rank.
+    /// Receives an order, on another rank.
     pub(super) fn receive(comm: &dyn Comm) -> anyhow::Result<Self> {
         let mut message = Vec::new();
         comm.broadcast(&mut message)?;
@@ -150,17 +150,14 @@ impl Order {
     }
 }
 
-/// Ends the process if a rank that is one of its threads hangs: there is no way to end a thread, and none to wait for it.
-pub(super) fn end_if_hung(error: &anyhow::Error) {
-    let hung = error.chain().any(|cause| {
+/// Whether an error says that a rank has not answered in time. If it is a thread of this process, nothing can end it
+/// but the end of the process.
+pub fn is_hung(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
         let of_engine = match cause.downcast_ref::<EngineError>() {
             Some(EngineError::Comm(error)) => Some(error),
             _ => None,
         };
         matches!(of_engine.or(cause.downcast_ref()), Some(CommError::Silent { .. }))
-    });
-    if hung {
-        terminal::report(error);
-        signals::end_at_once(i32::from(Exit::Failure as u8));
-    }
+    })
 }

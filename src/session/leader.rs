@@ -1,86 +1,79 @@
-//! One process's share of a run: from the newest checkpoint, or the beginning, to the end or a signal.
+//! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
-use super::super::build::{self, Data};
-use super::super::device;
-use super::super::exit::Exit;
-use super::super::ranks::{self, Order};
-use super::super::terminal::say;
-use super::follower;
+use super::audience::Event;
+use super::call::plan;
+use super::ending::Ending;
+use super::job::Job;
 use super::member::Member;
+use super::ranks::{self, Order};
 use super::recorder::Recorder;
-use super::summary::plan_lines;
-use super::{Call, only_damaged, plan, shown};
+use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
-use crate::plan::Plan;
-use crate::recipe::{Recipe, Resolved};
-use crate::run::checkpoint;
+use crate::plan::lints::{Subject, lints};
+use crate::recipe::MicroBatch;
+use crate::run::checkpoint::{self, Newest, Rejected};
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{RunDir, RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
+use crate::run::{RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Everything that is settled before the first step.
-pub(super) struct Session<'a> {
-    pub(super) call: &'a Call<'a>,
-    pub(super) resolved: &'a Resolved,
-    pub(super) data: &'a Data,
-    pub(super) dir: RunDir,
-    pub(super) hash: &'a str,
-    pub(super) plan: Plan,
-    /// What `--set` changed of the run's own recipe, as `key=value`.
-    pub(super) overrides: &'a [String],
+/// Trains a run to its end.
+pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
+    let start = job.newest_checkpoint()?;
+    if let Some(reader) = &start {
+        // a run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it
+        let is_auto = job.recipe().batch.micro_batch == MicroBatch::Auto;
+        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
+        let kept = kept.filter(|rows| job.plan.rows_per_rank.is_multiple_of(*rows));
+        job.plan = plan(job.resolved, job.data, kept)?;
+    }
+    let peak = machine::peak(&job.plan);
+    job.announce(start.as_ref().map_or(0, |reader| reader.state().step));
+    // ranks may have another current directory
+    let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
+    match &job.call.joined {
+        Some(comm) => {
+            let micro_batch = job.plan.micro_batch;
+            Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
+            job.lead(comm.clone(), start, peak)
+        }
+        None if job.plan.world_size == 1 => job.lead(Arc::new(Solo), start, peak),
+        None => {
+            let timeout = Duration::from_secs(job.plan.timeout_s);
+            let mut ranks = Threads::group(job.plan.world_size, timeout).into_iter();
+            let first = ranks.next().expect("a world has a rank");
+            let (resolved, data, plan) = (job.resolved, job.data, &job.plan);
+            thread::scope(|scope| {
+                for comm in ranks {
+                    let plan = plan.of_rank(comm.rank());
+                    let member = Member { resolved, data, plan, comm: Arc::new(comm) };
+                    let checkpoint = checkpoint.clone();
+                    // what goes wrong reaches rank 0, which says it
+                    scope.spawn(move || follower::train(&member, checkpoint.as_deref(), None));
+                }
+                job.lead(Arc::new(first), start, peak).inspect_err(|error| {
+                    if ranks::is_hung(error) {
+                        job.call.audience.tell(Event::Hung(error));
+                    }
+                })
+            })
+        }
+    }
 }
 
-impl Session<'_> {
-    pub(super) fn train(mut self) -> anyhow::Result<Exit> {
-        let recipe = &self.resolved.recipe;
-        let start = self.newest_checkpoint()?;
-        if let Some(reader) = &start {
-            // which the rows of a rank need not divide by, if there are other ranks than before
-            let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
-            let kept = kept.filter(|rows| self.plan.rows_per_rank.is_multiple_of(*rows));
-            self.plan = plan(self.resolved, self.data, kept)?;
-        }
-        let (peak, how) = device::peak(&self.plan);
-        let step = start.as_ref().map_or(0, |reader| reader.state().step);
-        say(&format!(
-            "{}: step {step} of {}\n{}",
-            shown(self.dir.path()),
-            self.plan.steps,
-            plan_lines(&self.plan)
-        ));
-        if let Ok(hardware) = device::hardware(recipe) {
-            super::super::plan::warn(recipe, &self.plan, &hardware, self.data);
-        }
-
-        let checkpoint = start.as_ref().map(|reader| reader.path().to_owned());
-        match &self.call.joined {
-            Some(comm) => {
-                let micro_batch = self.plan.micro_batch;
-                Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
-                self.lead(comm.clone(), start, (peak, how))
-            }
-            None if self.plan.world_size == 1 => self.lead(Arc::new(Solo), start, (peak, how)),
-            None => {
-                let timeout = Duration::from_secs(self.plan.timeout_s);
-                let mut ranks = Threads::group(self.plan.world_size, timeout).into_iter();
-                let first = ranks.next().expect("a world has a rank");
-                let (resolved, data, plan) = (self.resolved, self.data, &self.plan);
-                thread::scope(|scope| {
-                    for comm in ranks {
-                        let plan = plan.of_rank(comm.rank());
-                        let member = Member { resolved, data, plan, comm: Arc::new(comm) };
-                        let checkpoint = checkpoint.clone();
-                        // what goes wrong reaches rank 0, which says it
-                        scope.spawn(move || follower::train(&member, checkpoint.as_deref(), None));
-                    }
-                    self.lead(Arc::new(first), start, (peak, how)).inspect_err(ranks::end_if_hung)
-                })
-            }
-        }
+impl Job<'_> {
+    /// Says what is about to be trained, and what may be unwise about it.
+    fn announce(&self, step: u64) {
+        let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
+        let shards = self.data.shards();
+        let lints = machine::hardware(recipe).map_or_else(
+            |_| Vec::new(),
+            |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
+        );
+        self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
     }
 
     /// Rank 0: trains as the others do, and writes down what happens.
@@ -89,7 +82,7 @@ impl Session<'_> {
         comm: Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
         peak: (f64, String),
-    ) -> anyhow::Result<Exit> {
+    ) -> anyhow::Result<Ending> {
         let result = catch_unwind(AssertUnwindSafe(|| self.record_training(&comm, start, peak)));
         match &result {
             Ok(Ok(_)) => {}
@@ -104,7 +97,7 @@ impl Session<'_> {
         comm: &Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
         (peak, how): (f64, String),
-    ) -> anyhow::Result<Exit> {
+    ) -> anyhow::Result<Ending> {
         comm.set_working(true);
         let member =
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
@@ -141,21 +134,20 @@ impl Session<'_> {
     /// The newest intact checkpoint. Damaged ones are set aside with a word; if there are only such, it is an error.
     fn newest_checkpoint(&self) -> anyhow::Result<Option<checkpoint::Reader>> {
         let newest = checkpoint::newest_intact(self.dir.path())?;
-        for rejected in &newest.rejected {
-            say(&format!("warning: {} cannot be used: {}", shown(&rejected.path), rejected.reason));
+        let audience = self.call.audience;
+        for Rejected { path: checkpoint, reason } in &newest.rejected {
+            audience.tell(Event::Damaged { checkpoint, reason });
         }
         let Some(reader) = newest.reader else {
-            return match newest.rejected.is_empty() {
-                true => Ok(None),
-                false => {
-                    let paths: Vec<_> = newest.rejected.into_iter().map(|r| r.path).collect();
-                    Err(only_damaged(&paths, self.dir.path()).into())
-                }
+            return if newest.rejected.is_empty() {
+                Ok(None)
+            } else {
+                Err(self.only_damaged(&newest).into())
             };
         };
         for rejected in &newest.rejected {
-            let aside = checkpoint::set_aside(&rejected.path)?;
-            say(&format!("  set aside as {}; going on from {}", shown(&aside), shown(reader.path())));
+            let aside = &checkpoint::set_aside(&rejected.path)?;
+            audience.tell(Event::SetAside { aside, instead: reader.path() });
         }
         if reader.state().recipe_hash != self.hash {
             let problem = format!(
@@ -168,15 +160,23 @@ impl Session<'_> {
         Ok(Some(reader))
     }
 
+    /// Damage that the user has to decide about.
+    fn only_damaged(&self, newest: &Newest) -> RunError {
+        RunError::Malformed {
+            path: self.dir.path().to_owned(),
+            problem: format!(
+                "none of its {} checkpoints is intact; start over with --fresh, or bring one back from a backup",
+                newest.rejected.len()
+            ),
+        }
+    }
+
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
     fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
         if kept.rows != step {
-            let path = shown(&self.dir.train_csv());
-            say(&format!(
-                "warning: {path} has {} rows for {step} steps; earlier ones were removed",
-                kept.rows
-            ));
+            let (log, rows) = (&self.dir.train_csv(), kept.rows);
+            self.call.audience.tell(Event::RowsMissing { log, rows, steps: step });
         }
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
@@ -185,11 +185,21 @@ impl Session<'_> {
         Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
     }
 
+    /// The name of the run's directory.
+    fn id(&self) -> std::io::Result<String> {
+        let path = self.dir.path();
+        // of `.` the path does not tell
+        let path = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize()? };
+        Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+    }
+
     /// The run's record, begun or continued.
     fn record(&self) -> anyhow::Result<RunRecord> {
         let recipe = &self.resolved.recipe;
-        let id = self.dir.path().file_name().unwrap_or_default().to_string_lossy();
-        let mut record = self.dir.record()?.unwrap_or_else(|| RunRecord::new(&id, &recipe.name, self.hash));
+        let mut record = match self.dir.record()? {
+            Some(record) => record,
+            None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
+        };
         let digests = &self.data.digests;
         record.digests = BTreeMap::from([
             ("train".to_owned(), digests.train.clone()),
@@ -207,9 +217,5 @@ impl Session<'_> {
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(&self.plan)?;
         Ok(record)
-    }
-
-    pub(super) fn recipe(&self) -> &Recipe {
-        &self.resolved.recipe
     }
 }

@@ -1,0 +1,151 @@
+//! What a session says, to whom it may concern: a terminal, a test, another program.
+
+use super::ending::End;
+use crate::cuda::CudaMissing;
+use crate::data::{self, NoProgress};
+use crate::plan::Plan;
+use crate::plan::lints::Lint;
+use crate::run::RunError;
+use crate::train::StepReport;
+use std::path::Path;
+
+/// Listens to a session. Only rank 0 of a run speaks.
+pub trait Audience {
+    /// Something has happened.
+    fn tell(&self, event: Event);
+
+    /// The directory of the run that a recipe stands for: the result of a call, once for each recipe that has a run.
+    ///
+    /// # Errors
+    /// Where the result cannot be handed on; the call ends with this error.
+    fn result(&self, run: &Path) -> anyhow::Result<()>;
+
+    /// Told about long passes over data before training begins.
+    fn progress(&self) -> &dyn data::Progress {
+        &NoProgress
+    }
+}
+
+/// What happens in a session, in about this order.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// `compute.device = "auto"` has chosen the CPU although the machine has a CUDA device, for this reason.
+    CudaPassedOver(&'a CudaMissing),
+    /// The run needs no training: all its steps were taken before.
+    AlreadyFinished {
+        /// The run's directory.
+        run: &'a Path,
+        /// Whether the recipe was given, which may start over, and not the run itself.
+        by_recipe: bool,
+    },
+    /// The run is not trained: its recipe has diverged before.
+    AlreadyDiverged {
+        /// The run's directory.
+        run: &'a Path,
+        /// What its record says about it.
+        error: &'a str,
+    },
+    /// A checkpoint is damaged and will not be used.
+    Damaged {
+        /// The checkpoint's directory.
+        checkpoint: &'a Path,
+        /// What is wrong with it.
+        reason: &'a RunError,
+    },
+    /// A damaged checkpoint was renamed, for an older one is intact.
+    SetAside {
+        /// Its new path.
+        aside: &'a Path,
+        /// The checkpoint that is used instead.
+        instead: &'a Path,
+    },
+    /// Everything is settled, and a run is about to be trained.
+    Planned {
+        /// The run's directory.
+        run: &'a Path,
+        /// Optimizer steps taken before.
+        step: u64,
+        /// What will be done.
+        plan: &'a Plan,
+        /// What may be unwise about it.
+        lints: &'a [Lint],
+    },
+    /// The training log has not as many rows as steps were taken.
+    RowsMissing {
+        /// The log.
+        log: &'a Path,
+        /// Its rows.
+        rows: u64,
+        /// Steps taken.
+        steps: u64,
+    },
+    /// The first step follows.
+    Started {
+        /// What will be done.
+        plan: &'a Plan,
+        /// Optimizer steps taken before.
+        step: u64,
+    },
+    /// A forward and backward pass was done.
+    MicroStep,
+    /// An optimizer step was done.
+    Step {
+        /// What it was like.
+        report: &'a StepReport,
+        /// Optimizer steps taken, of [`steps`](Self::Step::steps).
+        step: u64,
+        /// Optimizer steps of the run.
+        steps: u64,
+        /// Tokens per second of this step.
+        tokens_per_s: f64,
+    },
+    /// The watchdog has left a step's update out.
+    Skipped {
+        /// The step, from 0.
+        step: u64,
+        /// What stood out.
+        why: &'a str,
+    },
+    /// The validation loss was computed.
+    Evaluated {
+        /// Optimizer steps taken.
+        step: u64,
+        /// Optimizer steps of the run.
+        steps: u64,
+        /// Nats per token.
+        val_loss: f64,
+    },
+    /// The trained model has generated a text.
+    Sampled(&'a str),
+    /// A copy of the training state does not fit in memory, so training waits while a checkpoint is written.
+    CopyDoesNotFit {
+        /// Bytes of the copy.
+        needed: usize,
+        /// Bytes that are free.
+        free: usize,
+    },
+    /// A checkpoint that was asked for is on the disk.
+    SavedAsAsked {
+        /// Its step.
+        step: u64,
+    },
+    /// A run has ended, in one way or another; nothing more is said about it.
+    Ended(&'a End<'a>),
+    /// Something failed, and the call goes on, or ends for another reason.
+    Failed(&'a anyhow::Error),
+    /// A rank that is a thread of this process hangs. A thread cannot be ended and the session has to wait for it, so
+    /// a listener that owns the process should end it now.
+    Hung(&'a anyhow::Error),
+}
+
+/// An audience that listens to nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silence;
+
+impl Audience for Silence {
+    fn tell(&self, _event: Event) {}
+
+    fn result(&self, _run: &Path) -> anyhow::Result<()> {
+        Ok(())
+    }
+}

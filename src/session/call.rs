@@ -1,0 +1,132 @@
+//! A call of the program that trains: what all its recipes share, and what all ranks do for each of them.
+
+use super::audience::Audience;
+use super::ending::{Elsewhere, Ending};
+use super::inputs::{self, Data};
+use super::ranks::{self, Order};
+use super::requests::Requests;
+use super::supported::at_its_key;
+use super::{follower, machine};
+use crate::comm::Comm;
+use crate::plan::Plan;
+use crate::recipe::{Diagnostics, Resolved};
+use crate::run::files;
+use crate::train::Stop;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a temporary file of the cache must have been left alone before it counts as abandoned.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// What all recipes of one call share.
+pub struct Call<'a> {
+    pub(super) audience: &'a dyn Audience,
+    pub(super) requests: &'a Requests,
+    pub(super) runs_dir: &'a Path,
+    pub(super) fresh: bool,
+    /// The other ranks, if a launcher started them.
+    pub(super) joined: Option<Arc<dyn Comm>>,
+}
+
+impl<'a> Call<'a> {
+    /// A call that keeps its runs in `runs_dir`. With `fresh`, runs of the same recipes are discarded first.
+    pub fn new(audience: &'a dyn Audience, requests: &'a Requests, runs_dir: &'a Path, fresh: bool) -> Self {
+        Self { audience, requests, runs_dir, fresh, joined: None }
+    }
+
+    /// Meets the ranks that a launcher has started, and parts from them in a way that all of them end alike.
+    pub(super) fn with_ranks(
+        mut self,
+        work: impl FnOnce(&Self) -> anyhow::Result<Ending>,
+    ) -> anyhow::Result<Ending> {
+        self.joined = ranks::join()?;
+        if self.leads() {
+            // of processes that were killed while they encoded a text or checked a file
+            files::sweep_stale(&self.runs_dir.join(".cache"), STALE);
+        }
+        let result = work(&self);
+        if let Some(comm) = &self.joined {
+            match &result {
+                // who fails alone must not leave the others waiting
+                Err(error) if !error.is::<Elsewhere>() && comm.rank() > 0 => {
+                    comm.abandon(&format!("{error:#}"));
+                }
+                // launchers end the other ranks as soon as one has failed: rank 0, which says why, goes first
+                _ if comm.rank() > 0 => drop(comm.broadcast(&mut Vec::new())),
+                _ => {}
+            }
+        }
+        result
+    }
+
+    pub(super) fn joined(&self) -> Option<&dyn Comm> {
+        self.joined.as_deref()
+    }
+
+    /// Whether this process writes: it is alone, or rank 0.
+    pub(super) fn leads(&self) -> bool {
+        self.joined().is_none_or(|comm| comm.rank() == 0)
+    }
+
+    /// The request to stop that any rank has received.
+    pub(super) fn stop_asked(&self) -> anyhow::Result<Option<Stop>> {
+        let own = self.requests.stop_asked();
+        let Some(comm) = self.joined() else { return Ok(own) };
+        let stops = [Stop::Interrupt, Stop::Terminate, Stop::HangUp];
+        let mine = stops.iter().position(|stop| Some(*stop) == own).map_or(0, |place| place as u8 + 1);
+        let all = comm.exchange(&[mine])?;
+        Ok(all.iter().flatten().find_map(|word| stops.get(usize::from(*word).checked_sub(1)?).copied()))
+    }
+
+    /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a
+    /// disk.
+    pub(super) fn open(&self, resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Data> {
+        let open = || inputs::open(resolved, runs_dir, self.audience.progress());
+        let Some(comm) = self.joined() else { return open() };
+        comm.set_timeout(Duration::from_secs(resolved.recipe.distributed.timeout_s));
+        let open = || {
+            comm.set_working(true);
+            let data = open();
+            comm.set_working(false);
+            data
+        };
+        let first = ranks::agree(Some(comm), if self.leads() { open().map(Some) } else { Ok(None) })?;
+        let data = ranks::agree(Some(comm), first.map_or_else(open, Ok))?;
+        // while no rank has allocated anything
+        ranks::agree(Some(comm), plan(resolved, &data, None).map_err(Into::into).map(|_| data))
+    }
+
+    /// Runs `lead` in a process that is alone and on rank 0; the other ranks do what rank 0 tells them.
+    pub(super) fn together(
+        &self,
+        resolved: &Resolved,
+        data: &Data,
+        hash: &str,
+        lead: impl FnOnce() -> anyhow::Result<Ending>,
+    ) -> anyhow::Result<Ending> {
+        let Some(comm) = &self.joined else { return lead() };
+        ranks::same(Some(comm.as_ref()), &resolved.recipe, &format!("the data (digest {hash})"))?;
+        if comm.rank() > 0 {
+            return follower::follow(comm, self.requests, resolved, data);
+        }
+        comm.set_working(true);
+        let result = lead();
+        comm.set_working(false);
+        let ending = result.as_ref().map_or_else(Ending::of, |ending| *ending);
+        // everything is written: a rank that no longer hears of it has lost nothing
+        let _ = Order::End(ending).give(comm.as_ref());
+        result
+    }
+}
+
+/// The plan of a recipe on this machine. `micro_batch` overrides the recipe's `"auto"`.
+pub(super) fn plan(
+    resolved: &Resolved,
+    data: &Data,
+    micro_batch: Option<usize>,
+) -> Result<Plan, Diagnostics> {
+    let blame = at_its_key(resolved);
+    let hardware = machine::hardware(&resolved.recipe).map_err(&blame)?;
+    Plan::new(&resolved.recipe, &hardware, data.size(), micro_batch).map_err(&blame)
+}

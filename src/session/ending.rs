@@ -1,0 +1,154 @@
+//! How a session ends: what an error means, and what is known of a run at its end.
+
+use super::inputs::InputError;
+use crate::data::DataError;
+use crate::data::tokenizer::PromptError;
+use crate::engine::EngineError;
+use crate::plan::PlanError;
+use crate::recipe::Diagnostics;
+use crate::run::{RunError, RunStatus};
+use crate::train::{Outcome, Stop};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// How a call ended, for a caller that has to act on it. Ranks tell each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// Everything was done, now or before.
+    Finished,
+    /// An internal or I/O failure.
+    Failed,
+    /// What was asked for is at fault: a recipe, an option, data.
+    Refused,
+    /// A live process writes the run.
+    Locked,
+    /// The loss or a gradient is not finite, or the watchdog has stopped the run.
+    Diverged,
+    /// Stopped with a checkpoint, as SIGHUP asks.
+    HungUp,
+    /// Stopped with a checkpoint, as SIGINT asks.
+    Interrupted,
+    /// Stopped with a checkpoint, as SIGTERM asks.
+    Terminated,
+}
+
+impl Ending {
+    /// What an error comes down to.
+    pub fn of(error: &anyhow::Error) -> Self {
+        error.chain().find_map(Self::of_cause).unwrap_or(Self::Failed)
+    }
+
+    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        if cause.is::<Diagnostics>()
+            || cause.is::<PlanError>()
+            || cause.is::<PromptError>()
+            || cause.is::<UsageError>()
+        {
+            return Some(Self::Refused);
+        }
+        let of_data = cause.downcast_ref::<InputError>().map(|InputError { error, .. }| error);
+        if let Some(error) = of_data.or(cause.downcast_ref()) {
+            return Some(if matches!(error, DataError::Write { .. }) { Self::Failed } else { Self::Refused });
+        }
+        if let Some(Elsewhere(ending)) = cause.downcast_ref() {
+            return Some(*ending);
+        }
+        if let Some(OnOthers { ending, .. }) = cause.downcast_ref() {
+            return Some(*ending);
+        }
+        if let Some(EngineError::Unsupported(_)) = cause.downcast_ref() {
+            return Some(Self::Refused);
+        }
+        let error = cause.downcast_ref::<RunError>()?;
+        Some(match error {
+            _ if error.is_locked() => Self::Locked,
+            _ if error.is_usage() => Self::Refused,
+            _ => Self::Failed,
+        })
+    }
+}
+
+impl From<Stop> for Ending {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Interrupt => Self::Interrupted,
+            Stop::Terminate => Self::Terminated,
+            Stop::HangUp => Self::HungUp,
+        }
+    }
+}
+
+/// A mistake in what was asked for that no other error type covers.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+/// Another rank says what went wrong, so this one has nothing to say.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub struct Elsewhere(pub Ending);
+
+/// What went wrong on other ranks than this one.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct OnOthers {
+    /// The ranks and what each of them says.
+    pub text: String,
+    /// The ending of the first of them.
+    pub ending: Ending,
+}
+
+/// The end of a run, with what is known of it then.
+#[derive(Debug)]
+pub struct End<'a> {
+    /// The run's directory.
+    pub run: &'a Path,
+    /// How the loop ended, or the failure that ended it.
+    pub outcome: Result<Outcome, String>,
+    /// Optimizer steps taken.
+    pub steps_done: u64,
+    /// Optimizer steps of the run.
+    pub steps: u64,
+    /// Time trained, over all sessions.
+    pub elapsed: Duration,
+    /// The last training loss, in nats per token.
+    pub loss: Option<f64>,
+    /// The median speed of this session's steps.
+    pub tokens_per_s: Option<f64>,
+    /// The last validation loss of this session, in nats per token.
+    pub val_loss: Option<f64>,
+    /// Entropy of the validation tokens' frequencies, in nats per token, where it is quick to compute.
+    pub val_unigram_entropy: Option<f64>,
+}
+
+impl End<'_> {
+    /// What the run's record calls it.
+    pub fn status(&self) -> RunStatus {
+        match &self.outcome {
+            Ok(Outcome::Finished) => RunStatus::Finished,
+            Ok(Outcome::Stopped(_)) => RunStatus::Interrupted,
+            Ok(Outcome::Diverged { .. }) => RunStatus::Diverged,
+            Err(_) => RunStatus::Failed,
+        }
+    }
+
+    /// Why the run failed or diverged, for its record.
+    pub fn error(&self) -> Option<String> {
+        match &self.outcome {
+            Ok(Outcome::Diverged { step, what }) => Some(format!("at step {step} {what}")),
+            Ok(_) => None,
+            Err(error) => Some(error.clone()),
+        }
+    }
+
+    /// What it is to the caller.
+    pub fn ending(&self) -> Ending {
+        match &self.outcome {
+            Ok(Outcome::Finished) => Ending::Finished,
+            Ok(Outcome::Stopped(stop)) => (*stop).into(),
+            Ok(Outcome::Diverged { .. }) => Ending::Diverged,
+            Err(_) => Ending::Failed,
+        }
+    }
+}

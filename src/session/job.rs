@@ -1,0 +1,27 @@
+//! A run to train, with everything that is settled before its first step.
+
+use super::call::Call;
+use super::inputs::Data;
+use crate::plan::Plan;
+use crate::recipe::{Recipe, Resolved};
+use crate::run::RunDir;
+
+/// A run to train.
+pub(super) struct Job<'a> {
+    pub(super) call: &'a Call<'a>,
+    pub(super) resolved: &'a Resolved,
+    pub(super) data: &'a Data,
+    /// The run's directory, locked.
+    pub(super) dir: RunDir,
+    /// The run's identity.
+    pub(super) hash: &'a str,
+    pub(super) plan: Plan,
+    /// What `--set` changed of the run's own recipe, as `key=value`.
+    pub(super) overrides: &'a [String],
+}
+
+impl Job<'_> {
+    pub(super) fn recipe(&self) -> &Recipe {
+        &self.resolved.recipe
+    }
+}

@@ -1,0 +1,33 @@
+//! Carrying out what a recipe asks for: the parts of an experiment, and the runs that are made of them.
+//!
+//! A run is trained by [`Call::train`] and continued by [`Call::resume`]. Neither knows a terminal, a command line or
+//! the exit code of a process: what people should know goes to an [`Audience`], what they ask for meanwhile comes in
+//! through [`Requests`], and how a call ended is an [`Ending`]. A model that is only to be used is opened by
+//! [`model::open`].
+
+pub mod audience;
+mod call;
+pub mod ending;
+pub mod engines;
+mod follower;
+pub mod inputs;
+mod job;
+mod leader;
+pub mod machine;
+mod member;
+pub mod model;
+pub mod ranks;
+mod recipes;
+mod recorder;
+mod requests;
+mod resume;
+mod saver;
+pub mod supported;
+pub mod throughput;
+pub mod verification;
+
+pub use audience::{Audience, Event, Silence};
+pub use call::Call;
+pub use ending::{End, Ending, UsageError};
+pub use inputs::Data;
+pub use requests::{Held, Requests};

@@ -1,0 +1,232 @@
+//! Opening a model for use: from a run, a checkpoint or Hugging Face weights to an engine that has them.
+
+use super::audience::{Audience, Event};
+use super::ending::UsageError;
+use super::inputs::of_init_from;
+use super::{engines, machine};
+use crate::cuda::CudaMissing;
+use crate::data::Tokenizer;
+use crate::engine::{Engine, State, cuda::flash};
+use crate::model::Dims;
+use crate::model::init::initialize;
+use crate::plan::gib;
+use crate::plan::hardware::Hardware;
+use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::recipe::{Attention, Device, Precision};
+use crate::run::checkpoint::{self, BUFFERS, newest_intact};
+use crate::run::{RunError, find, hf_config, import};
+use std::path::{Path, PathBuf};
+
+/// What a model is opened for.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Where it computes.
+    pub device: Device,
+    /// CPU threads, 0 for all.
+    pub threads: usize,
+    /// What the operands of matrix products are rounded to.
+    pub precision: Precision,
+    /// Forward passes only, or training.
+    pub mode: Mode,
+    /// Sequences per forward pass.
+    pub micro_batch: usize,
+    /// Tokens per sequence, if fewer than the model takes.
+    pub block_size: usize,
+}
+
+impl Default for Options {
+    /// Forward passes over one sequence in fp32, on a CUDA device if there is one.
+    fn default() -> Self {
+        Self {
+            device: Device::Auto,
+            threads: 0,
+            precision: Precision::Fp32,
+            mode: Mode::Infer,
+            micro_batch: 1,
+            block_size: usize::MAX,
+        }
+    }
+}
+
+/// A model that is ready for use.
+pub struct Model {
+    /// It has the weights.
+    pub engine: Box<dyn Engine>,
+    /// Its dimensions; `block_size` is at most that of the [`Options`].
+    pub dims: Dims,
+    /// What its token ids mean.
+    pub tokenizer: &'static Tokenizer,
+    /// Where its weights come from.
+    pub source: Source,
+}
+
+/// Where a model's weights come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The newest intact checkpoint of a run.
+    Run {
+        /// The run's directory.
+        run: PathBuf,
+        /// The checkpoint's directory.
+        checkpoint: PathBuf,
+    },
+    /// A checkpoint's directory.
+    Checkpoint(PathBuf),
+    /// A Hugging Face model: a directory, or a `.safetensors` file with its `config.json` beside it.
+    HuggingFace(PathBuf),
+}
+
+impl Source {
+    /// The weights that a path, or the beginning of a run's name in `runs_dir`, stands for.
+    ///
+    /// # Errors
+    /// [`RunError`] where the name leads to no run, or to a run without an intact checkpoint; [`UsageError`] for
+    /// weights without a configuration.
+    pub fn find(named: &Path, runs_dir: &Path) -> anyhow::Result<Self> {
+        if named.join("config.json").is_file() {
+            let is_checkpoint = checkpoint::is_checkpoint(named);
+            let source = if is_checkpoint { Self::Checkpoint } else { Self::HuggingFace };
+            return Ok(source(named.to_owned()));
+        }
+        if named.extension().is_some_and(|extension| extension == "safetensors") && named.is_file() {
+            if named.with_file_name("config.json").is_file() {
+                return Ok(Self::HuggingFace(named.to_owned()));
+            }
+            let message =
+                format!("`{}` has no config.json beside it, which says what model it is", named.display());
+            return Err(UsageError(message).into());
+        }
+        let run = find::one(runs_dir, named)?;
+        let newest = newest_intact(&run)?;
+        match (newest.reader, newest.rejected.first()) {
+            (Some(reader), _) => Ok(Self::Run { run, checkpoint: reader.path().to_owned() }),
+            (None, None) => Err(RunError::NoCheckpoint { path: run }.into()),
+            (None, Some(rejected)) => {
+                let problem = format!("none of its checkpoints is intact: {}", rejected.reason);
+                Err(RunError::Malformed { path: run, problem }.into())
+            }
+        }
+    }
+
+    /// The directory or file that holds the weights.
+    pub fn weights(&self) -> &Path {
+        match self {
+            Self::Run { checkpoint: path, .. } | Self::Checkpoint(path) | Self::HuggingFace(path) => path,
+        }
+    }
+
+    /// The dimensions that the configuration states.
+    ///
+    /// # Errors
+    /// [`RunError::Io`], or [`RunError::Malformed`] naming what is missing.
+    pub fn dims(&self) -> Result<Dims, RunError> {
+        let path = self.weights();
+        hf_config::dims(if path.is_dir() { path } else { path.parent().unwrap_or(path) })
+    }
+}
+
+/// Opens the model that a path or the beginning of a run's name in `runs_dir` stands for.
+///
+/// # Errors
+/// Where nothing, or nothing intact, has the name; where the device, the memory or the build is not there for it.
+pub fn open(
+    named: &Path,
+    runs_dir: &Path,
+    options: &Options,
+    audience: &dyn Audience,
+) -> anyhow::Result<Model> {
+    open_source(Source::find(named, runs_dir)?, options, audience)
+}
+
+/// Opens the model of a source that is known already.
+///
+/// # Errors
+/// Where the weights do not fit their configuration, or the device, the memory or the build is not there for them.
+pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -> anyhow::Result<Model> {
+    let stated = source.dims()?;
+    let dims = Dims { block_size: stated.block_size.min(options.block_size), ..stated };
+    let missing = |CudaMissing { message, help }| {
+        UsageError(format!("device \"{}\": {message}; {help}", String::from(options.device)))
+    };
+    let cuda = machine::device(options.device, 0).map_err(missing)?;
+    if cuda.is_none()
+        && let Some(missing) = machine::passed_over(options.device, 0)
+    {
+        audience.tell(Event::CudaPassedOver(&missing));
+    }
+    let hardware = Hardware { cuda, ..Hardware::detect() };
+    let cuda = hardware.cuda.as_ref().map(|cuda| cuda.index);
+    let threads = if options.threads == 0 { hardware.threads } else { options.threads };
+    let is_wide = cuda.is_some() && dims.head_size() > flash::LARGEST_HEAD;
+    let plan = MemoryPlan::checked(MemoryConfig {
+        dims,
+        micro_batch: options.micro_batch,
+        precision: options.precision,
+        attention: if is_wide { Attention::Naive } else { Attention::Flash },
+        target: if cuda.is_some() { Target::Cuda } else { Target::Cpu { threads } },
+        mode: options.mode,
+    });
+    let shown = source.weights().display();
+    let plan = plan.ok_or_else(|| UsageError(format!("{shown} needs more than a PiB of memory")))?;
+    check_fit(&source, &plan, &hardware)?;
+    let mut engine = engines::fused(plan, cuda, &engines::solo())?;
+    Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
+    Ok(Model { engine, dims, tokenizer: Tokenizer::gpt2(), source })
+}
+
+/// Refuses a model for which there is no memory, before any of it is taken.
+fn check_fit(source: &Source, plan: &MemoryPlan, hardware: &Hardware) -> Result<(), UsageError> {
+    // on the CPU, the weights pass through a buffer of their own
+    let (passing, place) = match hardware.cuda {
+        None => (plan.layout.len * size_of::<f32>(), ""),
+        Some(_) => (0, " on the device"),
+    };
+    let (needed, free) = (plan.total_bytes() + passing, hardware.free());
+    if needed <= free {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{} needs {} of memory{place}, but only {} are free",
+        source.weights().display(),
+        gib(needed),
+        gib(free)
+    )))
+}
+
+/// The weights that an engine is given.
+#[derive(Debug)]
+pub(super) enum Weights {
+    /// Random ones.
+    Random {
+        /// Chooses them.
+        seed: u64,
+    },
+    /// Those of a directory or file.
+    At(PathBuf),
+    /// Those of the directory or file that a recipe names.
+    InitFrom(PathBuf),
+    /// Those of a checkpoint, with the moments of the optimizer.
+    Checkpoint(checkpoint::Reader),
+}
+
+impl Weights {
+    /// Writes them to an engine of that size. Errors where they do not fit, or cannot be read.
+    pub(super) fn load(&mut self, engine: &mut dyn Engine, dims: &Dims) -> anyhow::Result<()> {
+        let layout = engine.layout().clone();
+        let mut buffer = vec![0.0; layout.len];
+        match self {
+            Self::Random { seed } => initialize(dims, &layout, *seed, &mut buffer),
+            Self::At(path) => import(path, dims, &layout, &mut buffer)?,
+            Self::InitFrom(path) => import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
+            Self::Checkpoint(reader) => {
+                for state in BUFFERS {
+                    reader.fill(state, dims, &layout, &mut buffer)?;
+                    engine.write(state, &buffer)?;
+                }
+                return Ok(());
+            }
+        }
+        engine.write(State::Parameters, &buffer)?;
+        Ok(())
+    }
+}

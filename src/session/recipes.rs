@@ -1,0 +1,131 @@
+//! From recipe files to runs: each recipe becomes a run that is trained, continued or found finished.
+
+use super::audience::Event;
+use super::call::{Call, plan};
+use super::ending::Ending;
+use super::inputs::{self, Data};
+use super::job::Job;
+use super::{leader, ranks, supported};
+use crate::recipe::{self, Diagnostics, Overrides, Resolved};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
+use std::path::{Path, PathBuf};
+
+impl Call<'_> {
+    /// Trains the recipes in order. All are read and checked before the first one starts; one that fails does not keep
+    /// the others from being trained, and the first failure is how the call ends.
+    ///
+    /// # Errors
+    /// Where no recipe could be started.
+    pub fn train(self, recipes: &[PathBuf], overrides: &Overrides) -> anyhow::Result<Ending> {
+        self.with_ranks(|call| train(call, recipes, overrides))
+    }
+}
+
+fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Result<Ending> {
+    let mut problems = Diagnostics::default();
+    let mut resolved = Vec::new();
+    for path in paths {
+        let checked = recipe::load(path, overrides)
+            .and_then(|resolved| supported::check(&resolved, call.audience).map(|()| resolved));
+        match checked {
+            Ok(recipe) => resolved.push(recipe),
+            Err(found) => problems.append(found),
+        }
+    }
+    let ready = || -> anyhow::Result<()> {
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        if call.leads() {
+            ensure_writable(call.runs_dir)?;
+        }
+        Ok(())
+    };
+    ranks::agree(call.joined(), ready())?;
+    // a single one is checked where it is trained
+    if resolved.len() > 1 {
+        ranks::agree(call.joined(), check(call, &resolved))?;
+    }
+    let mut ending = Ending::Finished;
+    for (i, resolved) in resolved.iter().enumerate() {
+        let one = one(call, resolved).unwrap_or_else(|error| {
+            call.audience.tell(Event::Failed(&error));
+            Ending::of(&error)
+        });
+        if call.joined().is_some_and(|comm| comm.check().is_err()) {
+            // which has been said; without them the other recipes cannot be trained
+            return Ok(if ending == Ending::Finished { one } else { ending });
+        }
+        // a signal that came too late to interrupt this recipe was not meant for it alone
+        let more = i + 1 < paths.len();
+        if let Some(stop) = call.stop_asked()?.filter(|_| more) {
+            return Ok(stop.into());
+        }
+        if ending == Ending::Finished {
+            ending = one;
+        }
+    }
+    Ok(ending)
+}
+
+/// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has
+/// been trained for a day.
+fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
+    let mut problems = Diagnostics::default();
+    for resolved in resolved {
+        let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress())
+            .and_then(|data| Ok(plan(resolved, &data, None).map(drop)?));
+        if let Err(error) = checked {
+            problems.append(error.downcast()?);
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
+fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
+    let data = call.open(resolved, call.runs_dir)?;
+    let hash = recipe::identity(&resolved.recipe, &data.digests);
+    call.together(resolved, &data, &hash, || lead(call, resolved, &data, &hash))
+}
+
+/// The run of a recipe, on rank 0.
+fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Result<Ending> {
+    let recipe = &resolved.recipe;
+    let id = format!("{}-{}", recipe.name, &hash[..8]);
+    let path = call.runs_dir.join(&id);
+    if !call.fresh
+        && dir::is_run(&path)
+        && let Some(ending) = ended(call, &path)?
+    {
+        return Ok(ending);
+    }
+    let plan = plan(resolved, data, None)?;
+    let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
+    let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
+    // another process may have finished it since
+    if !call.fresh
+        && let Some(ending) = ended(call, &path)?
+    {
+        return Ok(ending);
+    }
+    call.audience.result(&path)?;
+    leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &[] })
+}
+
+/// How a run has ended that needs no training, after saying why.
+fn ended(call: &Call, run: &Path) -> anyhow::Result<Option<Ending>> {
+    let ending = match crate::run::status(run)? {
+        RunStatus::Finished => {
+            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true });
+            Ending::Finished
+        }
+        RunStatus::Diverged => {
+            let error = RunRecord::read(run)?.and_then(|record| record.error).unwrap_or_default();
+            call.audience.tell(Event::AlreadyDiverged { run, error: &error });
+            Ending::Diverged
+        }
+        _ => return Ok(None),
+    };
+    call.audience.result(run)?;
+    Ok(Some(ending))
+}

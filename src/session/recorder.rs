@@ -1,0 +1,285 @@
+//! What a run leaves behind while it trains: rows of the logs, samples, checkpoints, its record, and what the audience
+//! is told.
+//!
+//! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
+
+use super::audience::Event;
+use super::ending::{End, Ending};
+use super::job::Job;
+use super::machine;
+use super::requests::Held;
+use super::saver::Saver;
+use crate::data::{Dataset, Tokenizer};
+use crate::engine::Engine;
+use crate::model::init::random_bits;
+use crate::report::stats::median;
+use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
+use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
+use crate::train::sample::{Sampling, generate};
+use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Writes down what happens.
+pub(super) struct Recorder<'a> {
+    job: &'a Job<'a>,
+    #[expect(dead_code, reason = "held until the run's end is on record")]
+    held: Held<'a>,
+    train_log: TrainLog,
+    val_log: ValLog,
+    /// Dropped before the lock of the run is, so that its last checkpoint is written under the lock.
+    saver: Saver<'a>,
+    /// A checkpoint was asked for from outside.
+    asked: bool,
+    record: RunRecord,
+    start: Instant,
+    elapsed_before: f64,
+    step_ms: Vec<f64>,
+    last_loss: Option<f64>,
+    last_val_loss: Option<f64>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Opens the logs. From here on the first request to stop is noted.
+    pub(super) fn new(
+        job: &'a Job,
+        record: RunRecord,
+        elapsed_before: f64,
+        last_loss: Option<f64>,
+    ) -> anyhow::Result<Self> {
+        let (dir, plan, step) = (&job.dir, &job.plan, record.steps_done);
+        let recorder = Self {
+            train_log: TrainLog::open(&dir.train_csv())?,
+            val_log: ValLog::open(&dir.val_csv())?,
+            held: job.call.requests.hold(),
+            saver: Saver::new(
+                job.call.audience,
+                dir.path().to_owned(),
+                plan.memory.dims,
+                job.recipe().checkpoint.keep,
+                plan.snapshot_bytes,
+            ),
+            asked: false,
+            job,
+            record,
+            start: Instant::now(),
+            elapsed_before,
+            step_ms: Vec::new(),
+            last_loss,
+            last_val_loss: None,
+        };
+        job.call.audience.tell(Event::Started { plan, step });
+        Ok(recorder)
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.elapsed_before + self.start.elapsed().as_secs_f64()
+    }
+
+    fn tokens_per_s(&self, step_ms: f64) -> f64 {
+        self.job.plan.tokens_per_step as f64 / step_ms * 1e3
+    }
+
+    /// Puts the end of the run on record, tells the audience, and returns what it is to the caller.
+    pub(super) fn conclude(
+        mut self,
+        result: Result<Outcome, TrainError<anyhow::Error>>,
+    ) -> anyhow::Result<Ending> {
+        let audience = self.job.call.audience;
+        let written = self.saver.wait();
+        // a run whose last checkpoint is not there has not finished; what ended it before matters more
+        let result = match (result, written) {
+            (Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
+            (result, written) => {
+                if let Err(error) = written {
+                    audience.tell(Event::Failed(&error));
+                }
+                result
+            }
+        };
+        let job = self.job;
+        let end = self.end(&result, job.dir.path());
+        let recorded = self.put_on_record(&end);
+        audience.tell(Event::Ended(&end));
+        match result {
+            Ok(Outcome::Finished) => Ok(recorded.map(|()| end.ending())?),
+            Ok(_) => {
+                // what ended the run matters more than that it could not be recorded
+                if let Err(error) = recorded {
+                    audience.tell(Event::Failed(&error.into()));
+                }
+                Ok(end.ending())
+            }
+            Err(TrainError::Engine(error)) => Err(error.into()),
+            Err(TrainError::Events(error)) => Err(error),
+        }
+    }
+
+    /// What is known at the end.
+    fn end<'r>(&mut self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
+        let val = self.job.data.val.as_ref().filter(|data| data.tokens() < QUICK_TOKENS);
+        End {
+            run,
+            outcome: result.as_ref().map_err(ToString::to_string).cloned(),
+            steps_done: self.record.steps_done,
+            steps: self.job.plan.steps,
+            elapsed: Duration::from_secs_f64(self.elapsed_s()),
+            loss: self.last_loss,
+            tokens_per_s: median(&mut self.step_ms).map(|ms| self.tokens_per_s(ms)),
+            val_loss: self.last_val_loss,
+            val_unigram_entropy: val.map(Dataset::unigram_entropy),
+        }
+    }
+
+    fn put_on_record(&mut self, end: &End) -> Result<(), RunError> {
+        let record = &mut self.record;
+        record.status = end.status();
+        record.error = end.error();
+        record.ended = Some(facts::now());
+        if let Some(session) = record.sessions.last_mut() {
+            session.ended.clone_from(&record.ended);
+            session.to_step = Some(record.steps_done);
+        }
+        let results = &mut record.results;
+        results["final_loss"] = end.loss.into();
+        results["final_val_loss"] = end.val_loss.into();
+        results["val_unigram_entropy"] = end.val_unigram_entropy.into();
+        results["peak_memory_bytes"] = machine::memory_bytes(&self.job.plan).into();
+        results["elapsed_s"] = end.elapsed.as_secs_f64().into();
+        // a session that came only for the last evaluation has measured no step
+        if end.tokens_per_s.is_some() || results.get("tokens_per_s").is_none() {
+            results["tokens_per_s"] = end.tokens_per_s.into();
+        }
+        self.job.dir.write_record(record)
+    }
+}
+
+/// Validation data of fewer tokens than this are counted at the end of a run.
+const QUICK_TOKENS: u64 = 10_000_000;
+
+impl Events for Recorder<'_> {
+    type Error = anyhow::Error;
+
+    fn step(&mut self, report: &StepReport, progress: &Progress) -> anyhow::Result<()> {
+        let plan = &self.job.plan;
+        let step_ms = report.time.as_secs_f64() * 1e3;
+        let tokens_per_s = self.tokens_per_s(step_ms);
+        let peak = self.record.peak.as_ref().map(|peak| peak.flops);
+        let row = TrainRow {
+            step: report.step,
+            tokens: progress.step * plan.tokens_per_step as u64,
+            loss: report.loss as f32,
+            lr: report.lr,
+            grad_norm: report.grad_norm,
+            epoch: (progress.step * plan.rows_per_step as u64) as f64 / plan.data.train_rows as f64,
+            loss_scale: report.loss_scale,
+            skipped: report.skipped,
+            step_ms,
+            tokens_per_s,
+            mfu: peak.map(|peak| plan.flops_per_token as f64 * tokens_per_s / peak),
+            memory_bytes: machine::memory_bytes(plan),
+            elapsed_s: self.elapsed_s(),
+        };
+        self.saver.poll()?;
+        self.train_log.append(&row)?;
+        self.record.steps_done = progress.step;
+        self.last_loss = Some(report.loss);
+        self.step_ms.push(step_ms);
+        let (step, steps) = (progress.step, plan.steps);
+        self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
+        Ok(())
+    }
+
+    fn micro_step(&mut self, _tokens: usize) {
+        self.job.call.audience.tell(Event::MicroStep);
+    }
+
+    fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {
+        let tokens = progress.step * self.job.plan.tokens_per_step as u64;
+        self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
+        self.last_val_loss = Some(val_loss);
+        self.record.results["best_val_loss"] = progress.best_val_loss.into();
+        let (step, steps) = (progress.step, self.job.plan.steps);
+        self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss });
+        Ok(())
+    }
+
+    fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
+        let recipe = self.job.recipe();
+        let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
+        let sampling = Sampling {
+            tokens: recipe.sample.tokens,
+            temperature: 0.8,
+            top_k: 50,
+            seed: random_bits(recipe.seed, progress.step),
+        };
+        let mut stopped = false;
+        let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
+            stopped = self.job.call.requests.stop_asked().is_some();
+            if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if stopped {
+            // the resumed run makes this sample again, whole
+            return Ok(());
+        }
+        let text = Tokenizer::gpt2().decode(&tokens);
+        samples::append(&self.job.dir.samples(), progress.step, &text)?;
+        if progress.step == self.job.plan.steps {
+            self.job.call.audience.tell(Event::Sampled(&text));
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
+        let Job { plan, data, hash, dir, .. } = self.job;
+        let window = progress.watchdog.window();
+        // a checkpoint that outlives a power cut needs the rows that led to it
+        self.train_log.sync()?;
+        self.val_log.sync()?;
+        let state = CheckpointState {
+            step: progress.step,
+            tokens: progress.step * plan.tokens_per_step as u64,
+            updates_applied: progress.updates,
+            rows_consumed: progress.step * plan.rows_per_step as u64,
+            scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
+            watchdog: WatchdogState {
+                losses: window.losses.iter().copied().collect(),
+                grad_norms: window.grad_norms.iter().copied().collect(),
+                skipped: window.skipped,
+            },
+            elapsed_s: self.elapsed_s(),
+            recipe_hash: (*hash).to_owned(),
+            data_digests: BTreeMap::from([
+                ("train".to_owned(), data.digests.train.clone()),
+                ("val".to_owned(), data.digests.val.clone()),
+            ]),
+            micro_batch: plan.micro_batch,
+            best_val: progress.best_val_loss,
+            ..CheckpointState::default()
+        };
+        self.saver.save(engine, state)?;
+        dir.write_record(&self.record)?;
+        if std::mem::take(&mut self.asked) {
+            // the next thing that happens may be a power cut
+            self.saver.wait()?;
+            self.job.call.audience.tell(Event::SavedAsAsked { step: progress.step });
+        }
+        Ok(())
+    }
+
+    fn save_now(&mut self) -> bool {
+        let asked = self.job.call.requests.save_asked();
+        self.asked |= asked;
+        asked
+    }
+
+    fn skipped(&mut self, step: u64, why: &str) {
+        self.job.call.audience.tell(Event::Skipped { step, why });
+    }
+
+    fn stop(&mut self) -> Option<Stop> {
+        self.job.call.requests.stop_asked()
+    }
+}

@@ -1,0 +1,76 @@
+//! What a recipe may say and this build or machine cannot do. It is refused at the line that says it, never ignored.
+
+use super::audience::{Audience, Event};
+use super::machine;
+use super::ranks;
+use crate::data::Tokenizer;
+use crate::engine::{cuda, dfdx};
+use crate::model::Dims;
+use crate::plan::PlanError;
+use crate::recipe::{Attention, Diagnostics, EngineKind, Resolved};
+
+/// Turns a plan's error into a problem of the recipe, at the line that sets the key to blame.
+pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
+    |error| resolved.complain(error.key, &error.message, &error.help)
+}
+
+/// Refuses what this build cannot do for a recipe. Tells the audience where a CUDA device is passed over.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnostics> {
+    let recipe = &resolved.recipe;
+    let mut problems = Diagnostics::default();
+    let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
+    match machine::hardware(recipe) {
+        Err(error) => refuse(error.key, &error.message, &error.help),
+        Ok(hardware) if hardware.cuda.is_some() => {
+            let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
+            if attention == Attention::Flash && size > cuda::flash::LARGEST_HEAD {
+                let message = format!(
+                    "flash attention on CUDA has heads of at most {}, the model's have {size}",
+                    cuda::flash::LARGEST_HEAD
+                );
+                refuse("compute.attention", &message, "use more heads (model.n_head), or \"naive\"");
+            }
+        }
+        Ok(_) if recipe.compute.engine == EngineKind::Fused => {
+            let device = recipe.compute.device;
+            if let Some(missing) = machine::passed_over(device, machine::first_device(device)) {
+                audience.tell(Event::CudaPassedOver(&missing));
+            }
+        }
+        Ok(_) => {}
+    }
+    let ranks = recipe.batch.world_size;
+    match ranks::place() {
+        Err(problem) => refuse("batch.world_size", &problem.to_string(), "start the ranks with one launcher"),
+        Ok(Some(place)) if place.size != ranks => {
+            let message =
+                format!("batch.world_size is {ranks}, but {} started {} ranks", place.launcher, place.size);
+            let help = format!("set batch.world_size = {}, or start {ranks} ranks", place.size);
+            refuse("batch.world_size", &message, &help);
+        }
+        Ok(_) if ranks > 1 && recipe.compute.engine == EngineKind::Dfdx => refuse(
+            "batch.world_size",
+            "the dfdx engine is a reference and trains on one rank",
+            "use batch.world_size = 1, or compute.engine = \"fused\"",
+        ),
+        Ok(_) => {}
+    }
+    if recipe.compute.engine == EngineKind::Dfdx
+        && let Err(error) = dfdx::check_precision(recipe.compute.precision)
+    {
+        refuse("compute.precision", &error.to_string(), "");
+    }
+    if recipe.sample.every > 0
+        && let Err(problem) = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)
+    {
+        refuse(
+            "sample.prompt",
+            &problem.to_string(),
+            "choose another prompt, or turn sampling off with sample.every = 0",
+        );
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
