@@ -2,7 +2,7 @@
 
 mod support;
 
-use runner::data::{NoProgress, OpenOptions, Stream};
+use runner::data::{NoProgress, OpenOptions, TokenStream};
 use runner::engine::EngineError;
 use runner::plan::memory::Mode;
 use runner::recipe::{Device, Overrides, Precision, load};
@@ -162,7 +162,7 @@ fn a_model_is_opened_and_evaluated_without_a_run() {
         let (block_size, vocab_size) = (model.dims.block_size, model.dims.vocab_size);
         let data = OpenOptions { block_size, vocab_size, cache_dir, progress: &NoProgress };
         let data = Data::open(&recipe.data, data).expect("data");
-        let rows = Stream::new(data.val.as_ref().expect("validation data"), 0, false);
+        let rows = TokenStream::new(data.val.as_ref().expect("validation data"), 0, false);
         let go_on = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));
         let loss = evaluate(model.engine.as_mut(), &rows, 0..8, (3, block_size), go_on).expect("no failure");
         (model.source, loss.expect("not stopped").mean())
