@@ -31,8 +31,8 @@ fn stdout_has_the_run_directory_and_nothing_else() {
 fn paths_are_shown_as_they_were_given() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=3"];
-    let id = lab.runs(lab.train_in("first", &sets).parent().and_then(|dir| dir.to_str()).expect("UTF-8"))[0]
-        .clone();
+    lab.train_in("first", &sets);
+    let id = lab.runs("first")[0].clone();
     let here = lab.dir().display().to_string();
     let name = lab.dir().file_name().expect("a name").to_string_lossy().into_owned();
     for runs in ["runs", "./there", "runs/deep/er", &format!("../{name}/up"), &format!("{here}/absolute")] {

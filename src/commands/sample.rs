@@ -3,6 +3,7 @@
 use super::exit::Exit;
 use super::voice::Voice;
 use crate::cli::{PrecisionName, SampleArgs};
+use crate::data::Tokenizer;
 use crate::recipe::{Device, Precision};
 use crate::session::UsageError;
 use crate::session::model::{self, Model, Options, Source};
@@ -18,7 +19,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let device = Device::try_from(args.device.clone());
     let device = device.map_err(|problem| UsageError(format!("--device: {problem}")))?;
     let source = Source::find(&args.model, &args.runs.runs_dir)?;
-    let tokenizer = crate::data::Tokenizer::gpt2();
+    let tokenizer = Tokenizer::gpt2();
     let prompt = tokenizer.prompt(&args.prompt, source.dims()?.vocab_size)?;
     let options = Options {
         device,

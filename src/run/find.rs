@@ -101,3 +101,69 @@ fn ids(runs: &[PathBuf]) -> Vec<String> {
     let names = runs.iter().map(|path| path.file_name().unwrap_or_default());
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A directory of runs `a-1`, `a-12` and `b-1`, and a directory `c` that holds none.
+    fn runs() -> tempfile::TempDir {
+        let runs = tempfile::tempdir().expect("tempdir");
+        for id in ["a-1", "a-12", "b-1"] {
+            fs::create_dir(runs.path().join(id)).expect("mkdir");
+            fs::write(runs.path().join(id).join("recipe.toml"), "").expect("write");
+        }
+        fs::create_dir(runs.path().join("c")).expect("mkdir");
+        runs
+    }
+
+    fn many(runs: &Path, named: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let mut empty = Vec::new();
+        let found = all(runs, named, |name| empty.push(name.to_owned())).expect("found");
+        (found, empty)
+    }
+
+    #[test]
+    fn one_run_is_named_by_path_id_beginning_or_pattern() {
+        let dir = runs();
+        let runs = dir.path();
+        for (named, id) in [("a-1", "a-1"), ("a-12", "a-12"), ("b", "b-1"), ("*2", "a-12")] {
+            assert_eq!(one(runs, Path::new(named)).expect(named), runs.join(id));
+        }
+        assert_eq!(one(runs, &runs.join("b-1")).expect("a path"), runs.join("b-1"));
+        assert_eq!(one(Path::new("elsewhere"), &runs.join("b-*")).expect("a pattern"), runs.join("b-1"));
+    }
+
+    #[test]
+    fn what_is_not_one_run_is_refused_with_what_it_is() {
+        let dir = runs();
+        let runs = dir.path();
+        let said = |named: &Path| {
+            let error = one(runs, named).expect_err("not one run");
+            assert!(error.is_usage(), "{error}");
+            error.to_string()
+        };
+        for named in [Path::new("nothing"), Path::new(""), runs, &runs.join("c"), Path::new("z*")] {
+            let text = said(named);
+            assert!(text.contains(&format!("`{}` is not a run", named.display())), "{text}");
+            assert!(text.contains(&runs.display().to_string()) && text.contains("--runs-dir"), "{text}");
+        }
+        for named in ["a", "a-*"] {
+            let text = said(Path::new(named));
+            assert!(text.contains(&format!("`{named}` stands for several runs: a-1, a-12;")), "{text}");
+        }
+        assert!(said(Path::new("a[")).contains("is not a pattern"));
+    }
+
+    #[test]
+    fn many_are_found_once_each_and_what_holds_none_is_told() {
+        let dir = runs();
+        let runs = dir.path();
+        let paths = |ids: &[&str]| ids.iter().map(|id| runs.join(id)).collect::<Vec<_>>();
+        assert_eq!(many(runs, &[runs.to_owned()]), (paths(&["a-1", "a-12", "b-1"]), vec![]));
+        assert_eq!(many(runs, &["b".into(), "a".into(), "b-1".into()]).0, paths(&["b-1", "a-1", "a-12"]));
+        assert_eq!(many(runs, &paths(&["c", "b-1"])), (paths(&["b-1"]), paths(&["c"])));
+        assert!(all(runs, &["nothing".into()], |_| ()).is_err());
+    }
+}

@@ -1,4 +1,4 @@
-//! What a session says, to whom it may concern: a terminal, a test, another program.
+//! What a session tells its listener: a terminal, a test, another program.
 
 use super::ending::End;
 use crate::cuda::CudaMissing;
@@ -52,7 +52,7 @@ pub enum Event<'a> {
         /// What is wrong with it.
         reason: &'a RunError,
     },
-    /// A damaged checkpoint was renamed, for an older one is intact.
+    /// A damaged checkpoint was renamed, because an older one is intact and will be used.
     SetAside {
         /// Its new path.
         aside: &'a Path,
@@ -70,7 +70,7 @@ pub enum Event<'a> {
         /// What may be unwise about it.
         lints: &'a [Lint],
     },
-    /// The training log has not as many rows as steps were taken.
+    /// The training log has fewer rows than steps were taken.
     RowsMissing {
         /// The log.
         log: &'a Path,
