@@ -133,7 +133,7 @@ fn unusable_libraries_are_skipped_with_the_reason() {
     // the loader and other directories may have a real one; only this directory counts here
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("NVRTC was not found"), "{reason}");
-    assert!(reason.contains("libnvrtc.so.13` is no good: file too short"), "{reason}");
+    assert!(reason.contains("libnvrtc.so.13` cannot be used: file too short"), "{reason}");
     let refused = library(&json(Some(&fakes)), "NVRTC")["refused"].clone();
     assert!(refused[0]["reason"].as_str().expect("text").contains("file too short"), "{refused}");
 
@@ -142,7 +142,7 @@ fn unusable_libraries_are_skipped_with_the_reason() {
         b"not a library, but long enough to have a header, which it has not, and so on",
     );
     let reason = missing(&fakes.libraries(), 0).to_string();
-    assert!(reason.contains("libnvrtc.so.13` is no good: invalid ELF header"), "{reason}");
+    assert!(reason.contains("libnvrtc.so.13` cannot be used: invalid ELF header"), "{reason}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_library_of_another_kind_is_refused() {
     std::fs::rename(fakes.path().join("libcublasLt.so.13"), fakes.path().join("libcuda.so.1"))
         .expect("moved");
     let reason = missing(&fakes.libraries(), 0).to_string();
-    assert!(reason.contains("libcuda.so.1` is no good: it has no function `cu"), "{reason}");
+    assert!(reason.contains("libcuda.so.1` cannot be used: it has no function `cu"), "{reason}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn libraries_newer_than_the_driver_are_skipped() {
     let Some(fakes) = Fakes::whole(&["DRIVER_VERSION=12040"]) else { return };
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(
-        reason.contains("is no good: it is of CUDA 13.1, and the driver supports CUDA up to 12.4"),
+        reason.contains("cannot be used: it belongs to CUDA 13.1, but the driver supports CUDA up to 12.4"),
         "{reason}"
     );
     // an older one beside it is used

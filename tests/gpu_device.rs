@@ -120,7 +120,7 @@ fn kernels_get_their_arguments() {
     let args = [Arg::Pointer(y), Arg::Int(0), Arg::Double(0.0), Arg::Pointer(x), Arg::Float(0.0)];
     for shared in [45 << 10, 100_000, 10] {
         let more = Launch { kernel: "axpy", grid: [1; 3], block: 32, shared, args: &args };
-        gpu.launch(&more).expect("what is more than a kernel has by itself is asked for");
+        gpu.launch(&more).expect("more shared memory than the default is requested");
     }
     let error = axpy_with(&mut gpu, &args[..4]).expect_err("one is missing").to_string();
     assert!(error.contains("started last: axpy, axpy, axpy"), "{error}");

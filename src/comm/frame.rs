@@ -221,7 +221,7 @@ pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
 pub(super) fn fill(values: &mut [f32], bytes: &[u8]) -> Result<(), CommError> {
     let (words, rest) = bytes.as_chunks();
     if words.len() != values.len() || !rest.is_empty() {
-        return Err(CommError::Failed("ranks brought values of different sizes".to_owned()));
+        return Err(CommError::Failed("ranks passed values of different sizes".to_owned()));
     }
     values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
     Ok(())

@@ -79,7 +79,7 @@ fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
     let [rank, theirs] = [words.first()?, words.get(1)?].map(|word| u32::from_le_bytes(*word) as usize);
     if theirs != size {
         let error = CommError::Failed(format!(
-            "rank {rank} was started as one of {theirs} ranks, and rank 0, which it found, as one of {size}"
+            "rank {rank} was started as one of {theirs} ranks, but the rank 0 that it reached as one of {size}"
         ));
         stream.tell(&encode(&error));
         return None;

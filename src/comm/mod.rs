@@ -116,7 +116,7 @@ pub trait Comm: Send + Sync {
     }
 
     /// Says that this rank begins (or has ended) something slow, such as opening data, writing or generating
-    /// text. Until then it does not count as hung.
+    /// text. In between it does not count as hung.
     fn set_working(&self, _working: bool) {}
 
     /// How sums are exchanged, for people: `threads`, `mpi` and so on.

@@ -151,7 +151,7 @@ impl Mpi {
 fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration) -> Result<Tcp, CommError> {
     const NAME: usize = 256;
     let failed = |what: String| CommError::Failed(format!("MPI's ranks cannot meet by TCP: {what}"));
-    let host = processor_name().map_err(|_| failed("the machine's name is no text".to_owned()))?;
+    let host = processor_name().map_err(|_| failed("the machine's name is not valid UTF-8".to_owned()))?;
     let listener =
         (rank == 0).then(|| TcpListener::bind("0.0.0.0:0")).transpose().map_err(|e| failed(e.to_string()))?;
     let address =

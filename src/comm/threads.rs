@@ -138,7 +138,7 @@ impl Threads {
         let all = self.meet(|state| state.lent[self.rank] = lent)?.lent.clone();
         if all.iter().any(|other| other.len != lent.len) {
             // every rank sees this before any of them has touched another's values
-            let error = CommError::Failed("ranks brought values of different sizes".to_owned());
+            let error = CommError::Failed("ranks passed values of different sizes".to_owned());
             return Err(self.hub.fail(self.hub.lock(), error));
         }
         let lending = Lending;

@@ -65,7 +65,10 @@ impl Communicator {
         let nccl = libraries.usable_nccl()?;
         let mut name = ncclUniqueId { internal: [0; 128] };
         if id.len() != name.internal.len() {
-            return Err(CudaError::Unsupported(format!("an identifier of NCCL's has {} bytes", id.len())));
+            return Err(CudaError::Unsupported(format!(
+                "an identifier of {} bytes is not one of NCCL",
+                id.len()
+            )));
         }
         name.internal.iter_mut().zip(id).for_each(|(to, &byte)| *to = byte as c_char);
         // NCCL takes the device of the current context
@@ -78,7 +81,7 @@ impl Communicator {
         let status = unsafe { (nccl.init_rank_config)(&mut comm, ranks, name, rank, &mut config) };
         nccl.check("ncclCommInitRankConfig", status, std::ptr::null_mut())?;
         if comm.is_null() {
-            return Err(CudaError::Unsupported("NCCL made no communicator".to_owned()));
+            return Err(CudaError::Unsupported("NCCL returned no communicator".to_owned()));
         }
         Ok(Self { nccl, comm, context: context.clone() })
     }

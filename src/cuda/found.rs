@@ -77,7 +77,7 @@ impl Finding {
             places.join(", ")
         );
         for Refused { file, reason } in &self.refused {
-            text += &format!("; `{file}` is no good: {reason}");
+            text += &format!("; `{file}` cannot be used: {reason}");
         }
         Some(text)
     }

@@ -127,7 +127,7 @@ impl Libraries {
         self.nccl.get_or_init(|| {
             let wanted = Wanted {
                 name: "NCCL",
-                purpose: "adds up what the devices of several ranks computed",
+                purpose: "sums over the devices of several ranks",
                 meaning: "one device trains without it, several ranks on CUDA devices do not; install the Python \
                           package nvidia-nccl-cu13 (nvidia-nccl-cu12 for a driver of CUDA 12) or the system's libnccl2",
                 names: &["libnccl.so.2", "libnccl.so"],
@@ -176,7 +176,7 @@ impl Libraries {
     fn not_too_new(&self, version: Version) -> Result<(), String> {
         match self.driver_version() {
             Some(driver) if version.major > driver.major => {
-                Err(format!("it is of CUDA {version}, and the driver supports CUDA up to {driver}"))
+                Err(format!("it belongs to CUDA {version}, but the driver supports CUDA up to {driver}"))
             }
             _ => Ok(()),
         }
@@ -266,7 +266,7 @@ fn find_driver(search: &Search) -> Located<Driver> {
             // SAFETY: the flags must be 0.
             let started = unsafe { (table.cuInit)(0) };
             if started == STUB {
-                return Err("it is a stub, to link against; the driver itself is not installed".to_owned());
+                return Err("it is a stub for linking; the driver itself is not installed".to_owned());
             }
             let mut version = 0;
             // SAFETY: it writes one number, whether or not the driver has started.

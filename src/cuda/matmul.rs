@@ -46,6 +46,11 @@ const _: () = assert!(
             == std::mem::offset_of!(cublasLtMatmulHeuristicResult_t, state)
 );
 
+impl Heuristic {
+    /// Room for a result, with a status that is not success.
+    const EMPTY: Self = Self { algorithm: [0; 8], workspace: 0, state: 1, waves: 0.0, reserved: [0; 4] };
+}
+
 impl MatrixProducts {
     /// Opens the library.
     pub fn new(libraries: &Libraries, context: &Rc<Context>) -> Result<Self, CudaError> {
@@ -177,8 +182,7 @@ impl Described {
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b)?;
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
         preference.set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
-        let empty = Heuristic { algorithm: [0; 8], workspace: 0, state: 1, waves: 0.0, reserved: [0; 4] };
-        let mut found = [empty; CANDIDATES];
+        let mut found = [Heuristic::EMPTY; CANDIDATES];
         let mut count = 0;
         // SAFETY: all handles live; at most as many results are written as the array holds, of the same layout.
         let status = unsafe {
@@ -208,8 +212,7 @@ impl Described {
     pub fn check(&self, at: &Addresses, words: [u64; 8], workspace: usize) -> Option<Algorithm> {
         self.point(at).ok()?;
         let library = self.products.library;
-        let mut result =
-            Heuristic { algorithm: [0; 8], workspace: 0, state: 1, waves: 0.0, reserved: [0; 4] };
+        let mut result = Heuristic::EMPTY;
         // SAFETY: all handles live; the algorithm is as large as the library's, and one result is written.
         let status = unsafe {
             (library.cublasLtMatmulAlgoCheck)(

@@ -94,7 +94,7 @@ impl Nccl {
         if let Some(last) = last.as_deref().map(str::trim).filter(|last| !last.is_empty()) {
             text += &format!(" ({last})");
         }
-        text += "; NCCL_DEBUG=WARN in the environment makes NCCL say more";
+        text += "; with NCCL_DEBUG=WARN in the environment, NCCL says more";
         Err(CudaError::Call { call, status, text })
     }
 }

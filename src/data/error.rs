@@ -80,7 +80,7 @@ pub enum DataError {
         "`{}` has the magic number {magic} of llm.c's Llama 3 shards, whose vocabulary is another: \
          tokenize the text with GPT-2's (magic {})",
         path.display(),
-        super::format::LLMC_MAGIC
+        super::llmc::MAGIC
     )]
     ForeignMagic {
         /// The file.

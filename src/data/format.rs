@@ -1,16 +1,10 @@
 //! The formats of token files. The magic number decides; the extension decides only for files without one.
 
 use super::DataError;
+use super::llmc::{HEADER, LLAMA3_MAGIC, MAGIC};
 use std::fmt;
 use std::path::Path;
 
-/// First word of llm.c's GPT-2 shards. Read as 16-bit tokens, its first half would be 55432, which is not a
-/// token of GPT-2, so no headerless file is mistaken for a shard.
-pub const LLMC_MAGIC: i32 = 20_240_520;
-/// Size of llm.c's header in bytes: 256 little-endian 32-bit words.
-pub const LLMC_HEADER: usize = 1024;
-/// First word of llm.c's Llama 3 shards: 32-bit tokens of another vocabulary.
-const LLAMA3_MAGIC: i32 = 20_240_801;
 const NPY_MAGIC: &[u8] = b"\x93NUMPY";
 
 /// The kind of a data file.
@@ -70,7 +64,7 @@ pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, Dat
     let extension = path.extension().map(|e| e.to_ascii_lowercase());
     if bytes.is_empty() {
         Err(DataError::Empty { path: path.into() })
-    } else if bytes.starts_with(&LLMC_MAGIC.to_le_bytes()) {
+    } else if bytes.starts_with(&MAGIC.to_le_bytes()) {
         llmc(path, bytes).map(Some)
     } else if bytes.starts_with(&LLAMA3_MAGIC.to_le_bytes()) {
         Err(DataError::ForeignMagic { path: path.into(), magic: LLAMA3_MAGIC })
@@ -90,7 +84,7 @@ pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, Dat
 
 fn llmc(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
     let path = path.to_path_buf();
-    if bytes.len() < LLMC_HEADER {
+    if bytes.len() < HEADER {
         return Err(DataError::TruncatedHeader { path, bytes: bytes.len() });
     }
     let (version, count) = (header_word(bytes, 1), header_word(bytes, 2));
@@ -98,7 +92,7 @@ fn llmc(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
         return Err(DataError::Version { path, version });
     }
     let declared = u64::try_from(count).map_err(|_| DataError::TokenCount { path: path.clone(), count })?;
-    let layout = Layout { format: Format::LlmC, offset: LLMC_HEADER, width: Width::U16 };
+    let layout = Layout { format: Format::LlmC, offset: HEADER, width: Width::U16 };
     check_length(&path, bytes, layout, declared)
 }
 
@@ -185,8 +179,8 @@ pub(super) mod tests {
     }
 
     fn llmc_file(version: i32, count: i32, payload: usize) -> Vec<u8> {
-        let mut file: Vec<u8> = [LLMC_MAGIC, version, count].iter().flat_map(|w| w.to_le_bytes()).collect();
-        file.resize(LLMC_HEADER + payload, 0);
+        let mut file: Vec<u8> = [MAGIC, version, count].iter().flat_map(|w| w.to_le_bytes()).collect();
+        file.resize(HEADER + payload, 0);
         file
     }
 

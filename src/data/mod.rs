@@ -9,6 +9,7 @@ pub mod error;
 pub mod format;
 pub mod inspect;
 pub mod lipsum;
+mod llmc;
 mod mapping;
 pub mod order;
 pub mod progress;

@@ -1,12 +1,12 @@
 //! GPT-2's byte-pair encoding, from the vocabulary inside `tiktoken-rs`.
 //!
-//! GPT-2 first splits text into pieces with the pattern `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+|
-//! ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` and encodes each piece by itself. A cut inside a piece changes the
-//! tokens, and because of the look-ahead most cuts at line ends are wrong. One rule is always right: *cut
-//! directly before a white-space character that follows any other character*. No alternative of the pattern
-//! continues past white space once it has matched anything else, so a piece ends there; no alternative looks
-//! back, so the right part is split as before; and the left part does not end in white space, so its
-//! look-aheads give the same result.
+//! GPT-2 first splits text into pieces with the pattern
+//! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+//! and encodes each piece by itself. A cut inside a piece changes the tokens, and because of the look-ahead most
+//! cuts at line ends are wrong. One rule is always right: *cut directly before a white-space character that follows
+//! any other character*. No alternative of the pattern continues past white space once it has matched anything else,
+//! so a piece ends there; no alternative looks back, so the right part is split as before; and the left part does
+//! not end in white space, so its look-aheads give the same result.
 
 use rayon::prelude::*;
 use std::sync::LazyLock;

@@ -4,15 +4,12 @@
 //! tokens, so that a damaged cache is recognized.
 
 use super::DataError;
-use super::format::{LLMC_HEADER, LLMC_MAGIC};
+use super::llmc::{CHECKSUM, HEADER, MAGIC};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
-
-/// The bytes of a header that hold the checksum.
-const CHECKSUM: std::ops::Range<usize> = 12..44;
 
 /// Tokens hashed and written at a time.
 const BLOCK: usize = 1 << 18;
@@ -51,7 +48,7 @@ impl ShardWriter {
     pub(super) fn create(path: &Path) -> Result<Self, DataError> {
         let begin = || -> io::Result<_> {
             let mut file = BufWriter::with_capacity(1 << 20, temporary(path)?);
-            file.write_all(&[0; LLMC_HEADER])?;
+            file.write_all(&[0; HEADER])?;
             Ok(file)
         };
         let file = begin().map_err(DataError::write(path))?;
@@ -73,8 +70,8 @@ impl ShardWriter {
     /// Completes the header, moves the file to its path and returns the number of tokens.
     pub(super) fn finish(self) -> Result<u64, DataError> {
         let Self { path, file, hasher, count } = self;
-        let mut header = [0; LLMC_HEADER];
-        for (place, word) in header.chunks_exact_mut(4).zip([LLMC_MAGIC, 1, count as i32]) {
+        let mut header = [0; HEADER];
+        for (place, word) in header.chunks_exact_mut(4).zip([MAGIC, 1, count as i32]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         header[CHECKSUM].copy_from_slice(hasher.finalize().as_bytes());

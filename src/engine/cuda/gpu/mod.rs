@@ -242,7 +242,7 @@ impl Device for Gpu {
                 self.state = GraphState::Spoilt;
                 return Ok(());
             }
-            let none = || EngineError::Device(format!("no kernels were compiled, {name} is asked for"));
+            let none = || EngineError::Device(format!("no kernels were compiled, but {name} was launched"));
             let function = self.module.as_ref().ok_or_else(none)?.function(name)?;
             self.functions.insert(name, function);
         }
@@ -310,7 +310,7 @@ impl Device for Gpu {
     fn end_recording(&mut self) -> Result<Option<Recording>, EngineError> {
         self.context.make_current()?;
         if self.state == GraphState::Running {
-            return Err(EngineError::Device("there is no recording to be ended".to_owned()));
+            return Err(EngineError::Device("there is no recording to end".to_owned()));
         }
         let kept = self.state == GraphState::Recording;
         self.state = GraphState::Running;

@@ -136,9 +136,10 @@ impl Products {
             return Ok(algorithm);
         }
         let Some(first) = known.proposed.first().copied() else {
-            return Err(
-                EngineError::Unsupported(format!("cuBLASLt cannot do the matrix product {name}")).into()
-            );
+            return Err(EngineError::Unsupported(format!(
+                "cuBLASLt cannot compute the matrix product {name}"
+            ))
+            .into());
         };
         if self.choices.is_none() {
             return Ok(first);

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long to wait for the message that names a lost rank: NCCL may notice the loss first.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for remaining work at the end of a run, whose results are not needed.
-const DISCONNECT: Duration = Duration::from_secs(10);
+const DISCONNECTING: Duration = Duration::from_secs(10);
 
 /// Why a wait ended early.
 pub(super) enum Broken {
@@ -203,13 +203,13 @@ impl NcclRanks {
 
     /// Waits until no work is left.
     fn idle(&self, main: &Stream) -> Result<(), Broken> {
-        [main, &self.stream].iter().try_for_each(|stream| self.wait(DISCONNECT, || Ok(stream.done()?)))
+        [main, &self.stream].iter().try_for_each(|stream| self.wait(DISCONNECTING, || Ok(stream.done()?)))
     }
 
     /// Disconnects from the other ranks.
     fn disconnect(&mut self) -> Result<(), Broken> {
         self.communicator()?.finalize()?;
-        self.wait(DISCONNECT, || self.ready())?;
+        self.wait(DISCONNECTING, || self.ready())?;
         if let Some(communicator) = self.communicator.take() {
             communicator.destroy();
         }

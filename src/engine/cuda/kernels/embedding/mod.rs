@@ -19,6 +19,7 @@ pub(in crate::engine::cuda) struct Tokens {
     pub(in crate::engine::cuda) cols: usize,
 }
 
+/// Adds token and position embeddings into `out [rows * cols, c]`.
 pub(in crate::engine::cuda) fn forward<D: Device>(
     stream: &mut Stream<D>,
     tokens: Tokens,
@@ -31,6 +32,7 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     stream.launch("embed", grid, THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
 }
 
+/// Adds the gradients of both embeddings, from `dx [rows * cols, c]`.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
     tokens: Tokens,

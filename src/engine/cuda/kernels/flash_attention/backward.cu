@@ -88,7 +88,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
     int first_tile = first_key / QUERIES;
     fetch_queries(first_tile);
 
-    Place place;
+    Position place;
     int own = threadIdx.x / WARP * ROWS, first_own = first_key + own;
     Accumulator<1, WIDTH> dkeys, dvalues;
     dkeys.clear();
@@ -160,7 +160,7 @@ flash_backward_queries(const operand* __restrict__ qkv, const operand* __restric
     fetch<QUERIES>(douts, dout_source, width, cols - first_query);
     fetch_keys(0);
 
-    Place place;
+    Position place;
     int own = threadIdx.x / WARP * ROWS, first_own = first_query + own;
     float row_lse[2], row_delta[2];
 #pragma unroll

@@ -128,7 +128,7 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
         if (STAGES == 1) fetch_keys(tile + 1);
     }
 
-    Place place;
+    Position place;
     float factors[M][2];
     int present = cols - first_query - own;
 #pragma unroll

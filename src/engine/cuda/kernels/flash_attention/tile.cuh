@@ -66,10 +66,10 @@ struct Accumulator {
 
 // The position of a thread's elements in an accumulator: `row` for elements 0 and 1, `row + 8` for 2 and 3;
 // `column` for 0 and 2, the next column for 1 and 3.
-struct Place {
+struct Position {
     int row, column;
 
-    __device__ __forceinline__ Place() {
+    __device__ __forceinline__ Position() {
         int lane = threadIdx.x % WARP;
         row = lane / 4;
         column = lane % 4 * 2;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int f
     // in most tiles every query sees every key
     bool any = TRANSPOSED ? first_row + M * ROWS - 1 > first_column : first_column + N - 1 > first_row;
     if (!any) return;
-    Place place;
+    Position place;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -128,7 +128,7 @@ __device__ __forceinline__ void fetch(operand* tile, const operand* source, int 
 template <int M>
 __device__ __forceinline__ void store(operand* target, int pitch, int present, const Accumulator<M, WIDTH>& values,
                                       const float (&factors)[M][2]) {
-    Place place;
+    Position place;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -273,7 +273,7 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
 template <int M, int N>
 __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
                                                        const operand* right) {
-    Place place;
+    Position place;
     const operand* left_row = left + place.row * STRIDE;
     const operand* right_row = right + place.column * STRIDE;
     for (int k = 0; k < WIDTH; k += 4) {
@@ -310,7 +310,7 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
 template <int M, int K>
 __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
                                             const operand* right) {
-    Place place;
+    Position place;
     int first_of_row = threadIdx.x % WARP / 4 * 4;
 #pragma unroll
     for (int k = 0; k < K; k++) {

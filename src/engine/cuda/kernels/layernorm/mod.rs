@@ -30,6 +30,7 @@ fn launch<D: Device>(
     stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
 }
 
+/// Computes `out [rows, c]` and the statistics from `x [rows, c]`.
 pub(in crate::engine::cuda) fn forward<D: Device>(
     stream: &mut Stream<D>,
     x: Address,
@@ -41,6 +42,7 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
 }
 
+/// Computes sum = x + delta + delta_bias, and then its LayerNorm; all `[rows, c]` but the bias.
 pub(in crate::engine::cuda) fn residual<D: Device>(
     stream: &mut Stream<D>,
     [x, delta, delta_bias, sum]: [Address; 4],
@@ -53,6 +55,7 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     launch(stream, "residual_layernorm", &pointers, rows, c);
 }
 
+/// Computes `out [rows, c]` again, from stored statistics.
 pub(in crate::engine::cuda) fn again<D: Device>(
     stream: &mut Stream<D>,
     x: Address,

@@ -14,6 +14,7 @@ pub(in crate::engine::cuda) struct Shape {
     pub(in crate::engine::cuda) vocab_size: usize,
 }
 
+/// Computes the loss of each row and, if asked for, the gradient of its logits.
 pub(in crate::engine::cuda) fn cross_entropy<D: Device>(
     stream: &mut Stream<D>,
     [logits, targets, weight, losses]: [Address; 4],
