@@ -28,10 +28,10 @@ const NOTHING: Program = Program { unit: "", files: &[], options: &[] };
 const ROOM: &str = "MEMORY=(256<<20)";
 
 /// All libraries, NCCL with these macros.
-fn fakes(nccl: &[&str]) -> Option<Fakes> {
-    let fakes = Fakes::whole(&[ROOM])?;
+fn fakes(nccl: &[&str]) -> Fakes {
+    let fakes = Fakes::whole(&[ROOM]);
     fakes.nccl(nccl);
-    Some(fakes)
+    fakes
 }
 
 fn ends(size: usize, seconds: u64) -> Vec<Arc<dyn Comm>> {
@@ -136,7 +136,7 @@ impl Buffers {
 
 #[test]
 fn what_is_added_up_waits_for_what_comes_before_and_is_waited_for_after() {
-    let Some(fakes) = fakes(&[]) else { return };
+    let fakes = fakes(&[]);
     let libraries = fakes.libraries();
     let before = libraries.memory(0).expect("memory").0;
     for size in 1..4 {
@@ -165,7 +165,7 @@ fn what_is_added_up_waits_for_what_comes_before_and_is_waited_for_after() {
 
 #[test]
 fn sums_are_part_of_recordings() {
-    let Some(fakes) = fakes(&[]) else { return };
+    let fakes = fakes(&[]);
     for size in [1, 3] {
         ranks(&fakes.libraries(), size, 60, |gpu, comm| {
             assert_eq!(gpu.records_collectives(), size == 1, "these ranks share a process");
@@ -225,7 +225,7 @@ fn left_alone(
 
 #[test]
 fn a_lost_rank_ends_every_wait_for_the_device() {
-    let Some(fakes) = fakes(&[]) else { return };
+    let fakes = fakes(&[]);
     let libraries = fakes.libraries();
     let leave = |comm: &dyn Comm| comm.abandon("its disk is full");
     type Wait = fn(&mut Gpu, Address) -> Result<(), EngineError>;
@@ -254,7 +254,7 @@ fn a_lost_rank_ends_every_wait_for_the_device() {
 
 #[test]
 fn a_device_that_waits_too_long_is_given_up() {
-    let Some(fakes) = fakes(&[]) else { return };
+    let fakes = fakes(&[]);
     let error = left_alone(&fakes.libraries(), 1, |_| (), |gpu, at| gpu.read(at, &mut [0; 4])).to_string();
     assert!(error.starts_with("rank 0 of 2 waited 1 s for its device, and no rank is lost"), "{error}");
     assert!(error.contains("distributed.timeout_s"), "{error}");
@@ -262,7 +262,7 @@ fn a_device_that_waits_too_long_is_given_up() {
 
 #[test]
 fn small_writes_wait_for_no_other_rank_until_there_are_many() {
-    let Some(fakes) = fakes(&[]) else { return };
+    let fakes = fakes(&[]);
     let many = |gpu: &mut Gpu, at: Address| {
         // as many as the pinned memory for them holds do not wait
         for _ in 0..30 {
@@ -285,7 +285,7 @@ fn small_writes_wait_for_no_other_rank_until_there_are_many() {
 #[test]
 fn what_nccl_finds_is_reported_with_its_words() {
     // the trial has a sum, two for owners, as many broadcasts and a sum: the next one fails
-    let Some(fakes) = fakes(&["FAILS=5"]) else { return };
+    let fakes = fakes(&["FAILS=5"]);
     let mut gpu = join(&fakes.libraries(), Arc::new(Solo)).expect("a rank alone");
     let at = upload(&mut gpu, &[1.0; LEN]);
     let error = gpu.collective(&Collective::Sum { at, len: LEN }).expect_err("it fails").to_string();
@@ -300,7 +300,7 @@ fn what_nccl_finds_is_reported_with_its_words() {
 
 #[test]
 fn links_that_add_up_wrongly_are_found_out_at_once() {
-    let Some(fakes) = fakes(&["WRONG"]) else { return };
+    let fakes = fakes(&["WRONG"]);
     let libraries = fakes.libraries();
     let ends = ends(2, 60);
     let results = each(&ends, |comm| Ok(join(&libraries, ends[comm.rank()].clone()).map(drop)));
@@ -312,7 +312,7 @@ fn links_that_add_up_wrongly_are_found_out_at_once() {
 
 #[test]
 fn ranks_that_never_connect_do_not_wait_for_ever() {
-    let Some(fakes) = fakes(&["NEVER_READY"]) else { return };
+    let fakes = fakes(&["NEVER_READY"]);
     let libraries = fakes.libraries();
     let ends = ends(2, 1);
     for result in each(&ends, |comm| Ok(join(&libraries, ends[comm.rank()].clone()).map(drop))) {
@@ -342,7 +342,7 @@ fn engines(libraries: [&Libraries; 2]) -> Vec<Result<(), EngineError>> {
 
 #[test]
 fn without_nccl_every_rank_learns_why_there_is_no_run() {
-    let (Some(whole), Some(bare)) = (fakes(&[]), Fakes::whole(&[ROOM])) else { return };
+    let (whole, bare) = (fakes(&[]), Fakes::whole(&[ROOM]));
     let (with, without) = (whole.libraries(), bare.libraries());
     for result in engines([&with, &with]) {
         result.expect("nothing is missing");
