@@ -53,6 +53,11 @@ failures=$work/failures
 : >"$failures"
 : >"$report" || exit 2
 
+# The first of the paths that a pattern gave, if there is any.
+first() {
+    [ ! -e "$1" ] || printf '%s\n' "$1"
+}
+
 elapsed() { echo $(($(date +%s) - began)); }
 
 # to the report and to the terminal
@@ -224,7 +229,7 @@ across() {
     wait "$child"
     code=$?
     child=
-    run=$(ls -d "$work"/across/from-* 2>/dev/null | head -n 1)
+    run=$(first "$work"/across/from-*)
     if [ "$code" != 130 ]; then
         fail "a run on $1 was to be interrupted, and ended with exit code $code" "$work/out"
     elif ! within 240 "$runner" --resume "$run" --set "compute.device=$2" >/dev/null 2>"$work/out"; then
@@ -277,7 +282,7 @@ check_ranks() {
         fi
     done
     [ "$device" = cuda ] && [ "$(grep -c '"pci_bus_id"' "$work/doctor.json")" -gt 1 ] || return 0
-    one=$(ls -d "$work"/one/alone-fp32* 2>/dev/null | head -n 1)
+    one=$(first "$work"/one/alone-fp32*)
     for divided in false true; do
         late "two ranks" && continue
         what="two ranks in fp32, moments divided: $divided"
@@ -345,8 +350,11 @@ speed() {
     else
         code=$?
         # 2: the plan has refused it, which is what plans are for
-        [ "$code" = 2 ] && say "| runner, $2 | $1 | $3 | does not fit | | | |" ||
+        if [ "$code" = 2 ]; then
+            say "| runner, $2 | $1 | $3 | does not fit | | | |"
+        else
             fail "bench in $1, micro-batch $3, ended with exit code $code" "$work/out"
+        fi
         return 1
     fi
 }

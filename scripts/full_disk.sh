@@ -49,7 +49,7 @@ for filler in 1900 1700 1500 1300 1000; do
     head -c "${filler}K" /dev/zero >"$disk/filler" || true
     code=0
     "$runner" "$work/r.toml" --runs-dir "$disk/runs" >/dev/null 2>"$work/log" || code=$?
-    newest=$(ls "$run/checkpoints" 2>/dev/null | grep -c '^step-' || true)
+    newest=$(find "$run/checkpoints" -maxdepth 1 -name 'step-*' 2>/dev/null | wc -l || true)
     echo "room $((2048 - filler)) KiB: exit $code, $newest checkpoints: $(grep -h error "$work/log" | head -1)"
     case $code in
         0) ;;

@@ -131,21 +131,27 @@ struct Source {
 }
 
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let source = |(path, text): (String, String)| Source { path, code: code_of(&text) };
+    files_below("src").into_iter().map(source).collect()
+}
+
+/// The Rust files below a directory of the repository, each with its path below that directory and its text.
+fn files_below(directory: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();
-    let source = |file: PathBuf| {
-        let below = file.strip_prefix(&root).expect("it lies below src");
+    let read = |file: PathBuf| {
+        let below = file.strip_prefix(&root).expect("it lies below the directory");
         let path = below.to_str().expect("our names are ASCII").replace('\\', "/");
-        Source { path, code: code_of(&fs::read_to_string(&file).expect("a source file")) }
+        (path, fs::read_to_string(&file).expect("a source file"))
     };
-    files.into_iter().map(source).collect()
+    files.into_iter().map(read).collect()
 }
 
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("src can be read") {
-        let path = entry.expect("src can be read").path();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() {
             collect(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -326,6 +332,35 @@ fn every_file_keeps_to_its_place() {
     assert!(sources.len() > 50, "only {} files found below src", sources.len());
     let breaches: Vec<String> = sources.iter().flat_map(breaches).collect();
     assert!(breaches.is_empty(), "\n{}", breaches.join("\n"));
+}
+
+/// Words that find the built program, and the one file whose functions give it an environment and a cache of its own.
+const PROGRAM: (&[&str], &str) = (&["BIN_EXE_", "cargo_bin", "release/runner"], "program/mod.rs");
+
+fn starts_the_program(text: &str) -> bool {
+    PROGRAM.0.iter().any(|word| text.contains(word))
+}
+
+#[test]
+fn tests_start_the_program_in_one_place_which_keeps_the_users_cache_out() {
+    let (here, tests) = ("architecture.rs", files_below("tests"));
+    let starting: Vec<_> =
+        tests.iter().filter(|(path, text)| path != here && starts_the_program(text)).collect();
+    assert!(
+        starting.len() == 1 && starting[0].0 == PROGRAM.1,
+        "only tests/{} may name the program's path, not {:?}",
+        PROGRAM.1,
+        starting.iter().map(|(path, _)| path).collect::<Vec<_>>()
+    );
+    assert!(starting[0].1.contains("XDG_CACHE_HOME"), "the cache of tests is not the user's");
+    assert!(starts_the_program("Command::new(env!(\"CARGO_BIN_EXE_runner\"))"));
+}
+
+#[test]
+fn no_test_is_skipped_without_a_reason_beside_it() {
+    for (path, text) in files_below("tests") {
+        assert!(path == "architecture.rs" || !text.contains("#[ignore]"), "tests/{path}: why is it ignored?");
+    }
 }
 
 #[test]

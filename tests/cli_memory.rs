@@ -6,10 +6,13 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use support::{Lab, Live, record, tiny};
+use support::{Lab, record, tiny, wait};
 
 /// What a run may take besides: the program, its threads' stacks, the file buffers of a checkpoint.
 const CONSTANT: f64 = (64 << 20) as f64;
+
+/// Steps of every run here.
+const STEPS: usize = 3;
 
 /// Peak resident bytes of a live process, as the system counts them; none once it is gone.
 fn peak(id: u32) -> Option<f64> {
@@ -18,10 +21,15 @@ fn peak(id: u32) -> Option<f64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
 }
 
-/// The highest peak seen until the process ended, which must be well.
-fn watched(mut live: Live) -> f64 {
+/// The highest peak of `tiny.toml` with changes, which must finish. It writes `rows` rows and waits before the last one
+/// until it was looked at.
+fn watched(lab: &Lab, runs: &str, sets: &[&str], rows: usize) -> f64 {
+    let (mut live, gate) = lab.held(lab.command(tiny(runs, sets)), &format!("csv.before_row:{rows}"));
+    let run = lab.only_run(runs);
+    wait("all rows but one", || support::rows(&run) == STEPS - 1);
     let id = live.id();
-    let mut highest = 0.0;
+    let mut highest = peak(id).expect("a process that waits");
+    gate.open();
     while !live.is_over() {
         highest = peak(id).unwrap_or(highest);
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -59,7 +67,8 @@ fn a_run_takes_the_memory_of_its_plan() {
         "model.block_size=256",
         "model.vocab_size=50304",
     ];
-    let rest = ["batch.total_tokens=512", "batch.micro_batch=2", "schedule.max_steps=3", "eval.every=0"];
+    let steps = format!("schedule.max_steps={STEPS}");
+    let rest = ["batch.total_tokens=512", "batch.micro_batch=2", &steps, "eval.every=0"];
     let common = [&model[..], &rest].concat();
     for (what, more) in [
         ("fp32", &[][..]),
@@ -67,11 +76,11 @@ fn a_run_takes_the_memory_of_its_plan() {
     ] {
         let sets = [&common[..], &["checkpoint.every=0"], more].concat();
         let runs = if more.is_empty() { "fp32" } else { "bf16" };
-        let seen = watched(lab.start(tiny(runs, &sets)));
+        let seen = watched(&lab, runs, &sets, STEPS);
         within_the_plan(what, &lab.only_run(runs), seen);
     }
     let sets = [&common[..], &["checkpoint.every=1", "checkpoint.background=true"]].concat();
-    let seen = watched(lab.start(tiny("background", &sets)));
+    let seen = watched(&lab, "background", &sets, STEPS);
     let run = lab.only_run("background");
     within_the_plan("in the background", &run, seen);
     let snapshot = record(&run)["plan"]["snapshot_bytes"].as_f64().expect("a number");
@@ -79,6 +88,6 @@ fn a_run_takes_the_memory_of_its_plan() {
     let common = [&common[..], &["checkpoint.every=2"]].concat();
     // going on from a checkpoint reads more than a beginning does
     let run = lab.crash("resumed", &common, "csv.before_row:3");
-    let seen = watched(lab.start(tiny("resumed", &common)));
+    let seen = watched(&lab, "resumed", &common, 1);
     within_the_plan("resumed", &run, seen);
 }

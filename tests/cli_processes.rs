@@ -5,11 +5,19 @@ mod support;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Ended, Lab, Live, checkpoints, column, essence, record, rows, spawned, tiny};
 
-/// A port that nothing listens on: the system does not give the same one out again soon.
+/// A port that nothing listens on, below those that the system gives to connections.
 fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").port()
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let mut ports = std::iter::repeat_with(|| {
+        let number = std::process::id() * 97 + TAKEN.fetch_add(1, Ordering::Relaxed);
+        (FIRST + number % COUNT) as u16
+    });
+    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("one of many")
 }
 
 /// One rank as `torchrun` would start it.
@@ -129,14 +137,14 @@ fn a_rank_that_is_killed_is_named_and_the_run_goes_on_later() {
 fn a_rank_that_hangs_is_named_after_the_timeout() {
     let lab = Lab::new();
     let args =
-        sized("runs", 3, &["batch.total_tokens=384", "distributed.timeout_s=2", ENDLESS[0], ENDLESS[1]]);
+        sized("runs", 3, &["batch.total_tokens=384", "distributed.timeout_s=5", ENDLESS[0], ENDLESS[1]]);
     let mut ranks = start(&lab, 3, &args);
     let run = lab.only_run("runs");
     steps(&run, 6);
     ranks[2].signal("STOP");
     let mut hung = ranks.pop().expect("three");
     for ended in end(ranks) {
-        ended.expect(1).says(&["rank 2 of 3 did not answer for 2 s (distributed.timeout_s)"]);
+        ended.expect(1).says(&["rank 2 of 3 did not answer for 5 s (distributed.timeout_s)"]);
     }
     hung.signal("CONT");
     hung.end().expect(1);
@@ -311,24 +319,15 @@ fn the_script_for_several_nodes_starts_a_rank_for_each_task_and_asks_for_more_ti
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/sweeps/slurm_nodes.sh");
     let job = std::process::id() % 40_000 + 40_000;
     let sbatch = |steps: &str| {
-        let template = lab.command([""; 0]);
-        let mut command = Command::new("sh");
-        for (name, value) in template.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let mut command = lab.launcher("sh");
         let path = format!("{}:{}", lab.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         command
             .arg(&script)
             .args(["--set", "batch.micro_batch=1", "--set", steps, "--set", "checkpoint.every=0"])
             .env("PATH", path)
-            .env("RUNNER", template.get_program())
             .env("RECIPE", "tiny.toml")
             .env("SLURM_NTASKS", "2")
-            .env("SLURM_JOB_ID", job.to_string())
-            .current_dir(lab.dir());
+            .env("SLURM_JOB_ID", job.to_string());
         command
     };
     support::ended(sbatch("schedule.max_steps=6")).expect(0);

@@ -5,7 +5,9 @@
 mod support;
 
 use std::fs;
-use support::{Lab, Live, checkpoints, essence, record, rows, tiny, wait};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, wait};
 
 /// A run of a few steps that take long enough to be met in the middle: each has `micro_steps` forward passes of a row.
 fn slow(micro_steps: usize) -> Vec<String> {
@@ -14,22 +16,40 @@ fn slow(micro_steps: usize) -> Vec<String> {
     tiny("runs", &sets).into_iter().chain(["--set".into(), "checkpoint.every=5".into()]).collect()
 }
 
-/// Starts a run and returns once it has `steps` rows.
-fn started(lab: &Lab, args: &[String], steps: usize) -> Live {
-    let live = lab.start(args);
+/// Starts a [`slow`] run and returns once it has `steps` rows. The run waits before it writes the next one until the gate
+/// is opened, so it cannot finish before a signal is sent.
+fn started(lab: &Lab, command: Command, steps: usize) -> (Live, Gate) {
+    // evaluations have rows as well: one before the first step, one after every second
+    let row = steps + 1 + steps / 2 + 1;
+    let (live, gate) = lab.held(command, &format!("csv.before_row:{row}"));
     let run = lab.only_run("runs");
     wait("steps", || rows(&run) >= steps);
-    live
+    (live, gate)
+}
+
+/// Whether half a row stands in one of a run's logs, where `csv.mid_row` holds it.
+fn is_held_in_a_row(run: &Path) -> bool {
+    let is_torn = |log| fs::read_to_string(run.join(log)).is_ok_and(|text| !text.ends_with('\n'));
+    is_torn("train.csv") || is_torn("val.csv")
+}
+
+/// Starts a run that waits in the middle of the first row it writes until the gate is opened.
+fn started_in_a_row(lab: &Lab, command: Command) -> (Live, Gate) {
+    let (live, gate) = lab.held(command, "csv.mid_row");
+    let run = lab.only_run("runs");
+    wait("half a row", || is_held_in_a_row(&run));
+    (live, gate)
 }
 
 #[test]
 fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
     // 1500 micro-steps of a fraction of a millisecond each: the signal comes inside the third step
-    for (signal, code, micro_steps) in [("INT", 130, 1500), ("TERM", 143, 1500), ("TERM", 143, 100)] {
+    for (signal, code, micro_steps) in [("INT", 130, 1500), ("TERM", 143, 1500), ("TERM", 143, 500)] {
         let lab = Lab::new();
         let args = slow(micro_steps);
-        let mut live = started(&lab, &args, 2);
+        let (mut live, gate) = started(&lab, lab.command(&args), 2);
         live.signal(signal);
+        gate.open();
         let stopped = live.end();
         stopped.expect(code).says(&["interrupted after", "the same command resumes"]);
         let run = lab.run_of(&stopped);
@@ -40,9 +60,7 @@ fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
         assert_eq!((&at["status"], &at["steps_done"]), (&"interrupted".into(), &steps.into()));
         let resumed = lab.run(&args);
         resumed.expect(0).says(&[&format!("step {steps} of 6")]);
-        let mut again: Vec<_> = args.clone();
-        again[2] = "whole".into();
-        let whole = lab.run_of(lab.run(&again).expect(0));
+        let whole = undisturbed(&lab, &args);
         let of_the_logs = |run| support::without(essence(run), "checkpoints/");
         assert!(of_the_logs(&run) == of_the_logs(&whole), "SIG{signal} after {steps} steps");
         // but for the checkpoint that the signal asked for
@@ -58,16 +76,17 @@ fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
 #[test]
 fn a_stop_before_the_first_step_is_over_leaves_a_checkpoint_of_the_beginning() {
     let lab = Lab::new();
-    let args = slow(20_000);
-    let mut live = lab.start(&args);
-    let run = lab.only_run("runs");
-    // the header of the log is written when the run has begun
-    wait("the log", || fs::read_to_string(run.join("val.csv")).is_ok_and(|text| text.lines().count() == 2));
+    let args = slow(3000);
+    // the first row is that of the evaluation before the first step
+    let (mut live, gate) = started_in_a_row(&lab, lab.command(&args));
     live.signal("INT");
+    gate.open();
+    let run = lab.only_run("runs");
     live.end().expect(130).says(&["interrupted after 0 of 6 steps"]);
     assert_eq!((rows(&run), checkpoints(&run)), (0, vec!["step-00000000".to_owned()]));
-    let mut live = started(&lab, &args, 1);
+    let (mut live, gate) = started(&lab, lab.command(&args), 1);
     live.signal("INT");
+    gate.open();
     live.end().expect(130);
     assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "the first evaluation is not there twice");
 }
@@ -78,8 +97,9 @@ fn a_signal_ends_all_recipes_of_a_call() {
     lab.write("next.toml", "extends = \"tiny.toml\"\nname = \"next\"\n");
     let mut args = slow(1000);
     args.insert(1, "next.toml".into());
-    let mut live = started(&lab, &args, 1);
+    let (mut live, gate) = started(&lab, lab.command(&args), 1);
     live.signal("TERM");
+    gate.open();
     live.end().expect(143).says(&["interrupted after"]);
     assert_eq!(lab.runs("runs").len(), 1, "{:?}", lab.runs("runs"));
 }
@@ -87,54 +107,62 @@ fn a_signal_ends_all_recipes_of_a_call() {
 #[test]
 fn a_second_signal_ends_at_once() {
     let lab = Lab::new();
-    // between two forward passes the first signal would be seen and obeyed, so the process sleeps until both are sent
-    let args = slow(100_000);
-    let mut live = lab.start(&args);
+    // the checkpoint that the first signal asks for is never done
+    let args = tiny("runs", &["schedule.max_steps=1000000", "checkpoint.every=0"]);
+    let (mut live, _gate) = lab.held(lab.command(args), "checkpoint.mid_model");
     let run = lab.only_run("runs");
-    wait("the log", || fs::read_to_string(run.join("val.csv")).is_ok_and(|text| text.lines().count() == 2));
-    live.signal("STOP");
+    wait("a step", || rows(&run) >= 1);
     live.signal("INT");
+    wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
     live.signal("TERM");
-    live.signal("CONT");
-    let ended = live.end();
-    assert!([Some(130), Some(143)].contains(&ended.code), "{:?}: {}", ended.code, ended.stderr);
-    assert!(!run.join("checkpoints").exists(), "a second signal waits for no checkpoint");
-    assert_eq!(record(&run)["status"], "running", "nor for the record");
+    wait("the end", || live.is_over());
+    live.end().expect(143);
+    let written = checkpoints(&run).into_iter().find(|name| name.starts_with("step-"));
+    assert_eq!(written, None, "a second signal waits for no checkpoint");
+    assert_eq!(record(&run)["status"], "running", "a second signal waits for no record");
 }
 
-/// Whether this process, and what it starts, was told to ignore SIGHUP.
-fn hang_ups_are_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// The program with SIGHUP at its default, also where the tests run under `nohup` and what they start inherits that.
+fn minds_hang_ups(lab: &Lab, args: &[String]) -> Command {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let plain = lab.command(args);
+    if mask.is_none_or(|mask| mask & 1 == 0) {
+        return plain;
+    }
+    let mut command = lab.launcher("env");
+    command.arg("--default-signal=HUP").arg(plain.get_program()).args(args);
+    command
+}
+
+/// The directory of a run that nothing disturbed, with the arguments of one that was.
+fn undisturbed(lab: &Lab, args: &[String]) -> PathBuf {
+    let mut args = args.to_vec();
+    args[2] = "whole".into();
+    lab.run_of(lab.run(&args).expect(0))
 }
 
 #[test]
-fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_it_was_told_not_to_mind() {
-    if hang_ups_are_ignored() {
-        // under nohup or the like no program that is started here minds a hang-up
-        return;
-    }
+fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_nohup_protects_it() {
     let lab = Lab::new();
     let args = slow(1000);
-    let mut live = started(&lab, &args, 2);
+    let (mut live, gate) = started(&lab, minds_hang_ups(&lab, &args), 2);
     live.signal("HUP");
+    gate.open();
     live.end().expect(129).says(&["interrupted after", "the same command resumes"]);
     let run = lab.only_run("runs");
     let steps = rows(&run);
     assert_eq!(checkpoints(&run).last(), Some(&format!("step-{steps:08}")));
     assert_eq!(record(&run)["status"], "interrupted");
-    // as under nohup
-    let mut command = std::process::Command::new("sh");
-    let program = lab.command([""; 0]).get_program().to_owned();
-    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program).args(&args).current_dir(lab.dir());
-    let mut live = support::spawned(command);
-    wait("more steps", || rows(&run) > steps);
+    let nohup = ["-c", "trap '' HUP; exec \"$RUNNER\" \"$@\"", "nohup"];
+    let mut command = lab.launcher("sh");
+    command.args(nohup).args(&args);
+    let (mut live, gate) = started_in_a_row(&lab, command);
     live.signal("HUP");
+    gate.open();
     live.end().expect(0);
-    let mut again: Vec<_> = args.clone();
-    again[2] = "whole".into();
-    let whole = lab.run_of(lab.run(&again).expect(0));
+    let whole = undisturbed(&lab, &args);
     let of_the_logs = |run| support::without(essence(run), "checkpoints/");
     assert!(of_the_logs(&run) == of_the_logs(&whole));
 }
@@ -145,9 +173,10 @@ fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
         let lab = Lab::new();
         let mut args = slow(1500);
         args.extend(["--set".to_owned(), background.to_owned()]);
-        let mut live = started(&lab, &args, 2);
+        let (mut live, gate) = started(&lab, lab.command(&args), 2);
         let run = lab.only_run("runs");
         live.signal("USR1");
+        gate.open();
         wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
         // its name may still be that of a directory being written
         wait("its name", || checkpoints(&run).iter().any(|name| name.starts_with("step-")));
@@ -156,9 +185,7 @@ fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
         live.end()
             .expect(0)
             .says(&[&format!("checkpoint of step {saved} as asked by SIGUSR1"), "finished in"]);
-        let mut again: Vec<_> = args.clone();
-        again[2] = "whole".into();
-        let whole = lab.run_of(lab.run(&again).expect(0));
+        let whole = undisturbed(&lab, &args);
         let common = |run| support::without(essence(run), &format!("step-{saved:08}"));
         assert!(common(&run) == common(&whole), "{background}");
     }

@@ -1,12 +1,13 @@
 //! Many processes at one run, and sweeps that are killed: each run is trained by one process at a time and once in all.
 
-#![cfg(unix)]
+#![cfg(target_os = "linux")]
 
 mod support;
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use support::{Lab, essence, record, tiny};
+use support::{Lab, essence, record, rows, tiny, wait};
 
 #[test]
 fn of_fifty_processes_one_trains_the_run() {
@@ -37,18 +38,15 @@ fn kill_group(leader: u32) {
     assert!(killed.is_ok_and(|status| status.success()), "the group {leader} was not killed");
 }
 
-/// Waits until nothing of a killed group is left: a lock goes when its holder has gone, which takes a moment.
-fn wait_for_group(leader: u32) {
-    let there = || {
-        let status =
-            Command::new("sh").args(["-c", "kill -0 \"-$0\" 2>/dev/null", &leader.to_string()]).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let start = std::time::Instant::now();
-    // one whose new parent does not ask for its end stays in the table, though its lock is gone
-    while there() && start.elapsed() < std::time::Duration::from_secs(1) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+/// Whether a process of this group lives. A zombie does not: its locks are gone, even if its parent never asks for it.
+fn lives(leader: u32) -> bool {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats.into_iter().any(|stat| {
+        // after the name in brackets: state, parent, group
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        !["Z", "X"].contains(&fields[0]) && fields[2] == leader.to_string()
+    })
 }
 
 #[test]
@@ -56,15 +54,14 @@ fn a_sweep_that_is_killed_and_started_again_does_each_run_once() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=400", "checkpoint.every=20", "eval.every=0"];
     let sweep = |runs: &str| {
-        let program = lab.command([""; 0]).get_program().to_string_lossy().into_owned();
         let sets: Vec<_> = sets.iter().map(|set| format!("--set {set}")).collect();
         let sets = sets.join(" ");
         let line = format!(
-            "for lr in 1e-3 2e-3 4e-3; do '{program}' tiny.toml --runs-dir {runs} --set name=lr-$lr \
+            "for lr in 1e-3 2e-3 4e-3; do \"$RUNNER\" tiny.toml --runs-dir {runs} --set name=lr-$lr \
              --set optimizer.lr=$lr {sets} || exit; done"
         );
-        let mut command = Command::new("sh");
-        command.args(["-c", &line]).current_dir(lab.dir()).stdin(Stdio::null()).process_group(0);
+        let mut command = lab.launcher("sh");
+        command.args(["-c", &line]).process_group(0);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
@@ -75,18 +72,16 @@ fn a_sweep_that_is_killed_and_started_again_does_each_run_once() {
     loop {
         let mut child = sweep("runs").spawn().expect("sh");
         // later and later, so that every start gets further than the one before
-        let patience = std::time::Duration::from_millis(100).mul_f64(1.4f64.powi(interrupted));
-        let start = std::time::Instant::now();
-        while child.try_wait().expect("a child").is_none() && start.elapsed() < patience {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        let goal = 150 * (interrupted + 1);
+        let taken = || lab.runs("runs").iter().map(|id| rows(&lab.path("runs").join(id))).sum::<usize>();
+        wait("more steps", || taken() >= goal || child.try_wait().expect("a child").is_some());
         if let Some(status) = child.try_wait().expect("a child") {
             assert!(status.success(), "{status}");
             break;
         }
         kill_group(child.id());
         let _ = child.wait();
-        wait_for_group(child.id());
+        wait("the end of the group", || !lives(child.id()));
         interrupted += 1;
     }
     assert!(interrupted > 1, "it was to be killed on the way");
@@ -110,13 +105,13 @@ fn what_a_crash_left_is_taken_over() {
     let lab = Lab::new();
     let run = lab.crash("runs", &[], "csv.before_row:8");
     // another machine's lock text, temporaries of every kind, and an old temporary of the cache
-    std::fs::write(run.join("lock"), "process 1 on elsewhere since 1999-01-01T00:00:00Z\n").expect("written");
-    std::fs::create_dir(run.join("checkpoints/.tmp-step-00000009-1-0")).expect("made");
-    std::fs::write(run.join(".tmp-run.json-1-0"), "{").expect("written");
+    fs::write(run.join("lock"), "process 1 on elsewhere since 1999-01-01T00:00:00Z\n").expect("written");
+    fs::create_dir(run.join("checkpoints/.tmp-step-00000009-1-0")).expect("made");
+    fs::write(run.join(".tmp-run.json-1-0"), "{").expect("written");
     let stale = lab.write("runs/.cache/.tmp-abc", "half a text");
     let fresh = lab.write("runs/.cache/.tmp-def", "half another");
     let hours = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
-    let file = std::fs::File::options().write(true).open(&stale).expect("open");
+    let file = fs::File::options().write(true).open(&stale).expect("open");
     file.set_modified(hours).expect("a time");
     lab.run(tiny("runs", &[])).expect(0).says(&["step 4 of 12"]);
     assert!(!stale.exists() && fresh.exists());

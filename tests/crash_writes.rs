@@ -98,20 +98,12 @@ fn a_write_that_fails_ends_the_run_with_its_reason_and_loses_nothing() {
     }
 }
 
-/// Holds the writer of checkpoints at one point for as long as a file is there.
-fn held(lab: &Lab, runs: &str, sets: &[&str], point: &str) -> (support::Live, std::path::PathBuf) {
-    let gate = lab.write(&format!("gate-{runs}"), "");
-    let mut command = lab.command(tiny(runs, sets));
-    command.env("RUNNER_FAULT", format!("pause:{point}")).env("RUNNER_FAULT_WHILE", &gate);
-    (support::spawned(command), gate)
-}
-
 #[test]
 fn training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits() {
     let lab = Lab::new();
     let sets = [&SETS[1..], &["schedule.max_steps=10", "checkpoint.background=true"]].concat();
     let whole = essence(&lab.train_in("whole", &sets));
-    let (live, gate) = held(&lab, "runs", &sets, "checkpoint.mid_optimizer");
+    let (live, gate) = lab.held(lab.command(tiny("runs", &sets)), "checkpoint.mid_optimizer");
     let run = lab.only_run("runs");
     // the checkpoint of step 2 is held half-written, steps 2 and 3 are taken, the checkpoint of step 4 waits for it
     support::wait("two more steps", || rows(&run) == 4);
@@ -124,7 +116,7 @@ fn training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits() {
     };
     let nameless = names(&run.join("checkpoints"));
     assert!(nameless.len() == 1 && nameless[0].starts_with(".tmp-step-00000002"), "{nameless:?}");
-    fs::remove_file(gate).expect("removed");
+    gate.open();
     live.end().expect(0);
     assert!(essence(&run) == whole);
 }
@@ -139,7 +131,7 @@ fn a_run_killed_while_a_checkpoint_is_written_in_the_background_loses_nothing_be
         [("checkpoint.mid_model:30", 6), ("checkpoint.mid_optimizer:120", 8), ("rotate.mid_delete", 8)]
     {
         let runs = point.replace([':', '.'], "-");
-        let (mut live, _gate) = held(&lab, &runs, &sets, point);
+        let (mut live, _gate) = lab.held(lab.command(tiny(&runs, &sets)), point);
         let run = lab.only_run(&runs);
         support::wait("steps", || rows(&run) == steps);
         assert!(live.kill(), "{point}");
@@ -155,13 +147,13 @@ fn a_run_killed_while_a_checkpoint_is_written_in_the_background_loses_nothing_be
 fn a_signal_waits_for_the_checkpoint_that_is_being_written() {
     let lab = Lab::new();
     let sets = [&SETS[1..], &["schedule.max_steps=100000", "checkpoint.background=true"]].concat();
-    let (mut live, gate) = held(&lab, "runs", &sets, "checkpoint.after_model");
+    let (mut live, gate) = lab.held(lab.command(tiny("runs", &sets)), "checkpoint.after_model");
     let run = lab.only_run("runs");
     support::wait("a row", || rows(&run) >= 3);
     live.signal("TERM");
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!live.is_over(), "it has left a checkpoint behind that is not whole");
-    fs::remove_file(gate).expect("removed");
+    gate.open();
     live.end().expect(143).says(&["interrupted after"]);
     let steps = rows(&run);
     assert_eq!(support::checkpoints(&run).last(), Some(&format!("step-{steps:08}")));

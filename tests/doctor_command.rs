@@ -1,22 +1,23 @@
 //! `runner doctor` and what it finds of CUDA: with fake libraries that work, with broken ones, and with none.
 
 mod cuda_support;
+mod program;
 
-use assert_cmd::Command;
 use cuda_support::Fakes;
 use runner::cuda::{CudaMissing, Libraries};
 use serde_json::Value as Json;
+use std::path::Path;
 
 /// Runs the program so that it finds these libraries before all others.
 fn doctor(fakes: Option<&Fakes>, arguments: &[&str]) -> String {
-    let mut command = Command::cargo_bin("runner").expect("the program");
-    command.arg("doctor").args(arguments);
-    match fakes {
-        Some(fakes) => command.env("RUNNER_CUDA_LIBS", fakes.path()),
-        None => command.env_remove("RUNNER_CUDA_LIBS"),
-    };
-    let output = command.assert().success().get_output().stdout.clone();
-    String::from_utf8(output).expect("text")
+    let mut command = program::program(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    command.arg("doctor").args(arguments).env_remove("CUDA_VISIBLE_DEVICES");
+    if let Some(fakes) = fakes {
+        command.env("RUNNER_CUDA_LIBS", fakes.path());
+    }
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
 }
 
 fn json(fakes: Option<&Fakes>) -> Json {
@@ -51,7 +52,7 @@ fn the_report_succeeds_and_is_consistent_on_any_machine() {
 
 #[test]
 fn a_machine_without_cuda_is_told_what_was_looked_for_and_where() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     let missing = missing(&fakes.libraries(), 0);
     let directory = fakes.path().display();
     assert_eq!(
@@ -66,7 +67,7 @@ fn a_machine_without_cuda_is_told_what_was_looked_for_and_where() {
 
 #[test]
 fn a_whole_installation_is_shown_with_its_device() {
-    let Some(fakes) = Fakes::whole(&["DEVICES=2"]) else { return };
+    let fakes = Fakes::whole(&["DEVICES=2"]);
     let report = json(Some(&fakes));
     let cuda = &report["cuda"];
     assert_eq!(cuda["usable"], true, "{cuda:#}");
@@ -91,7 +92,7 @@ fn a_whole_installation_is_shown_with_its_device() {
 
 #[test]
 fn nccl_is_shown_and_nothing_needs_it_on_one_device() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let libraries = fakes.libraries();
     let [.., nccl] = libraries.findings();
     assert!(!nccl.usable && nccl.path.is_none(), "{nccl:?}");
@@ -111,7 +112,7 @@ fn nccl_is_shown_and_nothing_needs_it_on_one_device() {
 
 #[test]
 fn an_unusable_nccl_is_skipped_with_the_reason() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     fakes.file("libnccl.so.2", b"");
     let libraries = fakes.libraries();
     let [.., nccl] = libraries.findings();
@@ -126,7 +127,7 @@ fn an_unusable_nccl_is_skipped_with_the_reason() {
 
 #[test]
 fn unusable_libraries_are_skipped_with_the_reason() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.driver(&[]);
     fakes.cublaslt();
     fakes.file("libnvrtc.so.13", b"");
@@ -147,7 +148,7 @@ fn unusable_libraries_are_skipped_with_the_reason() {
 
 #[test]
 fn a_library_of_another_kind_is_refused() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.cublaslt();
     std::fs::rename(fakes.path().join("libcublasLt.so.13"), fakes.path().join("libcuda.so.1"))
         .expect("moved");
@@ -157,7 +158,7 @@ fn a_library_of_another_kind_is_refused() {
 
 #[test]
 fn a_stub_is_not_a_driver() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.driver(&["INIT_STATUS=34"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("the CUDA driver was not found"), "{reason}");
@@ -166,7 +167,7 @@ fn a_stub_is_not_a_driver() {
 
 #[test]
 fn a_driver_without_a_device_says_so() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.driver(&["INIT_STATUS=100"]);
     let libraries = fakes.libraries();
     let reason = missing(&libraries, 0).to_string();
@@ -184,7 +185,7 @@ fn a_driver_without_a_device_says_so() {
 
 #[test]
 fn a_status_newer_than_the_header_is_a_message() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.driver(&["INIT_STATUS=4711"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("cuInit: status 4711"), "{reason}");
@@ -192,7 +193,7 @@ fn a_status_newer_than_the_header_is_a_message() {
 
 #[test]
 fn a_device_that_is_not_there_or_too_old_is_refused() {
-    let Some(fakes) = Fakes::whole(&["CAPABILITY=75", "NAME=\"Tesla T4\""]) else { return };
+    let fakes = Fakes::whole(&["CAPABILITY=75", "NAME=\"Tesla T4\""]);
     let libraries = fakes.libraries();
     let reason = missing(&libraries, 3).to_string();
     assert!(reason.contains("there is no CUDA device 3: the driver shows 1"), "{reason}");
@@ -202,7 +203,7 @@ fn a_device_that_is_not_there_or_too_old_is_refused() {
 
 #[test]
 fn a_compiler_without_its_second_library_is_refused() {
-    let Some(fakes) = Fakes::new() else { return };
+    let fakes = Fakes::new();
     fakes.driver(&[]);
     fakes.cublaslt();
     fakes.nvrtc(&["NO_BUILTINS"]);
@@ -212,7 +213,7 @@ fn a_compiler_without_its_second_library_is_refused() {
 
 #[test]
 fn libraries_newer_than_the_driver_are_skipped() {
-    let Some(fakes) = Fakes::whole(&["DRIVER_VERSION=12040"]) else { return };
+    let fakes = Fakes::whole(&["DRIVER_VERSION=12040"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(
         reason.contains("cannot be used: it belongs to CUDA 13.1, but the driver supports CUDA up to 12.4"),
@@ -231,7 +232,7 @@ fn libraries_newer_than_the_driver_are_skipped() {
 
 #[test]
 fn a_device_newer_than_the_compiler_is_refused() {
-    let Some(fakes) = Fakes::whole(&["CAPABILITY=120"]) else { return };
+    let fakes = Fakes::whole(&["CAPABILITY=120"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("does not know compute capability 12.0, only 80, 90, 100"), "{reason}");
 }
@@ -239,7 +240,7 @@ fn a_device_newer_than_the_compiler_is_refused() {
 #[test]
 fn rates_are_measured_through_the_device_that_trains() {
     // little memory, so that the matrices are small
-    let Some(fakes) = Fakes::whole(&["MEMORY=(40<<20)"]) else { return };
+    let fakes = Fakes::whole(&["MEMORY=(40<<20)"]);
     let text = doctor(Some(&fakes), &["--measure", "--format", "json"]);
     let report: Json = serde_json::from_str(&text).expect("JSON");
     let device = &report["cuda"]["devices"][0];

@@ -254,7 +254,7 @@ fn a_rank_that_is_gone_is_named_at_the_next_result() {
         }
         other => panic!("{other}"),
     }
-    match left_alone(1, |_| ()) {
+    match left_alone(5, |_| ()) {
         EngineError::Comm(CommError::Silent { ranks, size, .. }) => assert_eq!((ranks, size), (vec![1], 2)),
         other => panic!("{other}"),
     }

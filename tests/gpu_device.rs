@@ -42,7 +42,7 @@ fn axpy(gpu: &mut Gpu, y: Address, n: i32, a: f64, x: Address, b: f32) -> Result
 
 #[test]
 fn memory_begins_as_zeros_and_keeps_what_is_written_in_order() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let libraries = fakes.libraries();
     let before = libraries.memory(0).expect("memory").0;
     let mut gpu = open(&libraries, Precision::Fp32, None);
@@ -74,7 +74,7 @@ fn memory_begins_as_zeros_and_keeps_what_is_written_in_order() {
 
 #[test]
 fn an_allocation_that_fails_is_named() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let error = gpu.allocate(100 << 20, "activations").expect_err("too much").to_string();
     assert!(error.contains("activations needs 100 MiB, 32 of 64 MiB are free"), "{error}");
@@ -82,7 +82,7 @@ fn an_allocation_that_fails_is_named() {
 
 #[test]
 fn rows_are_staged_in_two_slots_and_taken_when_they_have_arrived() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let at = gpu.allocate(4 * 1000, "rows").expect("memory");
     let error = gpu.take(0, at).expect_err("nothing was staged").to_string();
@@ -103,7 +103,7 @@ fn rows_are_staged_in_two_slots_and_taken_when_they_have_arrived() {
 
 #[test]
 fn kernels_get_their_arguments() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let (x, y) = (upload(&mut gpu, &[1.0, 2.0, 3.0, 4.0]), upload(&mut gpu, &[10.0; 4]));
     axpy(&mut gpu, y, 3, 0.5, x, 0.25).expect("launched");
@@ -132,7 +132,7 @@ fn axpy_with(gpu: &mut Gpu, args: &[Arg]) -> Result<(), EngineError> {
 
 #[test]
 fn a_failure_of_the_device_names_what_was_started_last() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let (x, y) = (upload(&mut gpu, &[1.0; 4]), upload(&mut gpu, &[1.0; 4]));
     axpy(&mut gpu, y, 4, 1.0, x, 0.0).expect("launched");
@@ -149,7 +149,7 @@ fn a_failure_of_the_device_names_what_was_started_last() {
 
 #[test]
 fn kernels_that_do_not_compile_show_the_compiler_s_messages() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let program = Program {
         unit: "#include \"norm.cu\"\n",
         files: &[("norm.cu", "#error")],
@@ -163,7 +163,7 @@ fn kernels_that_do_not_compile_show_the_compiler_s_messages() {
 
 #[test]
 fn machine_code_is_cached_and_compiled_again_when_it_is_broken() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
     let kept = || {
@@ -311,7 +311,7 @@ fn check(
 
 #[test]
 fn row_major_products_are_column_major_ones_with_the_factors_exchanged() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
     for cache in [None, Some(cache.path())] {
@@ -345,7 +345,7 @@ fn ones(gpu: &mut Gpu, k: usize, accumulate: bool) -> Product {
 
 #[test]
 fn a_recording_can_be_played_repeatedly() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     assert!(!gpu.begin_recording().expect("asked"), "nothing has run, so nothing can be recorded");
     let product = ones(&mut gpu, 3, true);
@@ -380,7 +380,7 @@ fn a_recording_can_be_played_repeatedly() {
 
 #[test]
 fn a_recording_that_meets_something_new_is_given_up() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
     let (seen, new) = (ones(&mut gpu, 3, true), ones(&mut gpu, 5, true));
     let x = upload(&mut gpu, &[1.0; 16]);
@@ -404,7 +404,7 @@ fn a_recording_that_meets_something_new_is_given_up() {
 
 #[test]
 fn the_algorithm_that_was_chosen_first_is_kept() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let libraries = fakes.libraries();
     let cache = tempfile::tempdir().expect("a directory");
     let file = || {
@@ -434,7 +434,7 @@ fn the_algorithm_that_was_chosen_first_is_kept() {
 
 #[test]
 fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
-    let Some(fakes) = Fakes::whole(&[]) else { return };
+    let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Bf16, None);
     let at = gpu.allocate(4096, "values").expect("memory");
     let operand =

@@ -310,15 +310,12 @@ max_steps = 10
 warmup_steps = 20
 ";
     let recipes = Recipes::with(text);
-    let start = std::time::Instant::now();
     let error = recipes.load("recipe.toml", &Overrides::default()).expect_err("five problems");
     let message = recipes.hide(&error.to_string());
-    let elapsed = start.elapsed();
     assert_eq!(error.len(), 5, "{message}");
     let lines: Vec<&str> =
         message.lines().filter_map(|line| line.trim().strip_prefix("--> DIR/recipe.toml:")).collect();
     assert_eq!(lines, ["2:1", "4:10", "6:13", "8:9", "11:16"], "{message}");
-    assert!(elapsed.as_millis() < 50, "took {elapsed:?}");
     snapshot("five_mistakes_are_five_messages_in_file_order", message);
 }
 

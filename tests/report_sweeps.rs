@@ -3,7 +3,6 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use support::{Ended, Lab, ended};
 
 /// What makes `small.toml` and the ladder's base a matter of a second.
@@ -25,9 +24,8 @@ fn shipped(name: &str) -> PathBuf {
 
 /// Runs a script in a lab.
 fn sh(lab: &Lab, script: &str, variables: &[(&str, &str)], sets: &[&str]) -> Ended {
-    let mut command = Command::new("sh");
+    let mut command = lab.launcher("sh");
     command.arg(shipped(script)).args(sets.iter().flat_map(|set| ["--set", set]));
-    command.current_dir(lab.dir()).env("RUNNER", env!("CARGO_BIN_EXE_runner"));
     command.envs(variables.iter().copied());
     ended(command)
 }

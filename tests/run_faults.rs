@@ -10,18 +10,20 @@ use runner::run::row::Row;
 use runner::run::{RunDir, RunError, RunRecord, RunStatus, TrainLog, TrainRow, cut_back, fault, status};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const RUNS: &str = "RUN_FAULTS_RUNS_DIR";
 const FRESH: &str = "RUN_FAULTS_FRESH";
 const STEPS: u64 = 8;
 
+/// The other tests start this one as a process of its own, with a directory of runs and mostly with a fault.
 #[test]
-#[ignore = "a child process of the other tests"]
-fn child() {
-    let runs = std::env::var_os(RUNS).expect("run by another test");
-    train(Path::new(&runs), std::env::var_os(FRESH).is_some()).expect("no fault");
+fn a_run_that_is_left_in_peace_finishes() {
+    let own = tempfile::tempdir().expect("tempdir");
+    let runs = std::env::var_os(RUNS).map_or(own.path().to_owned(), PathBuf::from);
+    train(&runs, std::env::var_os(FRESH).is_some()).expect("no fault");
+    assert_eq!(status(&runs.join("r")).expect("readable"), RunStatus::Finished);
 }
 
 /// What a trainer does with a run directory: a checkpoint every second step, two kept.
@@ -75,7 +77,10 @@ fn row(step: u64) -> TrainRow {
 /// Runs the child and tells whether it finished.
 fn start(runs: &Path, fault: Option<&str>, fresh: bool) -> bool {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "child", "--ignored"]).env(RUNS, runs).env_remove(fault::VARIABLE);
+    command
+        .args(["--exact", "a_run_that_is_left_in_peace_finishes"])
+        .env(RUNS, runs)
+        .env_remove(fault::VARIABLE);
     if let Some(fault) = fault {
         command.env(fault::VARIABLE, fault);
     }

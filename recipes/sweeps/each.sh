@@ -27,6 +27,7 @@ export RUNNER
 
 # A failure is written down and does not keep the others from being trained; only a signal ends them all (255 stops
 # xargs). RUNNER is split into words on purpose.
+# shellcheck disable=SC2016 # the inner shell expands these
 xargs -P "${JOBS:-1}" -L 1 sh -c '
     failed=$1
     shift

@@ -24,6 +24,7 @@ recipe=${RECIPE:-$root/recipes/gpt3-xl.toml}
 ranks=${SLURM_NTASKS:?start this with sbatch}
 
 code=0
+# shellcheck disable=SC2086 # RUNNER may be a command with arguments
 srun --kill-on-bad-exit=0 ${RUNNER:-runner} "$recipe" --set "batch.world_size=$ranks" "$@" || code=$?
 if [ "$code" -eq 143 ]; then
     scontrol requeue "$SLURM_JOB_ID"

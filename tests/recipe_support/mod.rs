@@ -3,9 +3,12 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 pub(crate) mod mutate;
+#[path = "../program/mod.rs"]
+mod program;
 
 use runner::recipe::{Diagnostics, Overrides, Resolved, load};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The two keys without a default.
 pub(crate) const REQUIRED: &str = "[data]\ntrain = \"builtin:lipsum\"\n[schedule]\nmax_steps = 100\n";
@@ -87,23 +90,23 @@ pub(crate) fn env(variables: &[(&str, &str)]) -> Overrides {
     Overrides { env, ..Overrides::default() }
 }
 
-/// The program in some directory, with a cache of its own there and nothing of ours in the environment.
-pub(crate) fn runner(dir: &Path) -> std::process::Command {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_runner"));
-    command.current_dir(dir).env("XDG_CACHE_HOME", dir.join(".user-cache")).env("NO_COLOR", "1");
-    // the tests are about the CPU, whatever else a machine has
-    command.env("CUDA_VISIBLE_DEVICES", "");
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RUNNER_")) {
-        command.env_remove(name);
-    }
+/// The program, ready to start in `dir`, without colours.
+pub(crate) fn runner(dir: &Path) -> Command {
+    let mut command = program::program(dir);
+    command.env("NO_COLOR", "1");
     command
 }
 
 /// What the program prints under these arguments, separated by spaces; it must succeed.
 pub(crate) fn printed(dir: &Path, arguments: &str) -> String {
-    let output = runner(dir).args(arguments.split_whitespace()).output().expect("it runs");
+    printed_by(runner(dir).args(arguments.split_whitespace()))
+}
+
+/// What a command prints; it must succeed.
+pub(crate) fn printed_by(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "runner {arguments}: {:?}\n{errors}", output.status);
+    assert!(output.status.success(), "{command:?}: {:?}\n{errors}", output.status);
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 

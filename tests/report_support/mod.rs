@@ -7,11 +7,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Says that a test had nothing to test with, past the test runner, which keeps what tests print to itself.
-pub(crate) fn skipped(why: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: {why}\n").as_bytes());
-}
-
 /// What `train.csv` begins with.
 pub(crate) const HEADER: &str = "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s\n";
 

@@ -6,6 +6,8 @@
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part")]
 
 mod contents;
+#[path = "../program/mod.rs"]
+mod program;
 
 pub(crate) use contents::{
     Csv, checkpoints, column, essence, everything, record, results, rows, train_csv, val_csv, without,
@@ -83,20 +85,16 @@ impl Lab {
         self.write(name, shard(tokens))
     }
 
-    /// The program, ready to start in this directory, with nothing of the caller's environment that recipes read.
+    /// The program, ready to start in this directory.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_runner"));
-        for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("RUNNER_")) {
-            command.env_remove(name);
-        }
-        // nor of a launcher that the tests themselves run under
-        for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
-            command.env_remove(name);
-        }
-        // the tests are about the CPU, whatever else a machine has
-        command.env("CUDA_VISIBLE_DEVICES", "");
-        command.args(args).current_dir(self.dir()).env_remove("NO_COLOR").stdin(Stdio::null());
+        let mut command = program::program(self.dir());
+        command.args(args);
         command
+    }
+
+    /// A program that starts the one under test in this directory and finds its path in `$RUNNER`.
+    pub(crate) fn launcher(&self, name: &str) -> Command {
+        program::launcher(name, self.dir())
     }
 
     /// Runs the program to its end.
@@ -136,6 +134,13 @@ impl Lab {
         spawned(self.command(args))
     }
 
+    /// Starts a command whose program waits at one of its writes, such as `csv.before_row:7`, until the gate is opened.
+    pub(crate) fn held(&self, mut command: Command, point: &str) -> (Live, Gate) {
+        let gate = Gate(tempfile::NamedTempFile::new_in(self.dir()).expect("a file").into_temp_path());
+        command.env("RUNNER_FAULT", format!("pause:{point}")).env("RUNNER_FAULT_WHILE", &gate.0);
+        (spawned(command), gate)
+    }
+
     /// The runs in a directory of runs, by name. What is hidden there is no run.
     pub(crate) fn runs(&self, runs: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(runs)) else { return Vec::new() };
@@ -149,6 +154,15 @@ impl Lab {
     pub(crate) fn only_run(&self, runs: &str) -> PathBuf {
         wait("a run", || self.runs(runs).len() == 1);
         self.path(runs).join(&self.runs(runs)[0])
+    }
+}
+
+/// A file that holds a process for as long as it exists.
+pub(crate) struct Gate(tempfile::TempPath);
+
+impl Gate {
+    pub(crate) fn open(self) {
+        self.0.close().expect("removed");
     }
 }
 

@@ -1,5 +1,8 @@
 //! A tiny experiment in a temporary directory, and the binary to run on it.
 
+#[path = "../program/mod.rs"]
+mod program;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -61,15 +64,10 @@ impl Place {
         self.0.path()
     }
 
-    /// The binary here, away from the environment's settings.
+    /// The program, ready to start in this directory.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_runner"));
-        // the tests are about the CPU, whatever else a machine has
-        command.current_dir(self.path()).args(arguments).env("CUDA_VISIBLE_DEVICES", "");
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RUNNER_"))
-        {
-            command.env_remove(name);
-        }
+        let mut command = program::program(self.path());
+        command.args(arguments);
         command
     }
 
