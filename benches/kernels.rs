@@ -6,11 +6,11 @@
 //! machine does only adds to it. Words given after `--` select kernels by their beginning; `threads=N` sets the threads.
 #![expect(clippy::print_stdout, reason = "a benchmark's table is its output")]
 
-use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use runner::engine::cpu::{self, CpuBackend};
+use runner::engine::fused::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use runner::engine::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::{Batch, Engine, EngineError, State, Update};
 use runner::model::{Dims, init};
-use runner::plan::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::time::Instant;

@@ -7,10 +7,10 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
 use runner::engine::fused::Fused;
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::{Batch, Engine, State, Update};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 

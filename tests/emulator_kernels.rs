@@ -2,15 +2,15 @@
 //!
 //! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator_kernels`.
 
-use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use runner::engine::cpu::{self, CpuEngine};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, Order};
+use runner::engine::fused::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use runner::engine::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use runner::engine::{Batch, Update};
 use runner::model::Dims;
 use runner::model::init::random_bits;
-use runner::plan::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 
@@ -129,7 +129,7 @@ fn step(precision: Precision) -> f32 {
     }
 }
 
-fn layer(plan: &MemoryPlan) -> runner::plan::memory::LayerSpans {
+fn layer(plan: &MemoryPlan) -> runner::engine::memory::LayerSpans {
     plan.arena.layers[0]
 }
 

@@ -1,8 +1,8 @@
 //! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
 
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::{Batch, Engine, State, Update, cpu};
 use runner::model::{Dims, init};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -4,7 +4,7 @@ mod golden;
 
 use golden::Golden;
 use runner::engine::cpu;
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 
 fn check(name: &str, attention: Attention, threads: usize) {

@@ -4,9 +4,9 @@ mod comm_support;
 
 use comm_support::each;
 use runner::comm::{Comm, Threads};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use runner::engine::{Applied, Batch, Engine, State, Update, cpu};
 use runner::model::{Dims, ParamLayout, init::initialize};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use runner::recipe::{Attention, Precision};
 use std::sync::Arc;
 use std::time::Duration;

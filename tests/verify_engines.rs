@@ -2,11 +2,11 @@
 //! number of threads.
 
 use runner::engine::dfdx::CpuEngine;
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
 use runner::engine::{Update, cpu};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 
 /// Two tiles of queries, the second ragged; a vocabulary that 128 does not divide.

@@ -7,7 +7,7 @@ use super::ranks;
 use super::terminal::say;
 use crate::cli::{BenchArgs, Format};
 use crate::comm::{Comm, Threads};
-use crate::engine::timed::Phase;
+use crate::engine::fused::timed::Phase;
 use crate::engine::{Batch, Engine, State, Update, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan, PlanError, gib};

@@ -7,10 +7,10 @@ use super::terminal::Passes;
 use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
 use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
+use crate::engine::memory::MemoryPlan;
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::lints::{Shard, Shards};
-use crate::plan::memory::MemoryPlan;
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{Attention, DataDigests, Diagnostics, EngineKind, MicroBatch, Recipe, Resolved};
 use crate::run::import;
@@ -27,10 +27,10 @@ pub(super) fn check_supported(resolved: &Resolved) -> Result<(), Diagnostics> {
         Err(error) => refuse(error.key, &error.message, &error.help),
         Ok(hardware) if hardware.cuda.is_some() => {
             let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
-            if attention == Attention::Flash && size > cuda::flash::LARGEST_HEAD {
+            if attention == Attention::Flash && size > cuda::kernels::flash_attention::LARGEST_HEAD {
                 let message = format!(
                     "flash attention on CUDA has heads of at most {}, the model's have {size}",
-                    cuda::flash::LARGEST_HEAD
+                    cuda::kernels::flash_attention::LARGEST_HEAD
                 );
                 refuse("compute.attention", &message, "use more heads (model.n_head), or \"naive\"");
             }

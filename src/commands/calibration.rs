@@ -5,10 +5,10 @@
 use super::build;
 use super::device::cache_dir;
 use crate::comm::{Comm, Threads};
+use crate::engine::memory::{MemoryConfig, MemoryPlan};
 use crate::engine::{Batch, Engine, EngineError, State, Update, dfdx, pooled::Pooled};
 use crate::model::init::initialize;
 use crate::plan::Plan;
-use crate::plan::memory::{MemoryConfig, MemoryPlan};
 use crate::plan::predict::{self, Rates};
 use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;

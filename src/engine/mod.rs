@@ -3,14 +3,12 @@
 //! `fused` is the fast one, `dfdx` the readable reference. Both keep their state in the flat layout of
 //! [`ParamLayout`], so trainer, checkpoints and verification do not know which one runs.
 
-pub mod backend;
 pub mod cpu;
 pub mod cuda;
 pub mod dfdx;
-mod divided;
 pub mod fused;
+pub mod memory;
 pub mod pooled;
-pub mod timed;
 pub mod verify;
 
 use crate::comm::CommError;

@@ -2,15 +2,14 @@
 
 pub mod hardware;
 pub mod lints;
-pub mod memory;
 pub mod predict;
-pub mod reference;
 pub mod scaling;
 
+use crate::engine::dfdx;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
-use memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use serde::Serialize;
 
 /// How much data there is, in the terms of the plan; all 0 where it is not known.
@@ -336,7 +335,7 @@ fn bytes_by_kind(
     let plan = MemoryPlan::checked(config)?.sharded(shard);
     Some(match engine {
         EngineKind::Fused => plan.bytes(),
-        EngineKind::Dfdx => reference::bytes(&config.dims, config.micro_batch),
+        EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch),
     })
 }
 

@@ -3,8 +3,8 @@
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
 //! parameters. What a product of this width reaches depends on the width, so the sample keeps it.
 
-use super::memory::{MemoryConfig, MemoryPlan};
 use super::{Plan, flops_per_token};
+use crate::engine::memory::{MemoryConfig, MemoryPlan};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@
 //! large model has to be cut down first. What is cut matters: layers are alike and rows are alike, so there are fewer of
 //! them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
+use crate::engine::dfdx::memory;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
-use crate::plan::reference;
 use crate::recipe::{Attention, MicroBatch, Precision, Recipe};
 use serde::Serialize;
 
@@ -97,7 +97,7 @@ impl Scope {
     /// Bytes of both engines and the initial parameters.
     pub(super) fn bytes(&self, setting: &Setting) -> usize {
         let dims = self.dims(setting);
-        let reference: usize = reference::bytes(&dims, self.micro_batch).iter().map(|(_, b)| b).sum();
+        let reference: usize = memory::bytes(&dims, self.micro_batch).iter().map(|(_, b)| b).sum();
         let initial = ParamLayout::new(&dims).len * size_of::<f32>();
         MemoryPlan::new(self.memory(setting)).total_bytes() + reference + initial
     }
@@ -109,7 +109,7 @@ impl Scope {
         let parameters = ParamLayout::new(&dims).len;
         let tokens = self.block_size * self.micro_batch;
         let flops = flops_per_token(&dims, parameters) as f64 * tokens as f64;
-        let touched = reference::tape_elements(&dims, self.micro_batch) + 2 * parameters;
+        let touched = memory::tape_elements(&dims, self.micro_batch) + 2 * parameters;
         let micro_step = 1.5e-11 * flops + 1e-8 * touched as f64;
         (setting.steps * self.micro_steps) as f64 * micro_step
     }

@@ -4,10 +4,10 @@ use super::attention;
 use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
 use crate::engine::Update;
-use crate::engine::backend::AttentionShape;
+use crate::engine::fused::backend::AttentionShape;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::model::Dims;
 use crate::model::init::random_bits;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Precision};
 
 const FP32: Precision = Precision::Fp32;

@@ -4,7 +4,7 @@
 //! lends all of them at once; it is the only place where that takes `unsafe`.
 
 use crate::engine::EngineError;
-use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use memmap2::MmapMut;
 
 const BUFFERS: [(Buffer, &str); 6] = [
@@ -126,8 +126,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::memory::{MemoryConfig, Mode, Target};
     use crate::model::Dims;
-    use crate::plan::memory::{MemoryConfig, Mode, Target};
     use crate::recipe::{Attention, Precision};
 
     fn memory() -> Memory {

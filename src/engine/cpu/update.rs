@@ -3,8 +3,8 @@
 use super::{CpuBackend, optimizer};
 use crate::comm::CommError;
 use crate::engine::Update;
-use crate::engine::backend::Backend;
-use crate::plan::memory::{Buffer, Span};
+use crate::engine::fused::backend::Backend;
+use crate::engine::memory::{Buffer, Span};
 use std::ops::Range;
 
 impl CpuBackend {

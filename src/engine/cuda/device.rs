@@ -8,7 +8,7 @@
 //! [`read`](Device::read) and [`synchronize`](Device::synchronize).
 
 use crate::engine::EngineError;
-use crate::plan::memory::Element;
+use crate::engine::memory::Element;
 use std::ops::Range;
 
 /// An address in device memory.

@@ -4,6 +4,7 @@
 //! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
 //! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
 
+pub mod memory;
 mod model;
 mod optimizer;
 
@@ -38,7 +39,7 @@ pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
 
 /// A GPT-2 on a dfdx device, with its training state in flat host buffers.
 ///
-/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`plan::reference`](crate::plan::reference).
+/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`memory`].
 pub struct DfdxEngine<D: Device<f32>> {
     dims: Dims,
     layout: ParamLayout,

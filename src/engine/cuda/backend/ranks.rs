@@ -3,10 +3,11 @@
 
 use super::CudaBackend;
 use crate::comm::{self, Comm};
-use crate::engine::backend::{Backend, Sequence};
 use crate::engine::cuda::device::{Collective, Device, Recording};
 use crate::engine::cuda::kernels::optimizer;
-use crate::plan::memory::{Buffer, Element, MemoryPlan, Span, sums};
+use crate::engine::cuda::scratch::sums;
+use crate::engine::fused::backend::{Backend, Sequence};
+use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,12 +1,15 @@
 //! Which kernels each step of the choreography takes.
 
 use super::{CudaBackend, Known};
-use crate::engine::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Outcome, Sequence};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
+use crate::engine::cuda::scratch::sums;
+use crate::engine::fused::backend::{
+    AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Outcome, Sequence,
+};
+use crate::engine::memory::{Mode, Span};
 use crate::engine::{Batch, EngineError, Update};
-use crate::plan::memory::{Mode, Span, sums};
 use crate::recipe::{Attention, Precision};
 use std::borrow::Cow;
 

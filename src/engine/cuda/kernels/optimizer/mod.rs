@@ -2,8 +2,8 @@
 
 use crate::engine::Update;
 use crate::engine::cuda::device::{Address, Arg, Device};
+use crate::engine::cuda::scratch::sums;
 use crate::engine::cuda::stream::{NULL, Stream, int, long, pointer};
-use crate::plan::memory::sums;
 use std::ops::Range;
 
 /// `SQUARE_THREADS`, `DECIDE_THREADS` and `ADAMW_THREADS` of the source.

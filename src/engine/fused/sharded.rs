@@ -1,10 +1,10 @@
 //! Buffers of which each rank keeps a part, as one.
 
+use super::Fused;
 use super::backend::Backend;
-use super::fused::Fused;
-use super::{EngineError, State};
 use crate::comm;
-use crate::plan::memory::Span;
+use crate::engine::memory::Span;
+use crate::engine::{EngineError, State};
 
 impl<B: Backend> Fused<B> {
     /// Whether the ranks keep a part each of this buffer.

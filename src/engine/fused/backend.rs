@@ -3,8 +3,8 @@
 //! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of the
 //! planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
-use super::{Batch, EngineError, Update};
-use crate::plan::memory::Span;
+use crate::engine::memory::Span;
+use crate::engine::{Batch, EngineError, Update};
 use std::borrow::Cow;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
@@ -173,7 +173,7 @@ pub trait Backend {
     fn gelu_again(&mut self, fc: Span, out: Span);
 
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
-    /// (see [`LayerSpans`](crate::plan::memory::LayerSpans)).
+    /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
 
     /// Gradient of [`attention`](Self::attention): `dqkv` is overwritten, rounded.

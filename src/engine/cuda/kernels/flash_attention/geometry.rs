@@ -14,8 +14,8 @@
 //! delta `[rows, n_head, cols]` are fp32. cols and n_head are `int`, scale is a `float`. Both backward kernels follow
 //! `flash_delta`; each writes its own columns of dqkv. Pointers are aligned to 16 bytes.
 
-use super::device::KernelConfig;
-use crate::engine::backend::AttentionShape;
+use crate::engine::cuda::device::KernelConfig;
+use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::Precision;
 
 /// The widest head that the kernels can do.

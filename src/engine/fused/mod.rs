@@ -4,23 +4,27 @@
 //! each block's matrix products that cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the
 //! backward pass, which costs less than the memory traffic of keeping them.
 
-use super::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
-use super::{
+pub mod backend;
+mod sharded;
+pub mod timed;
+
+use self::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
+use crate::comm::Comm;
+use crate::engine::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
+use crate::engine::{
     Applied, Batch, Engine, EngineError, State, Update, first_not_finite, no_update, sum_of_squares,
 };
-use crate::comm::Comm;
 use crate::model::{Block, ParamLayout};
-use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
 pub struct Fused<B> {
-    pub(super) plan: MemoryPlan,
-    pub(super) backend: B,
+    plan: MemoryPlan,
+    backend: B,
     /// The other ranks, which the backend knows too.
-    pub(super) comm: Arc<dyn Comm>,
+    comm: Arc<dyn Comm>,
     /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
     matrices: Buffer,
     /// Micro-batches accumulated since the last update.

@@ -1,187 +1,22 @@
 //! Every byte of a training step, laid out before anything is allocated.
 //!
-//! The engines allocate exactly the buffers listed here and address them by [`Span`], so the plan's byte count *is* the
-//! memory used, and a run that does not fit can be refused before it starts.
+//! An engine allocates exactly the buffers listed here and addresses them by [`Span`], so the plan's byte count *is* the
+//! memory used, and a run that does not fit can be refused before it starts. What the kernels of a device need beside
+//! activations is known to that device alone: the arena asks for it as [`Scratch`].
 
 mod arena;
+mod config;
+mod span;
 
-pub use arena::{Arena, LayerSpans, sums};
+pub use arena::{Arena, LayerSpans, Scratch};
+pub use config::{MemoryConfig, Mode, Target};
+pub use span::{Buffer, Element, Span};
 
 use crate::comm;
-use crate::model::{Dims, ParamLayout};
-use crate::recipe::{Attention, Precision};
+use crate::engine::cuda;
+use crate::model::ParamLayout;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// CPU: queries, and keys, of one tile of flash attention; a multiple of [`PANEL_COLS`].
-pub const SCORE_TILE: usize = 128;
-/// CPU: elements from one row of a tile of scores to the next; not a power of two, for the columns are read as well, and would
-/// have to share a few places in the cache.
-pub const SCORE_STRIDE: usize = SCORE_TILE + 16;
-/// CPU: keys that a few queries meet at a time in the forward pass; a multiple of [`SCORE_TILE`].
-pub const KEY_STRIP: usize = 512;
-/// CPU: products per element of a result between two visits of it. A longer sum is cut at its multiples, so this is part
-/// of the result.
-pub const DEPTH: usize = 1024;
-/// CPU: rows of a result that one task multiplies at most.
-pub const TASK_ROWS: usize = 96;
-/// CPU: rows of a result that are computed together.
-pub const TILE_ROWS: usize = 8;
-/// CPU: columns of a packed panel.
-pub const PANEL_COLS: usize = 32;
-/// CPU: elements of the panels that threads share at most, so many that they stay in the last-level cache.
-const PANELS: usize = 1 << 20;
-/// Column sums over rows are split into this many partial sums, whatever the number of threads, so that the order of
-/// additions is fixed.
-pub const PARTIALS: usize = 32;
-/// The same on CUDA, where more of them run at a time.
-pub const CUDA_PARTIALS: usize = 128;
-/// What cuBLASLt gets as workspace, the size that its documentation recommends for Hopper.
-pub const WORKSPACE_BYTES: usize = 32 << 20;
-
-/// CPU: elements of a packed matrix of `rows` x `cols`.
-pub fn panel_elements(rows: usize, cols: usize) -> usize {
-    rows * cols.next_multiple_of(PANEL_COLS)
-}
-
-/// How one number is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// 4 bytes: fp32, also where a lower precision is emulated by rounding; or a word of 32 bits.
-    F32,
-    /// 2 bytes: bf16 or fp16, as the precision says.
-    Half,
-}
-
-impl Element {
-    /// Bytes of one number.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Half => 2,
-        }
-    }
-}
-
-/// One allocation of an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Buffer {
-    /// fp32 master weights.
-    Parameters,
-    /// fp32 gradients.
-    Gradients,
-    /// AdamW's first moment.
-    FirstMoment,
-    /// AdamW's second moment.
-    SecondMoment,
-    /// The parameters as operands of matrix products: rounded to the recipe's precision, on CUDA also stored in it.
-    /// Absent where the products read the parameters themselves.
-    Low,
-    /// Activations and scratch.
-    Arena,
-}
-
-/// A run of elements inside one buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// The allocation.
-    pub buffer: Buffer,
-    /// How its elements are stored.
-    pub element: Element,
-    /// First element: a buffer begins at element 0 of either kind.
-    pub start: usize,
-    /// Number of elements.
-    pub len: usize,
-}
-
-impl Span {
-    /// Bytes from the start of the buffer.
-    pub fn byte_range(&self) -> Range<usize> {
-        let size = self.element.bytes();
-        self.start * size..(self.start + self.len) * size
-    }
-
-    /// The first `len` elements.
-    pub fn head(self, len: usize) -> Self {
-        self.part(0, len)
-    }
-
-    /// `len` elements from `start` on, both relative to this span.
-    pub fn part(self, start: usize, len: usize) -> Self {
-        assert!(start + len <= self.len, "part {start}+{len} of a span of {}", self.len);
-        Self { start: self.start + start, len, ..self }
-    }
-
-    /// Whether two spans share an element.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        let (a, b) = (self.byte_range(), other.byte_range());
-        self.buffer == other.buffer && a.start < b.end && b.start < a.end
-    }
-}
-
-/// Whether the arena serves training or only forward passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Activations of every layer are kept for the backward pass.
-    Train,
-    /// Layers share one set of activations; there are no gradients and no moments.
-    Infer,
-}
-
-/// What the buffers are laid out for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The CPU, with so many workers that have scratch of their own. Lower precisions are emulated in fp32.
-    Cpu {
-        /// Workers.
-        threads: usize,
-    },
-    /// A CUDA device. Operands of bf16 and fp16 products are stored in 2 bytes.
-    Cuda,
-}
-
-/// What the size of the buffers depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryConfig {
-    /// The model.
-    pub dims: Dims,
-    /// Sequences per forward pass, B.
-    pub micro_batch: usize,
-    /// Precision of matrix-product operands.
-    pub precision: Precision,
-    /// Attention backend.
-    pub attention: Attention,
-    /// Which device they are for.
-    pub target: Target,
-    /// Training or inference.
-    pub mode: Mode,
-}
-
-impl MemoryConfig {
-    /// CPU threads that compute; 1 where a CUDA device does.
-    pub fn threads(&self) -> usize {
-        if let Target::Cpu { threads } = self.target { threads } else { 1 }
-    }
-
-    /// How operands of matrix products are stored.
-    pub fn operand(&self) -> Element {
-        match (self.target, self.precision) {
-            (Target::Cuda, Precision::Bf16 | Precision::Fp16) => Element::Half,
-            _ => Element::F32,
-        }
-    }
-
-    /// Roughly what a training step needs, in bytes, for sizes of any magnitude.
-    fn about_bytes(&self) -> f64 {
-        let Dims { n_layer, n_head, n_embd, block_size, padded_vocab, .. } = self.dims;
-        let [l, h, c, t, v] = [n_layer, n_head, n_embd, block_size, padded_vocab].map(|size| size as f64);
-        let n = self.micro_batch as f64 * t;
-        let parameters = v * c + t * c + 12.0 * l * c * c;
-        let naive = if self.attention == Attention::Naive { n * h * t * l } else { n * h * l };
-        let workers = self.threads() as f64 * (t * t + 9.0 * t * c / h);
-        4.0 * (5.0 * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
-    }
-}
 
 /// The part of the optimizer's state that one of several ranks keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,11 +84,11 @@ impl MemoryPlan {
             Buffer::Gradients if training => self.layout.len,
             Buffer::FirstMoment | Buffer::SecondMoment if training => self.owned().len(),
             Buffer::Gradients | Buffer::FirstMoment | Buffer::SecondMoment => 0,
-            Buffer::Low => match (self.config.target, self.config.precision) {
-                (_, Precision::Fp32) | (Target::Cuda, Precision::Tf32) => 0,
-                (Target::Cpu { .. }, _) => self.layout.decayed,
+            Buffer::Low if !self.config.rounds_operands() => 0,
+            Buffer::Low => match self.config.target {
+                Target::Cpu { .. } => self.layout.decayed,
                 // biases too, for the library adds them in the precision of the product
-                (Target::Cuda, _) => self.layout.len,
+                Target::Cuda => self.layout.len,
             },
             Buffer::Arena => self.arena.len,
         }
@@ -284,20 +119,11 @@ impl MemoryPlan {
         self.elements(buffer) * self.element(buffer).bytes()
     }
 
-    /// Words of a batch as it goes to a CUDA device: how many distinct input tokens there are, the weight of the loss,
-    /// inputs, targets, the positions ordered by input token, where each token's positions begin, and the end of the last.
-    pub fn batch_words(micro_batch: usize, block_size: usize) -> usize {
-        3 + 4 * micro_batch * block_size
-    }
-
-    /// What a CUDA device needs beside the buffers: the library's workspace and two batches on their way.
+    /// Bytes that a device needs beside the buffers.
     pub fn device_bytes(&self) -> usize {
         match self.config.target {
             Target::Cpu { .. } => 0,
-            Target::Cuda => {
-                let words = Self::batch_words(self.config.micro_batch, self.config.dims.block_size);
-                WORKSPACE_BYTES + 2 * words * Element::F32.bytes()
-            }
+            Target::Cuda => cuda::scratch::device_bytes(&self.config),
         }
     }
 
@@ -324,6 +150,8 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Dims;
+    use crate::recipe::{Attention, Precision};
 
     const TARGETS: [Target; 2] = [Target::Cpu { threads: 2 }, Target::Cuda];
 

@@ -3,8 +3,8 @@
 //! It wraps another one and changes nothing, so what is measured is what trains.
 
 use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
-use super::{Batch, EngineError, Update};
-use crate::plan::memory::Span;
+use crate::engine::memory::Span;
+use crate::engine::{Batch, EngineError, Update};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
