@@ -8,7 +8,8 @@ use super::terminal::say;
 use crate::cli::{BenchArgs, Format};
 use crate::comm::{Comm, Threads};
 use crate::engine::fused::timed::Phase;
-use crate::engine::{Batch, Engine, State, Update, cpu};
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
+use crate::engine::{Batch, Engine, State, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan, PlanError, gib};
 use crate::recipe::{self, EngineKind, Recipe};
@@ -146,7 +147,8 @@ fn one_rank(recipe: &Recipe, plan: &Plan, steps: u32, comm: &Arc<dyn Comm>) -> a
             })
         }
         (EngineKind::Dfdx, _) => {
-            let mut engine = build::reference(plan.memory.dims, plan.threads)?;
+            let mut engine =
+                build::reference(plan.memory.dims, OptimizerKind::new(&recipe.optimizer), plan.threads)?;
             measure(recipe, plan, steps, comm.as_ref(), &mut engine, |_| Vec::new())
         }
     }
@@ -194,7 +196,6 @@ fn measure<E: Engine + ?Sized>(
     drop(parameters);
     let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr);
     let loss_scale = LossScaler::new(recipe.compute.precision).scale();
-    let recipe::OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = recipe.optimizer;
     let (rows, cols) = (plan.micro_batch, plan.memory.dims.block_size);
     let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -219,7 +220,7 @@ fn measure<E: Engine + ?Sized>(
             }
         }
         let (lr, t) = (schedule.lr(u64::from(step)), u64::from(step) + 1);
-        engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+        engine.finish_step(&OptimizerStep::new(&recipe.optimizer, lr, t, loss_scale))?;
         let total = start.elapsed().as_secs_f64() * 1e3;
         let mut parts = phases(engine);
         if step < WARM_UP && comm.rank() > 0 {

@@ -8,6 +8,7 @@ use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
 use crate::data::{DataError, Dataset, Format, OpenOptions, ShardInfo, Stream, Tokenizer};
 use crate::engine::memory::MemoryPlan;
+use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::lints::{Shard, Shards};
@@ -179,7 +180,9 @@ pub(super) fn engine(
 ) -> Result<Box<dyn Engine>, EngineError> {
     match recipe.compute.engine {
         EngineKind::Fused => fused(plan.memory_plan(), plan.cuda, comm),
-        EngineKind::Dfdx => Ok(Box::new(reference(plan.memory.dims, plan.threads)?)),
+        EngineKind::Dfdx => {
+            Ok(Box::new(reference(plan.memory.dims, OptimizerKind::new(&recipe.optimizer), plan.threads)?))
+        }
     }
 }
 
@@ -223,8 +226,12 @@ pub(super) fn solo() -> Arc<dyn Comm> {
 }
 
 /// The dfdx engine on the CPU.
-pub(super) fn reference(dims: Dims, threads: usize) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
-    Pooled::new(threads, || dfdx::CpuEngine::new(dims))
+pub(super) fn reference(
+    dims: Dims,
+    optimizer: OptimizerKind,
+    threads: usize,
+) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
+    Pooled::new(threads, || dfdx::CpuEngine::new(dims, optimizer))
 }
 
 /// `micro_batch` as a run that began with `"auto"` must keep it.

@@ -6,7 +6,8 @@ pub mod predict;
 pub mod scaling;
 
 use crate::engine::dfdx;
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
 use hardware::Hardware;
@@ -96,9 +97,9 @@ pub struct Plan {
     /// How the buffers are laid out.
     #[serde(skip)]
     pub memory: MemoryConfig,
-    /// The part of the moments that the rank at hand keeps.
+    /// The share of the optimizer's states that the rank at hand keeps.
     #[serde(skip)]
-    pub shard: Shard,
+    pub shard: OptimizerShard,
     /// The engine that the bytes are of.
     #[serde(skip)]
     pub engine: EngineKind,
@@ -170,7 +171,7 @@ impl Plan {
         }
         let rows_per_rank = rows_per_step / world_size;
         let count = if recipe.distributed.shard_optimizer { world_size } else { 1 };
-        let shard = Shard { index: 0, count };
+        let shard = OptimizerShard { index: 0, count };
         let steps = recipe.schedule.max_steps;
         let Some(tokens) = steps.checked_mul(tokens_per_step as u64) else {
             return Err(PlanError::new(
@@ -181,13 +182,14 @@ impl Plan {
         };
         let threads =
             if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads };
+        let optimizer = OptimizerKind::new(&recipe.optimizer);
         let config = |micro_batch| MemoryConfig {
             dims,
             micro_batch,
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
             target: if hardware.cuda.is_some() { Target::Cuda } else { Target::Cpu { threads } },
-            mode: Mode::Train,
+            mode: Mode::Train(optimizer),
         };
         let micro_batch = match (recipe.batch.micro_batch, micro_batch) {
             (MicroBatch::Rows(rows), _) => rows,
@@ -252,8 +254,8 @@ impl Plan {
             bytes,
             bytes_exact: engine == EngineKind::Fused,
             snapshot_bytes: match recipe.checkpoint.background {
-                // parameters and both moments
-                true => 3 * size_of::<f32>() * ParamLayout::new(&dims).len,
+                // parameters and the optimizer's states
+                true => (1 + optimizer.states().len()) * size_of::<f32>() * ParamLayout::new(&dims).len,
                 false => 0,
             },
             memory: config(micro_batch),
@@ -303,7 +305,7 @@ impl Plan {
     pub fn of_rank(&self, rank: usize) -> Self {
         let index = if self.shard.count > 1 { rank } else { 0 };
         let cuda = self.cuda.map(|first| first + rank);
-        Self { shard: Shard { index, ..self.shard }, cuda, ..self.clone() }
+        Self { shard: OptimizerShard { index, ..self.shard }, cuda, ..self.clone() }
     }
 
     /// The plan of a rank that is a process of its own, with the device that its launcher gave it.
@@ -316,7 +318,7 @@ fn largest_micro_batch(
     engine: EngineKind,
     rows_per_rank: usize,
     config: MemoryConfig,
-    shard: Shard,
+    shard: OptimizerShard,
     bytes: usize,
 ) -> Option<usize> {
     let fits = |micro_batch: &usize| {
@@ -330,12 +332,13 @@ fn largest_micro_batch(
 fn bytes_by_kind(
     engine: EngineKind,
     config: MemoryConfig,
-    shard: Shard,
+    shard: OptimizerShard,
 ) -> Option<Vec<(&'static str, usize)>> {
     let plan = MemoryPlan::checked(config)?.sharded(shard);
+    let optimizer = config.mode.optimizer()?;
     Some(match engine {
         EngineKind::Fused => plan.bytes(),
-        EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch),
+        EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch, optimizer),
     })
 }
 

@@ -51,7 +51,7 @@ impl Member<'_> {
             let watchdog = Watchdog::new(recipe.watchdog.clone(), Window::default());
             return Ok(Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None });
         };
-        for state in [State::Parameters, State::FirstMoment, State::SecondMoment] {
+        for state in engine.saved_states() {
             reader.fill(state, dims, &layout, &mut buffer)?;
             engine.write(state, &buffer)?;
         }

@@ -8,8 +8,8 @@ use super::build;
 use super::device;
 use super::exit::{Exit, UsageError};
 use crate::cli::{Format, VerifyArgs};
-use crate::engine::Update;
 use crate::engine::memory::MemoryPlan;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
 use crate::engine::verify::{Report, Tolerances, verify};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
@@ -51,6 +51,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
         dims: Dims::new(&recipe.model),
         precision: recipe.compute.precision,
         attention: recipe.compute.attention,
+        optimizer: OptimizerKind::new(&recipe.optimizer),
         threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
         cuda: hardware.cuda.is_some(),
         steps: args.steps as usize,
@@ -66,7 +67,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let initial = initial(recipe, &setting.dims, &dims)?;
     let plan = MemoryPlan::new(verified.memory(&setting));
     let mut engine = build::fused(plan, hardware.cuda.as_ref().map(|cuda| cuda.index), &build::solo())?;
-    let mut reference = build::reference(dims, setting.threads)?;
+    let mut reference = build::reference(dims, setting.optimizer, setting.threads)?;
     let report = verify(
         engine.as_mut(),
         &mut reference,
@@ -141,18 +142,8 @@ fn disturb(layout: &ParamLayout, parameters: &mut [f32]) {
 
 /// The recipe's optimizer. Its learning rate is reached within these few steps: the first ones of a long warm-up would
 /// move parameters by less than their last digit, and show nothing.
-fn updates(recipe: &Recipe, steps: u32) -> Vec<Update> {
-    let recipe::OptimizerConfig { lr, betas, eps, weight_decay, clip_norm } = recipe.optimizer;
+fn updates(recipe: &Recipe, steps: u32) -> Vec<OptimizerStep> {
     let loss_scale = LossScaler::new(recipe.compute.precision).scale();
-    (1..=steps)
-        .map(|t| Update {
-            lr: lr * f64::from(t) / f64::from(steps),
-            betas,
-            eps,
-            weight_decay,
-            clip_norm,
-            t: t.into(),
-            loss_scale,
-        })
-        .collect()
+    let lr = |t: u32| recipe.optimizer.lr * f64::from(t) / f64::from(steps);
+    (1..=steps).map(|t| OptimizerStep::new(&recipe.optimizer, lr(t), t.into(), loss_scale)).collect()
 }

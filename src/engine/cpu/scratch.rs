@@ -55,7 +55,7 @@ fn chunk(config: &MemoryConfig, activations: usize) -> usize {
     const MUCH: usize = 256 << 20;
     let number = Element::F32.bytes();
     let bytes = match config.mode {
-        Mode::Train => MUCH.saturating_sub(activations * number).max(LITTLE),
+        Mode::Train(_) => MUCH.saturating_sub(activations * number).max(LITTLE),
         Mode::Infer => LITTLE,
     };
     let n = config.micro_batch * config.dims.block_size;
@@ -85,7 +85,7 @@ fn panels(config: &MemoryConfig, chunk: usize) -> usize {
 /// Elements of scratch that one worker needs: of attention for a head, or of a product for its rows of the first operand.
 fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
     let (t, size) = (config.dims.block_size, config.dims.head_size());
-    let training = config.mode == Mode::Train;
+    let training = config.mode.is_training();
     let heads = match training {
         // gradients of one head's queries, keys and values, and one number per row
         true => 3 * t * size + t,

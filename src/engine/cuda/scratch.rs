@@ -31,7 +31,7 @@ pub(in crate::engine) fn scratch(config: &MemoryConfig) -> Scratch {
     let (workers, scores) = match (config.attention, config.mode) {
         (Attention::Naive, _) => (scores, scores),
         // of the backward pass: one number per row and head
-        (Attention::Flash, Mode::Train) => (n * dims.n_head, 0),
+        (Attention::Flash, Mode::Train(_)) => (n * dims.n_head, 0),
         (Attention::Flash, Mode::Infer) => (0, 0),
     };
     Scratch {

@@ -1,6 +1,6 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
-use super::{Buffer, Element, MemoryConfig, Mode, Span, Target};
+use super::{Buffer, Element, MemoryConfig, Span, Target};
 use crate::engine::{cpu, cuda};
 use crate::model::Dims;
 use crate::recipe::Attention;
@@ -131,7 +131,7 @@ impl Arena {
     pub(super) fn new(config: &MemoryConfig) -> Self {
         let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
         let n = config.micro_batch * t;
-        let training = config.mode == Mode::Train;
+        let training = config.mode.is_training();
         let (operand, number) = (config.operand(), Element::F32);
         let (softmax, softmax_element) = match config.attention == Attention::Naive && training {
             true => (config.micro_batch * n_head * t * t, operand),

@@ -1,16 +1,32 @@
 //! What the size of an engine's buffers depends on.
 
 use super::Element;
+use crate::engine::optimizer::OptimizerKind;
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision};
 
-/// Whether the arena serves training or only forward passes.
+/// Whether an engine trains or computes forward passes only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Activations of every layer are kept for the backward pass.
-    Train,
-    /// Layers share one set of activations; there are no gradients and no moments.
+    /// Activations of every layer are kept for the backward pass, and the states of this optimizer.
+    Train(OptimizerKind),
+    /// Layers share one set of activations; there are no gradients and no optimizer.
     Infer,
+}
+
+impl Mode {
+    /// The optimizer that parameters are trained with, if they are.
+    pub fn optimizer(self) -> Option<OptimizerKind> {
+        match self {
+            Self::Train(kind) => Some(kind),
+            Self::Infer => None,
+        }
+    }
+
+    /// Whether there is a backward pass.
+    pub fn is_training(self) -> bool {
+        self.optimizer().is_some()
+    }
 }
 
 /// What the buffers are laid out for.

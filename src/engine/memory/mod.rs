@@ -14,27 +14,23 @@ pub use span::{Buffer, Element, Span};
 
 use crate::comm;
 use crate::engine::cuda;
+use crate::engine::optimizer::{OptimizerKind, OptimizerState};
 use crate::model::ParamLayout;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The part of the optimizer's state that one of several ranks keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
+/// The share of the optimizer's states that a rank keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
-    /// Which part.
+pub struct OptimizerShard {
+    /// Which share, from 0.
     pub index: usize,
     /// Of how many; 1 is the whole.
     pub count: usize,
 }
 
-impl Shard {
-    /// All of it.
+impl OptimizerShard {
+    /// Every state whole.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
-
-    /// This part of a flat buffer.
-    pub fn range(&self, len: usize) -> Range<usize> {
-        comm::part(len, self.index, self.count)
-    }
 }
 
 /// All buffers of an engine.
@@ -42,8 +38,8 @@ impl Shard {
 pub struct MemoryPlan {
     /// What it was computed from.
     pub config: MemoryConfig,
-    /// The part of the moments that is kept.
-    pub shard: Shard,
+    /// The share of the optimizer's states that is kept.
+    pub shard: OptimizerShard,
     /// The flat parameter layout.
     pub layout: Arc<ParamLayout>,
     /// The arena.
@@ -55,35 +51,61 @@ impl MemoryPlan {
     pub fn new(config: MemoryConfig) -> Self {
         Self {
             config,
-            shard: Shard::WHOLE,
+            shard: OptimizerShard::WHOLE,
             layout: Arc::new(ParamLayout::new(&config.dims)),
             arena: Arc::new(Arena::new(&config)),
         }
     }
 
-    /// The same with a part of the moments only.
-    pub fn sharded(self, shard: Shard) -> Self {
+    /// Keeps a share of the optimizer's states instead of all of them.
+    pub fn sharded(self, shard: OptimizerShard) -> Self {
         Self { shard, ..self }
     }
 
-    /// The elements of the flat layout whose moments are kept, and which this rank updates.
-    pub fn owned(&self) -> Range<usize> {
-        self.shard.range(self.layout.len)
+    /// The optimizer, if the engine trains.
+    pub fn optimizer(&self) -> Option<OptimizerKind> {
+        self.config.mode.optimizer()
     }
 
-    /// The same, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
+    /// The optimizer's states; none without one.
+    pub fn states(&self) -> &'static [OptimizerState] {
+        self.optimizer().map_or(&[], OptimizerKind::states)
+    }
+
+    /// The elements of the flat layout that this rank updates, and whose optimizer states it keeps.
+    pub fn owned(&self) -> Range<usize> {
+        comm::part(self.layout.len, self.shard.index, self.shard.count)
+    }
+
+    /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
+    pub fn owners(&self) -> Option<Vec<Range<usize>>> {
+        (self.shard.count > 1).then(|| comm::parts(self.layout.len, self.shard.count))
+    }
+
+    /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
     pub fn checked(config: MemoryConfig) -> Option<Self> {
         (config.about_bytes() < (1u64 << 50) as f64).then(|| Self::new(config))
     }
 
+    /// Every buffer of an engine in the order of allocation, with what messages call it. Some may have no elements.
+    pub fn buffers(&self) -> Vec<(Buffer, &'static str)> {
+        let states = self.states().iter().enumerate();
+        [(Buffer::Parameters, "parameters"), (Buffer::Gradients, "gradients")]
+            .into_iter()
+            .chain(states.map(|(index, state)| (Buffer::Optimizer(index), state.label)))
+            .chain([(Buffer::Low, "the low-precision copy"), (Buffer::Arena, "activations and scratch")])
+            .collect()
+    }
+
     /// Elements of one buffer; 0 if the engine does not have it.
     pub fn elements(&self, buffer: Buffer) -> usize {
-        let training = self.config.mode == Mode::Train;
+        let training = self.config.mode.is_training();
         match buffer {
             Buffer::Parameters => self.layout.len,
             Buffer::Gradients if training => self.layout.len,
-            Buffer::FirstMoment | Buffer::SecondMoment if training => self.owned().len(),
-            Buffer::Gradients | Buffer::FirstMoment | Buffer::SecondMoment => 0,
+            Buffer::Gradients => 0,
+            Buffer::Optimizer(state) if state < self.states().len() => self.owned().len(),
+            Buffer::Optimizer(_) => 0,
             Buffer::Low if !self.config.rounds_operands() => 0,
             Buffer::Low => match self.config.target {
                 Target::Cpu { .. } => self.layout.decayed,
@@ -102,6 +124,17 @@ impl MemoryPlan {
     /// A range of one of the parameter-shaped buffers.
     pub fn span(&self, buffer: Buffer, range: &Range<usize>) -> Span {
         Span { buffer, element: self.element(buffer), start: range.start, len: range.len() }
+    }
+
+    /// One of the optimizer's states for a range of the flat layout that this rank updates.
+    pub fn state(&self, index: usize, range: &Range<usize>) -> Span {
+        let first = self.owned().start;
+        self.span(Buffer::Optimizer(index), &(range.start - first..range.end - first))
+    }
+
+    /// The low-precision copy of a range of the flat layout, where there is one.
+    pub fn low(&self, range: &Range<usize>) -> Option<Span> {
+        (range.end <= self.elements(Buffer::Low)).then(|| self.span(Buffer::Low, range))
     }
 
     /// A whole parameter-shaped buffer.
@@ -134,7 +167,7 @@ impl MemoryPlan {
         vec![
             ("parameters", size(Buffer::Parameters)),
             ("gradients", size(Buffer::Gradients)),
-            ("moments", size(Buffer::FirstMoment) + size(Buffer::SecondMoment)),
+            ("moments", (0..self.states().len()).map(|state| size(Buffer::Optimizer(state))).sum()),
             ("low_precision_copy", size(Buffer::Low)),
             ("activations", activations),
             ("scratch", size(Buffer::Arena) - activations + self.device_bytes()),
@@ -153,6 +186,7 @@ mod tests {
     use crate::model::Dims;
     use crate::recipe::{Attention, Precision};
 
+    const TRAIN: Mode = Mode::Train(OptimizerKind::AdamW);
     const TARGETS: [Target; 2] = [Target::Cpu { threads: 2 }, Target::Cuda];
 
     fn config(mode: Mode, attention: Attention, block_size: usize, target: Target) -> MemoryConfig {
@@ -163,7 +197,7 @@ mod tests {
     #[test]
     fn arena_spans_are_aligned_and_disjoint() {
         for (target, attention) in [(TARGETS[0], Attention::Naive), (TARGETS[1], Attention::Flash)] {
-            let arena = MemoryPlan::new(config(Mode::Train, attention, 23, target)).arena;
+            let arena = MemoryPlan::new(config(TRAIN, attention, 23, target)).arena;
             let in_place = arena.dlogits == arena.logits;
             assert_eq!(in_place, target != Target::Cuda);
             let mut spans: Vec<Span> = arena
@@ -195,7 +229,7 @@ mod tests {
     #[test]
     fn flash_memory_is_linear_in_t_and_naive_is_not() {
         for target in TARGETS {
-            let bytes = |a, t| MemoryPlan::new(config(Mode::Train, a, t, target)).arena.len as f64;
+            let bytes = |a, t| MemoryPlan::new(config(TRAIN, a, t, target)).arena.len as f64;
             let growth = |a| (bytes(a, 4096) - bytes(a, 2048)) / (bytes(a, 2048) - bytes(a, 1024));
             assert!((growth(Attention::Flash) - 2.0).abs() < 0.01, "{}", growth(Attention::Flash));
             assert!(growth(Attention::Naive) > 2.9, "{}", growth(Attention::Naive));
@@ -209,13 +243,13 @@ mod tests {
             plan.total_bytes() - plan.device_bytes()
         };
         for target in TARGETS {
-            assert!(total(Mode::Infer, target) * 4 < total(Mode::Train, target) * 3);
+            assert!(total(Mode::Infer, target) * 4 < total(TRAIN, target) * 3);
         }
     }
 
     #[test]
     fn cuda_stores_operands_in_two_bytes() {
-        let plan = |target| MemoryPlan::new(config(Mode::Train, Attention::Flash, 256, target));
+        let plan = |target| MemoryPlan::new(config(TRAIN, Attention::Flash, 256, target));
         let [cpu, cuda] = TARGETS.map(plan);
         assert_eq!(cuda.buffer_bytes(Buffer::Low), 2 * cuda.layout.len);
         assert!(cuda.arena.activations * 3 < cpu.arena.activations * 2);

@@ -28,15 +28,26 @@ pub enum Buffer {
     Parameters,
     /// fp32 gradients.
     Gradients,
-    /// AdamW's first moment.
-    FirstMoment,
-    /// AdamW's second moment.
-    SecondMoment,
+    /// A state of the optimizer, by its place in the rule's list.
+    Optimizer(usize),
     /// The parameters as operands of matrix products: rounded to the recipe's precision, on CUDA also stored in it.
     /// Absent where the products read the parameters themselves.
     Low,
     /// Activations and scratch.
     Arena,
+}
+
+impl Buffer {
+    /// A number for each buffer of an engine, counted from 0.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Parameters => 0,
+            Self::Gradients => 1,
+            Self::Low => 2,
+            Self::Arena => 3,
+            Self::Optimizer(state) => 4 + state,
+        }
+    }
 }
 
 /// A run of elements inside one buffer.
@@ -61,12 +72,12 @@ impl Span {
 
     /// The first `len` elements.
     pub fn head(self, len: usize) -> Self {
-        self.part(0, len)
+        self.slice(0, len)
     }
 
     /// `len` elements from `start` on, both relative to this span.
-    pub fn part(self, start: usize, len: usize) -> Self {
-        assert!(start + len <= self.len, "part {start}+{len} of a span of {}", self.len);
+    pub fn slice(self, start: usize, len: usize) -> Self {
+        assert!(start + len <= self.len, "slice {start}+{len} of a span of {}", self.len);
         Self { start: self.start + start, len, ..self }
     }
 

@@ -6,7 +6,7 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
-use super::kernels::{embedding, layernorm, naive_attention, optimizer};
+use super::kernels::{embedding, layernorm, naive_attention};
 use super::stream::Stream;
 use crate::comm::Comm;
 use crate::engine::EngineError;
@@ -15,17 +15,7 @@ use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::recipe::Precision;
 use ranks::Ranks;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
-
-const BUFFERS: [(Buffer, &str); 6] = [
-    (Buffer::Parameters, "parameters"),
-    (Buffer::Gradients, "gradients"),
-    (Buffer::FirstMoment, "the first moment"),
-    (Buffer::SecondMoment, "the second moment"),
-    (Buffer::Low, "the low-precision copy"),
-    (Buffer::Arena, "activations and scratch"),
-];
 
 /// How far a sequence of kernels has come towards being replayed.
 enum Known {
@@ -43,8 +33,8 @@ enum Known {
 pub struct CudaBackend<D> {
     stream: Stream<D>,
     plan: MemoryPlan,
-    /// Where each of [`BUFFERS`] begins.
-    bases: [Address; BUFFERS.len()],
+    /// Where each buffer begins, by [`Buffer::index`].
+    bases: Vec<Address>,
     uploads: Uploads,
     rows: usize,
     cols: usize,
@@ -62,11 +52,12 @@ impl<D: Device> CudaBackend<D> {
 
     /// Allocates everything that a plan for CUDA lists.
     pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
-        let mut bases = [Address(0); BUFFERS.len()];
-        for (base, (buffer, what)) in bases.iter_mut().zip(BUFFERS) {
+        let buffers = plan.buffers();
+        let mut bases = vec![Address(0); buffers.len()];
+        for (buffer, what) in buffers {
             let bytes = plan.buffer_bytes(buffer);
             if bytes > 0 {
-                *base = device.allocate(bytes, what)?;
+                bases[buffer.index()] = device.allocate(bytes, what)?;
             }
         }
         Ok(Self {
@@ -88,7 +79,7 @@ impl<D: Device> CudaBackend<D> {
 
     /// Where a span begins.
     fn at(&self, span: Span) -> Address {
-        self.bases[span.buffer as usize].offset(span.byte_range().start)
+        self.bases[span.buffer.index()].offset(span.byte_range().start)
     }
 
     /// Where a word of the batch lies.
@@ -157,19 +148,6 @@ impl<D: Device> CudaBackend<D> {
             operand: self.plan.config.operand(),
             qkv: self.at(qkv),
             scores: self.at(self.plan.arena.workers),
-        }
-    }
-
-    /// The flat buffers from the first element of `own` on. The moments begin there anyway, for a rank keeps those that it
-    /// updates.
-    fn buffers(&self, own: &Range<usize>) -> optimizer::Buffers {
-        let at = |buffer: Buffer| self.bases[buffer as usize];
-        let from = |buffer: Buffer| at(buffer).offset(own.start * self.plan.element(buffer).bytes());
-        let (p, g) = (from(Buffer::Parameters), from(Buffer::Gradients));
-        optimizer::Buffers {
-            flat: [p, g, at(Buffer::FirstMoment), at(Buffer::SecondMoment)],
-            low: (self.plan.elements(Buffer::Low) > 0).then(|| from(Buffer::Low)),
-            len: own.len(),
         }
     }
 
