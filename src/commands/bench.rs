@@ -36,7 +36,7 @@ impl Measured {
     /// How fast a rank sent what it had to; `None` for one rank. The wait for the slowest rank counts as sending.
     fn wire_bytes_per_s(&self, plan: &Plan) -> Option<f64> {
         let (_, ms) = self.phases.iter().find(|(phase, _)| phase == "communication")?;
-        Some(plan.wire_bytes_per_step as f64 / ms * 1e3).filter(|_| plan.world_size > 1)
+        Some(plan.wire_bytes_per_step as f64 / ms * 1e3).filter(|_| plan.ranks.world_size > 1)
     }
 }
 
@@ -59,20 +59,20 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let (peak, how) = if leads { device::peak(&plan) } else { (0.0, String::new()) };
     let (measured, name) = match joined {
         Some(comm) => {
-            comm.set_timeout(Duration::from_secs(plan.timeout_s));
+            comm.set_timeout(Duration::from_secs(plan.ranks.timeout_s));
             ranks::same(Some(comm.as_ref()), recipe, &format!("--steps {}", args.steps))?;
             comm.barrier()?;
             comm.set_working(false);
             let own = plan.of_launched_rank(comm.rank());
             (one_rank(recipe, &own, args.steps, &comm)?, comm.name())
         }
-        None if plan.world_size == 1 => (one_rank(recipe, &plan, args.steps, &build::solo())?, "solo"),
+        None if plan.ranks.world_size == 1 => (one_rank(recipe, &plan, args.steps, &build::solo())?, "solo"),
         None => (threads(recipe, &plan, args.steps)?, "threads"),
     };
     if !leads {
         return Ok(Exit::Finished);
     }
-    let tokens_per_s = plan.tokens_per_step as f64 / measured.step_ms * 1e3;
+    let tokens_per_s = plan.batch.tokens_per_step as f64 / measured.step_ms * 1e3;
     let mfu = tokens_per_s * plan.flops_per_token as f64 / peak;
     super::print(&match args.format {
         Format::Json => {
@@ -87,12 +87,12 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "peak_flops_source": how,
                 "flops_per_token": plan.flops_per_token,
                 "device": plan.device,
-                "world_size": plan.world_size,
+                "world_size": plan.ranks.world_size,
                 "ranks_by": name,
                 "wire_bytes_per_step": plan.wire_bytes_per_step,
                 "wire_bytes_per_s": measured.wire_bytes_per_s(&plan),
                 "peak_memory_bytes": device::memory_bytes(&plan),
-                "planned_memory_bytes": plan.total_bytes,
+                "planned_memory_bytes": plan.bytes.total,
                 "steps": args.steps,
                 "phases": phases,
             });
@@ -108,7 +108,8 @@ const PHASE_STEPS: u32 = 3;
 
 /// Ranks that are threads of this process; what rank 0 measures.
 fn threads(recipe: &Recipe, plan: &Plan, steps: u32) -> anyhow::Result<Measured> {
-    let mut ranks = Threads::group(plan.world_size, Duration::from_secs(plan.timeout_s)).into_iter();
+    let mut ranks =
+        Threads::group(plan.ranks.world_size, Duration::from_secs(plan.ranks.timeout_s)).into_iter();
     let first = ranks.next().expect("a world has a rank");
     let run = |comm: Threads| {
         let plan = plan.of_rank(comm.rank());
@@ -159,18 +160,18 @@ fn text(measured: &Measured, tokens_per_s: f64, mfu: f64, how: &str, plan: &Plan
         "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {} tokens, MFU {:.1} % of {:.0} GFLOP/s ({how})\n\
          peak memory {}, planned {}\n",
         measured.step_ms,
-        plan.tokens_per_step,
+        plan.batch.tokens_per_step,
         mfu * 100.0,
         plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
         gib(device::memory_bytes(plan) as usize),
-        gib(plan.total_bytes)
+        gib(plan.bytes.total)
     );
     if let Some(rate) = measured.wire_bytes_per_s(plan) {
         let _ = writeln!(
             out,
             "{} ranks by {name}, {} each, which sent {:.1} MB per step at {:.2} GB/s",
-            plan.world_size,
-            gib(plan.total_bytes),
+            plan.ranks.world_size,
+            gib(plan.bytes.total),
             plan.wire_bytes_per_step as f64 / 1e6,
             rate / 1e9
         );
@@ -196,7 +197,7 @@ fn measure<E: Engine + ?Sized>(
     drop(parameters);
     let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr);
     let loss_scale = LossScaler::new(recipe.compute.precision).scale();
-    let (rows, cols) = (plan.micro_batch, plan.memory.dims.block_size);
+    let (rows, cols) = (plan.batch.micro_batch, plan.memory.dims.block_size);
     let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut order = Vec::new();
@@ -204,8 +205,8 @@ fn measure<E: Engine + ?Sized>(
     for step in 0..WARM_UP + steps {
         let start = Instant::now();
         let mut data_ms = 0.0;
-        for micro_step in 0..plan.micro_steps {
-            let place = comm.rank() * plan.micro_steps + micro_step;
+        for micro_step in 0..plan.batch.micro_steps {
+            let place = comm.rank() * plan.batch.micro_steps + micro_step;
             let key = random_bits(recipe.seed, u64::from(step) << 32 | place as u64);
             let token = |i: usize| (random_bits(key, i as u64) % plan.memory.dims.vocab_size as u64) as u32;
             let begun = Instant::now();
@@ -213,8 +214,8 @@ fn measure<E: Engine + ?Sized>(
             targets.iter_mut().enumerate().for_each(|(i, t)| *t = token(i + 1));
             data_ms += begun.elapsed().as_secs_f64() * 1e3;
             let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
-            let weight = loss_scale / plan.micro_steps as f64;
-            match micro_step + 1 == plan.micro_steps {
+            let weight = loss_scale / plan.batch.micro_steps as f64;
+            match micro_step + 1 == plan.batch.micro_steps {
                 false => engine.accumulate(batch, weight)?,
                 true => engine.accumulate_last(batch, weight)?,
             }

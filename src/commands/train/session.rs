@@ -41,7 +41,7 @@ impl Session<'_> {
         if let Some(reader) = &start {
             // which the rows of a rank need not divide by, if there are other ranks than before
             let kept = build::kept_micro_batch(recipe, reader.state().micro_batch);
-            let kept = kept.filter(|rows| self.plan.rows_per_rank.is_multiple_of(*rows));
+            let kept = kept.filter(|rows| self.plan.batch.rows_per_rank.is_multiple_of(*rows));
             self.plan = plan(self.resolved, self.data, kept)?;
         }
         let (peak, how) = device::peak(&self.plan);
@@ -59,14 +59,14 @@ impl Session<'_> {
         let checkpoint = start.as_ref().map(|reader| reader.path().to_owned());
         match &self.call.joined {
             Some(comm) => {
-                let micro_batch = self.plan.micro_batch;
+                let micro_batch = self.plan.batch.micro_batch;
                 Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
                 self.lead(comm.clone(), start, (peak, how))
             }
-            None if self.plan.world_size == 1 => self.lead(Arc::new(Solo), start, (peak, how)),
+            None if self.plan.ranks.world_size == 1 => self.lead(Arc::new(Solo), start, (peak, how)),
             None => {
-                let timeout = Duration::from_secs(self.plan.timeout_s);
-                let mut ranks = Threads::group(self.plan.world_size, timeout).into_iter();
+                let timeout = Duration::from_secs(self.plan.ranks.timeout_s);
+                let mut ranks = Threads::group(self.plan.ranks.world_size, timeout).into_iter();
                 let first = ranks.next().expect("a world has a rank");
                 let (resolved, data, plan) = (self.resolved, self.data, &self.plan);
                 thread::scope(|scope| {
@@ -205,7 +205,7 @@ impl Session<'_> {
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
-        record.plan = serde_json::to_value(&self.plan)?;
+        record.plan = serde_json::to_value(self.plan.document())?;
         Ok(record)
     }
 

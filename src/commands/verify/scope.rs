@@ -100,8 +100,10 @@ impl Scope {
     /// Bytes of both engines and the initial parameters.
     pub(super) fn bytes(&self, setting: &Setting) -> usize {
         let dims = self.dims(setting);
-        let reference: usize =
-            memory::bytes(&dims, self.micro_batch, setting.optimizer).iter().map(|(_, b)| b).sum();
+        let reference: usize = memory::bytes(&dims, self.micro_batch, setting.optimizer.states().len())
+            .iter()
+            .map(|(_, b)| b)
+            .sum();
         let initial = ParamLayout::new(&dims).len * size_of::<f32>();
         MemoryPlan::new(self.memory(setting)).total_bytes() + reference + initial
     }

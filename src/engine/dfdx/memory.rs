@@ -3,12 +3,11 @@
 //! The tape keeps what the backward pass reads and, until it is done, the gradient of every intermediate tensor. The counts of
 //! tensors were found by measuring peaks over many shapes; `tests/verify_memory.rs` measures them again.
 
-use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 
-/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences. At most half too high where
+/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many `states`. At most half too high where
 /// the model is large enough for memory to matter, and not too low.
-pub fn bytes(dims: &Dims, rows: usize, optimizer: OptimizerKind) -> Vec<(&'static str, usize)> {
+pub fn bytes(dims: &Dims, rows: usize, states: usize) -> Vec<(&'static str, usize)> {
     let parameters = ParamLayout::new(dims).len * size_of::<f32>();
     let embedding = dims.padded_vocab * dims.n_embd * size_of::<f32>();
     vec![
@@ -16,7 +15,7 @@ pub fn bytes(dims: &Dims, rows: usize, optimizer: OptimizerKind) -> Vec<(&'stati
         ("parameters", 2 * parameters),
         // the flat buffer and what the backward pass returns
         ("gradients", 2 * parameters),
-        ("moments", optimizer.states().len() * parameters),
+        ("moments", states * parameters),
         ("low_precision_copy", 0),
         ("activations", tape_elements(dims, rows) * size_of::<f32>()),
         // copies of the tied embedding: its used rows, their gradient, the gradient on its way to the flat buffer
