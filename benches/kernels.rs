@@ -6,11 +6,15 @@
 //! machine does only adds to it. Words given after `--` select kernels by their beginning; `threads=N` sets the threads.
 #![expect(clippy::print_stdout, reason = "a benchmark's table is its output")]
 
-use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
 use runner::engine::cpu::{self, CpuBackend};
-use runner::engine::{Batch, Engine, EngineError, State, Update};
+use runner::engine::fused::{
+    self,
+    backend::{AttentionShape, Backend, Epilogue, Linear, Norm},
+};
+use runner::engine::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
+use runner::engine::{Batch, Engine, EngineError, State};
 use runner::model::{Dims, init};
-use runner::plan::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::time::Instant;
@@ -52,7 +56,7 @@ fn main() -> Result<(), EngineError> {
         precision: Precision::Fp32,
         attention: Attention::Flash,
         target: Target::Cpu { threads },
-        mode: Mode::Train,
+        mode: Mode::Train(OptimizerKind::AdamW),
     };
     let plan = MemoryPlan::new(config);
     let mut engine = cpu::engine(plan.clone())?;
@@ -132,7 +136,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         Norm { weight: parameter(&block.ln_2_weight), bias: parameter(&block.ln_2_bias), stats: layer.ln_2 };
     let (dln, dln_bias) = (gradient(&block.ln_2_weight), gradient(&block.ln_2_bias));
     let shape = AttentionShape { rows, cols: t, n_head: dims.n_head, head_size: dims.head_size() };
-    let (dqkv, datt) = (wide.part(0, 3 * n * c), wide.part(3 * n * c, n * c));
+    let (dqkv, datt) = (wide.slice(0, 3 * n * c), wide.slice(3 * n * c, n * c));
     let (wte, dwte) = (parameter(&layout.wte), gradient(&layout.wte));
     let (head_x, head_dx, head_losses) = (ln.head(chunk * c), delta.head(chunk * c), losses.head(chunk));
     let (qkv, softmax, att, x, x_mid, fc) =
@@ -182,10 +186,9 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         }),
         ("gelu_again", floats(4 * n * 4 * c), boxed(move |b| b.gelu_again(fc, wide))),
         ("update", floats(9 * layout.len), {
-            let decayed = layout.decayed;
-            let (betas, eps, weight_decay) = ([0.9, 0.95], 1e-8, 0.1);
-            let update = Update { lr: 1e-5, betas, eps, weight_decay, clip_norm: 1.0, t: 1, loss_scale: 1.0 };
-            boxed(move |b| b.update(&update, decayed))
+            let (rule, plan) = (OptimizerKind::AdamW.typical(), plan.clone());
+            let step = OptimizerStep { rule, lr: 1e-5, clip_norm: 1.0, t: 1, loss_scale: 1.0 };
+            boxed(move |b| fused::update(b, &plan, &step))
         }),
     ];
     table

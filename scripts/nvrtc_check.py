@@ -16,7 +16,7 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "engine", "cuda", "kernels")
 PRECISIONS = ["BF16", "FP16", "TF32", "FP32"]
-# Flash attention exists for heads up to this width (`LARGEST_HEAD` in src/engine/cuda/flash.rs).
+# Flash attention exists for heads up to this width (`LARGEST_HEAD` in src/engine/cuda/kernels/flash_attention/geometry.rs).
 LARGEST_HEAD = 128
 
 

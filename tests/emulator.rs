@@ -7,10 +7,12 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
-use runner::engine::{Batch, Engine, State, Update};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::{Batch, Engine, State};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 
@@ -23,7 +25,7 @@ const PLAIN: Behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false
 const MICRO_BATCH: usize = 3;
 
 fn emulated(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
-    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train, Target::Cuda);
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(OptimizerKind::AdamW), Target::Cuda);
     let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode });
     let config = KernelConfig { precision, head_size: dims.head_size() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
@@ -33,7 +35,8 @@ fn emulated(dims: Dims, precision: Precision, attention: Attention, behaviour: B
 }
 
 fn on_the_cpu(dims: Dims, precision: Precision, attention: Attention) -> CpuEngine {
-    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train, Target::Cpu { threads: 1 });
+    let (micro_batch, mode, target) =
+        (MICRO_BATCH, Mode::Train(OptimizerKind::AdamW), Target::Cpu { threads: 1 });
     let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode });
     cpu::engine(plan).expect("host memory")
 }
@@ -124,11 +127,9 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
         let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
         let bound = bounds.gradient * if step == 0 { 1.0 } else { 5.0 };
         assert!(error <= bound, "{what}: step {step}: the gradient of {name} is off by {error:.1e}");
-        let update = Update {
+        let update = OptimizerStep {
+            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
             lr: 1e-3,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.1,
             clip_norm: 0.5,
             t: step + 1,
             loss_scale,

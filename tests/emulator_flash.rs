@@ -4,10 +4,10 @@
 //! bounds are derived from that, element by element. Each launch runs with three orders of threads, which
 //! must agree in every bit.
 
-use runner::engine::backend::AttentionShape;
 use runner::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
 use runner::engine::cuda::emulator::{Emulator, EmulatorError, Memory, ThreadOrder};
-use runner::engine::cuda::flash::{Flash, Geometry};
+use runner::engine::cuda::kernels::flash_attention::{Flash, Geometry};
+use runner::engine::fused::backend::AttentionShape;
 use runner::model::init::random_bits;
 use runner::recipe::Precision;
 use std::path::Path;

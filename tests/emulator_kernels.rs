@@ -3,15 +3,20 @@
 //!
 //! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator_kernels`.
 
-use runner::engine::backend::{AttentionShape, Backend, Epilogue, Linear, Norm};
+use runner::engine::Batch;
 use runner::engine::cpu::{self, CpuEngine};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
-use runner::engine::{Batch, Update};
+use runner::engine::fused::{
+    self,
+    backend::{AttentionShape, Backend, Epilogue, Linear, Norm},
+};
+use runner::engine::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
+use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::model::Dims;
 use runner::model::init::random_bits;
-use runner::plan::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 
@@ -48,7 +53,7 @@ type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;
 impl Pair {
     fn new(dims: Dims, precision: Precision, attention: Attention, order: ThreadOrder) -> Self {
         let plan = |target| {
-            let (micro_batch, mode) = (ROWS, Mode::Train);
+            let (micro_batch, mode) = (ROWS, Mode::Train(OptimizerKind::AdamW));
             MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode })
         };
         let (cuda, cpu) = (plan(Target::Cuda), plan(Target::Cpu { threads: 1 }));
@@ -70,7 +75,7 @@ impl Pair {
             let batch = Batch { inputs: &inputs, targets: &targets, rows: ROWS, cols: dims.block_size };
             backend.upload(&batch, 0.01);
         });
-        for buffer in [Buffer::Parameters, Buffer::Gradients, Buffer::FirstMoment] {
+        for buffer in [Buffer::Parameters, Buffer::Gradients, Buffer::Optimizer(0)] {
             pair.fill(&|plan| plan.whole(buffer), false);
         }
         pair.each(|backend, _| backend.refresh_low());
@@ -131,7 +136,7 @@ fn step(precision: Precision) -> f32 {
     }
 }
 
-fn layer(plan: &MemoryPlan) -> runner::plan::memory::LayerSpans {
+fn layer(plan: &MemoryPlan) -> runner::engine::memory::LayerSpans {
     plan.arena.layers[0]
 }
 
@@ -284,35 +289,35 @@ fn heads_and_losses() {
         // all but the first seven rows
         let (first, c) = (7, pair.cuda.1.config.dims.n_embd);
         let rows = ROWS * DIMS.block_size - first;
-        let part = |span: Span, width: usize| span.part(0, rows * width);
+        let part = |span: Span, width: usize| span.slice(0, rows * width);
         let wte = |plan: &MemoryPlan| plan.span(plan.matrices(), &plan.layout.wte);
         for training in [false, true] {
             pair.each(|backend, plan| {
-                let ln = plan.arena.ln.part(first * c, rows * c);
+                let ln = plan.arena.ln.slice(first * c, rows * c);
                 let logits = part(plan.arena.logits, DIMS.padded_vocab);
                 let dlogits = training.then(|| part(plan.arena.dlogits, DIMS.padded_vocab));
                 backend.head(ln, wte(plan), logits, c);
                 backend.cross_entropy(
                     logits,
-                    losses(plan).part(first, rows),
+                    losses(plan).slice(first, rows),
                     first,
                     DIMS.vocab_size,
                     dlogits,
                 );
             });
-            pair.compare("losses", &|plan| losses(plan).part(first, rows), 2e-6);
+            pair.compare("losses", &|plan| losses(plan).slice(first, rows), 2e-6);
         }
         pair.compare("dlogits", &|plan| part(plan.arena.dlogits, DIMS.padded_vocab), step);
         let [a, _] = pair.read(&|plan| part(plan.arena.dlogits, DIMS.padded_vocab));
         assert!(a.chunks(DIMS.padded_vocab).all(|row| row[DIMS.vocab_size..].iter().all(|x| *x == 0.0)));
         pair.fill(&|plan| part(plan.arena.dlogits, DIMS.padded_vocab), true);
         pair.each(|backend, plan| {
-            let ln = plan.arena.ln.part(first * c, rows * c);
+            let ln = plan.arena.ln.slice(first * c, rows * c);
             let (dlogits, dwte) =
                 (part(plan.arena.dlogits, DIMS.padded_vocab), gradient(plan, &plan.layout.wte));
             backend.head_backward(dlogits, ln, wte(plan), part(plan.arena.delta, c), dwte, c);
-            backend.add_loss(losses(plan).part(first, rows));
-            backend.add_loss(losses(plan).part(first, rows - 1));
+            backend.add_loss(losses(plan).slice(first, rows));
+            backend.add_loss(losses(plan).slice(first, rows - 1));
         });
         pair.compare("dx", &|plan| part(plan.arena.delta, c), 3e-6);
         pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 3e-6);
@@ -367,9 +372,15 @@ fn naive_and_flash_attention() {
     }
 }
 
-fn update(loss_scale: f64, t: u64) -> Update {
+fn update(loss_scale: f64, t: u64) -> OptimizerStep {
     let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
-    Update { lr, betas, eps, weight_decay: 0.1, clip_norm: 3.0, t, loss_scale }
+    OptimizerStep {
+        rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
+        lr,
+        clip_norm: 3.0,
+        t,
+        loss_scale,
+    }
 }
 
 #[test]
@@ -378,19 +389,19 @@ fn updates() {
         let mut pair = Pair::new(DIMS, precision, Attention::Flash, ThreadOrder::Descending);
         // squares are not negative
         pair.each(|backend, plan| {
-            let span = plan.whole(Buffer::SecondMoment);
+            let span = plan.whole(Buffer::Optimizer(1));
             let values: Vec<f32> = (0..span.len).map(|i| random(5, i).abs()).collect();
             backend.write(span, &values).expect("host memory");
         });
         let mut outcomes = Vec::new();
         pair.each(|backend, plan| {
-            backend.update(&update(16.0, 3), plan.layout.decayed);
+            fused::update(backend, plan, &update(16.0, 3));
             outcomes.push(backend.outcome().expect("an outcome"));
         });
         assert!(outcomes.iter().all(|outcome| outcome.applied), "{outcomes:?}");
         let [a, b] = [outcomes[0].squares, outcomes[1].squares];
         assert!((a - b).abs() < 1e-12 * b && b.sqrt() > 16.0 * 3.0, "{a} {b}");
-        for buffer in [Buffer::Parameters, Buffer::FirstMoment, Buffer::SecondMoment] {
+        for buffer in [Buffer::Parameters, Buffer::Optimizer(0), Buffer::Optimizer(1)] {
             pair.compare(&format!("{buffer:?}"), &|plan| plan.whole(buffer), 1e-6);
         }
         if !matches!(precision, Precision::Fp32 | Precision::Tf32) {
@@ -409,12 +420,12 @@ fn an_update_that_is_not_finite_is_not_applied() {
         let mut applied = Vec::new();
         pair.each(|backend, plan| {
             let span = match spoiled {
-                Buffer::Gradients => plan.whole(Buffer::Gradients).part(1000, 1),
+                Buffer::Gradients => plan.whole(Buffer::Gradients).slice(1000, 1),
                 _ => plan.arena.losses.head(1),
             };
             backend.write(span, &[value]).expect("host memory");
             backend.add_loss(plan.arena.losses.head(1));
-            backend.update(&update(16.0, 1), plan.layout.decayed);
+            fused::update(backend, plan, &update(16.0, 1));
             applied.push(backend.outcome().expect("an outcome").applied);
         });
         assert_eq!(applied, [false, false], "{spoiled:?}");
@@ -424,6 +435,26 @@ fn an_update_that_is_not_finite_is_not_applied() {
         pair.each(|backend, _| losses.push(backend.loss().expect("a sum")));
         assert_eq!(losses, [0.0, 0.0], "the next step begins anew");
     }
+}
+
+#[test]
+fn a_discarded_step_clears_gradients_and_changes_nothing_else() {
+    let mut pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, ThreadOrder::Descending);
+    let kept = [Buffer::Parameters, Buffer::Optimizer(0), Buffer::Optimizer(1), Buffer::Low];
+    let before = kept.map(|buffer| pair.read(&|plan| plan.whole(buffer)));
+    let mut outcomes = Vec::new();
+    pair.each(|backend, plan| {
+        backend.write(plan.arena.losses.head(1), &[2.5]).expect("host memory");
+        backend.add_loss(plan.arena.losses.head(1));
+        backend.discard();
+        outcomes.push(backend.outcome().expect("an outcome"));
+        assert_eq!(backend.loss().expect("a sum"), 0.0, "the next step begins anew");
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.loss == 2.5 && !outcome.applied), "{outcomes:?}");
+    for (buffer, before) in kept.into_iter().zip(before) {
+        assert_eq!(pair.read(&|plan| plan.whole(buffer)), before, "{buffer:?}");
+    }
+    assert!(pair.read(&|plan| plan.whole(Buffer::Gradients)).iter().flatten().all(|g| *g == 0.0));
 }
 
 #[test]

@@ -14,10 +14,12 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
-use runner::engine::{Applied, Batch, Engine, EngineError, State, Update};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::{Applied, Batch, Engine, EngineError, State};
 use runner::model::init::initialize;
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,9 +42,9 @@ fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, divide: bool, recor
         precision,
         attention: Attention::Flash,
         target: Target::Cuda,
-        mode: Mode::Train,
+        mode: Mode::Train(OptimizerKind::AdamW),
     })
-    .sharded(if divide { Shard { index: rank, count: size } } else { Shard::WHOLE });
+    .sharded(if divide { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE });
     let config = KernelConfig { precision, head_size: DIMS.head_size() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records };
@@ -63,9 +65,15 @@ fn start() -> Vec<f32> {
     values
 }
 
-fn update(t: u64) -> Update {
+fn update(t: u64) -> OptimizerStep {
     let (betas, eps, loss_scale) = ([0.9, 0.95], 1e-8, 1.0);
-    Update { lr: 1e-2, betas, eps, weight_decay: 0.1, clip_norm: 0.5, t, loss_scale }
+    OptimizerStep {
+        rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
+        lr: 1e-2,
+        clip_norm: 0.5,
+        t,
+        loss_scale,
+    }
 }
 
 /// The state of a rank at the end.
@@ -80,8 +88,8 @@ struct End {
 fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineError> {
     engine.write(State::Parameters, &start())?;
     let moments: Vec<f32> = (0..engine.layout().len).map(|i| (i % 11) as f32 * 1e-6).collect();
-    engine.write(State::FirstMoment, &moments)?;
-    engine.write(State::SecondMoment, &moments)?;
+    engine.write(State::Optimizer(&EXP_AVG), &moments)?;
+    engine.write(State::Optimizer(&EXP_AVG_SQ), &moments)?;
     let mut applied = Vec::new();
     for step in 0..STEPS {
         let per_rank = ROWS / size;
@@ -103,7 +111,7 @@ fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineEr
     let mut read = |state| engine.read(state).map(|values| values.into_owned());
     assert!(read(State::Gradients)?.iter().all(|gradient| *gradient == 0.0), "cleared");
     let parameters = read(State::Parameters)?;
-    let moments = [read(State::FirstMoment)?, read(State::SecondMoment)?];
+    let moments = [read(State::Optimizer(&EXP_AVG))?, read(State::Optimizer(&EXP_AVG_SQ))?];
     Ok(End { applied, parameters, moments, played: engine.backend_mut().device_mut().played() })
 }
 
@@ -185,9 +193,9 @@ fn a_device_allocates_what_its_plan_lists() {
             precision: Precision::Bf16,
             attention: Attention::Flash,
             target: Target::Cuda,
-            mode: Mode::Train,
+            mode: Mode::Train(OptimizerKind::AdamW),
         })
-        .sharded(Shard { index, count });
+        .sharded(OptimizerShard { index, count });
         let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size() };
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
         let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };

@@ -1,8 +1,10 @@
 //! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
 
-use runner::engine::{Batch, Engine, State, Update, cpu};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::{Batch, Engine, State, cpu};
 use runner::model::{Dims, init};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -35,7 +37,7 @@ fn a_step_allocates_nothing() {
     for (attention, precision) in [(Attention::Flash, Precision::Fp32), (Attention::Naive, Precision::Bf16)] {
         let dims =
             Dims { n_layer: 2, n_head: 2, n_embd: 64, block_size: 48, vocab_size: 500, padded_vocab: 512 };
-        let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train);
+        let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
         let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch: 3, precision, attention, target, mode });
         let mut engine = cpu::engine(plan).expect("small buffers can be allocated");
         let before = BYTES.load(Relaxed);
@@ -49,8 +51,13 @@ fn a_step_allocates_nothing() {
             engine.accumulate(batch, 0.5).expect("the batch fits");
             engine.accumulate(batch, 0.5).expect("the batch fits");
             let (betas, loss_scale) = ([0.9, 0.95], 1.0);
-            let update =
-                Update { lr: 1e-3, betas, eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0, t, loss_scale };
+            let update = OptimizerStep {
+                rule: Rule::AdamW(AdamW { betas, eps: 1e-8, weight_decay: 0.1 }),
+                lr: 1e-3,
+                clip_norm: 1.0,
+                t,
+                loss_scale,
+            };
             engine.finish_step(&update).expect("there were gradients").loss
         };
         let first = step(1);

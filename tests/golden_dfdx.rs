@@ -4,12 +4,13 @@ mod golden;
 
 use golden::Golden;
 use runner::engine::dfdx::CpuEngine;
-use runner::engine::{Applied, Batch, Engine, EngineError, State, Update};
+use runner::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
+use runner::engine::{Applied, Batch, Engine, EngineError, State};
 use runner::model::ParamLayout;
 use std::borrow::Cow;
 
 fn engine(golden: &Golden) -> CpuEngine {
-    CpuEngine::new(golden.dims).expect("the golden configurations are valid")
+    CpuEngine::new(golden.dims, OptimizerKind::AdamW).expect("the golden configurations are valid")
 }
 
 #[test]
@@ -47,6 +48,10 @@ impl Engine for Broken {
         self.0.layout()
     }
 
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        self.0.optimizer_states()
+    }
+
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
         self.0.read(state)
     }
@@ -75,11 +80,18 @@ impl Engine for Broken {
         self.0.applied()
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+    fn discard(&mut self) -> Result<(), EngineError> {
+        self.0.discard()
+    }
+
+    fn update(&mut self, update: &OptimizerStep) -> Result<(), EngineError> {
         let mut update = *update;
         match self.1 {
             Fault::Clip => update.clip_norm *= 2.0,
-            Fault::Decay => update.weight_decay = 0.0,
+            Fault::Decay => {
+                let Rule::AdamW(rule) = &mut update.rule;
+                rule.weight_decay = 0.0;
+            }
             Fault::Correction => update.t += 1000,
             Fault::Gradient(_) | Fault::Weight => {}
         }

@@ -4,7 +4,8 @@ mod golden;
 
 use golden::Golden;
 use runner::engine::cpu;
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::OptimizerKind;
 use runner::recipe::{Attention, Precision};
 
 fn check(name: &str, attention: Attention, threads: usize) {
@@ -15,7 +16,7 @@ fn check(name: &str, attention: Attention, threads: usize) {
         precision: Precision::Fp32,
         attention,
         target: Target::Cpu { threads },
-        mode: Mode::Train,
+        mode: Mode::Train(OptimizerKind::AdamW),
     };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
     golden::check(&mut engine, &golden);

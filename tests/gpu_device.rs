@@ -11,7 +11,7 @@ use runner::cuda::compile::Program;
 use runner::engine::EngineError;
 use runner::engine::cuda::device::{Address, Arg, Device, Fused, Launch, Operand, Product};
 use runner::engine::cuda::gpu::Gpu;
-use runner::plan::memory::Element;
+use runner::engine::memory::Element;
 use runner::recipe::Precision;
 use std::path::Path;
 

@@ -16,8 +16,9 @@ use runner::engine::EngineError;
 use runner::engine::cuda::device::{Address, Arg, Collective, Device, Launch};
 use runner::engine::cuda::gpu::Gpu;
 use runner::engine::cuda::ranked_engine;
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::OptimizerKind;
 use runner::model::Dims;
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::sync::Arc;
@@ -333,7 +334,7 @@ fn engines(libraries: [&Libraries; 2]) -> Vec<Result<(), EngineError>> {
             precision: Precision::Fp32,
             attention: Attention::Naive,
             target: Target::Cuda,
-            mode: Mode::Train,
+            mode: Mode::Train(OptimizerKind::AdamW),
         });
         let rank = comm.rank();
         Ok(ranked_engine(libraries[rank], 0, plan, None, ends[rank].clone()).map(drop))

@@ -5,9 +5,9 @@ mod recipe_support;
 use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes, printed, runner, set};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::plan::hardware::Hardware;
 use runner::plan::lints::{Subject, lints};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::plan::predict::{Rates, rates, sample};
 use runner::plan::{DataSize, Plan};
 use runner::recipe::keys::KEYS;
@@ -63,8 +63,8 @@ fn the_bytes_of_a_plan_are_those_that_are_allocated() {
                 let plan = Plan::new(&recipe, &hardware(GIB), data(), None).expect("small");
                 let engine = runner::engine::cpu::engine(plan.memory_plan()).expect("small");
                 let allocated = engine.inner().backend().allocated_bytes();
-                assert_eq!(allocated, plan.total_bytes, "{name} in {precision:?} with {attention:?}");
-                assert_eq!(allocated, plan.bytes.iter().map(|(_, bytes)| bytes).sum::<usize>());
+                assert_eq!(allocated, plan.bytes.total, "{name} in {precision:?} with {attention:?}");
+                assert_eq!(allocated, plan.bytes.kinds.iter().map(|(_, bytes)| bytes).sum::<usize>());
                 let infer = MemoryPlan::new(MemoryConfig { mode: Mode::Infer, ..plan.memory });
                 let (bytes, engine) =
                     (infer.total_bytes(), runner::engine::cpu::engine(infer).expect("small"));
@@ -103,25 +103,25 @@ proptest! {
         let machine = Hardware { threads: 2, total_memory: memory, free_memory: usize::MAX, ranks: 1, cuda: None };
         let plan = Plan::new(&recipe, &machine, data(), None).expect("enough is free");
         let bytes = |micro_batch| MemoryPlan::new(MemoryConfig { micro_batch, ..plan.memory }).total_bytes();
-        prop_assert!(plan.micro_batch.is_power_of_two() && rows.is_multiple_of(plan.micro_batch));
+        prop_assert!(plan.batch.micro_batch.is_power_of_two() && rows.is_multiple_of(plan.batch.micro_batch));
         let limit = machine.memory_for_auto();
-        prop_assert!(plan.micro_batch == 1 || bytes(plan.micro_batch) <= limit);
-        let next = 2 * plan.micro_batch;
+        prop_assert!(plan.batch.micro_batch == 1 || bytes(plan.batch.micro_batch) <= limit);
+        let next = 2 * plan.batch.micro_batch;
         prop_assert!(!rows.is_multiple_of(next) || bytes(next) > limit, "{} would fit", next);
         // whatever was chosen, the mathematics are those of any other choice
         let other = Plan::new(&recipe, &machine, data(), Some(1)).expect("enough is free");
         prop_assert_eq!(
-            (plan.rows_per_step, plan.tokens, plan.flops_per_token, plan.eval_rows),
-            (other.rows_per_step, other.tokens, other.flops_per_token, other.eval_rows)
+            (plan.batch.rows_per_step, plan.tokens, plan.flops_per_token, plan.eval_rows),
+            (other.batch.rows_per_step, other.tokens, other.flops_per_token, other.eval_rows)
         );
-        prop_assert_eq!(plan.micro_batch * plan.micro_steps, rows);
+        prop_assert_eq!(plan.batch.micro_batch * plan.batch.micro_steps, rows);
     }
 
     #[test]
     fn a_refusal_names_what_fits(rows in 0..9_u32, n_layer in 1..4_usize, share in 0.1..1.0_f64) {
         let mut recipe = auto(1 << rows, 16, n_layer, "flash");
         recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(1 << rows);
-        let needed = Plan::new(&recipe, &hardware(GIB), data(), None).expect("fits").total_bytes;
+        let needed = Plan::new(&recipe, &hardware(GIB), data(), None).expect("fits").bytes.total;
         prop_assert!(Plan::new(&recipe, &hardware(needed), data(), None).is_ok(), "exactly enough is enough");
         let small = hardware(((needed as f64 * share) as usize).min(needed - 1));
         let error = Plan::new(&recipe, &small, data(), None).expect_err("too little");
@@ -175,10 +175,10 @@ fn nearly_all_memory_is_worth_a_remark() {
         let subject = Subject { recipe: &recipe, plan: &plan, hardware: &hardware(free), shards: None };
         lints(&subject).into_iter().find(|lint| lint.code == LintCode::TightMemory).map(|lint| lint.help)
     };
-    assert_eq!(remark(2 * plan.total_bytes), None);
-    let tight = remark(plan.total_bytes * 20 / 19).expect("more than 90 %");
+    assert_eq!(remark(2 * plan.bytes.total), None);
+    let tight = remark(plan.bytes.total * 20 / 19).expect("more than 90 %");
     assert!(tight.contains("batch.micro_batch = 4"), "{tight}");
-    assert_eq!(remark(plan.total_bytes - 1), None, "that is refused");
+    assert_eq!(remark(plan.bytes.total - 1), None, "that is refused");
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
     }
     let Ok(plan) = Plan::derive(&resolved.recipe, machine, size, None) else { return Ok(()) };
     let [l, c] = [plan.memory.dims.n_layer, plan.memory.dims.n_embd].map(|size| size as f64);
-    if (plan.total_bytes as f64) < 16.0 * 12.0 * l * c * c {
-        return Err(format!("{} bytes are too few for the matrices alone", plan.total_bytes));
+    if (plan.bytes.total as f64) < 16.0 * 12.0 * l * c * c {
+        return Err(format!("{} bytes are too few for the matrices alone", plan.bytes.total));
     }
     for shards in [None, Some(&Default::default())] {
         let subject = Subject { recipe: &resolved.recipe, plan: &plan, hardware: machine, shards };

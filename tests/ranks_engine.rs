@@ -4,9 +4,11 @@ mod comm_support;
 
 use comm_support::each;
 use runner::comm::{Comm, Threads};
-use runner::engine::{Applied, Batch, Engine, State, Update, cpu};
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::{Applied, Batch, Engine, State, cpu};
 use runner::model::{Dims, ParamLayout, init::initialize};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use runner::recipe::{Attention, Precision};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +19,14 @@ const DIMS: Dims =
 const ROWS: usize = 12;
 const STEPS: u64 = 6;
 
-fn plan(precision: Precision, shard: Shard) -> MemoryPlan {
+fn plan(precision: Precision, shard: OptimizerShard) -> MemoryPlan {
     MemoryPlan::new(MemoryConfig {
         dims: DIMS,
         micro_batch: 1,
         precision,
         attention: Attention::Flash,
         target: Target::Cpu { threads: 1 },
-        mode: Mode::Train,
+        mode: Mode::Train(OptimizerKind::AdamW),
     })
     .sharded(shard)
 }
@@ -40,15 +42,15 @@ struct End {
 /// Trains one rank; it writes and reads whole states, as a resumed run does.
 fn train(precision: Precision, comm: Arc<dyn Comm>, divide: bool) -> End {
     let (rank, size) = (comm.rank(), comm.size());
-    let shard = if divide { Shard { index: rank, count: size } } else { Shard::WHOLE };
+    let shard = if divide { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE };
     let mut engine = cpu::ranked_engine(plan(precision, shard), comm).expect("a small engine");
     let layout = ParamLayout::new(&DIMS);
     let mut values = vec![0.0; layout.len];
     initialize(&DIMS, &layout, 7, &mut values);
     engine.write(State::Parameters, &values).expect("the layout's size");
     let moments: Vec<f32> = (0..layout.len).map(|i| (i % 11) as f32 * 1e-6).collect();
-    engine.write(State::FirstMoment, &moments).expect("the layout's size");
-    engine.write(State::SecondMoment, &moments).expect("the layout's size");
+    engine.write(State::Optimizer(&EXP_AVG), &moments).expect("the layout's size");
+    engine.write(State::Optimizer(&EXP_AVG_SQ), &moments).expect("the layout's size");
     let mut applied = Vec::new();
     let mut norm = 0.0;
     for step in 0..STEPS {
@@ -64,21 +66,24 @@ fn train(precision: Precision, comm: Arc<dyn Comm>, divide: bool) -> End {
             }
         }
         norm = engine.grad_norm(1.0).expect("gradients are there");
-        let update = Update {
+        let update = OptimizerStep {
+            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
             lr: 1e-2,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.1,
             clip_norm: 0.5,
             t: step + 1,
             loss_scale: 1.0,
         };
         applied.push(engine.finish_step(&update).expect("an update"));
     }
-    assert_eq!(engine.first_not_finite(State::SecondMoment).expect("it can be read"), None);
+    assert_eq!(engine.first_not_finite(State::Optimizer(&EXP_AVG_SQ)).expect("it can be read"), None);
     let mut read = |state| engine.read(state).expect("it can be read").into_owned();
     let parameters = read(State::Parameters);
-    End { applied, parameters, moments: [read(State::FirstMoment), read(State::SecondMoment)], norm }
+    End {
+        applied,
+        parameters,
+        moments: [read(State::Optimizer(&EXP_AVG)), read(State::Optimizer(&EXP_AVG_SQ))],
+        norm,
+    }
 }
 
 fn group(precision: Precision, size: usize, divide: bool) -> Vec<End> {
@@ -147,8 +152,8 @@ fn divided_moments_take_a_rank_its_share_of_memory() {
         let kinds = plan(Precision::Fp32, shard).bytes();
         kinds.iter().find(|(kind, _)| *kind == "moments").map(|(_, bytes)| *bytes).expect("a kind")
     };
-    let whole = bytes(Shard::WHOLE);
-    let parts: Vec<usize> = (0..4).map(|index| bytes(Shard { index, count: 4 })).collect();
+    let whole = bytes(OptimizerShard::WHOLE);
+    let parts: Vec<usize> = (0..4).map(|index| bytes(OptimizerShard { index, count: 4 })).collect();
     assert_eq!(parts.iter().sum::<usize>(), whole);
     assert!(parts.iter().all(|&part| part < whole / 4 + 200));
 }
@@ -163,7 +168,8 @@ fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
         let by_rank = &ends;
         let results = each(&ends, |comm| {
             let comm = by_rank[comm.rank()].clone();
-            let shard = if divide { Shard { index: comm.rank(), count: 2 } } else { Shard::WHOLE };
+            let shard =
+                if divide { OptimizerShard { index: comm.rank(), count: 2 } } else { OptimizerShard::WHOLE };
             let rank = comm.rank();
             let mut engine = cpu::ranked_engine(plan(Precision::Fp32, shard), comm).expect("a small engine");
             let layout = ParamLayout::new(&DIMS);
@@ -178,7 +184,13 @@ fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
             let batch = Batch { inputs: &[1; 8], targets: &[2; 8], rows: 1, cols: 8 };
             engine.accumulate_last(batch, 1.0).expect("a step");
             let (betas, eps, loss_scale) = ([0.9, 0.95], 1e-8, 1.0);
-            let update = Update { lr: 1e-2, betas, eps, weight_decay: 0.1, clip_norm: 0.5, t: 1, loss_scale };
+            let update = OptimizerStep {
+                rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
+                lr: 1e-2,
+                clip_norm: 0.5,
+                t: 1,
+                loss_scale,
+            };
             let applied = engine.finish_step(&update).expect("an answer");
             let unchanged = *engine.read(State::Parameters).expect("it can be read") == values;
             Ok((applied.applied, unchanged))

@@ -2,13 +2,15 @@
 
 use proptest::prelude::*;
 use runner::engine::State;
+use runner::engine::optimizer::OptimizerState;
+use runner::engine::optimizer::adamw::{EXP_AVG, EXP_AVG_SQ};
 use runner::model::{Dims, ParamLayout};
 use runner::run::checkpoint::{self, CheckpointData, CheckpointState, Reader, Scaler, Writer};
 use runner::run::{RunError, import};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const STATES: [State; 3] = [State::Parameters, State::FirstMoment, State::SecondMoment];
+const STATES: [State; 3] = [State::Parameters, State::Optimizer(&EXP_AVG), State::Optimizer(&EXP_AVG_SQ)];
 
 fn model(vocab_multiple: usize) -> (Dims, ParamLayout) {
     let dims = Dims {
@@ -25,7 +27,8 @@ fn model(vocab_multiple: usize) -> (Dims, ParamLayout) {
 /// Values that differ everywhere; zero in gaps and padding rows, as an engine hands them over.
 fn values(dims: &Dims, layout: &ParamLayout, state: State) -> Vec<f32> {
     let mut out = vec![0.0; layout.len];
-    let mut n = 1.0 + state as u8 as f32 * 1e6;
+    let which = STATES.iter().position(|one| *one == state).expect("a buffer of a checkpoint");
+    let mut n = 1.0 + which as f32 * 1e6;
     for tensor in &layout.tensors {
         let used = if tensor.name == "wte.weight" { dims.vocab_size * dims.n_embd } else { tensor.len() };
         for value in &mut out[tensor.offset..tensor.offset + used] {
@@ -54,14 +57,8 @@ fn state(step: u64) -> CheckpointState {
 fn write(run: &Path, step: u64) -> PathBuf {
     let (dims, layout) = model(1);
     let [parameters, first, second] = STATES.map(|s| values(&dims, &layout, s));
-    let data = CheckpointData {
-        dims: &dims,
-        layout: &layout,
-        parameters: &parameters,
-        first: &first,
-        second: &second,
-        state: state(step),
-    };
+    let buffers = [(STATES[0], &parameters[..]), (STATES[1], &first), (STATES[2], &second)];
+    let data = CheckpointData { dims: &dims, layout: &layout, buffers: &buffers, state: state(step) };
     checkpoint::write(run, &data).expect("write")
 }
 
@@ -104,7 +101,7 @@ fn every_number_comes_back_as_it_was() {
         buffer[layout.ln_f_bias.start..][..6].copy_from_slice(&special[..6]);
         buffer[layout.wte.start] = special[6];
     }
-    let mut writer = Writer::begin(run.path(), &dims, &layout, state(1000)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000)).expect("begin");
     for (which, buffer) in STATES.into_iter().zip(&buffers) {
         writer.put(which, buffer).expect("put");
     }
@@ -129,7 +126,7 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
     for (from, to) in [(1, 128), (128, 1), (128, 128)] {
         let run = tempfile::tempdir().expect("tempdir");
         let (dims, layout) = model(from);
-        let mut writer = Writer::begin(run.path(), &dims, &layout, state(7)).expect("begin");
+        let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7)).expect("begin");
         for which in STATES {
             writer.put(which, &values(&dims, &layout, which)).expect("put");
         }
@@ -140,6 +137,56 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
             assert_eq!(bits(&read), bits(&values(&dims, &layout, which)), "{from} to {to}, {which:?}");
         }
     }
+}
+
+/// The state of a rule that keeps it for matrices only.
+static MOMENTUM: OptimizerState =
+    OptimizerState { name: "momentum_buffer", label: "momentum", covers: |tensor| tensor.shape.len() == 2 };
+
+#[test]
+fn a_state_that_covers_some_tensors_is_stored_for_those() {
+    let run = tempfile::tempdir().expect("tempdir");
+    let (dims, layout) = model(8);
+    let states = [State::Parameters, State::Optimizer(&MOMENTUM)];
+    let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1)).expect("begin");
+    let values = values(&dims, &layout, State::Parameters);
+    states.iter().for_each(|which| writer.put(*which, &values).expect("put"));
+    let path = writer.finish().expect("finish");
+    let file = fs::read(path.join("optimizer.safetensors")).expect("read");
+    let header = String::from_utf8_lossy(&file[8..]);
+    assert!(
+        header.contains("\"momentum_buffer.h.0.mlp.c_fc.weight\"") && !header.contains("ln_f"),
+        "{header}"
+    );
+    let read = fill(&mut Reader::open(&path).expect("open"), states[1], 8).expect("fill");
+    for tensor in &layout.tensors {
+        let range = tensor.range();
+        match tensor.shape.len() {
+            2 => assert_eq!(bits(&read[range.clone()]), bits(&values[range]), "{}", tensor.name),
+            _ => assert!(read[range].iter().all(|value| *value == 0.0), "{}", tensor.name),
+        }
+    }
+}
+
+#[test]
+fn a_state_that_a_checkpoint_does_not_have_is_named() {
+    let run = tempfile::tempdir().expect("tempdir");
+    let mut reader = Reader::open(&write(run.path(), 1)).expect("open");
+    let error = fill(&mut reader, State::Optimizer(&MOMENTUM), 1).expect_err("another optimizer").to_string();
+    assert!(error.contains("optimizer.safetensors") && error.contains("no `momentum_buffer`"), "{error}");
+}
+
+#[test]
+fn an_optimizer_without_states_has_checkpoints_too() {
+    let run = tempfile::tempdir().expect("tempdir");
+    let (dims, layout) = model(1);
+    let states = vec![State::Parameters];
+    let mut writer = Writer::begin(run.path(), &dims, &layout, states, state(1)).expect("begin");
+    let values = values(&dims, &layout, State::Parameters);
+    writer.put(State::Parameters, &values).expect("put");
+    let mut reader = Reader::open(&writer.finish().expect("finish")).expect("open");
+    reader.verify().expect("every file is whole");
+    assert_eq!(bits(&fill(&mut reader, State::Parameters, 1).expect("fill")), bits(&values));
 }
 
 #[test]
@@ -158,7 +205,7 @@ fn a_checkpoint_is_weights_to_start_from() {
 fn an_abandoned_writer_leaves_nothing() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
-    let mut writer = Writer::begin(run.path(), &dims, &layout, state(1)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1)).expect("begin");
     writer.put(State::Parameters, &vec![0.0; layout.len]).expect("put");
     drop(writer);
     assert_eq!(names(&run.path().join("checkpoints")), [""; 0]);
@@ -213,7 +260,8 @@ fn tensors_of_another_model_are_listed_all_at_once() {
     (dims.n_layer, dims.block_size) = (3, 4);
     let layout = ParamLayout::new(&dims);
     let mut out = vec![0.0; layout.len];
-    let error = reader.fill(State::FirstMoment, &dims, &layout, &mut out).expect_err("misfit").to_string();
+    let error =
+        reader.fill(State::Optimizer(&EXP_AVG), &dims, &layout, &mut out).expect_err("misfit").to_string();
     assert!(error.contains("`wpe.weight` should be [4, 6] but is [5, 6]"), "{error}");
     assert!(error.contains("`h.2.attn.c_attn.weight` [6, 18] is missing"), "{error}");
     assert_eq!(error.lines().count(), 1 + 1 + 12, "{error}");

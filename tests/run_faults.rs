@@ -4,6 +4,7 @@
 //! again), because a fault aborts the process it strikes.
 
 use runner::engine::State;
+use runner::engine::optimizer::adamw::{EXP_AVG, EXP_AVG_SQ};
 use runner::model::{Dims, ParamLayout};
 use runner::run::checkpoint::{self, CheckpointState, Writer};
 use runner::run::row::Row;
@@ -48,10 +49,9 @@ fn train(runs: &Path, fresh: bool) -> Result<(), RunError> {
         if step % 2 == 1 {
             log.sync()?;
             let state = CheckpointState { step: step + 1, ..CheckpointState::default() };
-            let mut writer = Writer::begin(run.path(), &dims, &layout, state)?;
-            for (i, which) in
-                [State::Parameters, State::FirstMoment, State::SecondMoment].into_iter().enumerate()
-            {
+            let states = [State::Parameters, State::Optimizer(&EXP_AVG), State::Optimizer(&EXP_AVG_SQ)];
+            let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state)?;
+            for (i, which) in states.into_iter().enumerate() {
                 writer.put(which, &vec![step as f32 + i as f32 / 4.0; layout.len])?;
             }
             let written = writer.finish()?;

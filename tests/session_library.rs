@@ -4,7 +4,8 @@ mod support;
 
 use runner::data::{NoProgress, OpenOptions, TokenStream};
 use runner::engine::EngineError;
-use runner::plan::memory::Mode;
+use runner::engine::memory::Mode;
+use runner::engine::optimizer::OptimizerKind;
 use runner::recipe::{Device, Overrides, Precision, load};
 use runner::run::RunStatus;
 use runner::session::model::{self, Options, Source};
@@ -171,7 +172,8 @@ fn a_model_is_opened_and_evaluated_without_a_run() {
     let (source, mean) = loss(Path::new(id), Options::default());
     assert_eq!(source, Source::Run { run: run.clone(), checkpoint: newest.clone() });
     assert!((mean - logged).abs() < 1e-5, "{mean} is not {logged}");
-    let (source, same) = loss(&newest, Options { mode: Mode::Train, ..Options::default() });
+    let (source, same) =
+        loss(&newest, Options { mode: Mode::Train(OptimizerKind::AdamW), ..Options::default() });
     assert_eq!((source, same), (Source::Checkpoint(newest.clone()), mean));
     let (_, rounded) = loss(&newest, Options { precision: Precision::Bf16, ..Options::default() });
     assert!(rounded != mean && (rounded - mean).abs() < 0.05, "{rounded} is {mean} rounded");

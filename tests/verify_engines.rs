@@ -1,12 +1,14 @@
 //! The fused engine against the reference over twenty steps: every precision, attention backend, padding, micro-batch and
 //! number of threads.
 
+use runner::engine::cpu;
 use runner::engine::dfdx::CpuEngine;
+use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
-use runner::engine::{Update, cpu};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::recipe::{Attention, Precision};
 
 /// Two tiles of queries, the second ragged; a vocabulary that 128 does not divide.
@@ -37,10 +39,10 @@ fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
 fn report(case: Case) -> Report {
     let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
     let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
-    let (target, mode) = (Target::Cpu { threads }, Mode::Train);
+    let (target, mode) = (Target::Cpu { threads }, Mode::Train(OptimizerKind::AdamW));
     let config = MemoryConfig { dims, micro_batch, precision, attention, target, mode };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
-    let mut reference = CpuEngine::new(dims).expect("valid dimensions");
+    let mut reference = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let layout = ParamLayout::new(&dims);
     let mut initial = vec![0.0; layout.len];
     initialize(&dims, &layout, 1, &mut initial);
@@ -52,11 +54,9 @@ fn report(case: Case) -> Report {
     }
     let loss_scale = if precision == Precision::Fp16 { 65536.0 } else { 1.0 };
     let updates: Vec<_> = (1..=STEPS)
-        .map(|t| Update {
+        .map(|t| OptimizerStep {
+            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
             lr: 1e-4 * t as f64,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.1,
             clip_norm: 1.0,
             t,
             loss_scale,

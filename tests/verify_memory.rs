@@ -5,14 +5,15 @@
 #![cfg(target_os = "linux")]
 
 use runner::engine::dfdx::CpuEngine;
+use runner::engine::dfdx::memory;
+use runner::engine::optimizer::OptimizerKind;
 use runner::engine::{Batch, Engine};
 use runner::model::Dims;
 use runner::plan::hardware::peak_resident_bytes;
-use runner::plan::reference;
 
 /// The process's peak after one micro-batch.
 fn peak(dims: Dims, rows: usize) -> u64 {
-    let mut engine = CpuEngine::new(dims).expect("valid dimensions");
+    let mut engine = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let tokens: Vec<u32> = (0..rows * dims.block_size).map(|i| (i % dims.vocab_size) as u32).collect();
     let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols: dims.block_size };
     engine.accumulate(batch, 1.0).expect("a valid batch");
@@ -36,7 +37,10 @@ fn the_estimate_is_not_below_the_peak_and_not_far_above() {
         ("parameters", dims(2, 4, 512, 16, 4000), 1),
         ("logits", dims(1, 2, 64, 128, 30_000), 4),
     ] {
-        let estimate: usize = reference::bytes(&dims, rows).iter().map(|(_, bytes)| bytes).sum();
+        let estimate: usize = memory::bytes(&dims, rows, OptimizerKind::AdamW.states().len())
+            .iter()
+            .map(|(_, bytes)| bytes)
+            .sum();
         let ratio = estimate as f64 / (peak(dims, rows) - before) as f64;
         assert!((0.9..1.5).contains(&ratio), "{what}: {ratio} of the peak");
     }

@@ -37,12 +37,12 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "peak_flops_source": measured.peak_source,
                 "flops_per_token": plan.flops_per_token,
                 "device": plan.device,
-                "world_size": plan.world_size,
+                "world_size": plan.ranks.world_size,
                 "ranks_by": measured.ranks_by,
                 "wire_bytes_per_step": plan.wire_bytes_per_step,
                 "wire_bytes_per_s": measured.wire_bytes_per_s(),
                 "peak_memory_bytes": machine::memory_bytes(plan),
-                "planned_memory_bytes": plan.total_bytes,
+                "planned_memory_bytes": plan.bytes.total,
                 "steps": args.steps,
                 "phases": phases,
             });
@@ -59,20 +59,20 @@ fn text(measured: &Throughput) -> String {
         "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {} tokens, MFU {:.1} % of {:.0} GFLOP/s ({})\n\
          peak memory {}, planned {}\n",
         measured.step_ms,
-        plan.tokens_per_step,
+        plan.batch.tokens_per_step,
         mfu * 100.0,
         plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
         measured.peak_source,
         gib(machine::memory_bytes(plan) as usize),
-        gib(plan.total_bytes)
+        gib(plan.bytes.total)
     );
     if let Some(rate) = measured.wire_bytes_per_s() {
         let _ = writeln!(
             out,
             "{} ranks by {}, {} each, which sent {:.1} MB per step at {:.2} GB/s",
-            plan.world_size,
+            plan.ranks.world_size,
             measured.ranks_by,
-            gib(plan.total_bytes),
+            gib(plan.bytes.total),
             plan.wire_bytes_per_step as f64 / 1e6,
             rate / 1e9
         );

@@ -77,11 +77,11 @@ impl<'a> Outlook<'a> {
             .map(|(rates, remembered)| (plan.predict(&rates, &recipe.eval), remembered))
             .map_err(|error| error.to_string());
         let bytes_per_s = match link {
-            _ if plan.world_size == 1 => None,
+            _ if plan.ranks.world_size == 1 => None,
             Some(rate) => Some(rate * 1e9),
             // on other devices and machines there is nothing to measure here
-            None if plan.cuda.is_some() || plan.ranks_here < plan.world_size => None,
-            None => Some(calibration::link(plan.world_size)),
+            None if plan.cuda.is_some() || plan.ranks.here < plan.ranks.world_size => None,
+            None => Some(calibration::link(plan.ranks.world_size)),
         };
         let scaling = prediction.as_ref().ok().zip(bytes_per_s);
         let scaling = scaling.map(|((prediction, _), rate)| plan.scaling(prediction, rate));
@@ -100,24 +100,26 @@ impl<'a> Outlook<'a> {
             let _ = writeln!(out, "{name:<22}{text}");
         };
         line("recipe", self.recipe.name.clone());
-        line("model", format!("{} parameters", number(plan.parameters)));
-        for (name, group) in [("  decayed", plan.decayed), ("  not decayed", plan.not_decayed)] {
+        line("model", format!("{} parameters", number(plan.parameters.total)));
+        for (name, group) in
+            [("  decayed", plan.parameters.decayed), ("  not decayed", plan.parameters.not_decayed)]
+        {
             line(name, format!("{} in {} tensors", number(group.elements), group.tensors));
         }
-        let padding = plan.padded_vocab - dims.vocab_size;
+        let padding = plan.memory.dims.padded_vocab - dims.vocab_size;
         line("  vocabulary", format!("{} tokens and {padding} rows of padding", number(dims.vocab_size)));
         line(
             "batch",
             format!(
                 "{} tokens per step = {}{} x {} rows of {} tokens",
-                number(plan.tokens_per_step),
-                ranks(plan.world_size),
-                plan.micro_steps,
-                plan.micro_batch,
+                number(plan.batch.tokens_per_step),
+                ranks(plan.ranks.world_size),
+                plan.batch.micro_steps,
+                plan.batch.micro_batch,
                 dims.block_size
             ),
         );
-        if plan.world_size > 1 {
+        if plan.ranks.world_size > 1 {
             line("ranks", self.ranks_text());
             line("", format!("each sends {} bytes per step", thousands(plan.wire_bytes_per_step)));
         }
@@ -134,25 +136,25 @@ impl<'a> Outlook<'a> {
             format!(
                 "{}, {}{} threads, {}{precision}",
                 plan.device,
-                ranks(plan.ranks_here),
+                ranks(plan.ranks.here),
                 plan.threads,
                 self.recipe.compute.precision.as_str()
             ),
         );
-        let exact = if plan.bytes_exact { "" } else { "about " };
-        let each = if plan.world_size > 1 { " for each rank" } else { "" };
+        let exact = if plan.bytes.exact { "" } else { "about " };
+        let each = if plan.ranks.world_size > 1 { " for each rank" } else { "" };
         line(
             "memory",
-            format!("{exact}{} = {} bytes{each}", gib(plan.total_bytes), number(plan.total_bytes)),
+            format!("{exact}{} = {} bytes{each}", gib(plan.bytes.total), number(plan.bytes.total)),
         );
         if self.recipe.compute.engine == EngineKind::Dfdx {
             line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
         }
-        for (kind, bytes) in &plan.bytes {
+        for (kind, bytes) in &plan.bytes.kinds {
             line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
         }
-        if plan.snapshot_bytes > 0 {
-            let bytes = number(plan.snapshot_bytes);
+        if plan.bytes.snapshot > 0 {
+            let bytes = number(plan.bytes.snapshot);
             line(
                 "  checkpoint copy",
                 format!("{bytes} bytes more while one is written, if they are free then"),
@@ -160,7 +162,7 @@ impl<'a> Outlook<'a> {
         }
         line("  free", gib(self.hardware.free_memory));
         line("predicted", self.prediction_text());
-        if plan.world_size > 1 {
+        if plan.ranks.world_size > 1 {
             line("", self.scaling_text());
         }
         if let Some(refusal) = &self.refusal {
@@ -214,8 +216,8 @@ impl<'a> Outlook<'a> {
         let moments = if plan.shard.count > 1 { ", with a part of the moments each" } else { "" };
         format!(
             "{} of {} rows per step{moments}",
-            thousands(plan.world_size as u64),
-            thousands(plan.rows_per_rank as u64)
+            thousands(plan.ranks.world_size as u64),
+            thousands(plan.batch.rows_per_rank as u64)
         )
     }
 
@@ -231,7 +233,7 @@ impl<'a> Outlook<'a> {
                 scaling.exposed_s,
                 scaling.bytes_per_s / 1e9,
                 scaling.efficiency * 100.0,
-                self.plan.world_size
+                self.plan.ranks.world_size
             ),
         }
     }
@@ -257,11 +259,13 @@ impl<'a> Outlook<'a> {
             "precision": compute.precision,
             "attention": compute.attention,
         });
-        if let (Some(out), Json::Object(plan)) = (out.as_object_mut(), serde_json::to_value(&self.plan)?) {
+        if let (Some(out), Json::Object(plan)) =
+            (out.as_object_mut(), serde_json::to_value(self.plan.document())?)
+        {
             out.extend(plan);
         }
         out["bytes"] =
-            self.plan.bytes.iter().map(|(kind, bytes)| ((*kind).to_owned(), json!(bytes))).collect();
+            self.plan.bytes.kinds.iter().map(|(kind, bytes)| ((*kind).to_owned(), json!(bytes))).collect();
         out["flops_formula"] = format!("{FORMULA}: {FORMULA_FROM}").into();
         if self.data.is_err() {
             for key in ["data", "epochs", "eval_rows"] {

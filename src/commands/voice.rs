@@ -113,7 +113,7 @@ impl Audience for Voice {
                 log.display()
             )),
             Event::Started { plan, step } => {
-                self.set_board(Some(Board::new(plan.steps, plan.micro_steps as u64, step)));
+                self.set_board(Some(Board::new(plan.steps, plan.batch.micro_steps as u64, step)));
             }
             Event::MicroStep => self.on_board(|board| board.tick()),
             Event::Step { report, step, steps, tokens_per_s } => {
@@ -165,7 +165,7 @@ impl Audience for Voice {
 /// The plan, for people.
 fn plan_lines(plan: &Plan) -> String {
     let emulated = if plan.emulated { " (emulated by rounding)" } else { "" };
-    let bytes: Vec<String> = (plan.bytes.iter().filter(|(_, bytes)| *bytes > 0))
+    let bytes: Vec<String> = (plan.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
         .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
         .collect();
     format!(
@@ -174,15 +174,15 @@ fn plan_lines(plan: &Plan) -> String {
          \x20 run      {} steps, {} tokens, {:.2} epochs of {} rows\n\
          \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {}{} threads, {}{emulated}\n\
          \x20 memory   {}{}{}: {}{}",
-        thousands(plan.parameters as u64),
-        thousands(plan.decayed.elements as u64),
-        plan.decayed.tensors,
-        thousands(plan.not_decayed.elements as u64),
-        plan.not_decayed.tensors,
-        thousands(plan.tokens_per_step as u64),
-        ranks(plan.world_size),
-        plan.micro_steps,
-        plan.micro_batch,
+        thousands(plan.parameters.total as u64),
+        thousands(plan.parameters.decayed.elements as u64),
+        plan.parameters.decayed.tensors,
+        thousands(plan.parameters.not_decayed.elements as u64),
+        plan.parameters.not_decayed.tensors,
+        thousands(plan.batch.tokens_per_step as u64),
+        ranks(plan.ranks.world_size),
+        plan.batch.micro_steps,
+        plan.batch.micro_batch,
         plan.memory.dims.block_size,
         thousands(plan.steps),
         thousands(plan.tokens),
@@ -191,14 +191,14 @@ fn plan_lines(plan: &Plan) -> String {
         plan.flops_per_token as f64 / 1e6,
         plan.flops / 1e15,
         plan.device,
-        ranks(plan.ranks_here),
+        ranks(plan.ranks.here),
         plan.threads,
         plan.memory.precision.as_str(),
-        if plan.bytes_exact { "" } else { "about " },
-        gib(plan.total_bytes),
-        if plan.world_size > 1 { " for each rank" } else { "" },
+        if plan.bytes.exact { "" } else { "about " },
+        gib(plan.bytes.total),
+        if plan.ranks.world_size > 1 { " for each rank" } else { "" },
         bytes.join(", "),
-        match plan.snapshot_bytes {
+        match plan.bytes.snapshot {
             0 => String::new(),
             more => format!("; {} more while a checkpoint is written", gib(more)),
         }

@@ -3,18 +3,18 @@
 //! `fused` is the fast one, `dfdx` the readable reference. Both keep their state in the flat layout of
 //! [`ParamLayout`], so trainer, checkpoints and verification do not know which one runs.
 
-pub mod backend;
 pub mod cpu;
 pub mod cuda;
 pub mod dfdx;
-mod divided;
 pub mod fused;
+pub mod memory;
+pub mod optimizer;
 pub mod pooled;
-pub mod timed;
 pub mod verify;
 
 use crate::comm::CommError;
 use crate::model::ParamLayout;
+use optimizer::{OptimizerState, OptimizerStep};
 use std::borrow::Cow;
 
 /// One of the flat buffers that hold an engine's training state.
@@ -24,10 +24,18 @@ pub enum State {
     Parameters,
     /// Gradients accumulated since the last update, times the loss scale in force.
     Gradients,
-    /// AdamW's first moment.
-    FirstMoment,
-    /// AdamW's second moment.
-    SecondMoment,
+    /// What the optimizer keeps from step to step: one of [`Engine::optimizer_states`].
+    Optimizer(&'static OptimizerState),
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Parameters => "parameters",
+            Self::Gradients => "gradients",
+            Self::Optimizer(state) => state.label,
+        })
+    }
 }
 
 /// Token rows for one forward pass: `inputs` and `targets` are `[rows, cols]`, row-major.
@@ -43,41 +51,16 @@ pub struct Batch<'a> {
     pub cols: usize,
 }
 
-/// What one optimizer update needs besides the accumulated gradients.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Update {
-    /// Learning rate.
-    pub lr: f64,
-    /// Decay rates of the moments.
-    pub betas: [f64; 2],
-    /// Added to the square root of the second moment.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Maximal global norm, 0 for no clipping.
-    pub clip_norm: f64,
-    /// Updates applied so far, this one included: the exponent of the bias correction.
-    pub t: u64,
-    /// The factor by which the accumulated gradients are too large.
-    pub loss_scale: f64,
-}
-
-impl Update {
-    /// What gradients of this global norm are multiplied by: `clip_norm / (norm + 1e-6)` above `clip_norm`, else 1
-    /// (`torch.nn.utils.clip_grad_norm_`).
-    pub fn clip_factor(&self, norm: f64) -> f64 {
-        if self.clip_norm > 0.0 && norm > self.clip_norm { self.clip_norm / (norm + 1e-6) } else { 1.0 }
-    }
-}
-
-/// What became of an update.
+/// How an optimizer step ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Applied {
     /// Mean loss over the step's micro-batches, in nats per token.
     pub loss: f64,
-    /// Global L2 norm of the unscaled gradients before clipping; not finite if a gradient was not.
+    /// Global L2 norm of the unscaled gradients before clipping; not finite if a gradient was not, not a number if the
+    /// step was discarded.
     pub grad_norm: f64,
-    /// False when the norm or the loss was not finite: parameters and moments are then unchanged.
+    /// False when the norm or the loss was not finite, or the step was discarded: parameters and optimizer states are then
+    /// unchanged.
     pub applied: bool,
 }
 
@@ -107,7 +90,10 @@ pub enum EngineError {
 }
 
 /// Sum of squares in f64, in lanes whose number does not depend on the machine.
-fn sum_of_squares(values: &[f32]) -> f64 {
+///
+/// A backend measures the gradients of an update with a sum of its own, in another order: the two differ in their last
+/// digits, and the gradient norm of a step that the watchdog skips is logged from this one.
+fn sum_of_squares_on_host(values: &[f32]) -> f64 {
     let mut lanes = [0.0; 16];
     for chunk in values.chunks(lanes.len()) {
         for (lane, &value) in lanes.iter_mut().zip(chunk) {
@@ -139,10 +125,18 @@ pub trait Engine {
     /// The layout of the flat buffers.
     fn layout(&self) -> &ParamLayout;
 
+    /// What the optimizer keeps from step to step; nothing if the engine does not train.
+    fn optimizer_states(&self) -> &'static [OptimizerState];
+
+    /// The buffers that a run needs in order to go on from here, in the order in which a checkpoint has them: parameters,
+    /// then the optimizer's states. Gradients are zero between two steps.
+    fn saved_states(&self) -> Vec<State> {
+        [State::Parameters].into_iter().chain(self.optimizer_states().iter().map(State::Optimizer)).collect()
+    }
+
     /// Reads a whole flat buffer (`layout().len` elements; gaps and padded rows are zero).
     ///
-    /// The moments, where ranks have divided them: all ranks must call this together, and the others than rank 0 get
-    /// nothing.
+    /// Where ranks divide the optimizer's states, all ranks must read one together; rank 0 gets it, the others get nothing.
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError>;
 
     /// Overwrites a whole flat buffer.
@@ -165,9 +159,11 @@ pub trait Engine {
     /// Mean loss over the micro-batches accumulated since the last update, unweighted, in nats per token.
     fn loss(&mut self) -> Result<f64, EngineError>;
 
-    /// Unscales, measures and clips the gradients, applies AdamW (unless norm or loss are not finite), clears the
-    /// gradients.
-    fn update(&mut self, update: &Update) -> Result<(), EngineError>;
+    /// Unscales, measures and clips the gradients, applies the optimizer's rule (unless norm or loss are not finite),
+    /// clears the gradients.
+    ///
+    /// Panics if the engine was made for another rule.
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError>;
 
     /// What the last update found and did.
     fn applied(&mut self) -> Result<Applied, EngineError>;
@@ -175,7 +171,7 @@ pub trait Engine {
     /// Global L2 norm of the accumulated gradients over `loss_scale`, before an update measures it. Reads all of them,
     /// which a device has to send.
     fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
-        Ok(sum_of_squares(&self.read(State::Gradients)?).sqrt() / loss_scale)
+        Ok(sum_of_squares_on_host(&self.read(State::Gradients)?).sqrt() / loss_scale)
     }
 
     /// The first element of a buffer that is not finite, if there is one: the same on every rank, which call this together.
@@ -183,18 +179,13 @@ pub trait Engine {
         Ok(first_not_finite(&self.read(state)?))
     }
 
-    /// Ends a step without an update: clears the gradients and changes nothing else. What [`applied`](Self::applied) says
-    /// of it has the loss, but no norm.
-    fn discard(&mut self) -> Result<(), EngineError> {
-        // by this scale the norm is no number, and such an update is never applied
-        let loss_scale = f64::NAN;
-        let betas = [0.0; 2];
-        self.update(&Update { lr: 0.0, betas, eps: 1.0, weight_decay: 0.0, clip_norm: 0.0, t: 1, loss_scale })
-    }
+    /// Ends a step without an update: clears the gradients and changes nothing else. [`applied`](Self::applied) then has
+    /// the step's loss and no norm. Where there are several ranks, all of them call this together.
+    fn discard(&mut self) -> Result<(), EngineError>;
 
     /// [`update`](Self::update) and [`applied`](Self::applied).
-    fn finish_step(&mut self, update: &Update) -> Result<Applied, EngineError> {
-        self.update(update)?;
+    fn finish_step(&mut self, step: &OptimizerStep) -> Result<Applied, EngineError> {
+        self.update(step)?;
         self.applied()
     }
 

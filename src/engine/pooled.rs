@@ -1,6 +1,7 @@
 //! An engine whose calls run where denormal numbers are flushed to zero: on a pool of its own, or where the caller is.
 
-use super::{Applied, Batch, Engine, EngineError, State, Update};
+use super::optimizer::{OptimizerState, OptimizerStep};
+use super::{Applied, Batch, Engine, EngineError, State};
 use crate::model::ParamLayout;
 use std::borrow::Cow;
 
@@ -82,6 +83,10 @@ impl<E: Engine + Send, P: Place> Engine for Pooled<E, P> {
         self.inner.layout()
     }
 
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        self.inner.optimizer_states()
+    }
+
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
         self.inner.read(state)
     }
@@ -102,8 +107,12 @@ impl<E: Engine + Send, P: Place> Engine for Pooled<E, P> {
         self.inner.loss()
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        self.pool.run(|| self.inner.update(update))
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        self.pool.run(|| self.inner.update(step))
+    }
+
+    fn discard(&mut self) -> Result<(), EngineError> {
+        self.pool.run(|| self.inner.discard())
     }
 
     fn applied(&mut self) -> Result<Applied, EngineError> {
@@ -191,13 +200,15 @@ impl Drop for Flushing {
 mod tests {
     use super::*;
     use crate::engine::dfdx::DfdxEngine;
+    use crate::engine::optimizer::OptimizerKind;
     use crate::model::Dims;
     use dfdx::tensor::Cpu;
 
     #[test]
     fn workers_flush_denormals() {
         let dims = Dims { n_layer: 1, n_head: 1, n_embd: 2, block_size: 2, vocab_size: 2, padded_vocab: 2 };
-        let pooled = Pooled::new(2, || DfdxEngine::<Cpu>::new(dims)).expect("two threads can start");
+        let pooled = Pooled::new(2, || DfdxEngine::<Cpu>::new(dims, OptimizerKind::AdamW))
+            .expect("two threads can start");
         let product = || std::hint::black_box(1e-30f32) * std::hint::black_box(1e-10);
         assert_eq!(pooled.pool.run(product), 0.0);
         assert_eq!(Here.run(product), 0.0);

@@ -1,16 +1,22 @@
 //! From a recipe and the hardware to every derived number, before anything is allocated.
+//!
+//! [`Plan`] has what engines and the training loop go by, [`document::PlanDocument`] what is printed and kept of it.
 
+mod batch;
+pub mod document;
 pub mod hardware;
 pub mod lints;
-pub mod memory;
 pub mod predict;
-pub mod reference;
 pub mod scaling;
 
+pub use batch::BatchPlan;
+
+use crate::engine::dfdx;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{EngineKind, MicroBatch, Precision, Recipe};
+use crate::recipe::{EngineKind, Precision, Recipe};
 use hardware::Hardware;
-use memory::{MemoryConfig, MemoryPlan, Mode, Shard, Target};
 use serde::Serialize;
 
 /// How much data there is, in the terms of the plan; all 0 where it is not known.
@@ -33,42 +39,88 @@ pub struct Group {
     pub tensors: usize,
 }
 
+/// The model's parameters, padding left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParameterPlan {
+    /// Under weight decay.
+    pub decayed: Group,
+    /// Without weight decay.
+    pub not_decayed: Group,
+    /// All of them.
+    pub total: usize,
+}
+
+impl ParameterPlan {
+    fn new(dims: &Dims) -> Self {
+        let unpadded = ParamLayout::new(&Dims { padded_vocab: dims.vocab_size, ..*dims });
+        let group = |decayed| {
+            let (elements, tensors) = unpadded.count(decayed);
+            Group { elements, tensors }
+        };
+        let (decayed, not_decayed) = (group(true), group(false));
+        Self { decayed, not_decayed, total: decayed.elements + not_decayed.elements }
+    }
+}
+
+/// The ranks of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankPlan {
+    /// Data-parallel ranks in all.
+    pub world_size: usize,
+    /// How many of them share this machine.
+    pub here: usize,
+    /// Seconds after which a rank that does not answer counts as hung.
+    pub timeout_s: u64,
+}
+
+/// The memory of one rank, the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Bytes by kind.
+    pub kinds: Vec<(&'static str, usize)>,
+    /// Whether they are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
+    pub exact: bool,
+    /// Bytes in all.
+    pub total: usize,
+    /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
+    /// `total`: it is made only while they are free, and without it training waits for the disk.
+    pub snapshot: usize,
+}
+
+impl MemoryNeed {
+    /// What an engine allocates; `None` if it is beyond reason.
+    fn new(engine: EngineKind, config: MemoryConfig, shard: OptimizerShard) -> Option<Self> {
+        let plan = MemoryPlan::checked(config)?.sharded(shard);
+        let kinds = match engine {
+            EngineKind::Fused => plan.bytes(),
+            EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch, plan.states().len()),
+        };
+        let total = kinds.iter().map(|(_, bytes)| bytes).sum();
+        Some(Self { kinds, exact: engine == EngineKind::Fused, total, snapshot: 0 })
+    }
+}
+
 /// Everything that follows from a recipe on a machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The device: `cpu`, or `cuda:0` with the product's name.
     pub device: String,
     /// The index of the CUDA device.
-    #[serde(skip)]
     pub cuda: Option<usize>,
-    /// Data-parallel ranks.
-    pub world_size: usize,
-    /// How many of them share this machine.
-    pub ranks_here: usize,
-    /// Seconds after which a rank that does not answer counts as hung.
-    pub timeout_s: u64,
     /// CPU threads of a rank.
     pub threads: usize,
     /// Whether the precision is emulated by rounding.
     pub emulated: bool,
-    /// Embedding rows after padding.
-    pub padded_vocab: usize,
-    /// Parameters under weight decay, padding left out.
-    pub decayed: Group,
-    /// Parameters without weight decay.
-    pub not_decayed: Group,
-    /// All parameters, padding left out.
-    pub parameters: usize,
-    /// Tokens per optimizer step.
-    pub tokens_per_step: usize,
-    /// Sequences per optimizer step.
-    pub rows_per_step: usize,
-    /// Sequences per optimizer step on one rank.
-    pub rows_per_rank: usize,
-    /// Sequences per forward pass.
-    pub micro_batch: usize,
-    /// Forward passes per optimizer step on one rank.
-    pub micro_steps: usize,
+    /// The engine that the bytes are of.
+    pub engine: EngineKind,
+    /// Who takes part.
+    pub ranks: RankPlan,
+    /// The share of the optimizer's states that the rank at hand keeps.
+    pub shard: OptimizerShard,
+    /// How many parameters there are.
+    pub parameters: ParameterPlan,
+    /// How a step divides into ranks and micro-batches.
+    pub batch: BatchPlan,
     /// Optimizer steps.
     pub steps: u64,
     /// Tokens of the whole run.
@@ -81,28 +133,14 @@ pub struct Plan {
     pub data: DataSize,
     /// Floating-point operations of training on one token, see [`flops_per_token`].
     pub flops_per_token: u64,
-    /// The same for the whole run.
+    /// Floating-point operations of the whole run.
     pub flops: f64,
     /// Bytes that each rank sends per optimizer step, see [`scaling::wire_bytes`].
     pub wire_bytes_per_step: u64,
-    /// Bytes of one rank, the first, by kind.
-    pub bytes: Vec<(&'static str, usize)>,
-    /// Whether the bytes are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
-    pub bytes_exact: bool,
-    /// Bytes in all, of one rank.
-    pub total_bytes: usize,
-    /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
-    /// `total_bytes`: it is made only while they are free, and without it training waits for the disk.
-    pub snapshot_bytes: usize,
-    /// How the buffers are laid out.
-    #[serde(skip)]
+    /// Bytes of a rank.
+    pub bytes: MemoryNeed,
+    /// What the layout of the buffers follows from.
     pub memory: MemoryConfig,
-    /// The part of the moments that the rank at hand keeps.
-    #[serde(skip)]
-    pub shard: Shard,
-    /// The engine that the bytes are of.
-    #[serde(skip)]
-    pub engine: EngineKind,
 }
 
 /// Why a recipe cannot be carried out on this machine. Names the key that is to blame.
@@ -143,142 +181,65 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Derives the plan, whether or not it fits in memory.
+    /// Derives the plan, whether or not it fits in memory. `micro_batch` as in [`new`](Self::new).
     pub fn derive(
         recipe: &Recipe,
         hardware: &Hardware,
         data: DataSize,
         micro_batch: Option<usize>,
     ) -> Result<Self, PlanError> {
-        let (dims, engine) = (Dims::new(&recipe.model), recipe.compute.engine);
-        let tokens_per_step = recipe.batch.total_tokens;
-        let rows_per_step = tokens_per_step / dims.block_size;
-        if rows_per_step * dims.block_size != tokens_per_step || rows_per_step == 0 {
-            let lower = (tokens_per_step / dims.block_size).max(1) * dims.block_size;
-            return Err(PlanError::new(
-                "batch.total_tokens",
-                format!("{tokens_per_step} tokens are not a multiple of block_size = {}", dims.block_size),
-                format!("use {lower} or {}", lower + dims.block_size),
-            ));
-        }
-        let world_size = recipe.batch.world_size;
-        if !rows_per_step.is_multiple_of(world_size) {
-            return Err(PlanError::new(
-                "batch.world_size",
-                format!("{rows_per_step} rows per step do not divide among {world_size} ranks"),
-                format!("use a divisor of {rows_per_step}"),
-            ));
-        }
-        let rows_per_rank = rows_per_step / world_size;
-        let count = if recipe.distributed.shard_optimizer { world_size } else { 1 };
-        let shard = Shard { index: 0, count };
+        let engine = recipe.compute.engine;
+        let (ranks, shard) = ranks(recipe, hardware);
+        let rows = batch::Rows::new(recipe)?;
+        let tokens = run_tokens(recipe)?;
+        let one_row = memory_config(recipe, hardware);
+        let fits = |rows| largest_micro_batch(engine, rows, one_row, shard, hardware.memory_for_auto());
+        let batch = rows.batch(recipe, micro_batch, fits)?;
+        let memory = MemoryConfig { micro_batch: batch.micro_batch, ..one_row };
+        let bytes = bytes(recipe, memory, shard)?;
+        let parameters = ParameterPlan::new(&memory.dims);
+        let flops_per_token = flops_per_token(&memory.dims, parameters.total);
         let steps = recipe.schedule.max_steps;
-        let Some(tokens) = steps.checked_mul(tokens_per_step as u64) else {
-            return Err(PlanError::new(
-                "schedule.max_steps",
-                format!("{steps} steps of {tokens_per_step} tokens are more tokens than can be counted"),
-                format!("use {} steps at most", u64::MAX / tokens_per_step as u64),
-            ));
-        };
-        let threads =
-            if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads };
-        let config = |micro_batch| MemoryConfig {
-            dims,
-            micro_batch,
-            precision: recipe.compute.precision,
-            attention: recipe.compute.attention,
-            target: if hardware.cuda.is_some() { Target::Cuda } else { Target::Cpu { threads } },
-            mode: Mode::Train,
-        };
-        let micro_batch = match (recipe.batch.micro_batch, micro_batch) {
-            (MicroBatch::Rows(rows), _) => rows,
-            (MicroBatch::Auto, Some(kept)) => kept,
-            (MicroBatch::Auto, None) => {
-                let memory = hardware.memory_for_auto();
-                largest_micro_batch(engine, rows_per_rank, config(1), shard, memory).unwrap_or(1)
-            }
-        };
-        if !rows_per_rank.is_multiple_of(micro_batch) {
-            let whose = if world_size > 1 { " of a rank" } else { "" };
-            return Err(PlanError::new(
-                "batch.micro_batch",
-                format!(
-                    "{rows_per_rank} rows per step{whose} do not divide into micro-batches of {micro_batch}"
-                ),
-                format!("use a divisor of {rows_per_rank}"),
-            ));
-        }
-        let Some(bytes) = bytes_by_kind(engine, config(micro_batch), shard) else {
-            return Err(PlanError::new(
-                "batch.micro_batch",
-                format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
-                "choose a smaller micro_batch, model or block_size",
-            ));
-        };
-        let unpadded = ParamLayout::new(&Dims { padded_vocab: dims.vocab_size, ..dims });
-        let group = |decayed| {
-            let (elements, tensors) = unpadded.count(decayed);
-            Group { elements, tensors }
-        };
-        let (decayed, not_decayed) = (group(true), group(false));
-        let parameters = decayed.elements + not_decayed.elements;
-        let flops_per_token = flops_per_token(&dims, parameters);
-        let eval_rows = (recipe.eval.batches as u64).saturating_mul(rows_per_step as u64);
+        let eval_rows = (recipe.eval.batches as u64).saturating_mul(batch.rows_per_step as u64);
         Ok(Self {
             device: hardware.device(),
             cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
-            world_size,
-            ranks_here: hardware.ranks,
-            timeout_s: recipe.distributed.timeout_s,
-            threads,
+            threads: threads(recipe, hardware),
             emulated: recipe.compute.precision != Precision::Fp32 && hardware.cuda.is_none(),
-            padded_vocab: dims.padded_vocab,
-            decayed,
-            not_decayed,
+            engine,
+            ranks,
+            shard,
             parameters,
-            tokens_per_step,
-            rows_per_step,
-            rows_per_rank,
-            micro_batch,
-            micro_steps: rows_per_rank / micro_batch,
+            batch,
             steps,
             tokens,
-            epochs: (steps * rows_per_step as u64) as f64 / data.train_rows as f64,
+            epochs: (steps * batch.rows_per_step as u64) as f64 / data.train_rows as f64,
             eval_rows: eval_rows.min(data.val_rows) as usize,
             data,
             flops_per_token,
             flops: flops_per_token as f64 * tokens as f64,
-            wire_bytes_per_step: scaling::wire_bytes(ParamLayout::new(&dims).len, world_size),
-            total_bytes: total(&bytes),
+            wire_bytes_per_step: scaling::wire_bytes(ParamLayout::new(&memory.dims).len, ranks.world_size),
             bytes,
-            bytes_exact: engine == EngineKind::Fused,
-            snapshot_bytes: match recipe.checkpoint.background {
-                // parameters and both moments
-                true => 3 * size_of::<f32>() * ParamLayout::new(&dims).len,
-                false => 0,
-            },
-            memory: config(micro_batch),
-            shard,
-            engine,
+            memory,
         })
     }
 
     /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.
     pub fn check_fit(&self, hardware: &Hardware) -> Result<(), PlanError> {
-        if self.total_bytes <= hardware.free() {
+        if self.bytes.total <= hardware.free() {
             return Ok(());
         }
         let help = match self.largest_micro_batch(hardware.free()) {
             Some(rows) => format!("the largest micro_batch that fits is {rows}"),
             None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
         };
-        let kinds: Vec<String> = (self.bytes.iter().filter(|(_, bytes)| *bytes > 0))
+        let kinds: Vec<String> = (self.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
             .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
             .collect();
         let message = format!(
             "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
-            self.micro_batch,
-            gib(self.total_bytes),
+            self.batch.micro_batch,
+            gib(self.bytes.total),
             match (&hardware.cuda, hardware.ranks) {
                 (Some(_), _) => " on the device".to_owned(),
                 (None, 1) => String::new(),
@@ -292,7 +253,7 @@ impl Plan {
 
     /// The largest power of two that divides a rank's rows of a step and needs at most `bytes` of memory.
     pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.engine, self.rows_per_rank, self.memory, self.shard, bytes)
+        largest_micro_batch(self.engine, self.batch.rows_per_rank, self.memory, self.shard, bytes)
     }
 
     /// The layout of every buffer.
@@ -300,11 +261,11 @@ impl Plan {
         MemoryPlan::new(self.memory).sharded(self.shard)
     }
 
-    /// The plan of another rank of this process: it has a part of the moments and a CUDA device of its own.
+    /// The plan of another rank of this process: it has its own share of the optimizer's states, and its own CUDA device.
     pub fn of_rank(&self, rank: usize) -> Self {
         let index = if self.shard.count > 1 { rank } else { 0 };
         let cuda = self.cuda.map(|first| first + rank);
-        Self { shard: Shard { index, ..self.shard }, cuda, ..self.clone() }
+        Self { shard: OptimizerShard { index, ..self.shard }, cuda, ..self.clone() }
     }
 
     /// The plan of a rank that is a process of its own, with the device that its launcher gave it.
@@ -317,31 +278,73 @@ fn largest_micro_batch(
     engine: EngineKind,
     rows_per_rank: usize,
     config: MemoryConfig,
-    shard: Shard,
+    shard: OptimizerShard,
     bytes: usize,
 ) -> Option<usize> {
     let fits = |micro_batch: &usize| {
-        let kinds = bytes_by_kind(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
-        kinds.is_some_and(|kinds| total(&kinds) <= bytes)
+        let need = MemoryNeed::new(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
+        need.is_some_and(|need| need.total <= bytes)
     };
     (0..=rows_per_rank.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
 }
 
-/// What an engine allocates: exactly for the fused one, an estimate for dfdx. None if it is beyond reason.
-fn bytes_by_kind(
-    engine: EngineKind,
-    config: MemoryConfig,
-    shard: Shard,
-) -> Option<Vec<(&'static str, usize)>> {
-    let plan = MemoryPlan::checked(config)?.sharded(shard);
-    Some(match engine {
-        EngineKind::Fused => plan.bytes(),
-        EngineKind::Dfdx => reference::bytes(&config.dims, config.micro_batch),
+/// Who takes part, and the share of the optimizer's states that the first rank keeps.
+fn ranks(recipe: &Recipe, hardware: &Hardware) -> (RankPlan, OptimizerShard) {
+    let world_size = recipe.batch.world_size;
+    let count = if recipe.distributed.shard_optimizer { world_size } else { 1 };
+    let ranks = RankPlan { world_size, here: hardware.ranks, timeout_s: recipe.distributed.timeout_s };
+    (ranks, OptimizerShard { index: 0, count })
+}
+
+fn threads(recipe: &Recipe, hardware: &Hardware) -> usize {
+    if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads }
+}
+
+/// The tokens of all steps.
+fn run_tokens(recipe: &Recipe) -> Result<u64, PlanError> {
+    let (steps, per_step) = (recipe.schedule.max_steps, recipe.batch.total_tokens as u64);
+    steps.checked_mul(per_step).ok_or_else(|| {
+        PlanError::new(
+            "schedule.max_steps",
+            format!("{steps} steps of {per_step} tokens are more tokens than can be counted"),
+            format!("use {} steps at most", u64::MAX / per_step),
+        )
     })
 }
 
-fn total(kinds: &[(&str, usize)]) -> usize {
-    kinds.iter().map(|(_, bytes)| bytes).sum()
+/// What the memory of a micro-batch of one row follows from.
+fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
+    let target = match &hardware.cuda {
+        Some(_) => Target::Cuda,
+        None => Target::Cpu { threads: threads(recipe, hardware) },
+    };
+    MemoryConfig {
+        dims: Dims::new(&recipe.model),
+        micro_batch: 1,
+        precision: recipe.compute.precision,
+        attention: recipe.compute.attention,
+        target,
+        mode: Mode::Train(OptimizerKind::new(&recipe.optimizer)),
+    }
+}
+
+/// The bytes of a rank, with those of a checkpoint's copy.
+fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result<MemoryNeed, PlanError> {
+    let need = MemoryNeed::new(recipe.compute.engine, memory, shard).ok_or_else(|| {
+        let micro_batch = memory.micro_batch;
+        PlanError::new(
+            "batch.micro_batch",
+            format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
+            "choose a smaller micro_batch, model or block_size",
+        )
+    })?;
+    let states = memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
+    let snapshot = match recipe.checkpoint.background {
+        // parameters and the optimizer's states
+        true => (1 + states) * size_of::<f32>() * ParamLayout::new(&memory.dims).len,
+        false => 0,
+    };
+    Ok(MemoryNeed { snapshot, ..need })
 }
 
 /// Bytes in the unit that suits them, for people.

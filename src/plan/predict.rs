@@ -3,8 +3,8 @@
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
 //! parameters. What a product of this width reaches depends on the width, so the sample keeps it.
 
-use super::memory::{MemoryConfig, MemoryPlan};
 use super::{Plan, flops_per_token};
+use crate::engine::memory::{MemoryConfig, MemoryPlan};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
 use serde::{Deserialize, Serialize};
@@ -48,15 +48,15 @@ impl Plan {
         let token_s = rates.seconds_per_flop * self.flops_per_token as f64;
         let updated = self.memory_elements() / self.shard.count;
         let update_s = rates.seconds_per_parameter * updated as f64;
-        let step_s = token_s * (self.tokens_per_step / self.world_size) as f64 + update_s;
+        let step_s = token_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         let training_s = step_s * self.steps as f64;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
         let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
         let eval_tokens = self.eval_rows as f64 * self.memory.dims.block_size as f64;
-        let evaluation_s = evaluations as f64 * eval_tokens / self.world_size as f64 * token_s / 3.0;
+        let evaluation_s = evaluations as f64 * eval_tokens / self.ranks.world_size as f64 * token_s / 3.0;
         Prediction {
             step_s,
-            tokens_per_s: self.tokens_per_step as f64 / step_s,
+            tokens_per_s: self.batch.tokens_per_step as f64 / step_s,
             training_s,
             evaluation_s,
             total_s: training_s + evaluation_s,

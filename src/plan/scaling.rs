@@ -61,8 +61,8 @@ impl Plan {
     /// A step of all ranks with communication at this rate. On the CPU nothing is hidden.
     pub fn scaling(&self, prediction: &Prediction, bytes_per_s: f64) -> Scaling {
         let hidden = self.cuda.is_some();
-        let (bytes, tokens) = (self.wire_bytes_per_step, self.tokens_per_step);
-        Scaling::new(bytes, bytes_per_s, prediction.step_s, self.micro_steps, hidden, tokens)
+        let (bytes, tokens) = (self.wire_bytes_per_step, self.batch.tokens_per_step);
+        Scaling::new(bytes, bytes_per_s, prediction.step_s, self.batch.micro_steps, hidden, tokens)
     }
 }
 

@@ -64,7 +64,8 @@ fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Ve
     let mut problems = config_problems(path, dims);
     problems.append(&mut weights.problems);
     let names = weights.places.keys().map(String::as_str).filter(|name| !carries_nothing(name));
-    problems.extend(unfit(dims, layout, true, names, |name| weights.info(name)));
+    let tensors: Vec<_> = layout.tensors.iter().collect();
+    problems.extend(unfit(dims, &tensors, true, names, |name| weights.info(name)));
     if problems.is_empty() {
         problems.extend(weights.head_problem()?);
     }

@@ -5,7 +5,7 @@
 
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
-use crate::model::{Dims, ParamLayout, Tensor};
+use crate::model::{Dims, Tensor};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::{HashMap, HashSet};
@@ -159,18 +159,18 @@ pub(super) fn stored_range(dims: &Dims, tensor: &Tensor) -> std::ops::Range<usiz
     tensor.offset..tensor.offset + stored_shape(dims, tensor).iter().product::<usize>()
 }
 
-/// Everything that keeps the tensors of a file from filling the layout, one line each: missing, misshapen, of a type
+/// Everything that keeps a file from filling these tensors of a layout, one line each: missing, misshapen, of a type
 /// that is not converted, or unknown. `names` are the file's names as `info` knows them, without prefixes. With
 /// `crop`, `wpe.weight` may have more rows than the model.
 pub(super) fn unfit<'a>(
     dims: &Dims,
-    layout: &ParamLayout,
+    tensors: &[&Tensor],
     crop: bool,
     names: impl Iterator<Item = &'a str>,
     info: impl Fn(&str) -> Option<&'a TensorInfo>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    for tensor in &layout.tensors {
+    for tensor in tensors {
         let (name, expected) = (&tensor.name, stored_shape(dims, tensor));
         let Some(found) = info(name) else {
             problems.push(format!("`{name}` {expected:?} is missing"));
@@ -188,7 +188,7 @@ pub(super) fn unfit<'a>(
             problems.push(format!("`{name}` has {}", unread(found.dtype)));
         }
     }
-    let known: HashSet<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    let known: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     let unknown = names.filter(|name| !known.contains(name));
     problems.extend(unknown.map(|name| {
         let shape = info(name).map_or(&[][..], |info| &info.shape);

@@ -3,10 +3,11 @@
 use super::{machine, ranks};
 use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
+use crate::engine::memory::MemoryPlan;
+use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
 use crate::model::Dims;
 use crate::plan::Plan;
-use crate::plan::memory::MemoryPlan;
 use crate::recipe::{EngineKind, Recipe};
 use std::sync::Arc;
 
@@ -17,7 +18,9 @@ use std::sync::Arc;
 pub fn engine(recipe: &Recipe, plan: &Plan, comm: &Arc<dyn Comm>) -> Result<Box<dyn Engine>, EngineError> {
     match recipe.compute.engine {
         EngineKind::Fused => fused(plan.memory_plan(), plan.cuda, comm),
-        EngineKind::Dfdx => Ok(Box::new(reference(plan.memory.dims, plan.threads)?)),
+        EngineKind::Dfdx => {
+            Ok(Box::new(reference(plan.memory.dims, OptimizerKind::new(&recipe.optimizer), plan.threads)?))
+        }
     }
 }
 
@@ -58,8 +61,12 @@ pub fn timed_cuda(
 ///
 /// # Errors
 /// Where its threads cannot be started.
-pub fn reference(dims: Dims, threads: usize) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
-    Pooled::new(threads, || dfdx::CpuEngine::new(dims))
+pub fn reference(
+    dims: Dims,
+    optimizer: OptimizerKind,
+    threads: usize,
+) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
+    Pooled::new(threads, || dfdx::CpuEngine::new(dims, optimizer))
 }
 
 /// The connection of a single rank.

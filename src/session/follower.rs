@@ -43,7 +43,7 @@ impl Events for Follower<'_> {
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {
         // as rank 0 reads them
-        for state in checkpoint::BUFFERS {
+        for state in engine.saved_states() {
             if self.divided && state != State::Parameters {
                 engine.read(state)?;
             }

@@ -27,7 +27,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         // a run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it
         let is_auto = job.recipe().batch.micro_batch == MicroBatch::Auto;
         let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
-        let kept = kept.filter(|rows| job.plan.rows_per_rank.is_multiple_of(*rows));
+        let kept = kept.filter(|rows| job.plan.batch.rows_per_rank.is_multiple_of(*rows));
         job.plan = plan(job.resolved, job.data, kept)?;
     }
     let peak = machine::peak(&job.plan);
@@ -36,14 +36,14 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
         Some(comm) => {
-            let micro_batch = job.plan.micro_batch;
+            let micro_batch = job.plan.batch.micro_batch;
             Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
             job.lead(comm.clone(), start, peak)
         }
-        None if job.plan.world_size == 1 => job.lead(Arc::new(Solo), start, peak),
+        None if job.plan.ranks.world_size == 1 => job.lead(Arc::new(Solo), start, peak),
         None => {
-            let timeout = Duration::from_secs(job.plan.timeout_s);
-            let mut ranks = Threads::group(job.plan.world_size, timeout).into_iter();
+            let timeout = Duration::from_secs(job.plan.ranks.timeout_s);
+            let mut ranks = Threads::group(job.plan.ranks.world_size, timeout).into_iter();
             let first = ranks.next().expect("a world has a rank");
             let (resolved, data, plan) = (job.resolved, job.data, &job.plan);
             thread::scope(|scope| {
@@ -215,7 +215,7 @@ impl Job<'_> {
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
-        record.plan = serde_json::to_value(&self.plan)?;
+        record.plan = serde_json::to_value(self.plan.document())?;
         Ok(record)
     }
 }

@@ -77,8 +77,8 @@ impl Member<'_> {
         let recipe = &self.resolved.recipe;
         let config = TrainConfig {
             max_steps: self.plan.steps,
-            rows_per_step: self.plan.rows_per_step,
-            micro_batch: self.plan.micro_batch,
+            rows_per_step: self.plan.batch.rows_per_step,
+            micro_batch: self.plan.batch.micro_batch,
             block_size: recipe.model.block_size,
             optimizer: recipe.optimizer.clone(),
             schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr),

@@ -6,14 +6,14 @@ use super::inputs::of_init_from;
 use super::{engines, machine};
 use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
-use crate::engine::{Engine, State, cuda::flash};
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::{Engine, State, cuda::kernels::flash_attention};
 use crate::model::Dims;
 use crate::model::init::initialize;
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Device, Precision};
-use crate::run::checkpoint::{self, BUFFERS, newest_intact};
+use crate::run::checkpoint::{self, newest_intact};
 use crate::run::{RunError, find, hf_config, import};
 use std::path::{Path, PathBuf};
 
@@ -157,7 +157,7 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     let hardware = Hardware { cuda, ..Hardware::detect() };
     let cuda = hardware.cuda.as_ref().map(|cuda| cuda.index);
     let threads = if options.threads == 0 { hardware.threads } else { options.threads };
-    let is_wide = cuda.is_some() && dims.head_size() > flash::LARGEST_HEAD;
+    let is_wide = cuda.is_some() && dims.head_size() > flash_attention::LARGEST_HEAD;
     let plan = MemoryPlan::checked(MemoryConfig {
         dims,
         micro_batch: options.micro_batch,
@@ -219,7 +219,7 @@ impl Weights {
             Self::At(path) => import(path, dims, &layout, &mut buffer)?,
             Self::InitFrom(path) => import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
             Self::Checkpoint(reader) => {
-                for state in BUFFERS {
+                for state in engine.saved_states() {
                     reader.fill(state, dims, &layout, &mut buffer)?;
                     engine.write(state, &buffer)?;
                 }

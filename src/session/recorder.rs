@@ -59,7 +59,7 @@ impl<'a> Recorder<'a> {
                 dir.path().to_owned(),
                 plan.memory.dims,
                 job.recipe().checkpoint.keep,
-                plan.snapshot_bytes,
+                plan.bytes.snapshot,
             ),
             asked: false,
             job,
@@ -79,7 +79,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn tokens_per_s(&self, step_ms: f64) -> f64 {
-        self.job.plan.tokens_per_step as f64 / step_ms * 1e3
+        self.job.plan.batch.tokens_per_step as f64 / step_ms * 1e3
     }
 
     /// Puts the end of the run on record, tells the audience, and returns what it is to the caller.
@@ -169,11 +169,11 @@ impl Events for Recorder<'_> {
         let peak = self.record.peak.as_ref().map(|peak| peak.flops);
         let row = TrainRow {
             step: report.step,
-            tokens: progress.step * plan.tokens_per_step as u64,
+            tokens: progress.step * plan.batch.tokens_per_step as u64,
             loss: report.loss as f32,
             lr: report.lr,
             grad_norm: report.grad_norm,
-            epoch: (progress.step * plan.rows_per_step as u64) as f64 / plan.data.train_rows as f64,
+            epoch: (progress.step * plan.batch.rows_per_step as u64) as f64 / plan.data.train_rows as f64,
             loss_scale: report.loss_scale,
             skipped: report.skipped,
             step_ms,
@@ -197,7 +197,7 @@ impl Events for Recorder<'_> {
     }
 
     fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {
-        let tokens = progress.step * self.job.plan.tokens_per_step as u64;
+        let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
@@ -240,9 +240,9 @@ impl Events for Recorder<'_> {
         self.val_log.sync()?;
         let state = CheckpointState {
             step: progress.step,
-            tokens: progress.step * plan.tokens_per_step as u64,
+            tokens: progress.step * plan.batch.tokens_per_step as u64,
             updates_applied: progress.updates,
-            rows_consumed: progress.step * plan.rows_per_step as u64,
+            rows_consumed: progress.step * plan.batch.rows_per_step as u64,
             scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
             watchdog: WatchdogState {
                 losses: window.losses.iter().copied().collect(),
@@ -255,7 +255,7 @@ impl Events for Recorder<'_> {
                 ("train".to_owned(), data.digests.train.clone()),
                 ("val".to_owned(), data.digests.val.clone()),
             ]),
-            micro_batch: plan.micro_batch,
+            micro_batch: plan.batch.micro_batch,
             best_val: progress.best_val_loss,
             ..CheckpointState::default()
         };

@@ -2,10 +2,10 @@
 //! fit.
 
 use super::audience::{Audience, Event};
-use crate::engine::{Engine, State};
+use crate::engine::{Engine, EngineError, State};
 use crate::model::Dims;
 use crate::plan::hardware::Hardware;
-use crate::run::checkpoint::{self, BUFFERS, Background, CheckpointState, Snapshot, Writer};
+use crate::run::checkpoint::{self, Background, CheckpointState, Snapshot, Writer};
 use std::path::PathBuf;
 
 /// Writes the checkpoints of one run, at most one at a time.
@@ -36,17 +36,16 @@ impl<'a> Saver<'a> {
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
     pub(super) fn save(&mut self, engine: &mut dyn Engine, state: CheckpointState) -> anyhow::Result<()> {
         self.wait()?;
-        let layout = engine.layout().clone();
+        let (layout, states) = (engine.layout().clone(), engine.saved_states());
         if self.snapshot_fits() {
-            let mut copy = |state: State| engine.read(state).map(std::borrow::Cow::into_owned);
-            let [parameters, first, second] = BUFFERS;
-            let buffers = [copy(parameters)?, copy(first)?, copy(second)?];
+            let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
+            let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
             let snapshot = Snapshot { dims: self.dims, layout, buffers, state };
             self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep)?);
             return Ok(());
         }
-        let mut writer = Writer::begin(&self.run_dir, &self.dims, &layout, state)?;
-        for which in BUFFERS {
+        let mut writer = Writer::begin(&self.run_dir, &self.dims, &layout, states.clone(), state)?;
+        for which in states {
             writer.put(which, &engine.read(which)?)?;
         }
         let written = writer.finish()?;

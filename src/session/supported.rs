@@ -26,10 +26,10 @@ pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnos
         Err(error) => refuse(error.key, &error.message, &error.help),
         Ok(hardware) if hardware.cuda.is_some() => {
             let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
-            if attention == Attention::Flash && size > cuda::flash::LARGEST_HEAD {
+            if attention == Attention::Flash && size > cuda::kernels::flash_attention::LARGEST_HEAD {
                 let message = format!(
                     "flash attention on CUDA has heads of at most {}, the model's have {size}",
-                    cuda::flash::LARGEST_HEAD
+                    cuda::kernels::flash_attention::LARGEST_HEAD
                 );
                 refuse("compute.attention", &message, "use more heads (model.n_head), or \"naive\"");
             }

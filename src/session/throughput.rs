@@ -3,11 +3,12 @@
 use super::supported::at_its_key;
 use super::{engines, machine, ranks};
 use crate::comm::{Comm, Threads};
-use crate::engine::timed::Phase;
-use crate::engine::{Batch, Engine, State, Update, cpu};
+use crate::engine::fused::timed::Phase;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
+use crate::engine::{Batch, Engine, State, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan};
-use crate::recipe::{self, EngineKind, Recipe, Resolved};
+use crate::recipe::{EngineKind, Recipe, Resolved};
 use crate::report::stats::median;
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
@@ -61,14 +62,14 @@ impl Throughput {
         let bench = Bench { recipe, plan: &plan, steps, tell };
         let (measured, ranks_by) = match joined {
             Some(comm) => {
-                comm.set_timeout(Duration::from_secs(plan.timeout_s));
+                comm.set_timeout(Duration::from_secs(plan.ranks.timeout_s));
                 ranks::same(Some(comm.as_ref()), recipe, &format!("--steps {steps}"))?;
                 comm.barrier()?;
                 comm.set_working(false);
                 let own = plan.of_launched_rank(comm.rank());
                 (Bench { plan: &own, ..bench }.one_rank(&comm)?, comm.name())
             }
-            None if plan.world_size == 1 => (bench.one_rank(&engines::solo())?, "solo"),
+            None if plan.ranks.world_size == 1 => (bench.one_rank(&engines::solo())?, "solo"),
             None => (bench.threads()?, "threads"),
         };
         let Measured { step_ms, phases } = measured;
@@ -77,7 +78,7 @@ impl Throughput {
 
     /// Tokens per second, over all ranks.
     pub fn tokens_per_s(&self) -> f64 {
-        self.plan.tokens_per_step as f64 / self.step_ms * 1e3
+        self.plan.batch.tokens_per_step as f64 / self.step_ms * 1e3
     }
 
     /// The share of the peak that the model's operations make up.
@@ -88,7 +89,7 @@ impl Throughput {
     /// Bytes per second that a rank sent; `None` for one rank. The wait for the slowest rank counts as sending.
     pub fn wire_bytes_per_s(&self) -> Option<f64> {
         let (_, ms) = self.phases.iter().find(|(phase, _)| phase == "communication")?;
-        Some(self.plan.wire_bytes_per_step as f64 / ms * 1e3).filter(|_| self.plan.world_size > 1)
+        Some(self.plan.wire_bytes_per_step as f64 / ms * 1e3).filter(|_| self.plan.ranks.world_size > 1)
     }
 }
 
@@ -127,8 +128,8 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Ranks that are threads of this process. Returns what rank 0 measures.
     fn threads(&self) -> anyhow::Result<Measured> {
-        let timeout = Duration::from_secs(self.plan.timeout_s);
-        let mut ranks = Threads::group(self.plan.world_size, timeout).into_iter();
+        let timeout = Duration::from_secs(self.plan.ranks.timeout_s);
+        let mut ranks = Threads::group(self.plan.ranks.world_size, timeout).into_iter();
         let first = ranks.next().expect("a world has a rank");
         let run = |comm: Threads| {
             let plan = &self.plan.of_rank(comm.rank());
@@ -174,7 +175,11 @@ impl Bench<'_> {
                 })
             }
             (EngineKind::Dfdx, _) => {
-                let mut engine = engines::reference(plan.memory.dims, plan.threads)?;
+                let mut engine = engines::reference(
+                    plan.memory.dims,
+                    OptimizerKind::new(&self.recipe.optimizer),
+                    plan.threads,
+                )?;
                 self.measure(comm.as_ref(), &mut engine, |_| Vec::new())
             }
         }
@@ -194,8 +199,7 @@ impl Bench<'_> {
         drop(parameters);
         let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr);
         let loss_scale = LossScaler::new(recipe.compute.precision).scale();
-        let recipe::OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = recipe.optimizer;
-        let (rows, cols) = (plan.micro_batch, plan.memory.dims.block_size);
+        let (rows, cols) = (plan.batch.micro_batch, plan.memory.dims.block_size);
         let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
         let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut order = Vec::new();
@@ -203,8 +207,8 @@ impl Bench<'_> {
         for step in 0..WARM_UP + steps {
             let start = Instant::now();
             let mut data_ms = 0.0;
-            for micro_step in 0..plan.micro_steps {
-                let place = comm.rank() * plan.micro_steps + micro_step;
+            for micro_step in 0..plan.batch.micro_steps {
+                let place = comm.rank() * plan.batch.micro_steps + micro_step;
                 let key = random_bits(recipe.seed, u64::from(step) << 32 | place as u64);
                 let token =
                     |i: usize| (random_bits(key, i as u64) % plan.memory.dims.vocab_size as u64) as u32;
@@ -213,14 +217,14 @@ impl Bench<'_> {
                 targets.iter_mut().enumerate().for_each(|(i, t)| *t = token(i + 1));
                 data_ms += begun.elapsed().as_secs_f64() * 1e3;
                 let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
-                let weight = loss_scale / plan.micro_steps as f64;
-                match micro_step + 1 == plan.micro_steps {
+                let weight = loss_scale / plan.batch.micro_steps as f64;
+                match micro_step + 1 == plan.batch.micro_steps {
                     false => engine.accumulate(batch, weight)?,
                     true => engine.accumulate_last(batch, weight)?,
                 }
             }
             let (lr, t) = (schedule.lr(u64::from(step)), u64::from(step) + 1);
-            engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?;
+            engine.finish_step(&OptimizerStep::new(&recipe.optimizer, lr, t, loss_scale))?;
             let total = start.elapsed().as_secs_f64() * 1e3;
             let mut parts = phases(engine);
             if step < WARM_UP && comm.rank() > 0 {

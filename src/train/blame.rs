@@ -23,10 +23,9 @@ pub(super) fn first_not_finite(
         let Some(index) = engine.first_not_finite(state)? else { continue };
         let found = engine.layout().tensors.iter().find(|tensor| tensor.range().contains(&index));
         let kind = match state {
-            State::Parameters => "the weight",
-            State::Gradients => "the gradient of",
-            State::FirstMoment => "the first moment of",
-            State::SecondMoment => "the second moment of",
+            State::Parameters => "the weight".to_owned(),
+            State::Gradients => "the gradient of".to_owned(),
+            State::Optimizer(state) => format!("the {} of", state.label),
         };
         let name = found.map_or("a gap between tensors", |tensor| &tensor.name);
         return Ok(Some(format!("{kind} `{name}`")));

@@ -15,7 +15,8 @@ pub mod watchdog;
 mod tests;
 
 use crate::comm::Comm;
-use crate::engine::{Engine, EngineError, State, Update};
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::{Engine, EngineError};
 use crate::recipe::OptimizerConfig;
 use passes::{Accumulated, RowBuffer, accumulate, evaluate_together, judge};
 use ranks::{Agreed, own_rows};
@@ -37,7 +38,7 @@ pub struct TrainConfig {
     pub micro_batch: usize,
     /// Tokens per sequence.
     pub block_size: usize,
-    /// AdamW and clipping.
+    /// The optimizer's rule and clipping.
     pub optimizer: OptimizerConfig,
     /// Learning rate over the steps.
     pub schedule: Schedule,
@@ -56,7 +57,7 @@ pub struct TrainConfig {
 pub struct Progress {
     /// Optimizer steps done, skipped ones included.
     pub step: u64,
-    /// Updates applied: AdamW's t.
+    /// Updates applied: the t of the last one.
     pub updates: u64,
     /// fp16's loss scale.
     pub scaler: LossScaler,
@@ -216,10 +217,9 @@ pub fn train<E: Events>(
             return Ok(Outcome::Diverged { step, what });
         }
         let lr = config.schedule.lr(step);
-        let OptimizerConfig { betas, eps, weight_decay, clip_norm, .. } = config.optimizer;
         let t = progress.updates + 1;
         match verdict {
-            None => engine.update(&Update { lr, betas, eps, weight_decay, clip_norm, t, loss_scale })?,
+            None => engine.update(&OptimizerStep::new(&config.optimizer, lr, t, loss_scale))?,
             Some(_) => engine.discard()?,
         }
         if step + 1 < config.max_steps {
@@ -293,7 +293,7 @@ fn save<E: Events>(
     progress: &Progress,
     events: &mut Agreed<E>,
 ) -> Result<Option<Outcome>, TrainError<E::Error>> {
-    let states = [State::Parameters, State::FirstMoment, State::SecondMoment];
+    let states = engine.saved_states();
     if let Some(what) = blame::first_not_finite(engine, &states)? {
         let what = format!("{what} is not finite after the update");
         return Ok(Some(Outcome::Diverged { step: progress.step.saturating_sub(1), what }));

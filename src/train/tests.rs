@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::comm::Solo;
-use crate::engine::{Applied, Batch};
+use crate::engine::optimizer::adamw::EXP_AVG_SQ;
+use crate::engine::optimizer::{OptimizerKind, OptimizerState};
+use crate::engine::{Applied, Batch, State};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
@@ -18,7 +20,8 @@ struct Counting {
     bad_row: Option<u32>,
     rows: Vec<u32>,
     weights: f64,
-    updates: Vec<Update>,
+    updates: Vec<OptimizerStep>,
+    discarded: usize,
     losses: Vec<f64>,
     applied: Option<Applied>,
     nan_loss_at: Option<usize>,
@@ -37,11 +40,26 @@ impl Counting {
             rows: vec![],
             weights: 0.0,
             updates: vec![],
+            discarded: 0,
             losses: vec![],
             applied: None,
             nan_loss_at: None,
             overflow_at: vec![],
         }
+    }
+
+    /// Steps ended, in whichever way.
+    fn steps(&self) -> usize {
+        self.updates.len() + self.discarded
+    }
+
+    fn end(&mut self, grad_norm: f64, apply: bool) -> Result<(), EngineError> {
+        let loss = self.loss()?;
+        self.weights = 0.0;
+        self.gradients.fill(0.0);
+        self.losses.clear();
+        self.applied = Some(Applied { loss, grad_norm, applied: apply && loss.is_finite() });
+        Ok(())
     }
 }
 
@@ -49,10 +67,13 @@ impl Engine for Counting {
     fn layout(&self) -> &ParamLayout {
         &self.layout
     }
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        OptimizerKind::AdamW.states()
+    }
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
         Ok(match state {
             State::Gradients => Cow::Borrowed(&self.gradients),
-            State::SecondMoment => Cow::Borrowed(&self.moments),
+            State::Optimizer(state) if *state == EXP_AVG_SQ => Cow::Borrowed(&self.moments),
             _ => Cow::Owned(vec![0.0; self.layout.len]),
         })
     }
@@ -69,26 +90,23 @@ impl Engine for Counting {
             let tensor = self.layout.tensors.iter().find(|tensor| tensor.name == "ln_f.weight");
             self.gradients[tensor.expect("a tensor").offset] = f32::INFINITY;
         }
-        let nan = self.nan_loss_at == Some(self.updates.len());
+        let nan = self.nan_loss_at == Some(self.steps());
         self.losses.push(if nan { f64::NAN } else { f64::from(batch.inputs[0]) });
         Ok(())
     }
     fn loss(&mut self) -> Result<f64, EngineError> {
         Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
     }
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        let discarded = update.loss_scale.is_nan();
-        assert!(discarded || (self.weights - update.loss_scale).abs() < 1e-9 * update.loss_scale);
-        self.weights = 0.0;
-        let overflow = discarded
-            || self.overflow_at.contains(&self.updates.len())
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        assert!((self.weights - step.loss_scale).abs() < 1e-9 * step.loss_scale);
+        let overflow = self.overflow_at.contains(&self.steps())
             || self.gradients.iter().any(|gradient| !gradient.is_finite());
-        self.gradients.fill(0.0);
-        self.updates.push(*update);
-        let (loss, grad_norm) = (self.loss()?, if overflow { f64::INFINITY } else { 1.0 });
-        self.losses.clear();
-        self.applied = Some(Applied { loss, grad_norm, applied: !overflow && loss.is_finite() });
-        Ok(())
+        self.updates.push(*step);
+        self.end(if overflow { f64::INFINITY } else { 1.0 }, !overflow)
+    }
+    fn discard(&mut self) -> Result<(), EngineError> {
+        self.discarded += 1;
+        self.end(f64::NAN, false)
     }
     fn applied(&mut self) -> Result<Applied, EngineError> {
         Ok(self.applied.expect("there was an update"))
@@ -317,7 +335,7 @@ fn the_watchdog_skips_what_stands_out_and_stops_what_stays_out() {
     assert_eq!(events.reports.iter().map(|r| r.loss).collect::<Vec<_>>(), [2.0, 8.0, 14.0, 20.0]);
     assert!(events.reports.iter().all(|r| r.grad_norm.is_finite()), "{:?}", events.reports);
     assert_eq!((progress.updates, progress.watchdog.window().losses.len()), (2, 2));
-    assert_eq!(engine.updates.iter().filter(|u| u.loss_scale.is_nan()).count(), 2);
+    assert_eq!((engine.updates.len(), engine.discarded), (2, 2));
 
     let (mut engine, mut events) = (Counting::new(), Recorder::default());
     let outcome = run(&mut engine, &mut watched(WatchdogAction::Stop), &mut events);

@@ -2,8 +2,10 @@
 //!
 //! `make.py` in this folder made the files and says what is in them. [`check`] is all that a test of an engine needs.
 
+use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
+use runner::engine::optimizer::{OptimizerStep, Rule};
 use runner::engine::verify::determined;
-use runner::engine::{Batch, Engine, EngineError, State, Update};
+use runner::engine::{Batch, Engine, EngineError, State};
 use runner::model::{Dims, ParamLayout, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -111,13 +113,11 @@ impl Golden {
         Batch { inputs: &self.inputs[tokens.clone()], targets: &self.targets[tokens], rows, cols }
     }
 
-    fn update(&self, step: usize) -> Update {
+    fn update(&self, step: usize) -> OptimizerStep {
         let t = &self.info.train;
-        Update {
+        OptimizerStep {
+            rule: Rule::AdamW(AdamW { betas: t.betas, eps: t.eps, weight_decay: t.weight_decay }),
             lr: self.info.trajectory[step].lr,
-            betas: t.betas,
-            eps: t.eps,
-            weight_decay: t.weight_decay,
             clip_norm: t.clip_norm,
             t: step as u64 + 1,
             loss_scale: 1.0,
@@ -205,8 +205,8 @@ fn forward_and_backward(
 fn start_over(engine: &mut dyn Engine, golden: &Golden, layout: &ParamLayout) -> Result<(), EngineError> {
     engine.finish_step(&golden.update(0))?;
     let zeros = vec![0.0; layout.len];
-    engine.write(State::FirstMoment, &zeros)?;
-    engine.write(State::SecondMoment, &zeros)?;
+    engine.write(State::Optimizer(&EXP_AVG), &zeros)?;
+    engine.write(State::Optimizer(&EXP_AVG_SQ), &zeros)?;
     engine.write(State::Parameters, &golden.flat("params", layout))
 }
 

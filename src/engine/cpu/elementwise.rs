@@ -4,7 +4,7 @@ use super::pool::{piece, pieces};
 use super::round;
 use super::simd::{gelu, multiversion};
 use super::team::Team;
-use crate::plan::memory::PARTIALS;
+use crate::engine::cpu::scratch::PARTIALS;
 use crate::recipe::Precision;
 
 multiversion! {

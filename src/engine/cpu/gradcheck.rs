@@ -3,11 +3,12 @@
 use super::attention;
 use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
-use crate::engine::Update;
-use crate::engine::backend::AttentionShape;
+use crate::engine::fused::backend::AttentionShape;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::optimizer::adamw::AdamW;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::model::Dims;
 use crate::model::init::random_bits;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use crate::recipe::{Attention, Precision};
 
 const FP32: Precision = Precision::Fp32;
@@ -229,7 +230,7 @@ fn attention_forward_and_backward() {
             let kept = if kind == Attention::Flash { n * n_head } else { n * n_head * cols };
             let dims =
                 Dims { n_layer: 1, n_head, n_embd: c, block_size: cols, vocab_size: 2, padded_vocab: 2 };
-            let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train);
+            let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
             let config =
                 MemoryConfig { dims, micro_batch: rows, precision: FP32, attention: kind, target, mode };
             let worker = MemoryPlan::new(config).arena.worker;
@@ -290,17 +291,13 @@ fn adamw_matches_the_formula_in_f64() {
     for t in 1..=20u64 {
         let mut g = random(t + 1, len);
         let g64: Vec<f64> = wide(&g).iter().map(|g| g * 0.5).collect();
-        let update = Update {
-            lr: 1e-2,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.1,
-            clip_norm: 0.0,
-            t,
-            loss_scale: 1.0,
-        };
-        let buffers = optimizer::Buffers { p: &mut p, g: &mut g, m: &mut m, v: &mut v };
-        optimizer::adamw(&team(), FP32, buffers, &mut [], &update, 0.5, decayed);
+        let rule = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+        let step = OptimizerStep { rule: Rule::AdamW(rule), lr: 1e-2, clip_norm: 0.0, t, loss_scale: 1.0 };
+        for (range, weight_decay) in [(0..decayed, rule.weight_decay), (decayed..len, 0.0)] {
+            let [p, g, m, v] = [&mut p, &mut g, &mut m, &mut v].map(|buffer| &mut buffer[range.clone()]);
+            let buffers = optimizer::Buffers { p, g, m, v, low: &mut [] };
+            optimizer::adamw(&team(), FP32, buffers, 0.5, &rule.constants(&step, weight_decay));
+        }
         assert!(g.iter().all(|&g| g == 0.0));
         for i in 0..len {
             if i < decayed {

@@ -4,21 +4,13 @@
 //! lends all of them at once; it is the only place where that takes `unsafe`.
 
 use crate::engine::EngineError;
-use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use memmap2::MmapMut;
-
-const BUFFERS: [(Buffer, &str); 6] = [
-    (Buffer::Parameters, "parameters"),
-    (Buffer::Gradients, "gradients"),
-    (Buffer::FirstMoment, "the first moment"),
-    (Buffer::SecondMoment, "the second moment"),
-    (Buffer::Low, "the low-precision copy"),
-    (Buffer::Arena, "activations and scratch"),
-];
 
 /// All allocations of a plan, zero at first; pages are taken from the system when they are first written.
 pub(super) struct Memory {
-    slabs: [Option<Slab>; BUFFERS.len()],
+    /// By [`Buffer::index`]; none where the plan has no elements.
+    slabs: Vec<Option<Slab>>,
 }
 
 /// Spans lent for writing.
@@ -45,9 +37,10 @@ impl Slab {
 
 impl Memory {
     pub(super) fn new(plan: &MemoryPlan) -> Result<Self, EngineError> {
-        let mut slabs = [const { None }; BUFFERS.len()];
-        for (slab, (buffer, what)) in slabs.iter_mut().zip(BUFFERS) {
-            *slab = Slab::new(plan.elements(buffer), what)?;
+        let buffers = plan.buffers();
+        let mut slabs: Vec<_> = buffers.iter().map(|_| None).collect();
+        for (buffer, what) in buffers {
+            slabs[buffer.index()] = Slab::new(plan.elements(buffer), what)?;
         }
         Ok(Self { slabs })
     }
@@ -59,7 +52,11 @@ impl Memory {
 
     /// Elements of a buffer, 0 where the plan has none.
     pub(super) fn len(&self, buffer: Buffer) -> usize {
-        self.slabs[buffer as usize].as_ref().map_or(0, |slab| slab.len)
+        self.slab(buffer).map_or(0, |slab| slab.len)
+    }
+
+    fn slab(&self, buffer: Buffer) -> Option<&Slab> {
+        self.slabs.get(buffer.index())?.as_ref()
     }
 
     /// The whole of a buffer.
@@ -85,7 +82,7 @@ impl Memory {
         (reads, writes)
     }
 
-    /// The same with further spans to write.
+    /// Lends spans as [`split`](Self::split) does, with further ones to write.
     pub(super) fn split_with<const R: usize, const W: usize, const S: usize>(
         &mut self,
         reads: [Span; R],
@@ -114,7 +111,7 @@ impl Memory {
     /// The address of a span's first element, after a bounds check.
     fn checked(&self, span: Span) -> *mut f32 {
         assert!(span.element == Element::F32, "{span:?}: the CPU computes in fp32");
-        let slab = self.slabs[span.buffer as usize].as_ref();
+        let slab = self.slab(span.buffer);
         let slab = slab.unwrap_or_else(|| panic!("{:?} is not part of this plan", span.buffer));
         let end = span.start.checked_add(span.len);
         assert!(end.is_some_and(|end| end <= slab.len), "{span:?} exceeds its buffer of {}", slab.len);
@@ -126,14 +123,16 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::memory::{MemoryConfig, Mode, Target};
+    use crate::engine::optimizer::OptimizerKind;
     use crate::model::Dims;
-    use crate::plan::memory::{MemoryConfig, Mode, Target};
     use crate::recipe::{Attention, Precision};
 
     fn memory() -> Memory {
         let dims =
             Dims { n_layer: 1, n_head: 1, n_embd: 16, block_size: 8, vocab_size: 10, padded_vocab: 10 };
-        let (precision, attention, mode) = (Precision::Fp32, Attention::Flash, Mode::Train);
+        let (precision, attention) = (Precision::Fp32, Attention::Flash);
+        let mode = Mode::Train(OptimizerKind::AdamW);
         let config = MemoryConfig {
             dims,
             micro_batch: 1,

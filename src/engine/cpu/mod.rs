@@ -16,17 +16,20 @@ mod optimizer;
 pub mod peak;
 mod pool;
 mod round;
+pub(super) mod scratch;
 mod simd;
+mod step;
 mod team;
-mod update;
 
-use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
 use super::fused::Fused;
+use super::fused::backend::{AdamWTensors, AttentionShape, Backend, Epilogue, Linear, Norm, StepOutcome};
+use super::fused::timed::Timed;
+use super::optimizer::OptimizerStep;
+use super::optimizer::adamw::Constants;
 use super::pooled::{Here, Pooled};
-use super::timed::Timed;
-use super::{Batch, EngineError, Update, no_update};
-use crate::comm::{self, Comm, CommError, Solo};
-use crate::plan::memory::{Buffer, MemoryPlan, Span, Target};
+use super::{Batch, EngineError};
+use crate::comm::{Comm, CommError, Solo};
+use crate::engine::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
 use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
 use memory::Memory;
@@ -34,6 +37,7 @@ use pool::Columns;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use step::Decision;
 use team::Team;
 
 /// The fused engine on the CPU, with threads of its own.
@@ -84,7 +88,9 @@ pub struct CpuBackend {
     weight: f32,
     /// The sum of the step's losses.
     loss: f64,
-    outcome: Option<Outcome>,
+    /// What was decided about the last step.
+    decision: Decision,
+    outcome: Option<StepOutcome>,
     comm: Arc<dyn Comm>,
     /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
     owners: Option<Vec<Range<usize>>>,
@@ -110,8 +116,9 @@ impl CpuBackend {
             cols: 0,
             weight: 0.0,
             loss: 0.0,
+            decision: Decision::None,
             outcome: None,
-            owners: (plan.shard.count > 1).then(|| comm::shares(plan.layout.len, comm.size())),
+            owners: plan.owners(),
             comm,
             failed: None,
         })
@@ -353,44 +360,32 @@ impl Backend for CpuBackend {
     }
 
     fn loss(&mut self) -> Result<f64, EngineError> {
-        match &self.failed {
-            Some(error) => Err(error.clone().into()),
-            None => Ok(self.loss),
-        }
+        self.check_ranks()?;
+        Ok(self.loss)
     }
 
     // `reduce` is left alone: nothing goes on beside anything else here, so one sum at the end waits less often
     fn reduced(&mut self) {
-        let gradients = self.memory.whole(Buffer::Gradients);
-        let ([], [gradients]) = self.memory.split([], [gradients]);
-        let summed = match &self.owners {
-            None => self.comm.all_reduce(gradients),
-            Some(owners) => self.comm.reduce_scatter(gradients, owners),
-        };
-        let loss = summed.and_then(|()| self.comm.sum(self.loss));
-        self.loss = self.note(loss).unwrap_or(f64::NAN);
+        self.sum_over_ranks();
     }
 
-    fn update(&mut self, update: &Update, decayed: usize) {
-        let squares = self.squares();
-        let Some(squares) = self.note(squares) else { return };
-        let loss = std::mem::take(&mut self.loss);
-        let norm = squares.sqrt() / update.loss_scale;
-        let applied = norm.is_finite() && loss.is_finite();
-        if applied {
-            self.apply(update, update.clip_factor(norm) / update.loss_scale, decayed);
-        } else {
-            let gradients = self.memory.whole(Buffer::Gradients);
-            let ([], [gradients]) = self.memory.split([], [gradients]);
-            gradients.fill(0.0);
-        }
-        self.outcome = Some(Outcome { loss, squares, applied });
+    fn measure(&mut self, step: &OptimizerStep) {
+        self.measure_gradients(step);
     }
 
-    fn outcome(&mut self) -> Result<Outcome, EngineError> {
-        match &self.failed {
-            Some(error) => Err(error.clone().into()),
-            None => self.outcome.ok_or_else(no_update),
-        }
+    fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants) {
+        self.apply_adamw(tensors, constants);
+    }
+
+    fn all_gather_parameters(&mut self) {
+        self.gather_parameters();
+    }
+
+    fn discard(&mut self) {
+        self.discard_gradients();
+    }
+
+    fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
+        self.step_outcome()
     }
 }

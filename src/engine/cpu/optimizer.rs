@@ -4,7 +4,7 @@ use super::pool::{Columns, pieces};
 use super::round;
 use super::simd::{LANES, multiversion};
 use super::team::Team;
-use crate::engine::Update;
+use crate::engine::optimizer::adamw;
 use crate::recipe::Precision;
 
 /// Elements per task.
@@ -26,7 +26,8 @@ multiversion! {
     }
 }
 
-/// Sum of squares in f64: of single-precision numbers, it cannot overflow.
+/// Sum of squares in f64: of single-precision numbers, it cannot overflow. Threads share the work, so its order, and its
+/// last digits, differ from those of the sum on the host that the watchdog's gradient norm comes from.
 pub(super) fn sum_of_squares(team: &Team, x: &[f32]) -> f64 {
     // as many pieces as the buffer's length says, so that neither threads nor an allocation have a part in it
     let mut partial = [0.0; 256];
@@ -40,7 +41,7 @@ pub(super) fn sum_of_squares(team: &Team, x: &[f32]) -> f64 {
     partial.iter().sum()
 }
 
-/// Constants of one update, rounded to f32 once.
+/// Constants of one step, rounded to f32 once.
 #[derive(Clone, Copy)]
 struct Constants {
     scale: f32,
@@ -54,18 +55,16 @@ struct Constants {
 }
 
 impl Constants {
-    fn new(update: &Update, scale: f64, weight_decay: f64) -> Self {
-        let [beta1, beta2] = update.betas;
-        let correction = |beta: f64| 1.0 - beta.powf(update.t as f64);
+    fn new(scale: f64, from: &adamw::Constants) -> Self {
         Self {
             scale: scale as f32,
-            keep: (1.0 - update.lr * weight_decay) as f32,
-            beta2: beta2 as f32,
-            one_minus_beta1: (1.0 - beta1) as f32,
-            one_minus_beta2: (1.0 - beta2) as f32,
-            step_size: (update.lr / correction(beta1)) as f32,
-            rsqrt_correction: (1.0 / correction(beta2).sqrt()) as f32,
-            eps: update.eps as f32,
+            keep: from.keep as f32,
+            beta2: from.beta2 as f32,
+            one_minus_beta1: from.one_minus_beta1 as f32,
+            one_minus_beta2: from.one_minus_beta2 as f32,
+            step_size: from.step_size as f32,
+            rsqrt_correction: from.rsqrt_correction as f32,
+            eps: from.eps as f32,
         }
     }
 }
@@ -84,42 +83,33 @@ multiversion! {
     }
 }
 
-/// Parameters, gradients and moments of equal length.
+/// Parameters, gradients and moments of equal length; `low` has that length too, or none.
 pub(super) struct Buffers<'a> {
     pub(super) p: &'a mut [f32],
     pub(super) g: &'a mut [f32],
     pub(super) m: &'a mut [f32],
     pub(super) v: &'a mut [f32],
+    pub(super) low: &'a mut [f32],
 }
 
-/// Updates elements `[0, decayed)` with weight decay and the others without; `low` gets the decayed ones rounded, where
-/// it is not empty.
+/// AdamW with the gradients times `scale`, and zeros for the gradients; `low` gets the parameters rounded.
 pub(super) fn adamw(
     team: &Team,
     precision: Precision,
     buffers: Buffers,
-    low: &mut [f32],
-    update: &Update,
     scale: f64,
-    decayed: usize,
+    constants: &adamw::Constants,
 ) {
-    let Buffers { p, g, m, v } = buffers;
-    let ((p, p_rest), (g, g_rest)) = (p.split_at_mut(decayed), g.split_at_mut(decayed));
-    let ((m, m_rest), (v, v_rest)) = (m.split_at_mut(decayed), v.split_at_mut(decayed));
-    let (with, without) =
-        (Constants::new(update, scale, update.weight_decay), Constants::new(update, scale, 0.0));
-    let all = |p, g, m, v| [(p, GRAIN), (g, GRAIN), (m, GRAIN), (v, GRAIN)];
+    let Buffers { p, g, m, v, low } = buffers;
+    let constants = Constants::new(scale, constants);
+    let [p, g, m, v] = [p, g, m, v].map(|buffer| (buffer, GRAIN));
     if low.is_empty() {
-        pieces(team, [], all(p, g, m, v), |_, [], [p, g, m, v]| adamw_slice(with, p, g, m, v));
+        pieces(team, [], [p, g, m, v], |_, [], [p, g, m, v]| adamw_slice(constants, p, g, m, v));
     } else {
-        let [p, g, m, v] = all(p, g, m, v);
         pieces(team, [], [p, g, m, v, (low, GRAIN)], |_, [], [p, g, m, v, low]| {
-            adamw_slice(with, p, g, m, v);
+            adamw_slice(constants, p, g, m, v);
             low.copy_from_slice(p);
             round::slice(precision, low);
         });
     }
-    pieces(team, [], all(p_rest, g_rest, m_rest, v_rest), |_, [], [p, g, m, v]| {
-        adamw_slice(without, p, g, m, v);
-    });
 }

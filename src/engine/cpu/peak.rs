@@ -4,7 +4,7 @@
 use super::matmul::{Matrix, SET, Scratch, matmul};
 use super::simd::{LANES, Level, level};
 use super::team::Team;
-use crate::plan::memory::{DEPTH, TASK_ROWS};
+use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
 use std::hint::black_box;
 use std::time::Instant;
 

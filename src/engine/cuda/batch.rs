@@ -3,9 +3,8 @@
 use super::device::{Address, Device};
 use super::stream::Stream;
 use crate::engine::Batch;
-use crate::plan::memory::MemoryPlan;
 
-/// The offsets of the arrays in a packed batch of `n` tokens, in words; see [`MemoryPlan::batch_words`].
+/// The offsets of the arrays in a packed batch of `n` tokens, in words; [`pack`] writes them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
     n: usize,
@@ -40,8 +39,10 @@ impl Words {
         Self::INPUTS + 3 * self.n
     }
 
-    fn len(self) -> usize {
-        MemoryPlan::batch_words(self.n, 1)
+    /// Words in all: the two numbers, inputs, targets, their order, where each distinct token begins, and the end of the
+    /// last.
+    pub(super) fn len(self) -> usize {
+        Self::INPUTS + 4 * self.n + 1
     }
 }
 
@@ -144,6 +145,6 @@ mod tests {
         assert_eq!(words[at.targets()..][..6], targets);
         assert_eq!(words[at.order()..][..6], [1, 2, 4, 0, 3, 5]);
         assert_eq!(words[at.begins()..][..4], [0, 1, 3, 6]);
-        assert_eq!(words.len(), MemoryPlan::batch_words(2, 3));
+        assert_eq!(words.len(), 2 + 4 * 6 + 1);
     }
 }

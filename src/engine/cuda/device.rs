@@ -10,7 +10,7 @@
 //! device.
 
 use crate::engine::EngineError;
-use crate::plan::memory::Element;
+use crate::engine::memory::Element;
 use std::ops::Range;
 
 /// An address in device memory.

@@ -8,19 +8,19 @@ mod batch;
 pub mod device;
 #[cfg(feature = "cuda-emulator")]
 pub mod emulator;
-pub mod flash;
 pub mod gpu;
 pub mod kernels;
+pub(super) mod scratch;
 mod stream;
 
 pub use backend::CudaBackend;
 
 use super::EngineError;
 use super::fused::Fused;
-use super::timed::Timed;
+use super::fused::timed::Timed;
 use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
-use crate::plan::memory::MemoryPlan;
+use crate::engine::memory::MemoryPlan;
 use crate::recipe::Attention;
 use gpu::Gpu;
 use std::path::Path;
@@ -85,7 +85,8 @@ fn backend(
 ) -> Result<CudaBackend<Gpu>, EngineError> {
     let config =
         device::KernelConfig { precision: plan.config.precision, head_size: plan.config.dims.head_size() };
-    if plan.config.attention == Attention::Flash && config.head_size > flash::LARGEST_HEAD {
+    if plan.config.attention == Attention::Flash && config.head_size > kernels::flash_attention::LARGEST_HEAD
+    {
         return Err(kernels::flash_attention::too_wide(config.head_size));
     }
     let open = || Gpu::open(libraries, index, &config, cache);

@@ -4,10 +4,12 @@
 //! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
 //! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
 
+pub mod memory;
 mod model;
 mod optimizer;
 
-use super::{Applied, Batch, Engine, EngineError, State, Update, no_update};
+use super::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
+use super::{Applied, Batch, Engine, EngineError, State, no_update};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::Precision;
 use dfdx::tensor::{NoneTape, OwnedTape};
@@ -38,7 +40,7 @@ pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
 
 /// A GPT-2 on a dfdx device, with its training state in flat host buffers.
 ///
-/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`plan::reference`](crate::plan::reference).
+/// Attention is always materialized: memory for the tape grows with rows x n_head x cols² x n_layer, see [`memory`].
 pub struct DfdxEngine<D: Device<f32>> {
     dims: Dims,
     layout: ParamLayout,
@@ -46,8 +48,9 @@ pub struct DfdxEngine<D: Device<f32>> {
     model: Gpt2<D>,
     parameters: Vec<f32>,
     gradients: Vec<f32>,
-    first_moment: Vec<f32>,
-    second_moment: Vec<f32>,
+    /// The optimizer's states, in its order.
+    states: Vec<Vec<f32>>,
+    optimizer: OptimizerKind,
     /// Mean losses of the micro-batches since the last update.
     losses: Vec<f64>,
     applied: Option<Applied>,
@@ -57,20 +60,24 @@ impl<D: Device<f32>> DfdxEngine<D> {
     /// An engine of all-zero parameters on the default device of its kind.
     ///
     /// Fails when `n_head` does not divide `n_embd`, a dimension is zero, or memory is short.
-    pub fn new(dims: Dims) -> Result<Self, EngineError> {
-        Self::on(D::default(), dims)
+    pub fn new(dims: Dims, optimizer: OptimizerKind) -> Result<Self, EngineError> {
+        Self::on(D::default(), dims, optimizer)
     }
 
-    /// The same on a given device.
-    pub fn on(device: D, dims: Dims) -> Result<Self, EngineError> {
+    /// An engine of all-zero parameters on this device. Errors: those of [`new`](Self::new).
+    pub fn on(device: D, dims: Dims, optimizer: OptimizerKind) -> Result<Self, EngineError> {
         check_dims(&dims)?;
         let layout = ParamLayout::new(&dims);
         let parameters = zeros("parameters", layout.len)?;
         let model = Gpt2::load(&device, &dims, &layout, &parameters).map_err(failed)?;
         Ok(Self {
             gradients: zeros("gradients", layout.len)?,
-            first_moment: zeros("the first moment", layout.len)?,
-            second_moment: zeros("the second moment", layout.len)?,
+            states: optimizer
+                .states()
+                .iter()
+                .map(|s| zeros(s.label, layout.len))
+                .collect::<Result<_, _>>()?,
+            optimizer,
             dims,
             layout,
             device,
@@ -81,18 +88,27 @@ impl<D: Device<f32>> DfdxEngine<D> {
         })
     }
 
-    fn buffer(&mut self, state: State) -> &mut Vec<f32> {
+    fn buffer(&mut self, state: State) -> Result<&mut Vec<f32>, EngineError> {
+        let missing = || EngineError::Unsupported(format!("the optimizer of this engine has no {state}"));
         match state {
-            State::Parameters => &mut self.parameters,
-            State::Gradients => &mut self.gradients,
-            State::FirstMoment => &mut self.first_moment,
-            State::SecondMoment => &mut self.second_moment,
+            State::Parameters => Ok(&mut self.parameters),
+            State::Gradients => Ok(&mut self.gradients),
+            State::Optimizer(state) => {
+                let index = self.optimizer.states().iter().position(|one| one == state);
+                index.and_then(|index| self.states.get_mut(index)).ok_or_else(missing)
+            }
         }
     }
 
     fn reload(&mut self) -> Result<(), EngineError> {
         self.model = Gpt2::load(&self.device, &self.dims, &self.layout, &self.parameters).map_err(failed)?;
         Ok(())
+    }
+
+    fn end_step(&mut self, applied: Applied) {
+        self.gradients.fill(0.0);
+        self.losses.clear();
+        self.applied = Some(applied);
     }
 
     fn check_batch(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -130,10 +146,10 @@ impl<D: Device<f32>> DfdxEngine<D> {
 #[cfg(feature = "dfdx-cuda")]
 impl CudaEngine {
     /// An engine of all-zero parameters on the CUDA device with this ordinal.
-    pub fn cuda(ordinal: usize, dims: Dims) -> Result<Self, EngineError> {
+    pub fn cuda(ordinal: usize, dims: Dims, optimizer: OptimizerKind) -> Result<Self, EngineError> {
         // dfdx seeds its random numbers with the second argument; nothing here draws any.
         let device = dfdx::tensor::Cuda::try_build(ordinal, 0).map_err(failed)?;
-        Self::on(device, dims)
+        Self::on(device, dims, optimizer)
     }
 }
 
@@ -142,8 +158,12 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         &self.layout
     }
 
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        self.optimizer.states()
+    }
+
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        Ok(Cow::Borrowed(self.buffer(state)))
+        Ok(Cow::Borrowed(self.buffer(state)?))
     }
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
@@ -154,7 +174,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
                 self.layout.len
             )));
         }
-        self.buffer(state).copy_from_slice(values);
+        self.buffer(state)?.copy_from_slice(values);
         if state == State::Parameters { self.reload() } else { Ok(()) }
     }
 
@@ -176,28 +196,35 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        let (scale, grad_norm) = optimizer::scale_and_norm(&self.gradients, update);
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        let (scale, grad_norm) = optimizer::scale_and_norm(&self.gradients, step);
         let loss = self.loss()?;
         let applied = grad_norm.is_finite() && !self.losses.iter().any(|loss| !loss.is_finite());
         if applied {
+            let Rule::AdamW(rule) = &step.rule;
+            let [first, second] = &mut self.states[..] else { panic!("AdamW has two moments") };
             let decayed = self.layout.decayed;
-            for (range, decay) in [(0..decayed, update.weight_decay), (decayed..self.layout.len, 0.0)] {
+            for (range, decay) in [(0..decayed, rule.weight_decay), (decayed..self.layout.len, 0.0)] {
                 optimizer::adamw(
                     &mut self.parameters[range.clone()],
                     &self.gradients[range.clone()],
-                    &mut self.first_moment[range.clone()],
-                    &mut self.second_moment[range],
-                    update,
+                    &mut first[range.clone()],
+                    &mut second[range],
+                    rule,
+                    step,
                     decay,
                     scale,
                 );
             }
             self.reload()?;
         }
-        self.gradients.fill(0.0);
-        self.losses.clear();
-        self.applied = Some(Applied { loss, grad_norm, applied });
+        self.end_step(Applied { loss, grad_norm, applied });
+        Ok(())
+    }
+
+    fn discard(&mut self) -> Result<(), EngineError> {
+        let loss = self.loss()?;
+        self.end_step(Applied { loss, grad_norm: f64::NAN, applied: false });
         Ok(())
     }
 

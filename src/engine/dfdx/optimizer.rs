@@ -1,6 +1,7 @@
 //! AdamW (Loshchilov and Hutter, 2019) as a plain loop, so that the reference has nothing clever to be wrong about.
 
-use crate::engine::Update;
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::adamw::AdamW;
 
 /// One update of some parameters, in the arithmetic of `torch.optim.AdamW`: hyperparameters in f64, elements in f32.
 ///
@@ -11,41 +12,38 @@ use crate::engine::Update;
 /// ```
 ///
 /// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; all slices have the same length.
+#[expect(clippy::too_many_arguments, reason = "the buffers, and the numbers of the formula")]
 pub(super) fn adamw(
     parameters: &mut [f32],
     gradients: &[f32],
     first: &mut [f32],
     second: &mut [f32],
-    update: &Update,
+    rule: &AdamW,
+    step: &OptimizerStep,
     decay: f64,
     scale: f32,
 ) {
-    let [beta1, beta2] = update.betas;
-    let t = update.t as f64;
-    let step = (update.lr / (1.0 - beta1.powf(t))) as f32;
+    let [beta1, beta2] = rule.betas;
+    let t = step.t as f64;
+    let step_size = (step.lr / (1.0 - beta1.powf(t))) as f32;
     let correction = (1.0 - beta2.powf(t)).sqrt() as f32;
-    let keep = (1.0 - update.lr * decay) as f32;
+    let keep = (1.0 - step.lr * decay) as f32;
     let (lerp, hold, take) = ((1.0 - beta1) as f32, beta2 as f32, (1.0 - beta2) as f32);
-    let eps = update.eps as f32;
+    let eps = rule.eps as f32;
     for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {
         let g = g * scale;
         *p *= keep;
         *m += lerp * (g - *m);
         *v = hold * *v + take * g * g;
-        *p -= step * *m / (v.sqrt() / correction + eps);
+        *p -= step_size * *m / (v.sqrt() / correction + eps);
     }
 }
 
 /// The factor that turns accumulated gradients into those of the update, and the unscaled norm before clipping.
 ///
 /// The norm is accumulated in f64; gradients whose norm exceeds `clip_norm` are scaled by clip_norm / (norm + 1e-6).
-pub(super) fn scale_and_norm(gradients: &[f32], update: &Update) -> (f32, f64) {
+pub(super) fn scale_and_norm(gradients: &[f32], step: &OptimizerStep) -> (f32, f64) {
     let sum: f64 = gradients.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
-    let norm = sum.sqrt() / update.loss_scale;
-    let clip = if update.clip_norm > 0.0 && norm > update.clip_norm {
-        update.clip_norm / (norm + 1e-6)
-    } else {
-        1.0
-    };
-    ((clip / update.loss_scale) as f32, norm)
+    let norm = sum.sqrt() / step.loss_scale;
+    ((step.clip_factor(norm) / step.loss_scale) as f32, norm)
 }

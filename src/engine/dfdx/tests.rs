@@ -1,20 +1,15 @@
 use super::*;
+use crate::engine::optimizer::adamw::{AdamW, EXP_AVG};
 
 const DIMS: Dims = Dims { n_layer: 2, n_head: 2, n_embd: 8, block_size: 6, vocab_size: 11, padded_vocab: 16 };
 
-const UPDATE: Update = Update {
-    lr: 1e-2,
-    betas: [0.9, 0.95],
-    eps: 1e-8,
-    weight_decay: 0.1,
-    clip_norm: 1.0,
-    t: 1,
-    loss_scale: 1.0,
-};
+const RULE: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+const STEP: OptimizerStep =
+    OptimizerStep { rule: Rule::AdamW(RULE), lr: 1e-2, clip_norm: 1.0, t: 1, loss_scale: 1.0 };
 
 /// An engine with parameters that are all different and padding that is zero.
 fn engine(dims: Dims) -> CpuEngine {
-    let mut engine = CpuEngine::new(dims).expect("valid dimensions");
+    let mut engine = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let mut values = vec![0.0; engine.layout.len];
     for tensor in &engine.layout.tensors {
         let used = if tensor.name == "wte.weight" { dims.vocab_size * dims.n_embd } else { tensor.len() };
@@ -70,7 +65,7 @@ fn padding_the_vocabulary_changes_nothing() {
     let tokens = [1, 5, 9, 2, 10, 0];
     for engine in [&mut padded, &mut exact] {
         engine.accumulate(batch(&tokens, 1), 1.0).expect("a valid batch");
-        assert!(engine.finish_step(&UPDATE).expect("a step").applied);
+        assert!(engine.finish_step(&STEP).expect("a step").applied);
     }
     assert_eq!(padded.evaluate(batch(&tokens, 2)).ok(), exact.evaluate(batch(&tokens, 2)).ok());
     assert_eq!(padded.logits(&tokens, false).ok(), exact.logits(&tokens, false).ok());
@@ -84,8 +79,8 @@ fn the_loss_scale_cancels() {
     let tokens = [1, 5, 9, 2, 10, 0];
     plain.accumulate(batch(&tokens, 1), 1.0).expect("a valid batch");
     scaled.accumulate(batch(&tokens, 1), 1024.0).expect("a valid batch");
-    let a = plain.finish_step(&UPDATE).expect("a step");
-    let b = scaled.finish_step(&Update { loss_scale: 1024.0, ..UPDATE }).expect("a step");
+    let a = plain.finish_step(&STEP).expect("a step");
+    let b = scaled.finish_step(&OptimizerStep { loss_scale: 1024.0, ..STEP }).expect("a step");
     assert_eq!(a, b);
     assert_eq!(read(&mut plain, State::Parameters), read(&mut scaled, State::Parameters));
 }
@@ -97,11 +92,11 @@ fn a_step_that_is_not_finite_changes_nothing_but_clears_the_gradients() {
     let mut gradients = vec![0.0; engine.layout.len];
     gradients[3] = f32::INFINITY;
     engine.write(State::Gradients, &gradients).expect("the buffer fits");
-    let done = engine.finish_step(&UPDATE).expect("a step");
+    let done = engine.finish_step(&STEP).expect("a step");
     assert!(!done.applied && !done.grad_norm.is_finite());
     assert_eq!(read(&mut engine, State::Parameters), before);
     assert!(read(&mut engine, State::Gradients).iter().all(|&g| g == 0.0));
-    assert!(read(&mut engine, State::FirstMoment).iter().all(|&m| m == 0.0));
+    assert!(read(&mut engine, State::Optimizer(&EXP_AVG)).iter().all(|&m| m == 0.0));
 }
 
 /// Worked by hand: one decayed element of 1.0 and gradient 3; the bias-corrected first step is lr * sign(g).
@@ -109,13 +104,13 @@ fn a_step_that_is_not_finite_changes_nothing_but_clears_the_gradients() {
 fn the_first_adamw_step_is_the_learning_rate() {
     let mut p = [1.0];
     let (mut m, mut v) = ([0.0], [0.0]);
-    let (scale, norm) = optimizer::scale_and_norm(&[3.0], &UPDATE);
+    let (scale, norm) = optimizer::scale_and_norm(&[3.0], &STEP);
     assert_eq!(norm, 3.0);
     assert!((f64::from(scale) - 1.0 / (3.0 + 1e-6)).abs() < 1e-7);
-    optimizer::adamw(&mut p, &[3.0], &mut m, &mut v, &UPDATE, 0.1, scale);
+    optimizer::adamw(&mut p, &[3.0], &mut m, &mut v, &RULE, &STEP, 0.1, scale);
     assert!((p[0] - (1.0 - 1e-2 * 0.1 - 1e-2)).abs() < 1e-6, "{}", p[0]);
     assert!((m[0] - 0.1).abs() < 1e-6 && (v[0] - 0.05).abs() < 1e-6);
-    let unclipped = Update { clip_norm: 0.0, loss_scale: 2.0, ..UPDATE };
+    let unclipped = OptimizerStep { clip_norm: 0.0, loss_scale: 2.0, ..STEP };
     assert_eq!(optimizer::scale_and_norm(&[3.0], &unclipped), (0.5, 1.5));
 }
 
@@ -131,8 +126,8 @@ fn what_does_not_fit_is_an_error() {
     let short = Batch { inputs: &[1, 2], targets: &[1], rows: 1, cols: 2 };
     assert!(engine.accumulate(short, 1.0).is_err());
     assert!(engine.write(State::Parameters, &[0.0]).is_err());
-    assert!(CpuEngine::new(Dims { n_head: 3, ..DIMS }).is_err());
-    assert!(CpuEngine::new(Dims { n_head: 0, ..DIMS }).is_err());
+    assert!(CpuEngine::new(Dims { n_head: 3, ..DIMS }, OptimizerKind::AdamW).is_err());
+    assert!(CpuEngine::new(Dims { n_head: 0, ..DIMS }, OptimizerKind::AdamW).is_err());
     assert!(check_precision(Precision::Fp32).is_ok());
     let refused = check_precision(Precision::Bf16).map_err(message);
     assert!(refused.is_err_and(|m| m.contains("no bf16")));
@@ -144,7 +139,7 @@ fn what_does_not_fit_is_an_error() {
 fn a_long_tail_of_unlikely_tokens_is_not_lost() {
     let dims =
         Dims { n_layer: 1, n_head: 1, n_embd: 2, block_size: 2, vocab_size: 30_000, padded_vocab: 30_000 };
-    let mut engine = CpuEngine::new(dims).expect("valid dimensions");
+    let mut engine = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let mut values = vec![0.0; engine.layout.len];
     // the last hidden state is (1, 0), so the logits are the first column of the embedding
     values[engine.layout.ln_f_bias.start] = 1.0;

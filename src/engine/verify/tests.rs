@@ -1,6 +1,8 @@
 use super::*;
 use crate::engine::Applied;
 use crate::engine::dfdx::CpuEngine;
+use crate::engine::optimizer::adamw::AdamW;
+use crate::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
 use crate::model::Dims;
 use std::borrow::Cow;
 
@@ -39,13 +41,11 @@ fn rows(step: usize, micro_steps: usize) -> Vec<MicroBatch> {
         .collect()
 }
 
-fn updates() -> Vec<Update> {
+fn updates() -> Vec<OptimizerStep> {
     (0..STEPS as u64)
-        .map(|step| Update {
+        .map(|step| OptimizerStep {
+            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
             lr: 1e-3,
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.1,
             clip_norm: 1.0,
             t: step + 1,
             loss_scale: 1.0,
@@ -54,7 +54,7 @@ fn updates() -> Vec<Update> {
 }
 
 fn run(engine: &mut dyn Engine) -> Report {
-    let mut reference = CpuEngine::new(DIMS).expect("valid dimensions");
+    let mut reference = CpuEngine::new(DIMS, OptimizerKind::AdamW).expect("valid dimensions");
     let initial = initial(reference.layout());
     let tolerances = Tolerances::new(Precision::Fp32);
     verify(engine, &mut reference, &initial, |step| rows(step, 2), &updates(), tolerances)
@@ -91,7 +91,7 @@ struct Changed(CpuEngine, Change, usize);
 
 impl Changed {
     fn new(change: Change) -> Self {
-        Self(CpuEngine::new(DIMS).expect("valid dimensions"), change, 0)
+        Self(CpuEngine::new(DIMS, OptimizerKind::AdamW).expect("valid dimensions"), change, 0)
     }
 
     fn edit(&mut self, state: State, names: &[String], edit: fn(&mut f32)) -> Result<(), EngineError> {
@@ -107,6 +107,10 @@ impl Changed {
 impl Engine for Changed {
     fn layout(&self) -> &ParamLayout {
         self.0.layout()
+    }
+
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        self.0.optimizer_states()
     }
 
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
@@ -151,10 +155,17 @@ impl Engine for Changed {
         Ok(if self.1 == Change::Loss { loss * 1.0001 } else { loss })
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+    fn discard(&mut self) -> Result<(), EngineError> {
+        self.0.discard()
+    }
+
+    fn update(&mut self, update: &OptimizerStep) -> Result<(), EngineError> {
         let mut update = *update;
         match self.1 {
-            Change::Decay => update.weight_decay = 0.0,
+            Change::Decay => {
+                let Rule::AdamW(rule) = &mut update.rule;
+                rule.weight_decay = 0.0;
+            }
             Change::Correction => update.t += 1,
             Change::Skip => update.lr = 0.0,
             _ => {}
@@ -278,7 +289,7 @@ fn the_order_is_that_of_the_forward_pass() {
 
 #[test]
 fn the_bias_of_the_keys_has_no_gradient_but_rounding() {
-    let mut engine = CpuEngine::new(DIMS).expect("valid dimensions");
+    let mut engine = CpuEngine::new(DIMS, OptimizerKind::AdamW).expect("valid dimensions");
     let initial = initial(engine.layout());
     engine.write(State::Parameters, &initial).expect("the buffer fits");
     engine.accumulate(rows(0, 1)[0].batch(), 1.0).expect("the batch fits");
@@ -293,13 +304,14 @@ fn the_bias_of_the_keys_has_no_gradient_but_rounding() {
 
 #[test]
 fn engines_of_different_models_are_not_compared() {
-    let mut other = CpuEngine::new(Dims { n_layer: 2, ..DIMS }).expect("valid dimensions");
-    let mut reference = CpuEngine::new(DIMS).expect("valid dimensions");
+    let mut other =
+        CpuEngine::new(Dims { n_layer: 2, ..DIMS }, OptimizerKind::AdamW).expect("valid dimensions");
+    let mut reference = CpuEngine::new(DIMS, OptimizerKind::AdamW).expect("valid dimensions");
     let initial = initial(reference.layout());
     let tolerances = Tolerances::new(Precision::Fp32);
     let result = verify(&mut other, &mut reference, &initial, |s| rows(s, 1), &updates(), tolerances);
     assert!(matches!(result, Err(EngineError::Input(_))));
-    let mut same = CpuEngine::new(DIMS).expect("valid dimensions");
+    let mut same = CpuEngine::new(DIMS, OptimizerKind::AdamW).expect("valid dimensions");
     let none = verify(&mut same, &mut reference, &initial, |s| rows(s, 1), &[], tolerances);
     assert!(matches!(none, Err(EngineError::Input(_))));
     let empty = verify(&mut same, &mut reference, &initial, |_| Vec::new(), &updates(), tolerances);

@@ -38,7 +38,7 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
 pub(super) fn epochs(subject: &Subject) -> Remark {
     let epochs = subject.plan.epochs;
     (subject.shards.is_some() && epochs > EPOCHS).then(|| {
-        let steps = EPOCHS * subject.plan.data.train_rows as f64 / subject.plan.rows_per_step as f64;
+        let steps = EPOCHS * subject.plan.data.train_rows as f64 / subject.plan.batch.rows_per_step as f64;
         (
             "schedule.max_steps",
             format!(
@@ -51,7 +51,7 @@ pub(super) fn epochs(subject: &Subject) -> Remark {
 
 /// Fewer rows than a step takes.
 pub(super) fn small(subject: &Subject) -> Remark {
-    let (rows, wanted) = (subject.plan.data.train_rows, subject.plan.rows_per_step);
+    let (rows, wanted) = (subject.plan.data.train_rows, subject.plan.batch.rows_per_step);
     (subject.shards.is_some() && rows < wanted as u64).then(|| {
         (
             "data.train",

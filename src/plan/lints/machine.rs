@@ -26,7 +26,7 @@ pub(super) fn precision(subject: &Subject) -> Remark {
 
 /// A run that takes nearly all memory that is free.
 pub(super) fn memory(subject: &Subject) -> Remark {
-    let (needed, free) = (subject.plan.total_bytes, subject.hardware.free());
+    let (needed, free) = (subject.plan.bytes.total, subject.hardware.free());
     let limit = free / 10 * 9;
     // more than all of it is refused, not remarked upon
     (needed > limit && needed <= free).then(|| {

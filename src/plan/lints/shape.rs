@@ -69,19 +69,22 @@ pub(super) fn heads(subject: &Subject) -> Remark {
 /// A batch that does not divide well.
 pub(super) fn batch(subject: &Subject) -> Remark {
     let (plan, dims) = (subject.plan, subject.plan.memory.dims);
-    let rows = plan.rows_per_step;
+    let rows = plan.batch.rows_per_step;
     if rows > ROWS && !rows.is_multiple_of(ROWS) {
         let nice = nearest_multiple(rows, ROWS);
         return Some((
             "batch.total_tokens",
-            format!("{} tokens per step are {rows} rows, not a multiple of {ROWS}", plan.tokens_per_step),
+            format!(
+                "{} tokens per step are {rows} rows, not a multiple of {ROWS}",
+                plan.batch.tokens_per_step
+            ),
             format!(
                 "batch.total_tokens = {} makes {nice} rows, at no cost in parameters",
                 nice * dims.block_size
             ),
         ));
     }
-    let tokens = plan.micro_batch * dims.block_size;
+    let tokens = plan.batch.micro_batch * dims.block_size;
     if tokens.is_multiple_of(TILE) {
         return None;
     }
@@ -91,7 +94,7 @@ pub(super) fn batch(subject: &Subject) -> Remark {
         "model.block_size",
         format!(
             "a forward pass takes {} x {} = {tokens} tokens, not a multiple of {TILE}",
-            plan.micro_batch, dims.block_size
+            plan.batch.micro_batch, dims.block_size
         ),
         format!("the nearest context that is a multiple is model.block_size = {nice}: {cost}"),
     ))

@@ -67,7 +67,7 @@ pub(super) fn lr(subject: &Subject) -> Remark {
     if subject.recipe.model.init_from.is_some() {
         return None;
     }
-    let (lr, parameters) = (subject.recipe.optimizer.lr, subject.plan.parameters as f64);
+    let (lr, parameters) = (subject.recipe.optimizer.lr, subject.plan.parameters.total as f64);
     let (usual, source) = if parameters < SMALLEST {
         // Kaplan et al., 2020, equation D.1
         (0.003239 - 0.0001395 * parameters.ln(), "Kaplan et al., 2020")
@@ -87,7 +87,8 @@ pub(super) fn lr(subject: &Subject) -> Remark {
 
 /// A batch far from the usual.
 pub(super) fn batch(subject: &Subject) -> Remark {
-    let (tokens, parameters) = (subject.plan.tokens_per_step as f64, subject.plan.parameters as f64);
+    let (tokens, parameters) =
+        (subject.plan.batch.tokens_per_step as f64, subject.plan.parameters.total as f64);
     if parameters < SMALLEST {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Writing a checkpoint while training goes on.
 //!
-//! Parameters and moments are copied between two steps, which takes a small part of a step; hashing, writing and syncing
+//! Parameters and optimizer states are copied between two steps, which takes a small part of a step; hashing, writing and syncing
 //! them, a thread of its own does. It writes as the foreground would ([`Writer`]): nothing has the checkpoint's name
 //! before it is whole and synced, and older checkpoints go after that. Each copy is given back once it is written.
 
@@ -13,9 +13,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
-/// The buffers of a checkpoint in the order in which they are written.
-pub const BUFFERS: [State; 3] = [State::Parameters, State::FirstMoment, State::SecondMoment];
-
 /// Copies of everything that a checkpoint holds.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -23,8 +20,8 @@ pub struct Snapshot {
     pub dims: Dims,
     /// The layout of the buffers.
     pub layout: ParamLayout,
-    /// Flat buffers of `layout.len` elements, in the order of [`BUFFERS`].
-    pub buffers: [Vec<f32>; 3],
+    /// Flat buffers of `layout.len` elements, in the order of `Engine::saved_states`.
+    pub buffers: Vec<(State, Vec<f32>)>,
     /// Everything else.
     pub state: CheckpointState,
 }
@@ -73,8 +70,9 @@ impl Drop for Background {
 
 fn write(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<(), RunError> {
     let Snapshot { dims, layout, buffers, state } = snapshot;
-    let mut writer = Writer::begin(run_dir, &dims, &layout, state)?;
-    for (which, values) in BUFFERS.into_iter().zip(buffers) {
+    let states = buffers.iter().map(|(which, _)| *which).collect();
+    let mut writer = Writer::begin(run_dir, &dims, &layout, states, state)?;
+    for (which, values) in buffers {
         writer.put(which, &values)?;
     }
     let written = writer.finish()?;

@@ -1,7 +1,7 @@
 //! Checkpoints: Hugging Face model directories that a run resumes from.
 //!
 //! `checkpoints/step-00001000/` holds `config.json` and `model.safetensors`, which `GPT2LMHeadModel.from_pretrained`
-//! loads, both moments in `optimizer.safetensors`, and `state.json` with everything else and the digests. A checkpoint
+//! loads, the optimizer's states in `optimizer.safetensors`, and `state.json` with everything else and the digests. A checkpoint
 //! is written under a temporary name and published whole, so what has the name was complete; what happened to the
 //! disk since, the digests tell. Padding rows are not stored: a checkpoint fits every `vocab_multiple`.
 
@@ -13,11 +13,12 @@ mod write;
 use super::error::Context;
 use super::{RunError, dir, files};
 use crate::engine::State;
+use crate::model::{ParamLayout, Tensor};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use super::digest::FileDigest;
-pub use background::{BUFFERS, Background, Snapshot};
+pub use background::{Background, Snapshot};
 pub use read::Reader;
 pub use state::{CheckpointState, FORMAT_VERSION, Scaler, WatchdogState};
 pub use write::{CheckpointData, Writer, write};
@@ -146,16 +147,23 @@ fn intact(step: u64, path: &Path) -> Result<Reader, RunError> {
 fn file_of(state: State) -> &'static str {
     match state {
         State::Parameters | State::Gradients => MODEL,
-        State::FirstMoment | State::SecondMoment => OPTIMIZER,
+        State::Optimizer(_) => OPTIMIZER,
     }
 }
 
-/// A tensor's name in its file: Hugging Face's for the weights, PyTorch's for the moments.
+/// A tensor's name in its file: Hugging Face's for the weights, with the state's name before it for an optimizer's.
 fn tensor_name(state: State, name: &str) -> String {
-    let prefix = match state {
-        State::Parameters | State::Gradients => "transformer.",
-        State::FirstMoment => "exp_avg.",
-        State::SecondMoment => "exp_avg_sq.",
+    match state {
+        State::Parameters | State::Gradients => format!("transformer.{name}"),
+        State::Optimizer(state) => format!("{}.{name}", state.name),
+    }
+}
+
+/// The tensors that a file has of a state.
+fn tensors(state: State, layout: &ParamLayout) -> Vec<&Tensor> {
+    let covered = |tensor: &&Tensor| match state {
+        State::Parameters | State::Gradients => true,
+        State::Optimizer(state) => (state.covers)(tensor),
     };
-    format!("{prefix}{name}")
+    layout.tensors.iter().filter(covered).collect()
 }

@@ -5,7 +5,7 @@ use super::super::error::{Context, RunError};
 use super::super::fault;
 use super::super::tensors::{TensorFile, stored_range, unfit};
 use super::state::CheckpointState;
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use std::collections::BTreeMap;
@@ -60,10 +60,11 @@ impl Reader {
         names.iter().try_for_each(|name| self.intact_file(name).map(drop))
     }
 
-    /// Fills a flat buffer of `layout.len` elements; padding rows and gaps become zero, and so do gradients, which a
-    /// checkpoint between two steps has none of.
+    /// Fills a flat buffer of `layout.len` elements. Padding rows and gaps become zero, and so do gradients, which are zero
+    /// between two steps, and tensors that the optimizer does not keep the state for.
     ///
-    /// Errors: [`RunError::Corrupted`]; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
+    /// Errors: [`RunError::Corrupted`]; [`RunError::Malformed`] naming a state of the optimizer that the checkpoint does not
+    /// have; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
     pub fn fill(
         &mut self,
         state: State,
@@ -82,11 +83,20 @@ impl Reader {
         let prefix = tensor_name(state, "");
         let names = file.names();
         let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
-        let problems = unfit(dims, layout, false, names, |name| file.info(&tensor_name(state, name)));
+        let tensors = tensors(state, layout);
+        if let State::Optimizer(state) = state
+            && names.clone().next().is_none()
+            && !tensors.is_empty()
+        {
+            let problem =
+                format!("it has no `{}`, the {} that the optimizer goes on from", state.name, state.label);
+            return Err(RunError::malformed(&path, problem));
+        }
+        let problems = unfit(dims, &tensors, false, names, |name| file.info(&tensor_name(state, name)));
         if !problems.is_empty() {
             return Err(RunError::Tensors { path, problems });
         }
-        for tensor in &layout.tensors {
+        for tensor in tensors {
             let name = tensor_name(state, &tensor.name);
             file.read(&name, 0, &mut out[stored_range(dims, tensor)])?;
         }

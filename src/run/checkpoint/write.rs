@@ -6,9 +6,9 @@ use super::super::files::NewDir;
 use super::super::tensors::{TensorWriter, stored_range, stored_shape};
 use super::super::{fault, hf_config};
 use super::state::{self, CheckpointState};
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, path_of, tensor_name};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, path_of, tensor_name, tensors};
 use crate::engine::State;
-use crate::model::{Dims, ParamLayout};
+use crate::model::{Dims, ParamLayout, Tensor};
 use std::path::{Path, PathBuf};
 
 /// A checkpoint whose buffers are all at hand.
@@ -18,22 +18,19 @@ pub struct CheckpointData<'a> {
     pub dims: &'a Dims,
     /// The layout of the buffers.
     pub layout: &'a ParamLayout,
-    /// Parameters, `layout.len` elements.
-    pub parameters: &'a [f32],
-    /// AdamW's first moment, likewise.
-    pub first: &'a [f32],
-    /// AdamW's second moment, likewise.
-    pub second: &'a [f32],
+    /// Flat buffers of `layout.len` elements: parameters, then the optimizer's states in the rule's order.
+    pub buffers: &'a [(State, &'a [f32])],
     /// Everything else.
     pub state: CheckpointState,
 }
 
 /// Writes a checkpoint into a run directory and returns its path. See [`Writer`].
 pub fn write(run_dir: &Path, data: &CheckpointData) -> Result<PathBuf, RunError> {
-    let mut writer = Writer::begin(run_dir, data.dims, data.layout, data.state.clone())?;
-    writer.put(State::Parameters, data.parameters)?;
-    writer.put(State::FirstMoment, data.first)?;
-    writer.put(State::SecondMoment, data.second)?;
+    let states = data.buffers.iter().map(|(which, _)| *which).collect();
+    let mut writer = Writer::begin(run_dir, data.dims, data.layout, states, data.state.clone())?;
+    for (which, values) in data.buffers {
+        writer.put(*which, values)?;
+    }
     writer.finish()
 }
 
@@ -51,76 +48,81 @@ pub struct Writer<'a> {
     dims: &'a Dims,
     layout: &'a ParamLayout,
     state: CheckpointState,
-    next: State,
-    optimizer: Option<TensorWriter>,
+    /// The buffers that are still to come, the next one last.
+    remaining: Vec<State>,
+    /// The file that is being written.
+    open: Option<TensorWriter>,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins the checkpoint of `state.step`.
+    /// Begins the checkpoint of `state.step`, with these buffers in this order: parameters, then the optimizer's states.
     pub fn begin(
         run_dir: &Path,
         dims: &'a Dims,
         layout: &'a ParamLayout,
+        mut buffers: Vec<State>,
         mut state: CheckpointState,
     ) -> Result<Self, RunError> {
         state.format_version = state::FORMAT_VERSION;
         state.files.clear();
         let target = path_of(run_dir, state.step);
         let dir = NewDir::create(&target)?;
-        let mut writer = Self { dir, target, dims, layout, state, next: State::Parameters, optimizer: None };
+        buffers.reverse();
+        let mut writer = Self { dir, target, dims, layout, state, remaining: buffers, open: None };
         let config = writer.write_small(CONFIG, &hf_config::to_json(dims))?;
         writer.state.files.insert(CONFIG.to_owned(), config);
         Ok(writer)
     }
 
-    /// Writes one flat buffer of `layout.len` elements: the parameters, then the first moment, then the second.
+    /// Writes one flat buffer of `layout.len` elements.
     ///
     /// Panics if it is another one's turn or the length is wrong.
     pub fn put(&mut self, state: State, values: &[f32]) -> Result<(), RunError> {
-        assert_eq!(state, self.next, "buffers of a checkpoint come in a fixed order");
+        assert_eq!(Some(&state), self.remaining.last(), "buffers of a checkpoint come in a fixed order");
         assert_eq!(values.len(), self.layout.len, "a buffer has the layout's length");
-        let mut file = match self.optimizer.take() {
+        let name = file_of(state);
+        let mut file = match self.open.take() {
             Some(file) => file,
-            None => {
-                let states: &[State] = match state {
-                    State::Parameters => &[State::Parameters],
-                    _ => &[State::FirstMoment, State::SecondMoment],
-                };
-                let tensors = states.iter().flat_map(|&state| {
-                    self.layout.tensors.iter().map(move |t| (tensor_name(state, &t.name), t))
-                });
-                let shapes = tensors.map(|(name, t)| (name, stored_shape(self.dims, t))).collect();
-                TensorWriter::create(&self.dir.path().join(file_of(state)), shapes)?
-            }
+            None => self.create(name)?,
         };
-        let moments = match state {
-            State::Parameters => ["mid_model", "after_model"],
+        let moments = match name {
+            MODEL => ["mid_model", "after_model"],
             _ => ["mid_optimizer", "after_optimizer"],
         };
-        for tensor in &self.layout.tensors {
+        for tensor in tensors(state, self.layout) {
             self.fault(moments[0])?;
             file.put(&values[stored_range(self.dims, tensor)])?;
         }
-        self.next = match state {
-            State::Parameters => State::FirstMoment,
-            State::FirstMoment => {
-                self.optimizer = Some(file);
-                self.next = State::SecondMoment;
-                return Ok(());
-            }
-            // Nothing comes after the second moment: gradients are zero between steps.
-            _ => State::Gradients,
-        };
-        self.state.files.insert(file_of(state).to_owned(), file.finish()?);
+        self.remaining.pop();
+        if self.remaining.last().is_some_and(|next| file_of(*next) == name) {
+            self.open = Some(file);
+            return Ok(());
+        }
+        self.state.files.insert(name.to_owned(), file.finish()?);
         self.fault(moments[1])
+    }
+
+    /// A file for all the remaining buffers that go there.
+    fn create(&self, name: &str) -> Result<TensorWriter, RunError> {
+        let states = self.remaining.iter().rev().filter(|state| file_of(**state) == name);
+        let shapes = states.flat_map(|&state| {
+            let shape = move |t: &Tensor| (tensor_name(state, &t.name), stored_shape(self.dims, t));
+            tensors(state, self.layout).into_iter().map(shape)
+        });
+        TensorWriter::create(&self.dir.path().join(name), shapes.collect())
     }
 
     /// Writes the state, makes everything durable and gives the checkpoint its name, replacing one of the same step.
     ///
-    /// Panics unless all three buffers have been [`put`](Writer::put).
-    pub fn finish(self) -> Result<PathBuf, RunError> {
-        assert_eq!(self.next, State::Gradients, "a checkpoint has three buffers");
-        debug_assert!([CONFIG, MODEL, OPTIMIZER].iter().all(|name| self.state.files.contains_key(*name)));
+    /// Panics unless all buffers have been [`put`](Writer::put).
+    pub fn finish(mut self) -> Result<PathBuf, RunError> {
+        assert!(self.remaining.is_empty(), "{:?} are not in the checkpoint", self.remaining);
+        if !self.state.files.contains_key(OPTIMIZER) {
+            // an optimizer without states
+            let digest = self.create(OPTIMIZER)?.finish()?;
+            self.state.files.insert(OPTIMIZER.to_owned(), digest);
+        }
+        debug_assert!([CONFIG, MODEL].iter().all(|name| self.state.files.contains_key(*name)));
         self.write_small(state::FILE, &self.state.to_json())?;
         self.dir.publish("checkpoint")?;
         Ok(self.target)

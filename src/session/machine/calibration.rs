@@ -4,10 +4,11 @@
 
 use super::cache_dir;
 use crate::comm::{Comm, Threads};
-use crate::engine::{Batch, Engine, EngineError, State, Update};
+use crate::engine::memory::{MemoryConfig, MemoryPlan};
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::{Batch, Engine, EngineError, State};
 use crate::model::init::initialize;
 use crate::plan::Plan;
-use crate::plan::memory::{MemoryConfig, MemoryPlan};
 use crate::plan::predict::{self, Rates};
 use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;
@@ -88,9 +89,11 @@ pub fn link(ranks: usize) -> f64 {
 
 /// Times forward and backward pass and update of the sample.
 fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
+    let optimizer = sample.mode.optimizer();
+    let optimizer = optimizer.ok_or_else(|| EngineError::Input("rates are those of training".into()))?;
     let mut engine: Box<dyn Engine> = match kind {
         EngineKind::Fused => engines::fused(MemoryPlan::new(*sample), cuda, &engines::solo())?,
-        EngineKind::Dfdx => Box::new(engines::reference(sample.dims, sample.threads())?),
+        EngineKind::Dfdx => Box::new(engines::reference(sample.dims, optimizer, sample.threads())?),
     };
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
@@ -106,9 +109,8 @@ fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resu
         // waits for the device
         engine.loss()?;
         let passed = start.elapsed();
-        let (lr, betas, eps) = (1e-4, [0.9, 0.95], 1e-8);
-        let (weight_decay, clip_norm, loss_scale) = (0.1, 1.0, 1.0);
-        engine.finish_step(&Update { lr, betas, eps, weight_decay, clip_norm, t: t + 1, loss_scale })?;
+        let rule = optimizer.typical();
+        engine.finish_step(&OptimizerStep { rule, lr: 1e-4, clip_norm: 1.0, t: t + 1, loss_scale: 1.0 })?;
         // the first touches memory that the later ones find at hand
         if t > 0 {
             pass_s = pass_s.min(passed.as_secs_f64());

@@ -102,9 +102,10 @@ pub fn peak(plan: &Plan) -> (f64, String) {
     let info = plan.cuda.and_then(|index| Libraries::get().require_device(index).ok());
     let Some(info) = info else {
         // ranks that are threads of this process are measured together
-        let together = if ranks::place().is_ok_and(|place| place.is_some()) { 1 } else { plan.world_size };
+        let together =
+            if ranks::place().is_ok_and(|place| place.is_some()) { 1 } else { plan.ranks.world_size };
         let (flops, how) = cpu::peak::measure(plan.threads * together);
-        return match plan.world_size / together {
+        return match plan.ranks.world_size / together {
             1 => (flops, how),
             processes => (flops * processes as f64, format!("{how}, times {processes} ranks")),
         };
@@ -114,17 +115,17 @@ pub fn peak(plan: &Plan) -> (f64, String) {
         Precision::Tf32 => (info.peaks.tf32, "tensor cores on tf32"),
         Precision::Fp32 => (info.peaks.fp32, "fp32 without tensor cores"),
     };
-    let ranks = match plan.world_size {
+    let ranks = match plan.ranks.world_size {
         1 => String::new(),
         ranks => format!("{ranks} times "),
     };
-    (flops * plan.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
+    (flops * plan.ranks.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
 }
 
 /// Bytes of memory used: the peak of this process's resident memory or, on a CUDA device, the bytes that it has
 /// allocated there, which are those of the plan.
 pub fn memory_bytes(plan: &Plan) -> u64 {
-    if plan.cuda.is_some() { plan.total_bytes as u64 } else { peak_resident_bytes() }
+    if plan.cuda.is_some() { plan.bytes.total as u64 } else { peak_resident_bytes() }
 }
 
 /// The user's cache directory, `$XDG_CACHE_HOME/runner` or `~/.cache/runner`; `None` if neither variable is set.

@@ -6,7 +6,7 @@ use crate::engine::EngineError;
 use crate::engine::cpu::peak;
 use crate::engine::cuda::device::{Address, Device, Fused, Operand, Product};
 use crate::engine::cuda::gpu::Gpu;
-use crate::plan::memory::Element;
+use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use serde::Serialize;
 use std::time::Instant;

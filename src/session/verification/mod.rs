@@ -8,14 +8,14 @@ use super::inputs::of_init_from;
 use super::supported::at_its_key;
 use super::{engines, machine};
 use crate::data;
-use crate::engine::Update;
+use crate::engine::memory::MemoryPlan;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
 use crate::engine::verify::{Report, Tolerances, verify};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
-use crate::plan::memory::MemoryPlan;
-use crate::recipe::{self, Recipe, Resolved};
+use crate::recipe::{Recipe, Resolved};
 use crate::run::RunError;
 use crate::train::scaler::LossScaler;
 use rows::Rows;
@@ -54,6 +54,7 @@ impl<'a> Verification<'a> {
             dims: Dims::new(&recipe.model),
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
+            optimizer: OptimizerKind::new(&recipe.optimizer),
             threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
             cuda: hardware.cuda.is_some(),
             steps: steps as usize,
@@ -86,7 +87,7 @@ impl<'a> Verification<'a> {
         let plan = MemoryPlan::new(verified.memory(setting));
         let cuda = self.hardware.cuda.as_ref().map(|cuda| cuda.index);
         let mut engine = engines::fused(plan, cuda, &engines::solo())?;
-        let mut reference = engines::reference(dims, setting.threads)?;
+        let mut reference = engines::reference(dims, setting.optimizer, setting.threads)?;
         Ok(verify(
             engine.as_mut(),
             &mut reference,
@@ -145,18 +146,8 @@ fn disturb(layout: &ParamLayout, parameters: &mut [f32]) {
 
 /// The recipe's optimizer. Its learning rate is reached within these few steps: the first ones of a long warm-up would
 /// move parameters by less than their last digit, and show nothing.
-fn updates(recipe: &Recipe, steps: u32) -> Vec<Update> {
-    let recipe::OptimizerConfig { lr, betas, eps, weight_decay, clip_norm } = recipe.optimizer;
+fn updates(recipe: &Recipe, steps: u32) -> Vec<OptimizerStep> {
     let loss_scale = LossScaler::new(recipe.compute.precision).scale();
-    (1..=steps)
-        .map(|t| Update {
-            lr: lr * f64::from(t) / f64::from(steps),
-            betas,
-            eps,
-            weight_decay,
-            clip_norm,
-            t: t.into(),
-            loss_scale,
-        })
-        .collect()
+    let lr = |t: u32| recipe.optimizer.lr * f64::from(t) / f64::from(steps);
+    (1..=steps).map(|t| OptimizerStep::new(&recipe.optimizer, lr(t), t.into(), loss_scale)).collect()
 }

@@ -4,10 +4,11 @@
 //! a large model has to be cut down first. What is cut matters: layers are alike and rows are alike, so there are
 //! fewer of them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
+use crate::engine::dfdx::memory;
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
-use crate::plan::memory::{MemoryConfig, MemoryPlan, Mode, Target};
-use crate::plan::reference;
 use crate::recipe::{Attention, MicroBatch, Precision, Recipe};
 use serde::Serialize;
 
@@ -40,6 +41,8 @@ pub(super) struct Setting {
     pub(super) precision: Precision,
     /// Its attention backend.
     pub(super) attention: Attention,
+    /// The optimizer of both engines.
+    pub(super) optimizer: OptimizerKind,
     /// Threads of both engines.
     pub(super) threads: usize,
     /// Whether the engine under test is on a CUDA device.
@@ -88,8 +91,8 @@ impl Scope {
 
     /// What the engine under test allocates.
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
-        let Setting { precision, attention, threads, cuda, .. } = *setting;
-        let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train);
+        let Setting { precision, attention, optimizer, threads, cuda, .. } = *setting;
+        let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train(optimizer));
         let target = if cuda { Target::Cuda } else { Target::Cpu { threads } };
         MemoryConfig { dims, micro_batch, precision, attention, target, mode }
     }
@@ -97,7 +100,10 @@ impl Scope {
     /// Bytes of both engines and the initial parameters.
     pub(super) fn bytes(&self, setting: &Setting) -> usize {
         let dims = self.dims(setting);
-        let reference: usize = reference::bytes(&dims, self.micro_batch).iter().map(|(_, b)| b).sum();
+        let reference: usize = memory::bytes(&dims, self.micro_batch, setting.optimizer.states().len())
+            .iter()
+            .map(|(_, b)| b)
+            .sum();
         let initial = ParamLayout::new(&dims).len * size_of::<f32>();
         MemoryPlan::new(self.memory(setting)).total_bytes() + reference + initial
     }
@@ -109,7 +115,7 @@ impl Scope {
         let parameters = ParamLayout::new(&dims).len;
         let tokens = self.block_size * self.micro_batch;
         let flops = flops_per_token(&dims, parameters) as f64 * tokens as f64;
-        let touched = reference::tape_elements(&dims, self.micro_batch) + 2 * parameters;
+        let touched = memory::tape_elements(&dims, self.micro_batch) + 2 * parameters;
         let micro_step = 1.5e-11 * flops + 1e-8 * touched as f64;
         (setting.steps * self.micro_steps) as f64 * micro_step
     }
@@ -129,7 +135,8 @@ mod tests {
     fn setting(n_layer: usize, n_head: usize, n_embd: usize) -> Setting {
         let dims = Dims { n_layer, n_head, n_embd, block_size: 2048, vocab_size: 50257, padded_vocab: 50304 };
         let (precision, attention) = (Precision::Bf16, Attention::Naive);
-        Setting { dims, precision, attention, threads: 2, cuda: false, steps: 5 }
+        let optimizer = OptimizerKind::AdamW;
+        Setting { dims, precision, attention, optimizer, threads: 2, cuda: false, steps: 5 }
     }
 
     fn declared(setting: &Setting) -> Scope {

@@ -8,8 +8,8 @@
 use super::Head;
 use crate::engine::cpu::matmul::{ADD, Matrix, Panels, SET, Scaled, multiply};
 use crate::engine::cpu::round;
+use crate::engine::cpu::scratch::{KEY_STRIP, PANEL_COLS, SCORE_STRIDE, SCORE_TILE, TILE_ROWS};
 use crate::engine::cpu::simd::{self, exp_and_sum, exp2, multiversion};
-use crate::plan::memory::{KEY_STRIP, PANEL_COLS, SCORE_STRIDE, SCORE_TILE, TILE_ROWS};
 use std::f32::consts::LOG2_E;
 
 /// Some queries and some keys, of which the first query sees one at least.

@@ -11,7 +11,7 @@ use super::pool::{Columns, with_scratch};
 use super::round;
 use super::simd;
 use super::team::Team;
-use crate::engine::backend::AttentionShape;
+use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::{Attention, Precision};
 
 /// One head of one sequence.
@@ -52,7 +52,7 @@ fn block(
     Matrix::new(&data[first_row * width + first_col..], rows, cols, width)
 }
 
-/// See [`Backend::attention`](crate::engine::backend::Backend::attention). The naive form keeps its probabilities in
+/// See [`Backend::attention`](crate::engine::fused::backend::Backend::attention). The naive form keeps its probabilities in
 /// `softmax` if they fit there.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn forward(
@@ -88,7 +88,7 @@ pub(super) fn forward(
     });
 }
 
-/// See [`Backend::attention_backward`](crate::engine::backend::Backend::attention_backward).
+/// See [`Backend::attention_backward`](crate::engine::fused::backend::Backend::attention_backward).
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn backward(
     team: &Team,

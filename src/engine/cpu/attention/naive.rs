@@ -3,9 +3,9 @@
 use super::Head;
 use crate::engine::cpu::matmul::{Matrix, SET, Scaled, Scratch, matmul};
 use crate::engine::cpu::round;
+use crate::engine::cpu::scratch::panel_elements;
 use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
 use crate::engine::cpu::team::Team;
-use crate::plan::memory::panel_elements;
 use crate::recipe::Precision;
 use std::f32::consts::LOG2_E;
 

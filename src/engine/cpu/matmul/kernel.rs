@@ -5,8 +5,8 @@
 //! registers as there are.
 
 use super::Scaled;
+use crate::engine::cpu::scratch::{PANEL_COLS, TILE_ROWS};
 use crate::engine::cpu::simd::{Level, level};
-use crate::plan::memory::{PANEL_COLS, TILE_ROWS};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = TILE_ROWS;

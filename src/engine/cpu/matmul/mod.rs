@@ -15,7 +15,7 @@ pub(super) use tiles::{Panels, multiply};
 use super::pool::{Columns, pieces, with_scratch};
 use super::simd::multiversion;
 use super::team::Team;
-use crate::plan::memory::{DEPTH, TASK_ROWS};
+use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
 use kernel::{COLS, Left, Out, ROWS};
 use std::ops::Range;
 

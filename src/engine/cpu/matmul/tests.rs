@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::cpu::gradcheck::random;
-use crate::plan::memory::panel_elements;
+use crate::engine::cpu::scratch::panel_elements;
 
 /// The product of two matrices given as rows, and the sums of the second one's columns.
 fn expected(a: Matrix, b: Matrix) -> (Vec<f64>, Vec<f64>) {

@@ -15,7 +15,7 @@ pub(in crate::engine::cpu) struct Panels<'a> {
 
 impl<'a> Panels<'a> {
     /// Packs a matrix at the beginning of `scratch` and returns what is left of that: see
-    /// [`panel_elements`](crate::plan::memory::panel_elements).
+    /// [`panel_elements`](crate::engine::cpu::scratch::panel_elements).
     pub(in crate::engine::cpu) fn pack(from: Matrix, scratch: &'a mut [f32]) -> (Self, &'a mut [f32]) {
         let (data, rest) = scratch.split_at_mut(from.cols.next_multiple_of(COLS) * from.rows);
         pack::pack::<COLS>(from.transposed(), data);

@@ -7,26 +7,16 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
-use super::kernels::{embedding, layernorm, naive_attention, optimizer};
+use super::kernels::{embedding, layernorm, naive_attention};
 use super::stream::Stream;
 use crate::comm::Comm;
 use crate::engine::EngineError;
-use crate::engine::backend::{AttentionShape, Norm, Sequence};
-use crate::plan::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
+use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::recipe::Precision;
 use ranks::RankGroup;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
-
-const BUFFERS: [(Buffer, &str); 6] = [
-    (Buffer::Parameters, "parameters"),
-    (Buffer::Gradients, "gradients"),
-    (Buffer::FirstMoment, "the first moment"),
-    (Buffer::SecondMoment, "the second moment"),
-    (Buffer::Low, "the low-precision copy"),
-    (Buffer::Arena, "activations and scratch"),
-];
 
 /// How far a sequence of kernels has come towards being replayed.
 enum Replay {
@@ -44,8 +34,8 @@ enum Replay {
 pub struct CudaBackend<D> {
     stream: Stream<D>,
     plan: MemoryPlan,
-    /// The address of each of [`BUFFERS`].
-    bases: [Address; BUFFERS.len()],
+    /// Where each buffer begins, by [`Buffer::index`].
+    bases: Vec<Address>,
     uploads: Uploads,
     rows: usize,
     cols: usize,
@@ -63,11 +53,12 @@ impl<D: Device> CudaBackend<D> {
 
     /// Allocates everything that a plan for CUDA lists.
     pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
-        let mut bases = [Address(0); BUFFERS.len()];
-        for (base, (buffer, what)) in bases.iter_mut().zip(BUFFERS) {
+        let buffers = plan.buffers();
+        let mut bases = vec![Address(0); buffers.len()];
+        for (buffer, what) in buffers {
             let bytes = plan.buffer_bytes(buffer);
             if bytes > 0 {
-                *base = device.allocate(bytes, what)?;
+                bases[buffer.index()] = device.allocate(bytes, what)?;
             }
         }
         Ok(Self {
@@ -89,7 +80,7 @@ impl<D: Device> CudaBackend<D> {
 
     /// The address of a span.
     fn at(&self, span: Span) -> Address {
-        self.bases[span.buffer as usize].offset(span.byte_range().start)
+        self.bases[span.buffer.index()].offset(span.byte_range().start)
     }
 
     /// The address of a word of the batch.
@@ -158,19 +149,6 @@ impl<D: Device> CudaBackend<D> {
             operand: self.plan.config.operand(),
             qkv: self.at(qkv),
             scores: self.at(self.plan.arena.workers),
-        }
-    }
-
-    /// The flat buffers from the first element of `own` on. The moments begin there anyway, because a rank
-    /// holds only those that it updates.
-    fn buffers(&self, own: &Range<usize>) -> optimizer::Buffers {
-        let at = |buffer: Buffer| self.bases[buffer as usize];
-        let from = |buffer: Buffer| at(buffer).offset(own.start * self.plan.element(buffer).bytes());
-        let (p, g) = (from(Buffer::Parameters), from(Buffer::Gradients));
-        optimizer::Buffers {
-            flat: [p, g, at(Buffer::FirstMoment), at(Buffer::SecondMoment)],
-            low: (self.plan.elements(Buffer::Low) > 0).then(|| from(Buffer::Low)),
-            len: own.len(),
         }
     }
 

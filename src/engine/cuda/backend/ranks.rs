@@ -2,11 +2,12 @@
 //! rank may update only its share of the parameters.
 
 use super::CudaBackend;
-use crate::comm::{self, Comm};
-use crate::engine::backend::{Backend, Sequence};
+use crate::comm::Comm;
 use crate::engine::cuda::device::{Collective, Device, Recording};
 use crate::engine::cuda::kernels::optimizer;
-use crate::plan::memory::{Buffer, Element, MemoryPlan, Span, sums};
+use crate::engine::cuda::scratch::sums;
+use crate::engine::fused::backend::{Backend, Sequence};
+use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,8 +20,7 @@ pub(super) struct RankGroup {
 
 impl RankGroup {
     pub(super) fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Self {
-        let owners = (plan.shard.count > 1).then(|| comm::shares(plan.layout.len, comm.size()));
-        Self { comm, owners }
+        Self { comm, owners: plan.owners() }
     }
 }
 
@@ -97,9 +97,11 @@ impl<D: Device> CudaBackend<D> {
     }
 
     /// Copies the other ranks' parameters to this rank, and clears their gradients.
-    pub(super) fn gather_parameters(&mut self, own: &Range<usize>) {
+    pub(super) fn gather_parameters(&mut self) {
+        let own = self.owned();
         let Some(owners) = self.owners().map(<[_]>::to_vec) else { return };
-        let [parameters, gradients] = [Buffer::Parameters, Buffer::Gradients].map(|b| self.bases[b as usize]);
+        let [parameters, gradients] =
+            [Buffer::Parameters, Buffer::Gradients].map(|buffer| self.bases[buffer.index()]);
         self.together(&Collective::Gather { at: parameters, owners });
         let size = Element::F32.bytes();
         for rest in [0..own.start, own.end..self.plan.layout.len] {

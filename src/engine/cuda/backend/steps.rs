@@ -1,12 +1,17 @@
 //! The kernels of each step of the choreography.
 
 use super::{CudaBackend, Replay};
-use crate::engine::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Outcome, Sequence};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
-use crate::engine::{Batch, EngineError, Update};
-use crate::plan::memory::{Mode, Span, sums};
+use crate::engine::cuda::scratch::sums;
+use crate::engine::fused::backend::{
+    AdamWTensors, AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence, StepOutcome,
+};
+use crate::engine::memory::{Buffer, Span};
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::adamw::Constants;
+use crate::engine::{Batch, EngineError};
 use crate::recipe::{Attention, Precision};
 use std::borrow::Cow;
 
@@ -75,8 +80,9 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn refresh_low(&mut self) {
-        let buffers = self.buffers(&(0..self.plan.layout.len));
-        optimizer::round(&mut self.stream, buffers);
+        let Some(low) = self.plan.low(&(0..self.plan.layout.len)) else { return };
+        let (from, to) = (self.at(self.plan.whole(Buffer::Parameters)), self.at(low));
+        optimizer::round(&mut self.stream, from, to, low.len);
     }
 
     fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
@@ -217,7 +223,7 @@ impl<D: Device> Backend for CudaBackend<D> {
                 );
             }
             Attention::Naive => {
-                let kept = (self.plan.config.mode == Mode::Train).then_some(kept);
+                let kept = (self.plan.config.mode.is_training()).then_some(kept);
                 self.naive(qkv, shape).forward(&mut self.stream, kept, scratch, to);
             }
         }
@@ -303,28 +309,41 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.end_sums();
     }
 
-    fn update(&mut self, update: &Update, decayed: usize) {
+    fn measure(&mut self, step: &OptimizerStep) {
         self.meet();
-        let own = self.owned();
-        let (mut buffers, totals) = (self.buffers(&own), self.total(0));
-        optimizer::squares(&mut self.stream, buffers.flat[1], buffers.len, totals);
+        let gradients = self.plan.span(Buffer::Gradients, &self.owned());
+        let (from, totals) = (self.at(gradients), self.total(0));
+        optimizer::squares(&mut self.stream, from, gradients.len, totals);
         self.add_up_squares();
-        optimizer::decide(&mut self.stream, totals, update);
-        if self.is_divided() {
-            // written after the other ranks' parameters have arrived
-            buffers.low = None;
-        }
-        let decayed = decayed.clamp(own.start, own.end) - own.start;
-        for (range, decay) in [(0..decayed, update.weight_decay), (decayed..buffers.len, 0.0)] {
-            optimizer::adamw(&mut self.stream, buffers, totals, range, decay, update);
-        }
-        if self.is_divided() {
-            self.gather_parameters(&own);
-        }
+        optimizer::decide(&mut self.stream, totals, step);
     }
 
-    fn outcome(&mut self) -> Result<Outcome, EngineError> {
+    fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants) {
+        let AdamWTensors { parameters, gradients, exp_avg, exp_avg_sq, low } = tensors;
+        let buffers = optimizer::AdamWBuffers {
+            flat: [parameters, gradients, exp_avg, exp_avg_sq].map(|span| self.at(span)),
+            low: low.map(|span| self.at(span)),
+            len: parameters.len,
+        };
+        let totals = self.total(0);
+        optimizer::adamw(&mut self.stream, buffers, totals, constants);
+    }
+
+    fn all_gather_parameters(&mut self) {
+        self.gather_parameters();
+    }
+
+    fn discard(&mut self) {
+        self.meet();
+        let gradients = self.plan.whole(Buffer::Gradients);
+        let (at, bytes) = (self.at(gradients), gradients.byte_range().len());
+        self.stream.run(|device| device.clear(at, bytes));
+        let totals = self.total(0);
+        optimizer::discard(&mut self.stream, totals);
+    }
+
+    fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
         let [loss, squares, applied] = self.totals(sums::OUTCOME)?;
-        Ok(Outcome { loss, squares, applied: applied != 0.0 })
+        Ok(StepOutcome { loss, squares, applied: applied != 0.0 })
     }
 }

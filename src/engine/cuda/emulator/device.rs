@@ -8,7 +8,7 @@ use crate::engine::cuda::device::{
     Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
 };
 use crate::engine::cuda::kernels;
-use crate::plan::memory::Element;
+use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use std::path::Path;
 use std::sync::Arc;

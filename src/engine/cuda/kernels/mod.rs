@@ -5,7 +5,7 @@
 //! below.
 
 pub(super) mod embedding;
-pub(super) mod flash_attention;
+pub mod flash_attention;
 pub(super) mod layernorm;
 pub(super) mod linear;
 pub(super) mod loss;
@@ -13,9 +13,9 @@ pub(super) mod naive_attention;
 pub(super) mod optimizer;
 
 use super::device::{Address, Device, KernelConfig};
-use super::flash;
+use super::scratch::PARTIALS;
 use super::stream::{Stream, int, pointer};
-use crate::plan::memory::{CUDA_PARTIALS, Element};
+use crate::engine::memory::Element;
 use crate::recipe::Precision;
 
 /// The headers: (name in `#include`, text).
@@ -55,7 +55,7 @@ pub fn defines(config: &KernelConfig) -> [String; 2] {
 /// The files with kernels of a configuration: all files, without flash attention if the heads are too wide
 /// for it.
 pub fn sources(config: &KernelConfig) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-    let flash = config.head_size <= flash::LARGEST_HEAD;
+    let flash = config.head_size <= flash_attention::LARGEST_HEAD;
     SOURCES.iter().filter(move |(name, _)| flash || !name.starts_with("flash_attention/"))
 }
 
@@ -80,7 +80,7 @@ struct Slices {
 
 impl Slices {
     fn of(rows: usize) -> Self {
-        let each = rows.div_ceil(CUDA_PARTIALS).max(8);
+        let each = rows.div_ceil(PARTIALS).max(8);
         Self { rows: each, count: rows.div_ceil(each) }
     }
 }

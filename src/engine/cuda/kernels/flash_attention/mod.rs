@@ -1,10 +1,13 @@
 //! Launches of the flash attention kernels.
 
+mod geometry;
+
+pub use geometry::{Flash, Geometry, LARGEST_HEAD};
+
 use crate::engine::EngineError;
-use crate::engine::backend::AttentionShape;
 use crate::engine::cuda::device::{Address, Arg, Device, KernelConfig};
-use crate::engine::cuda::flash::{Flash, Geometry, LARGEST_HEAD};
 use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::Precision;
 
 fn launch<D: Device>(

@@ -1,9 +1,9 @@
 //! Attention that stores its probabilities: two stacked products around a softmax, one sequence at a time.
 
-use crate::engine::backend::AttentionShape;
 use crate::engine::cuda::device::{Address, Arg, Device, Fused, Operand, Product};
 use crate::engine::cuda::stream::{Stream, int, pointer};
-use crate::plan::memory::Element;
+use crate::engine::fused::backend::AttentionShape;
+use crate::engine::memory::Element;
 
 /// `SOFTMAX_THREADS` of the source.
 const THREADS: u32 = 128;

@@ -43,14 +43,20 @@ decide_update(const double* partials, int count, double* sums, double loss_scale
     sums[4] = clip / loss_scale;
 }
 
-// Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on elements [first, end).
-// Clears the gradient, and stores the parameter as an operand in `low` if that is not null. If the update is
-// not applied, it only clears.
+// Ends a step without an update: sums[1..5] = {loss, 0, not applied, 0}. The loss begins anew. One thread.
+extern "C" __global__ void discard_update(double* sums) {
+    sums[1] = sums[0];
+    for (int i = 2; i < 5; i++) sums[i] = 0.0;
+    sums[0] = 0.0;
+}
+
+// Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on `len` elements. Clears the
+// gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be applied.
 extern "C" __global__ void __launch_bounds__(ADAMW_THREADS)
-adamw(float* p, float* g, float* m, float* v, operand* low, const double* sums, i64 first, i64 end, float keep,
+adamw(float* p, float* g, float* m, float* v, operand* low, const double* sums, i64 len, float keep,
       float one_minus_beta1, float beta2, float one_minus_beta2, float step_size, float rsqrt_correction, float eps) {
-    i64 i = first + ((i64)blockIdx.x * ADAMW_THREADS + threadIdx.x) * 4;
-    if (i >= end) return;
+    i64 i = ((i64)blockIdx.x * ADAMW_THREADS + threadIdx.x) * 4;
+    if (i >= len) return;
     float scale = (float)sums[4];
     Quad* gradient = reinterpret_cast<Quad*>(g + i);
     if (sums[3] != 0.0) {

@@ -1,20 +1,22 @@
 //! Launches of the kernels for the gradient norm, the decision to update, and AdamW.
 
-use crate::engine::Update;
 use crate::engine::cuda::device::{Address, Arg, Device};
+use crate::engine::cuda::scratch::sums;
 use crate::engine::cuda::stream::{NULL, Stream, int, long, pointer};
-use crate::plan::memory::sums;
-use std::ops::Range;
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::adamw::Constants;
 
 /// `SQUARE_THREADS`, `DECIDE_THREADS` and `ADAMW_THREADS` of the source.
 const THREADS: u32 = 256;
 /// Elements that a thread processes at a time.
 const WIDE: usize = 4;
 
-/// Parameters, gradients and moments, and the copy of the parameters as operands.
+/// What AdamW works on, each of `len` elements.
 #[derive(Clone, Copy)]
-pub(in crate::engine::cuda) struct Buffers {
+pub(in crate::engine::cuda) struct AdamWBuffers {
+    /// Parameters, gradients, first and second moment.
     pub(in crate::engine::cuda) flat: [Address; 4],
+    /// Where the parameters go as operands.
     pub(in crate::engine::cuda) low: Option<Address>,
     /// Number of elements.
     pub(in crate::engine::cuda) len: usize,
@@ -41,44 +43,46 @@ pub(in crate::engine::cuda) fn squares<D: Device>(
 }
 
 /// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in the source.
-pub(in crate::engine::cuda) fn decide<D: Device>(stream: &mut Stream<D>, totals: Address, update: &Update) {
+pub(in crate::engine::cuda) fn decide<D: Device>(
+    stream: &mut Stream<D>,
+    totals: Address,
+    step: &OptimizerStep,
+) {
     let partials = pointer(partials(totals));
-    let numbers = [update.loss_scale, update.clip_norm].map(Arg::Double);
+    let numbers = [step.loss_scale, step.clip_norm].map(Arg::Double);
     let args = [partials, int(sums::PARTIAL_COUNT), pointer(totals), numbers[0], numbers[1]];
     stream.launch("decide_update", [1, 1, 1], THREADS, &args);
 }
 
-/// AdamW on a range of elements; its constants are rounded once, as on the CPU.
-pub(in crate::engine::cuda) fn adamw<D: Device>(
-    stream: &mut Stream<D>,
-    buffers: Buffers,
-    totals: Address,
-    range: Range<usize>,
-    weight_decay: f64,
-    update: &Update,
-) {
-    let [beta1, beta2] = update.betas;
-    let correction = |beta: f64| 1.0 - beta.powf(update.t as f64);
-    let constants = [
-        1.0 - update.lr * weight_decay,
-        1.0 - beta1,
-        beta2,
-        1.0 - beta2,
-        update.lr / correction(beta1),
-        1.0 / correction(beta2).sqrt(),
-        update.eps,
-    ];
-    let pointers =
-        buffers.flat.map(pointer).into_iter().chain([buffers.low.map_or(NULL, pointer), pointer(totals)]);
-    let range_args = [long(range.start), long(range.end)];
-    let args: Vec<Arg> = pointers.chain(range_args).chain(constants.map(|x| Arg::Float(x as f32))).collect();
-    stream.launch("adamw", blocks(range.len()), THREADS, &args);
+/// Ends a step without an update; see `discard_update` in the source.
+pub(in crate::engine::cuda) fn discard<D: Device>(stream: &mut Stream<D>, totals: Address) {
+    stream.launch("discard_update", [1, 1, 1], 1, &[pointer(totals)]);
 }
 
-/// Stores the parameters as operands of matrix products.
-pub(in crate::engine::cuda) fn round<D: Device>(stream: &mut Stream<D>, buffers: Buffers) {
-    if let Some(low) = buffers.low {
-        let args = [pointer(buffers.flat[0]), pointer(low), long(buffers.len)];
-        stream.launch("round_parameters", blocks(buffers.len), THREADS, &args);
-    }
+/// AdamW on `len` elements; its constants are rounded once, as on the CPU.
+pub(in crate::engine::cuda) fn adamw<D: Device>(
+    stream: &mut Stream<D>,
+    buffers: AdamWBuffers,
+    totals: Address,
+    constants: &Constants,
+) {
+    let Constants { keep, one_minus_beta1, beta2, one_minus_beta2, step_size, rsqrt_correction, eps } =
+        *constants;
+    let constants = [keep, one_minus_beta1, beta2, one_minus_beta2, step_size, rsqrt_correction, eps];
+    let pointers =
+        buffers.flat.map(pointer).into_iter().chain([buffers.low.map_or(NULL, pointer), pointer(totals)]);
+    let constants = constants.map(|x| Arg::Float(x as f32));
+    let args: Vec<Arg> = pointers.chain([long(buffers.len)]).chain(constants).collect();
+    stream.launch("adamw", blocks(buffers.len), THREADS, &args);
+}
+
+/// Parameters as operands of matrix products.
+pub(in crate::engine::cuda) fn round<D: Device>(
+    stream: &mut Stream<D>,
+    parameters: Address,
+    low: Address,
+    len: usize,
+) {
+    let args = [pointer(parameters), pointer(low), long(len)];
+    stream.launch("round_parameters", blocks(len), THREADS, &args);
 }

@@ -1,11 +1,9 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
-use super::{
-    Buffer, CUDA_PARTIALS, DEPTH, Element, KEY_STRIP, MemoryConfig, MemoryPlan, Mode, PANELS, PARTIALS,
-    SCORE_STRIDE, SCORE_TILE, Span, TASK_ROWS, TILE_ROWS, Target, panel_elements,
-};
+use super::{Buffer, Element, MemoryConfig, Span, Target};
+use crate::engine::{cpu, cuda};
 use crate::model::Dims;
-use crate::recipe::{Attention, Precision};
+use crate::recipe::Attention;
 
 /// Spans of the arena start on multiples of this many bytes: a cache line, and what a CUDA device reads at once.
 const ALIGN: usize = 64;
@@ -58,7 +56,7 @@ pub struct Arena {
     pub chunk: usize,
     /// Loss of each token, `[N]`.
     pub losses: Span,
-    /// Partial column sums, `[PARTIALS or CUDA_PARTIALS, 4·C]`.
+    /// Partial column sums, `[partials, 4·C]` (training).
     pub partials: Span,
     /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's scores `[n_head, T, T]`; flash, one
     /// number per row and head (training).
@@ -69,7 +67,7 @@ pub struct Arena {
     pub panels: Span,
     /// CUDA, naive: one sequence's scores as operands, `[n_head, T, T]`.
     pub scores: Span,
-    /// CUDA: the batch at hand, see [`MemoryPlan::batch_words`].
+    /// CUDA: the batch at hand, as `cuda::batch` packs it.
     pub batch: Span,
     /// CUDA: what a step adds up and decides, as 64-bit numbers.
     pub sums: Span,
@@ -79,16 +77,36 @@ pub struct Arena {
     pub activations: usize,
 }
 
-/// Places in [`Arena::sums`], counted in 64-bit numbers.
-pub mod sums {
-    /// The sum of the micro-batches' mean losses.
-    pub const LOSS: usize = 0;
-    /// The last update: loss, sum of the squares of the gradients, whether it was applied, and the factor on gradients.
-    pub const OUTCOME: usize = 1;
-    /// The first of the partial sums of squares.
-    pub const PARTIALS: usize = 8;
-    /// How many partial sums there are.
-    pub const PARTIAL_COUNT: usize = 1024;
+/// What the kernels of a device need beside activations, in elements. A device computes it from the configuration and
+/// the words of 4 bytes that activations take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scratch {
+    /// Rows of the chunk of logits that exists at a time.
+    pub chunk: usize,
+    /// Partial sums of a column.
+    pub partials: usize,
+    /// Scratch of one worker, a multiple of a cache line.
+    pub worker: usize,
+    /// Scratch of attention and of all workers.
+    pub workers: usize,
+    /// Panels of a packed operand.
+    pub panels: usize,
+    /// One sequence's scores as operands.
+    pub scores: usize,
+    /// The batch at hand, in words of 4 bytes.
+    pub batch: usize,
+    /// What a step adds up and decides, in numbers of 64 bits.
+    pub sums: usize,
+}
+
+impl Scratch {
+    /// Asks the device that the buffers are for.
+    fn of(config: &MemoryConfig, activations: usize) -> Self {
+        match config.target {
+            Target::Cpu { threads } => cpu::scratch::scratch(config, threads, activations),
+            Target::Cuda => cuda::scratch::scratch(config),
+        }
+    }
 }
 
 /// Lays spans out one after the other.
@@ -113,10 +131,9 @@ impl Arena {
     pub(super) fn new(config: &MemoryConfig) -> Self {
         let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
         let n = config.micro_batch * t;
-        let (training, cuda) = (config.mode == Mode::Train, config.target == Target::Cuda);
+        let training = config.mode.is_training();
         let (operand, number) = (config.operand(), Element::F32);
-        let naive = config.attention == Attention::Naive;
-        let (softmax, softmax_element) = match naive && training {
+        let (softmax, softmax_element) = match config.attention == Attention::Naive && training {
             true => (config.micro_batch * n_head * t * t, operand),
             false => (config.micro_batch * n_head * t, number),
         };
@@ -141,26 +158,17 @@ impl Arena {
         let x_out = space.take(number, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
-        let chunk = chunk(config, activations);
-        let worker = worker_scratch(config, chunk).next_multiple_of(ALIGN / number.bytes());
-        let (workers, scores) = match config.target {
-            Target::Cpu { threads } => (worker * threads, 0),
-            Target::Cuda if naive => (n_head * t * t, n_head * t * t),
-            Target::Cuda => (if training { n * n_head } else { 0 }, 0),
-        };
-        let low = config.precision != Precision::Fp32 && !(cuda && config.precision == Precision::Tf32);
+        let Scratch { chunk, partials, worker, workers, panels, scores, batch, sums } =
+            Scratch::of(config, activations);
         let [ln, delta] = [operand, number].map(|element| space.take(element, n * c));
         let wide = space.take(operand, 4 * n * c);
         let dx = training.then(|| space.take(number, n * c));
-        let dx_low = (training && low).then(|| space.take(operand, n * c));
+        let dx_low = (training && config.rounds_operands()).then(|| space.take(operand, n * c));
         let logits = space.take(number, chunk * v);
         let dlogits = match operand {
             Element::F32 => logits,
             Element::Half => space.take(operand, if training { chunk * v } else { 0 }),
         };
-        let partials = if cuda { CUDA_PARTIALS } else { PARTIALS };
-        let batch = if cuda { MemoryPlan::batch_words(config.micro_batch, t) } else { 0 };
-        let sums = if cuda { sums::PARTIALS + sums::PARTIAL_COUNT } else { 0 };
         Self {
             layers,
             x_out,
@@ -177,7 +185,7 @@ impl Arena {
             partials: space.take(number, if training { partials * 4 * c } else { 0 }),
             workers: space.take(number, workers),
             worker,
-            panels: space.take(number, if cuda { 0 } else { panels(config, chunk) }),
+            panels: space.take(number, panels),
             scores: space.take(operand, scores),
             batch: space.take(number, batch),
             sums: space.take(number, 2 * sums),
@@ -185,71 +193,4 @@ impl Arena {
             len: space.words(),
         }
     }
-}
-
-/// Rows of the chunk of logits that exists at a time: each chunk reads the embedding twice, and reads and writes its
-/// gradient, so a large one is quicker. On CUDA it is as large as fills the device. On the CPU it takes little beside what is
-/// kept of a large model (`activations`, in words), and more where that leaves room. 64 rows at least.
-fn chunk(config: &MemoryConfig, activations: usize) -> usize {
-    const LITTLE: usize = 64 << 20;
-    const MUCH: usize = 256 << 20;
-    let number = Element::F32.bytes();
-    let bytes = match (config.target, config.mode) {
-        (Target::Cpu { .. }, Mode::Train) => MUCH.saturating_sub(activations * number).max(LITTLE),
-        (Target::Cpu { .. }, Mode::Infer) => LITTLE,
-        (Target::Cuda, _) => 1 << 30,
-    };
-    let n = config.micro_batch * config.dims.block_size;
-    let most = (bytes / (config.dims.padded_vocab * number) / 64 * 64).max(64).min(n);
-    match config.target {
-        // chunks of equal size, for a small one costs the most
-        Target::Cpu { .. } => n.div_ceil(n.div_ceil(most)).next_multiple_of(64).min(n),
-        Target::Cuda => most,
-    }
-}
-
-/// The products of a step as (products per element, columns of the second operand): each layer forward, its input's
-/// gradient and its weight's, and the same of the head for a chunk of rows.
-fn products(config: &MemoryConfig, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
-    let Dims { n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
-    let n = config.micro_batch * t;
-    let layers = [(c, 3 * c), (c, c), (c, 4 * c), (4 * c, c)].into_iter();
-    let layers = layers.flat_map(move |(inputs, outputs)| {
-        [(inputs, outputs), (outputs, inputs), (n, outputs)].map(|(k, n)| (k.min(DEPTH), n))
-    });
-    layers.chain([(c.min(DEPTH), v), (v.min(DEPTH), c), (chunk.min(DEPTH), c)])
-}
-
-/// Elements of the panels of the largest product, as far as they are not cut.
-fn panels(config: &MemoryConfig, chunk: usize) -> usize {
-    let whole = products(config, chunk).map(|(depth, cols)| panel_elements(depth, cols)).max();
-    whole.map_or(0, |elements| elements.min(PANELS))
-}
-
-/// Elements of scratch that one worker needs: of attention for a head, or of a product for its rows of the first operand.
-fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
-    let (t, size) = (config.dims.block_size, config.dims.head_size());
-    let training = config.mode == Mode::Train;
-    let heads = match training {
-        // gradients of one head's queries, keys and values, and one number per row
-        true => 3 * t * size + t,
-        // one head's output
-        false => t * size,
-    };
-    // keys transposed and values; keys, queries and the output's gradient, and values transposed
-    let (wide, high) = (panel_elements(size, t), panel_elements(t, size));
-    let attention = match config.attention {
-        // scores of a few queries and their sums, or of a tile and their gradient; rows that fill no tile
-        Attention::Flash => {
-            let few = TILE_ROWS * KEY_STRIP + t;
-            let (panels, scores) = match training {
-                true => (2 * wide + 3 * high, few.max(2 * SCORE_TILE * SCORE_STRIDE)),
-                false => (wide + high, few),
-            };
-            panels + scores + TILE_ROWS * KEY_STRIP.max(size)
-        }
-        Attention::Naive => t * t + wide.max(high) + TASK_ROWS * DEPTH.min(t.max(size)),
-    };
-    let deepest = products(config, chunk).map(|(depth, _)| depth).max().unwrap_or(0);
-    (heads + attention).max(TASK_ROWS * deepest)
 }

@@ -3,8 +3,10 @@
 //! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of the
 //! planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
-use super::{Batch, EngineError, Update};
-use crate::plan::memory::Span;
+use crate::engine::memory::Span;
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::adamw::Constants;
+use crate::engine::{Batch, EngineError};
 use std::borrow::Cow;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
@@ -80,12 +82,27 @@ pub enum Begun {
     Issue,
 }
 
-/// What an update found and did.
+/// The tensors of AdamW for a range of the flat buffers, all of one length.
+#[derive(Debug, Clone, Copy)]
+pub struct AdamWTensors {
+    /// Parameters.
+    pub parameters: Span,
+    /// Accumulated gradients.
+    pub gradients: Span,
+    /// First moment.
+    pub exp_avg: Span,
+    /// Second moment.
+    pub exp_avg_sq: Span,
+    /// The parameters as operands of matrix products, where they are to be written as well.
+    pub low: Option<Span>,
+}
+
+/// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
+pub struct StepOutcome {
     /// The sum of the micro-batches' mean losses.
     pub loss: f64,
-    /// The sum of the squares of the gradients as they were accumulated, times the loss scale.
+    /// The sum of the squares of the gradients as they were accumulated, times the loss scale; 0 if they were discarded.
     pub squares: f64,
     /// Whether the parameters changed.
     pub applied: bool,
@@ -173,7 +190,7 @@ pub trait Backend {
     fn gelu_again(&mut self, fc: Span, out: Span);
 
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
-    /// (see [`LayerSpans`](crate::plan::memory::LayerSpans)).
+    /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
 
     /// Gradient of [`attention`](Self::attention): `dqkv` is overwritten, rounded.
@@ -224,11 +241,21 @@ pub trait Backend {
     /// divides the moments, a rank gets the sums of its own part of the gradients only.
     fn reduced(&mut self) {}
 
-    /// Ends a step: measures the accumulated gradients; if their norm and the loss are finite, clips them and applies AdamW
-    /// over the flat buffers (elements before `decayed` with weight decay) and refreshes the low-precision copy; clears
-    /// gradients and loss. Where the plan divides the moments, each rank updates its part and gets the others'.
-    fn update(&mut self, update: &Update, decayed: usize);
+    /// Begins an update: measures the accumulated gradients, whichever rank has them, and decides whether the step is
+    /// applied, which it is if their norm and the loss are finite. Takes the step's loss.
+    fn measure(&mut self, step: &OptimizerStep);
 
-    /// What the last [`update`](Self::update) did, once it has.
-    fn outcome(&mut self) -> Result<Outcome, EngineError>;
+    /// AdamW on a range of the flat buffers, if [`measure`](Self::measure) decided so; clears the range's gradients
+    /// either way. Gradients are unscaled and clipped as they are read.
+    fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants);
+
+    /// Ends an update where ranks divide the optimizer's states: brings the parameters that other ranks updated here,
+    /// refreshes the low-precision copy and clears the gradients.
+    fn all_gather_parameters(&mut self);
+
+    /// Ends a step without an update: clears the gradients and takes the loss.
+    fn discard(&mut self);
+
+    /// How the last step ended, once [`measure`](Self::measure) or [`discard`](Self::discard) has.
+    fn outcome(&mut self) -> Result<StepOutcome, EngineError>;
 }

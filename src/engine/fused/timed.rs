@@ -2,9 +2,11 @@
 //!
 //! It wraps another one and changes nothing, so what is measured is what trains.
 
-use super::backend::{AttentionShape, Backend, Epilogue, Linear, Norm, Outcome};
-use super::{Batch, EngineError, Update};
-use crate::plan::memory::Span;
+use super::backend::{AdamWTensors, AttentionShape, Backend, Epilogue, Linear, Norm, StepOutcome};
+use crate::engine::memory::Span;
+use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::adamw::Constants;
+use crate::engine::{Batch, EngineError};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -226,11 +228,23 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Communication, |b| b.reduced());
     }
 
-    fn update(&mut self, update: &Update, decayed: usize) {
-        self.time(Phase::Optimizer, |b| b.update(update, decayed));
+    fn measure(&mut self, step: &OptimizerStep) {
+        self.time(Phase::Optimizer, |b| b.measure(step));
     }
 
-    fn outcome(&mut self) -> Result<Outcome, EngineError> {
+    fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants) {
+        self.time(Phase::Optimizer, |b| b.adamw(tensors, constants));
+    }
+
+    fn all_gather_parameters(&mut self) {
+        self.time(Phase::Optimizer, |b| b.all_gather_parameters());
+    }
+
+    fn discard(&mut self) {
+        self.time(Phase::Optimizer, |b| b.discard());
+    }
+
+    fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
         self.inner.outcome()
     }
 }

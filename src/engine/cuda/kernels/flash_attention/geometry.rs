@@ -17,8 +17,8 @@
 //! Both backward kernels must run after `flash_delta`; each writes its own columns of dqkv. Pointers are
 //! aligned to 16 bytes.
 
-use super::device::KernelConfig;
-use crate::engine::backend::AttentionShape;
+use crate::engine::cuda::device::KernelConfig;
+use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::Precision;
 
 /// The widest head that the kernels support.

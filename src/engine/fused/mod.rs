@@ -4,29 +4,46 @@
 //! each block's matrix products that cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the
 //! backward pass, which costs less than the memory traffic of keeping them.
 
-use super::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
-use super::{
-    Applied, Batch, Engine, EngineError, State, Update, first_not_finite, no_update, sum_of_squares,
-};
+pub mod backend;
+mod optimizer;
+mod sharded;
+pub mod timed;
+
+pub use optimizer::update;
+
+use self::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
 use crate::comm::Comm;
+use crate::engine::memory::{Arena, Buffer, MemoryPlan, Span};
+use crate::engine::optimizer::{OptimizerState, OptimizerStep};
+use crate::engine::{
+    Applied, Batch, Engine, EngineError, State, first_not_finite, no_update, sum_of_squares_on_host,
+};
 use crate::model::{Block, ParamLayout};
-use crate::plan::memory::{Arena, Buffer, MemoryPlan, Mode, Span};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
 pub struct Fused<B> {
-    pub(super) plan: MemoryPlan,
-    pub(super) backend: B,
+    plan: MemoryPlan,
+    backend: B,
     /// The other ranks, which the backend knows too.
-    pub(super) comm: Arc<dyn Comm>,
+    comm: Arc<dyn Comm>,
     /// Where matrix products read the matrices: the low-precision copy, or the parameters themselves in fp32.
     matrices: Buffer,
     /// Micro-batches accumulated since the last update.
     accumulated: u32,
-    /// How many there were at the last update, and the loss scale then.
-    updated: Option<(u32, f64)>,
+    /// How the last step was ended.
+    ended: Option<Ended>,
+}
+
+/// The end of a step.
+#[derive(Clone, Copy)]
+struct Ended {
+    /// Micro-batches that it had.
+    micro_batches: u32,
+    /// Its loss scale, unless it was discarded.
+    loss_scale: Option<f64>,
 }
 
 /// The shape of the batch at hand, at most the planned one.
@@ -44,7 +61,7 @@ impl<B: Backend> Fused<B> {
     /// An engine over a backend that has allocated this plan, for one of the ranks that `comm` connects.
     pub fn new(plan: MemoryPlan, backend: B, comm: Arc<dyn Comm>) -> Self {
         let matrices = plan.matrices();
-        Self { plan, backend, comm, matrices, accumulated: 0, updated: None }
+        Self { plan, backend, comm, matrices, accumulated: 0, ended: None }
     }
 
     /// The backend underneath.
@@ -155,14 +172,14 @@ impl<B: Backend> Fused<B> {
         let dwte = self.gradient(&self.plan.layout.wte);
         for first in (0..s.n).step_by(arena.chunk) {
             let rows = arena.chunk.min(s.n - first);
-            let ln = arena.ln.part(first * s.c, rows * s.c);
+            let ln = arena.ln.slice(first * s.c, rows * s.c);
             let logits = arena.logits.head(rows * dims.padded_vocab);
-            let losses = arena.losses.part(first, rows);
+            let losses = arena.losses.slice(first, rows);
             self.backend.head(ln, wte, logits, s.c);
             let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
             self.backend.cross_entropy(logits, losses, first, dims.vocab_size, dlogits);
             if let Some(dlogits) = dlogits {
-                let dx = arena.delta.part(first * s.c, rows * s.c);
+                let dx = arena.delta.slice(first * s.c, rows * s.c);
                 self.backend.head_backward(dlogits, ln, wte, dx, dwte, s.c);
             }
         }
@@ -180,7 +197,7 @@ impl<B: Backend> Fused<B> {
         let operand = dx_low.unwrap_or(dx);
         let (ln, dln) = (rows(arena.ln, s.c), rows(arena.delta, s.c));
         let wide = rows(arena.wide, 4 * s.c);
-        let (dqkv, datt) = (wide.part(0, 3 * s.n * s.c), wide.part(3 * s.n * s.c, s.n * s.c));
+        let (dqkv, datt) = (wide.slice(0, 3 * s.n * s.c), wide.slice(3 * s.n * s.c, s.n * s.c));
 
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
         let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
@@ -234,7 +251,7 @@ impl<B: Backend> Fused<B> {
     }
 
     fn train(&mut self, batch: &Batch, weight: f64, last: bool) {
-        assert!(self.plan.config.mode == Mode::Train, "an engine for inference cannot accumulate gradients");
+        assert!(self.plan.config.mode.is_training(), "an engine for inference cannot accumulate gradients");
         let last = last && (self.comm.size() > 1 || self.backend.reduces_alone());
         let shape = self.upload(batch, weight / self.comm.size() as f64);
         let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols, last };
@@ -250,21 +267,26 @@ impl<B: Backend> Fused<B> {
         self.accumulated += 1;
     }
 
-    fn buffer(state: State) -> Buffer {
-        match state {
-            State::Parameters => Buffer::Parameters,
-            State::Gradients => Buffer::Gradients,
-            State::FirstMoment => Buffer::FirstMoment,
-            State::SecondMoment => Buffer::SecondMoment,
+    /// The buffer of a state, as far as this rank has it.
+    fn whole(&self, state: State) -> Result<Span, EngineError> {
+        let buffer = match state {
+            State::Parameters => Some(Buffer::Parameters),
+            State::Gradients => Some(Buffer::Gradients),
+            State::Optimizer(state) => {
+                self.plan.states().iter().position(|one| one == state).map(Buffer::Optimizer)
+            }
+        };
+        match buffer.filter(|buffer| self.plan.elements(*buffer) > 0) {
+            Some(buffer) => Ok(self.plan.whole(buffer)),
+            None if self.plan.optimizer().is_some() => {
+                Err(EngineError::Unsupported(format!("the optimizer of this engine has no {state}")))
+            }
+            None => Err(EngineError::Unsupported(format!("an engine for inference has no {state}"))),
         }
     }
 
-    fn whole(&self, state: State) -> Result<Span, EngineError> {
-        let buffer = Self::buffer(state);
-        match self.plan.elements(buffer) {
-            0 => Err(EngineError::Unsupported(format!("an engine for inference has no {state:?}"))),
-            _ => Ok(self.plan.whole(buffer)),
-        }
+    fn end_step(&mut self, loss_scale: Option<f64>) {
+        self.ended = Some(Ended { micro_batches: std::mem::take(&mut self.accumulated), loss_scale });
     }
 }
 
@@ -273,9 +295,13 @@ impl<B: Backend> Engine for Fused<B> {
         &self.plan.layout
     }
 
+    fn optimizer_states(&self) -> &'static [OptimizerState] {
+        self.plan.states()
+    }
+
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
         let span = self.whole(state)?;
-        if self.is_divided(state) {
+        if self.is_sharded(state) {
             return Ok(Cow::Owned(self.collect(span)?));
         }
         self.backend.download(span)
@@ -283,7 +309,7 @@ impl<B: Backend> Engine for Fused<B> {
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
         let span = self.whole(state)?;
-        let own = if self.is_divided(state) { self.plan.owned() } else { 0..values.len() };
+        let own = if self.is_sharded(state) { self.plan.owned() } else { 0..values.len() };
         self.backend.write(span, &values[own])?;
         if state == State::Parameters {
             self.backend.refresh_low();
@@ -311,10 +337,10 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
-        let divided = self.plan.shard.count > 1;
-        let own = if divided { self.plan.owned() } else { 0..self.plan.layout.len };
-        let mut squares = sum_of_squares(&self.backend.download(self.gradient(&own))?);
-        if divided {
+        let sharded = self.plan.shard.count > 1;
+        let own = if sharded { self.plan.owned() } else { 0..self.plan.layout.len };
+        let mut squares = sum_of_squares_on_host(&self.backend.download(self.gradient(&own))?);
+        if sharded {
             squares = self.comm.sum(squares)?;
         }
         Ok(squares.sqrt() / loss_scale)
@@ -323,7 +349,7 @@ impl<B: Backend> Engine for Fused<B> {
     fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
         let span = self.whole(state)?;
         let found = first_not_finite(&self.backend.download(span)?);
-        if !self.is_divided(state) {
+        if !self.is_sharded(state) {
             return Ok(found);
         }
         let found = found.map_or(u64::MAX, |index| (self.plan.owned().start + index) as u64);
@@ -332,19 +358,24 @@ impl<B: Backend> Engine for Fused<B> {
         Ok(all.min().filter(|&index| index < u64::MAX).map(|index| index as usize))
     }
 
-    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
-        self.backend.update(update, self.plan.layout.decayed);
-        self.updated = Some((self.accumulated, update.loss_scale));
-        self.accumulated = 0;
+    fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        update(&mut self.backend, &self.plan, step);
+        self.end_step(Some(step.loss_scale));
+        Ok(())
+    }
+
+    fn discard(&mut self) -> Result<(), EngineError> {
+        self.backend.discard();
+        self.end_step(None);
         Ok(())
     }
 
     fn applied(&mut self) -> Result<Applied, EngineError> {
-        let (micro_batches, loss_scale) = self.updated.ok_or_else(no_update)?;
+        let Ended { micro_batches, loss_scale } = self.ended.ok_or_else(no_update)?;
         let outcome = self.backend.outcome()?;
         Ok(Applied {
             loss: outcome.loss / (f64::from(micro_batches) * self.comm.size() as f64),
-            grad_norm: outcome.squares.sqrt() / loss_scale,
+            grad_norm: loss_scale.map_or(f64::NAN, |scale| outcome.squares.sqrt() / scale),
             applied: outcome.applied,
         })
     }
@@ -370,7 +401,7 @@ impl<B: Backend> Engine for Fused<B> {
         for first in (start..shape.n).step_by(arena.chunk) {
             let rows = arena.chunk.min(shape.n - first);
             let logits = arena.logits.head(rows * dims.padded_vocab);
-            self.backend.head(arena.ln.part(first * shape.c, rows * shape.c), wte, logits, shape.c);
+            self.backend.head(arena.ln.slice(first * shape.c, rows * shape.c), wte, logits, shape.c);
             for row in self.backend.download(logits)?.chunks_exact(dims.padded_vocab) {
                 out.extend_from_slice(&row[..dims.vocab_size]);
             }

@@ -4,7 +4,8 @@
 //! (later ones start from different parameters), parameters after the last. Nothing is printed and nothing is shrunk
 //! here: the caller chooses dimensions, rows and bounds, and shows the [`Report`].
 
-use super::{Batch, Engine, EngineError, State, Update};
+use super::optimizer::OptimizerStep;
+use super::{Batch, Engine, EngineError, State};
 use crate::model::{ParamLayout, Tensor};
 use crate::recipe::Precision;
 use serde::Serialize;
@@ -131,7 +132,7 @@ pub fn verify(
     reference: &mut dyn Engine,
     initial: &[f32],
     mut rows: impl FnMut(usize) -> Vec<MicroBatch>,
-    updates: &[Update],
+    updates: &[OptimizerStep],
     tolerances: Tolerances,
 ) -> Result<Report, EngineError> {
     let layout = reference.layout().clone();
@@ -206,14 +207,19 @@ fn conclude(tolerances: Tolerances, steps: Vec<StepReport>, tensors: Vec<TensorR
 fn prepare(engine: &mut dyn Engine, initial: &[f32]) -> Result<(), EngineError> {
     engine.write(State::Parameters, initial)?;
     let zeros = vec![0.0; engine.layout().len];
-    for state in [State::Gradients, State::FirstMoment, State::SecondMoment] {
+    let states = engine.optimizer_states().iter().map(State::Optimizer);
+    for state in [State::Gradients].into_iter().chain(states) {
         engine.write(state, &zeros)?;
     }
     Ok(())
 }
 
 /// Accumulates a step's micro-batches; returns their mean loss.
-fn accumulate(engine: &mut dyn Engine, batches: &[MicroBatch], update: &Update) -> Result<f64, EngineError> {
+fn accumulate(
+    engine: &mut dyn Engine,
+    batches: &[MicroBatch],
+    update: &OptimizerStep,
+) -> Result<f64, EngineError> {
     if batches.is_empty() {
         return Err(EngineError::Input("a step to verify has no rows".into()));
     }

@@ -5,9 +5,9 @@
 
 use crate::model::{Dims, ParamLayout};
 
-/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences. At most half too high where
+/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many `states`. At most half too high where
 /// the model is large enough for memory to matter, and not too low.
-pub fn bytes(dims: &Dims, rows: usize) -> Vec<(&'static str, usize)> {
+pub fn bytes(dims: &Dims, rows: usize, states: usize) -> Vec<(&'static str, usize)> {
     let parameters = ParamLayout::new(dims).len * size_of::<f32>();
     let embedding = dims.padded_vocab * dims.n_embd * size_of::<f32>();
     vec![
@@ -15,7 +15,7 @@ pub fn bytes(dims: &Dims, rows: usize) -> Vec<(&'static str, usize)> {
         ("parameters", 2 * parameters),
         // the flat buffer and what the backward pass returns
         ("gradients", 2 * parameters),
-        ("moments", 2 * parameters),
+        ("moments", states * parameters),
         ("low_precision_copy", 0),
         ("activations", tape_elements(dims, rows) * size_of::<f32>()),
         // copies of the tied embedding: its used rows, their gradient, the gradient on its way to the flat buffer

@@ -1,0 +1,95 @@
+//! What the size of an engine's buffers depends on.
+
+use super::Element;
+use crate::engine::optimizer::OptimizerKind;
+use crate::model::Dims;
+use crate::recipe::{Attention, Precision};
+
+/// Whether an engine trains or computes forward passes only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Activations of every layer are kept for the backward pass, and the states of this optimizer.
+    Train(OptimizerKind),
+    /// Layers share one set of activations; there are no gradients and no optimizer.
+    Infer,
+}
+
+impl Mode {
+    /// The optimizer that parameters are trained with, if they are.
+    pub fn optimizer(self) -> Option<OptimizerKind> {
+        match self {
+            Self::Train(kind) => Some(kind),
+            Self::Infer => None,
+        }
+    }
+
+    /// Whether there is a backward pass.
+    pub fn is_training(self) -> bool {
+        self.optimizer().is_some()
+    }
+}
+
+/// What the buffers are laid out for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The CPU, with so many workers that have scratch of their own. Lower precisions are emulated in fp32.
+    Cpu {
+        /// Workers.
+        threads: usize,
+    },
+    /// A CUDA device. Operands of bf16 and fp16 products are stored in 2 bytes.
+    Cuda,
+}
+
+/// What the size of the buffers depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryConfig {
+    /// The model.
+    pub dims: Dims,
+    /// Sequences per forward pass, B.
+    pub micro_batch: usize,
+    /// Precision of matrix-product operands.
+    pub precision: Precision,
+    /// Attention backend.
+    pub attention: Attention,
+    /// Which device they are for.
+    pub target: Target,
+    /// Training or inference.
+    pub mode: Mode,
+}
+
+impl MemoryConfig {
+    /// CPU threads that compute; 1 where a CUDA device does.
+    pub fn threads(&self) -> usize {
+        if let Target::Cpu { threads } = self.target { threads } else { 1 }
+    }
+
+    /// How operands of matrix products are stored.
+    pub fn operand(&self) -> Element {
+        match (self.target, self.precision) {
+            (Target::Cuda, Precision::Bf16 | Precision::Fp16) => Element::Half,
+            _ => Element::F32,
+        }
+    }
+
+    /// Whether operands of matrix products are rounded copies of what is computed in fp32; tf32 on a CUDA device rounds
+    /// inside the product.
+    pub fn rounds_operands(&self) -> bool {
+        match self.precision {
+            Precision::Fp32 => false,
+            Precision::Tf32 => self.target != Target::Cuda,
+            Precision::Bf16 | Precision::Fp16 => true,
+        }
+    }
+
+    /// Roughly what a training step needs, in bytes, for sizes of any magnitude.
+    pub(super) fn about_bytes(&self) -> f64 {
+        let Dims { n_layer, n_head, n_embd, block_size, padded_vocab, .. } = self.dims;
+        let [l, h, c, t, v] = [n_layer, n_head, n_embd, block_size, padded_vocab].map(|size| size as f64);
+        let n = self.micro_batch as f64 * t;
+        let parameters = v * c + t * c + 12.0 * l * c * c;
+        let naive = if self.attention == Attention::Naive { n * h * t * l } else { n * h * l };
+        let workers = self.threads() as f64 * (t * t + 9.0 * t * c / h);
+        4.0 * (5.0 * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
+    }
+}

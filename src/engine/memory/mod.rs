@@ -1,0 +1,258 @@
+//! Every byte of a training step, laid out before anything is allocated.
+//!
+//! An engine allocates exactly the buffers listed here and addresses them by [`Span`], so the plan's byte count *is* the
+//! memory used, and a run that does not fit can be refused before it starts. What the kernels of a device need beside
+//! activations is known to that device alone: the arena asks for it as [`Scratch`].
+
+mod arena;
+mod config;
+mod span;
+
+pub use arena::{Arena, LayerSpans, Scratch};
+pub use config::{MemoryConfig, Mode, Target};
+pub use span::{Buffer, Element, Span};
+
+use crate::comm;
+use crate::engine::cuda;
+use crate::engine::optimizer::{OptimizerKind, OptimizerState};
+use crate::model::ParamLayout;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The share of the optimizer's states that a rank keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptimizerShard {
+    /// Which share, from 0.
+    pub index: usize,
+    /// Of how many; 1 is the whole.
+    pub count: usize,
+}
+
+impl OptimizerShard {
+    /// Every state whole.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+}
+
+/// All buffers of an engine.
+#[derive(Debug, Clone)]
+pub struct MemoryPlan {
+    /// What it was computed from.
+    pub config: MemoryConfig,
+    /// The share of the optimizer's states that is kept.
+    pub shard: OptimizerShard,
+    /// The flat parameter layout.
+    pub layout: Arc<ParamLayout>,
+    /// The arena.
+    pub arena: Arc<Arena>,
+}
+
+impl MemoryPlan {
+    /// Lays everything out.
+    pub fn new(config: MemoryConfig) -> Self {
+        Self {
+            config,
+            shard: OptimizerShard::WHOLE,
+            layout: Arc::new(ParamLayout::new(&config.dims)),
+            arena: Arc::new(Arena::new(&config)),
+        }
+    }
+
+    /// Keeps a share of the optimizer's states instead of all of them.
+    pub fn sharded(self, shard: OptimizerShard) -> Self {
+        Self { shard, ..self }
+    }
+
+    /// The optimizer, if the engine trains.
+    pub fn optimizer(&self) -> Option<OptimizerKind> {
+        self.config.mode.optimizer()
+    }
+
+    /// The optimizer's states; none without one.
+    pub fn states(&self) -> &'static [OptimizerState] {
+        self.optimizer().map_or(&[], OptimizerKind::states)
+    }
+
+    /// The elements of the flat layout that this rank updates, and whose optimizer states it keeps.
+    pub fn owned(&self) -> Range<usize> {
+        comm::share(self.layout.len, self.shard.index, self.shard.count)
+    }
+
+    /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
+    pub fn owners(&self) -> Option<Vec<Range<usize>>> {
+        (self.shard.count > 1).then(|| comm::shares(self.layout.len, self.shard.count))
+    }
+
+    /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
+    pub fn checked(config: MemoryConfig) -> Option<Self> {
+        (config.about_bytes() < (1u64 << 50) as f64).then(|| Self::new(config))
+    }
+
+    /// Every buffer of an engine in the order of allocation, with what messages call it. Some may have no elements.
+    pub fn buffers(&self) -> Vec<(Buffer, &'static str)> {
+        let states = self.states().iter().enumerate();
+        [(Buffer::Parameters, "parameters"), (Buffer::Gradients, "gradients")]
+            .into_iter()
+            .chain(states.map(|(index, state)| (Buffer::Optimizer(index), state.label)))
+            .chain([(Buffer::Low, "the low-precision copy"), (Buffer::Arena, "activations and scratch")])
+            .collect()
+    }
+
+    /// Elements of one buffer; 0 if the engine does not have it.
+    pub fn elements(&self, buffer: Buffer) -> usize {
+        let training = self.config.mode.is_training();
+        match buffer {
+            Buffer::Parameters => self.layout.len,
+            Buffer::Gradients if training => self.layout.len,
+            Buffer::Gradients => 0,
+            Buffer::Optimizer(state) if state < self.states().len() => self.owned().len(),
+            Buffer::Optimizer(_) => 0,
+            Buffer::Low if !self.config.rounds_operands() => 0,
+            Buffer::Low => match self.config.target {
+                Target::Cpu { .. } => self.layout.decayed,
+                // biases too, for the library adds them in the precision of the product
+                Target::Cuda => self.layout.len,
+            },
+            Buffer::Arena => self.arena.len,
+        }
+    }
+
+    /// How the elements of a buffer are stored. Those of the arena differ: its length is in 4-byte words.
+    pub fn element(&self, buffer: Buffer) -> Element {
+        if buffer == Buffer::Low { self.config.operand() } else { Element::F32 }
+    }
+
+    /// A range of one of the parameter-shaped buffers.
+    pub fn span(&self, buffer: Buffer, range: &Range<usize>) -> Span {
+        Span { buffer, element: self.element(buffer), start: range.start, len: range.len() }
+    }
+
+    /// One of the optimizer's states for a range of the flat layout that this rank updates.
+    pub fn state(&self, index: usize, range: &Range<usize>) -> Span {
+        let first = self.owned().start;
+        self.span(Buffer::Optimizer(index), &(range.start - first..range.end - first))
+    }
+
+    /// The low-precision copy of a range of the flat layout, where there is one.
+    pub fn low(&self, range: &Range<usize>) -> Option<Span> {
+        (range.end <= self.elements(Buffer::Low)).then(|| self.span(Buffer::Low, range))
+    }
+
+    /// A whole parameter-shaped buffer.
+    pub fn whole(&self, buffer: Buffer) -> Span {
+        self.span(buffer, &(0..self.elements(buffer)))
+    }
+
+    /// Where matrix products read the matrices.
+    pub fn matrices(&self) -> Buffer {
+        if self.elements(Buffer::Low) > 0 { Buffer::Low } else { Buffer::Parameters }
+    }
+
+    /// Bytes of an allocation.
+    pub fn buffer_bytes(&self, buffer: Buffer) -> usize {
+        self.elements(buffer) * self.element(buffer).bytes()
+    }
+
+    /// Bytes that a device needs beside the buffers.
+    pub fn device_bytes(&self) -> usize {
+        match self.config.target {
+            Target::Cpu { .. } => 0,
+            Target::Cuda => cuda::scratch::device_bytes(&self.config),
+        }
+    }
+
+    /// Bytes of every kind, in the order in which they are shown.
+    pub fn bytes(&self) -> Vec<(&'static str, usize)> {
+        let size = |buffer| self.buffer_bytes(buffer);
+        let activations = self.arena.activations * Element::F32.bytes();
+        vec![
+            ("parameters", size(Buffer::Parameters)),
+            ("gradients", size(Buffer::Gradients)),
+            ("moments", (0..self.states().len()).map(|state| size(Buffer::Optimizer(state))).sum()),
+            ("low_precision_copy", size(Buffer::Low)),
+            ("activations", activations),
+            ("scratch", size(Buffer::Arena) - activations + self.device_bytes()),
+        ]
+    }
+
+    /// Bytes in all.
+    pub fn total_bytes(&self) -> usize {
+        self.bytes().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Dims;
+    use crate::recipe::{Attention, Precision};
+
+    const TRAIN: Mode = Mode::Train(OptimizerKind::AdamW);
+    const TARGETS: [Target; 2] = [Target::Cpu { threads: 2 }, Target::Cuda];
+
+    fn config(mode: Mode, attention: Attention, block_size: usize, target: Target) -> MemoryConfig {
+        let dims = Dims { n_layer: 3, n_head: 2, n_embd: 32, block_size, vocab_size: 100, padded_vocab: 128 };
+        MemoryConfig { dims, micro_batch: 2, precision: Precision::Bf16, attention, target, mode }
+    }
+
+    #[test]
+    fn arena_spans_are_aligned_and_disjoint() {
+        for (target, attention) in [(TARGETS[0], Attention::Naive), (TARGETS[1], Attention::Flash)] {
+            let arena = MemoryPlan::new(config(TRAIN, attention, 23, target)).arena;
+            let in_place = arena.dlogits == arena.logits;
+            assert_eq!(in_place, target != Target::Cuda);
+            let mut spans: Vec<Span> = arena
+                .layers
+                .iter()
+                .flat_map(|l| [l.x, l.ln_1, l.qkv, l.softmax, l.att, l.x_mid, l.ln_2, l.fc])
+                .chain([arena.x_out, arena.ln_f, arena.ln, arena.delta, arena.wide, arena.logits])
+                .chain([
+                    arena.losses,
+                    arena.partials,
+                    arena.workers,
+                    arena.panels,
+                    arena.scores,
+                    arena.batch,
+                    arena.sums,
+                ])
+                .chain((!in_place).then_some(arena.dlogits))
+                .chain(arena.dx)
+                .chain(arena.dx_low)
+                .filter(|span| span.len > 0)
+                .collect();
+            spans.sort_by_key(|s| s.byte_range().start);
+            assert!(spans.iter().all(|s| s.byte_range().start.is_multiple_of(64)));
+            assert!(spans.windows(2).all(|w| !w[0].overlaps(&w[1])));
+            assert!(spans.last().is_some_and(|s| s.byte_range().end <= arena.len * 4));
+        }
+    }
+
+    #[test]
+    fn flash_memory_is_linear_in_t_and_naive_is_not() {
+        for target in TARGETS {
+            let bytes = |a, t| MemoryPlan::new(config(TRAIN, a, t, target)).arena.len as f64;
+            let growth = |a| (bytes(a, 4096) - bytes(a, 2048)) / (bytes(a, 2048) - bytes(a, 1024));
+            assert!((growth(Attention::Flash) - 2.0).abs() < 0.01, "{}", growth(Attention::Flash));
+            assert!(growth(Attention::Naive) > 2.9, "{}", growth(Attention::Naive));
+        }
+    }
+
+    #[test]
+    fn inference_needs_less_than_training() {
+        let total = |mode, target| {
+            let plan = MemoryPlan::new(config(mode, Attention::Flash, 64, target));
+            plan.total_bytes() - plan.device_bytes()
+        };
+        for target in TARGETS {
+            assert!(total(Mode::Infer, target) * 4 < total(TRAIN, target) * 3);
+        }
+    }
+
+    #[test]
+    fn cuda_stores_operands_in_two_bytes() {
+        let plan = |target| MemoryPlan::new(config(TRAIN, Attention::Flash, 256, target));
+        let [cpu, cuda] = TARGETS.map(plan);
+        assert_eq!(cuda.buffer_bytes(Buffer::Low), 2 * cuda.layout.len);
+        assert!(cuda.arena.activations * 3 < cpu.arena.activations * 2);
+        assert_eq!(cuda.matrices(), Buffer::Low);
+    }
+}

@@ -1,0 +1,83 @@
+//! How the tokens of a step divide into rows, ranks and micro-batches.
+
+use super::PlanError;
+use crate::recipe::{MicroBatch, Recipe};
+
+/// The division of an optimizer step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchPlan {
+    /// Tokens per optimizer step.
+    pub tokens_per_step: usize,
+    /// Sequences per optimizer step.
+    pub rows_per_step: usize,
+    /// Sequences per optimizer step on one rank.
+    pub rows_per_rank: usize,
+    /// Sequences per forward pass.
+    pub micro_batch: usize,
+    /// Forward passes per optimizer step on one rank.
+    pub micro_steps: usize,
+}
+
+/// The sequences of an optimizer step.
+pub(super) struct Rows {
+    per_step: usize,
+    per_rank: usize,
+}
+
+impl Rows {
+    /// Errors: a step's tokens that are not whole rows, or rows that do not divide among the ranks.
+    pub(super) fn new(recipe: &Recipe) -> Result<Self, PlanError> {
+        let (tokens, block_size) = (recipe.batch.total_tokens, recipe.model.block_size);
+        let per_step = tokens / block_size;
+        if per_step * block_size != tokens || per_step == 0 {
+            let lower = per_step.max(1) * block_size;
+            return Err(PlanError::new(
+                "batch.total_tokens",
+                format!("{tokens} tokens are not a multiple of block_size = {block_size}"),
+                format!("use {lower} or {}", lower + block_size),
+            ));
+        }
+        let world_size = recipe.batch.world_size;
+        if !per_step.is_multiple_of(world_size) {
+            return Err(PlanError::new(
+                "batch.world_size",
+                format!("{per_step} rows per step do not divide among {world_size} ranks"),
+                format!("use a divisor of {per_step}"),
+            ));
+        }
+        Ok(Self { per_step, per_rank: per_step / world_size })
+    }
+
+    /// Divides a rank's rows into the recipe's micro-batches. `"auto"` is what the run began with (`kept`), or else the
+    /// largest that fits in memory, which `largest` finds among the divisors of a rank's rows.
+    ///
+    /// Errors: a micro-batch that does not divide the rows of a rank.
+    pub(super) fn batch(
+        &self,
+        recipe: &Recipe,
+        kept: Option<usize>,
+        largest: impl Fn(usize) -> Option<usize>,
+    ) -> Result<BatchPlan, PlanError> {
+        let rows = self.per_rank;
+        let micro_batch = match (recipe.batch.micro_batch, kept) {
+            (MicroBatch::Rows(rows), _) => rows,
+            (MicroBatch::Auto, Some(kept)) => kept,
+            (MicroBatch::Auto, None) => largest(rows).unwrap_or(1),
+        };
+        if !rows.is_multiple_of(micro_batch) {
+            let whose = if recipe.batch.world_size > 1 { " of a rank" } else { "" };
+            return Err(PlanError::new(
+                "batch.micro_batch",
+                format!("{rows} rows per step{whose} do not divide into micro-batches of {micro_batch}"),
+                format!("use a divisor of {rows}"),
+            ));
+        }
+        Ok(BatchPlan {
+            tokens_per_step: recipe.batch.total_tokens,
+            rows_per_step: self.per_step,
+            rows_per_rank: rows,
+            micro_batch,
+            micro_steps: rows / micro_batch,
+        })
+    }
+}
