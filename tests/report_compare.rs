@@ -213,6 +213,21 @@ fn json_follows_the_committed_schema() {
     let mut other = found;
     other["runs"][0]["metrics"]["loss"] = json!("words");
     assert!(violation(&schema, &other, "").is_some_and(|found| found.contains("loss")));
+    // a column of another version
+    let val = lab.path("runs/fake-99/val.csv");
+    let lines = fs::read_to_string(&val).expect("a log");
+    let lines = lines.lines().enumerate();
+    let wider: String =
+        lines.map(|(i, line)| format!("{line},{}\n", if i == 0 { "poems_acc" } else { "0.5" })).collect();
+    fs::write(&val, wider).expect("writable");
+    let mut found = json(&lab, &["runs", "--metrics", "val_loss,poems_acc", "--by", "poems_acc"]);
+    assert_eq!(violation(&schema, &found, ""), None);
+    assert_eq!(
+        (&found["judged_by"], &found["runs"][0]["metrics"]["poems_acc"]),
+        (&json!("poems_acc"), &json!(0.5))
+    );
+    found["runs"][0]["metrics"]["poems_acc"] = json!("words");
+    assert!(violation(&schema, &found, "").is_some_and(|found| found.contains("poems_acc")));
 }
 
 #[test]

@@ -169,6 +169,12 @@ pub(crate) fn violation(schema: &Value, value: &Value, at: &str) -> Option<Strin
                 }
             }
             None if schema["additionalProperties"] == false => return wrong(&format!("has {name}")),
+            None if schema["additionalProperties"].is_object() => {
+                let further = &schema["additionalProperties"];
+                if let Some(found) = violation(further, member, &format!("{at}.{name}")) {
+                    return Some(found);
+                }
+            }
             None => {}
         }
     }
