@@ -1,4 +1,4 @@
-//! Ranks that are processes, as far as their connections go: here each is a thread with an end of its own.
+//! The connections between ranks that are processes. Here each rank is a thread with its own end.
 
 mod comm_support;
 
@@ -75,12 +75,12 @@ fn a_rank_whose_process_ends_is_named_at_once() {
 }
 
 #[test]
-fn whoever_does_not_wait_can_look() {
+fn a_lost_rank_is_seen_without_waiting() {
     let mut ends = group(3, LONG);
     assert!(ends.iter().all(|end| end.check().is_ok()));
     drop(ends.pop());
     let lost = |end: &Arc<dyn Comm>| loop {
-        // the news travels by way of rank 0
+        // rank 0 passes the news on
         if let Err(CommError::Lost { rank, .. }) = end.check() {
             break rank;
         }
@@ -106,7 +106,7 @@ fn strangers_are_not_let_in_and_do_no_harm() {
 }
 
 #[test]
-fn who_does_not_join_is_named() {
+fn a_rank_that_does_not_join_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     match Tcp::host(3, listener, Duration::from_millis(200)).map(drop) {
         Err(CommError::Silent { ranks, .. }) => assert_eq!(ranks, [1, 2]),
@@ -120,9 +120,9 @@ fn who_does_not_join_is_named() {
 }
 
 #[test]
-fn signs_of_life_hide_no_end() {
+fn heartbeats_do_not_hide_that_a_process_ended() {
     let mut ends = group(3, LONG);
-    // rank 0 shows the others that it lives, and nobody takes note
+    // rank 0 sends heartbeats that no rank reads
     ends[0].set_working(true);
     thread::sleep(Duration::from_millis(2500));
     drop(ends.remove(0));
@@ -135,7 +135,7 @@ fn signs_of_life_hide_no_end() {
 fn a_rank_that_works_is_waited_for() {
     let ends = group(3, SHORT);
     let results = comm_support::each(&ends, |comm| {
-        // longer than anybody waits for a rank that does not work
+        // longer than any rank waits for one that does not work
         if comm.rank() < 2 {
             comm.set_working(true);
             thread::sleep(SHORT * 2 + if comm.rank() == 0 { GRACE } else { Duration::ZERO });
@@ -163,7 +163,7 @@ fn what_a_hung_rank_does_not_take_is_given_up() {
 }
 
 #[test]
-fn ranks_of_another_number_are_told() {
+fn a_rank_of_a_group_of_another_size_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     let other = thread::spawn(move || Tcp::join(1, 3, "127.0.0.1", port, LONG).map(drop));
