@@ -1,4 +1,4 @@
-//! Ranks that a launcher starts as processes of their own: joining, agreeing, dying, hanging.
+//! Ranks as processes that a launcher starts: they join, agree, die and hang.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn end(ranks: Vec<Live>) -> Vec<Ended> {
     ranks.into_iter().map(Live::end).collect()
 }
 
-/// Arguments of `tiny.toml` for so many ranks.
+/// The arguments that train `tiny.toml` with `size` ranks.
 fn sized(runs: &str, size: usize, more: &[&str]) -> Vec<String> {
     let size = format!("batch.world_size={size}");
     let sets: Vec<&str> =
@@ -66,12 +66,12 @@ fn processes_train_as_threads_do() {
         let ended = end(start(&lab, 2, &sized(&format!("processes-{shard}"), 2, &[shard])));
         for (rank, ended) in ended.iter().enumerate() {
             ended.expect(0);
-            // one line for one run, and only rank 0 talks
+            // only rank 0 prints, one line per run
             assert_eq!(ended.stdout.lines().count(), usize::from(rank == 0));
             assert!(rank == 0 || ended.stderr.is_empty(), "{}", ended.stderr);
         }
         let run = lab.run_of(&ended[0]);
-        // sums go through the ranks in the same order, so not a bit differs
+        // both add up the ranks in the same order, so every bit agrees
         assert!(essence(&run) == essence(&lab.run_of(&threads)), "{shard}");
     }
 }
@@ -195,7 +195,7 @@ fn sigusr1_to_any_rank_saves() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_told_once_with_both_numbers() {
+fn a_disagreement_is_reported_once_with_both_values() {
     let lab = Lab::new();
     // the recipe and the launcher
     let ended = end(start(&lab, 2, &sized("runs", 4, &[])));
@@ -208,7 +208,7 @@ fn what_does_not_fit_together_is_told_once_with_both_numbers() {
     let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["seed=7"])));
     one.end().expect(2).says(&["same recipe", "`seed` (7) of rank 1 is not `seed` (1337) of rank 0"]);
     two.end().expect(2);
-    // what is kept and shown counts, too: all must do it at the same steps
+    // logging and checkpoint cadence must agree as well: all ranks act at the same steps
     let port = self::port();
     let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
     let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["checkpoint.every=7"])));
@@ -240,7 +240,7 @@ fn what_does_not_fit_together_is_told_once_with_both_numbers() {
 }
 
 #[test]
-fn a_launcher_that_says_too_little_is_told_what_is_missing() {
+fn a_launcher_that_sets_too_few_variables_is_told_which_are_missing() {
     let lab = Lab::new();
     let args = sized("runs", 2, &[]);
     let mut command = lab.command(&args);
@@ -252,7 +252,7 @@ fn a_launcher_that_says_too_little_is_told_what_is_missing() {
 }
 
 #[test]
-fn a_rank_that_fails_in_the_middle_of_several_recipes_is_told_once() {
+fn a_failure_between_two_recipes_is_reported_once_per_rank() {
     let lab = Lab::new();
     let first = end(start(&lab, 2, &sized("runs", 2, &["schedule.max_steps=4"])));
     let run = lab.run_of(first[0].expect(0));

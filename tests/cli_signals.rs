@@ -1,4 +1,5 @@
-//! Runs that are told to stop, or to save, end with the bytes of one that was left in peace. `crash_kills.rs` kills them.
+//! A run that a signal stops or tells to save ends, once resumed, with the bytes of an undisturbed run. `crash_kills.rs`
+//! kills runs.
 
 #![cfg(unix)]
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, wait};
 
-/// A run of a few steps that take long enough to be met in the middle: each has `micro_steps` forward passes of a row.
+/// The arguments of a run of six slow steps: each has `micro_steps` forward passes of one row.
 fn slow(micro_steps: usize) -> Vec<String> {
     let tokens = format!("batch.total_tokens={}", 32 * micro_steps);
     let sets = ["batch.micro_batch=1", "schedule.max_steps=6", "eval.every=2", &tokens];
@@ -63,7 +64,7 @@ fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
         let whole = undisturbed(&lab, &args);
         let of_the_logs = |run| support::without(essence(run), "checkpoints/");
         assert!(of_the_logs(&run) == of_the_logs(&whole), "SIG{signal} after {steps} steps");
-        // but for the checkpoint that the signal asked for
+        // all but the checkpoint that the signal asked for
         let extra = format!("checkpoints/step-{steps:08}/");
         let common = |run| {
             let kept = essence(run).into_iter().filter(|(name, _)| !name.starts_with(&extra));
@@ -74,7 +75,7 @@ fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
 }
 
 #[test]
-fn a_stop_before_the_first_step_is_over_leaves_a_checkpoint_of_the_beginning() {
+fn a_stop_during_the_first_step_saves_the_initial_state() {
     let lab = Lab::new();
     let args = slow(3000);
     // the first row is that of the evaluation before the first step

@@ -1,4 +1,4 @@
-//! Runs that are killed at random moments, again and again, and end with the bytes of one that was left in peace.
+//! Runs that are killed repeatedly at random moments end with the bytes of an undisturbed run.
 //!
 //! The moments are chosen to hurt: at any time, right after a row of the log, while a checkpoint is being written, while
 //! an old one is being deleted. `CRASH_KILLS=200 cargo test --release --test crash_kills -- --nocapture` kills 200 times and

@@ -1,4 +1,4 @@
-//! Many processes at one run, and sweeps that are killed: each run is trained by one process at a time and once in all.
+//! Many processes start one run, and sweeps are killed: one process trains a run at a time, and it is trained once.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use support::{Lab, essence, record, rows, tiny, wait};
 
 #[test]
-fn of_fifty_processes_one_trains_the_run() {
+fn fifty_processes_start_and_one_trains_the_run() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=40"];
     let whole = essence(&lab.train_in("whole", &sets));

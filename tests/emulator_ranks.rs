@@ -8,8 +8,8 @@
 
 mod comm_support;
 
-use comm_support::each;
-use runner::comm::{Comm, CommError, Solo, Threads};
+use comm_support::{each, ends};
+use runner::comm::{Comm, CommError, Solo};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
@@ -23,7 +23,6 @@ use runner::model::{Dims, ParamLayout};
 use runner::recipe::{Attention, Precision};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 type Emulated = Fused<CudaBackend<EmulatedDevice>>;
 
@@ -113,11 +112,6 @@ fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineEr
     let parameters = read(State::Parameters)?;
     let moments = [read(State::Optimizer(&EXP_AVG))?, read(State::Optimizer(&EXP_AVG_SQ))?];
     Ok(End { applied, parameters, moments, played: engine.backend_mut().device_mut().played() })
-}
-
-fn ends(size: usize, seconds: u64) -> Vec<Arc<dyn Comm>> {
-    let ends = Threads::group(size, Duration::from_secs(seconds)).into_iter();
-    ends.map(|end| Arc::new(end) as Arc<dyn Comm>).collect()
 }
 
 fn group(precision: Precision, size: usize, divide: bool, records: bool) -> Vec<End> {

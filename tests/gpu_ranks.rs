@@ -7,9 +7,9 @@
 mod comm_support;
 mod cuda_support;
 
-use comm_support::each;
+use comm_support::{each, ends};
 use cuda_support::Fakes;
-use runner::comm::{Comm, CommError, Solo, Threads, shares};
+use runner::comm::{Comm, CommError, Solo, shares};
 use runner::cuda::Libraries;
 use runner::cuda::compile::Program;
 use runner::engine::EngineError;
@@ -22,7 +22,6 @@ use runner::model::Dims;
 use runner::recipe::{Attention, Precision};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 const NOTHING: Program = Program { unit: "", files: &[], options: &[] };
 
@@ -34,11 +33,6 @@ fn fakes(nccl: &[&str]) -> Fakes {
     let fakes = Fakes::whole(&[ROOM]);
     fakes.nccl(nccl);
     fakes
-}
-
-fn ends(size: usize, seconds: u64) -> Vec<Arc<dyn Comm>> {
-    let ends = Threads::group(size, Duration::from_secs(seconds)).into_iter();
-    ends.map(|end| Arc::new(end) as Arc<dyn Comm>).collect()
 }
 
 fn join(libraries: &Libraries, comm: Arc<dyn Comm>) -> Result<Gpu, EngineError> {

@@ -2,8 +2,8 @@
 
 mod comm_support;
 
-use comm_support::each;
-use runner::comm::{Comm, Threads};
+use comm_support::{each, ends};
+use runner::comm::Comm;
 use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
@@ -11,7 +11,6 @@ use runner::engine::{Applied, Batch, Engine, State, cpu};
 use runner::model::{Dims, ParamLayout, init::initialize};
 use runner::recipe::{Attention, Precision};
 use std::sync::Arc;
-use std::time::Duration;
 
 const DIMS: Dims =
     Dims { n_layer: 2, n_head: 2, n_embd: 24, block_size: 8, vocab_size: 37, padded_vocab: 40 };
@@ -87,10 +86,7 @@ fn train(precision: Precision, comm: Arc<dyn Comm>, divide: bool) -> End {
 }
 
 fn group(precision: Precision, size: usize, divide: bool) -> Vec<End> {
-    let ends: Vec<Arc<dyn Comm>> = Threads::group(size, Duration::from_secs(60))
-        .into_iter()
-        .map(|end| Arc::new(end) as Arc<dyn Comm>)
-        .collect();
+    let ends = ends(size, 60);
     let by_rank = &ends;
     each(&ends, |comm| Ok(train(precision, by_rank[comm.rank()].clone(), divide)))
         .into_iter()
@@ -161,10 +157,7 @@ fn divided_moments_take_a_rank_its_share_of_memory() {
 #[test]
 fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
     for divide in [false, true] {
-        let ends: Vec<Arc<dyn Comm>> = Threads::group(2, Duration::from_secs(60))
-            .into_iter()
-            .map(|end| Arc::new(end) as Arc<dyn Comm>)
-            .collect();
+        let ends = ends(2, 60);
         let by_rank = &ends;
         let results = each(&ends, |comm| {
             let comm = by_rank[comm.rank()].clone();

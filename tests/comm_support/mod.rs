@@ -1,9 +1,16 @@
 //! What every implementation of `Comm` must do, as one set of checks.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use runner::comm::{Comm, CommError, shares};
+use runner::comm::{Comm, CommError, Threads, shares};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+/// The ends of ranks that are threads of this process. One that does not come within `seconds` counts as silent.
+pub(crate) fn ends(size: usize, seconds: u64) -> Vec<Arc<dyn Comm>> {
+    let ends = Threads::group(size, Duration::from_secs(seconds)).into_iter();
+    ends.map(|end| Arc::new(end) as Arc<dyn Comm>).collect()
+}
 
 /// Runs `rank` on one thread for each connection, and returns the results in the order of ranks.
 pub(crate) fn each<T: Send>(

@@ -3,6 +3,7 @@
 #[path = "../program/mod.rs"]
 mod program;
 
+use runner::data::write_llmc;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -56,7 +57,7 @@ impl Place {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         fs::write(dir.path().join("tiny.toml"), RECIPE).expect("the recipe is written");
-        fs::write(dir.path().join("tokens.bin"), shard()).expect("the shard is written");
+        write_llmc(&dir.path().join("tokens.bin"), tokens()).expect("the shard is written");
         Self(dir)
     }
 
@@ -103,17 +104,12 @@ impl Said {
     }
 }
 
-/// A shard of 6,000 tokens below 101 that follow a rule with exceptions, so that there is something to learn.
-fn shard() -> Vec<u8> {
-    const TOKENS: i32 = 6_000;
-    let mut bytes = Vec::new();
-    let header = [20_240_520, 1, TOKENS].into_iter().chain([0; 253]);
-    header.for_each(|word| bytes.extend(word.to_le_bytes()));
+/// 6,000 tokens below 101 that follow a rule with exceptions, so that there is something to learn.
+fn tokens() -> impl Iterator<Item = u16> {
     let (mut token, mut state) = (1u32, 1u32);
-    for _ in 0..TOKENS {
+    (0..6_000).map(move |_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         token = if state >> 29 == 0 { (state >> 8) % 101 } else { (token * 3 + 7) % 101 };
-        bytes.extend((token as u16).to_le_bytes());
-    }
-    bytes
+        token as u16
+    })
 }
