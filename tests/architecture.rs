@@ -3,9 +3,10 @@
 //! Comments and strings are taken out first, so a link in a document is no import. A rule that is in the way is changed
 //! here and in ARCHITECTURE.md together, with its reason.
 
+mod source_support;
+
+use source_support::{code_of, is_word, source_files};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 /// What each top-level module may import of the others.
 const IMPORTS: &[(&str, &[&str])] = &[
@@ -131,107 +132,7 @@ struct Source {
 }
 
 fn sources() -> Vec<Source> {
-    let source = |(path, text): (String, String)| Source { path, code: code_of(&text) };
-    files_below("src").into_iter().map(source).collect()
-}
-
-/// The Rust files below a directory of the repository, each with its path below that directory and its text.
-fn files_below(directory: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    files.sort();
-    let read = |file: PathBuf| {
-        let below = file.strip_prefix(&root).expect("it lies below the directory");
-        let path = below.to_str().expect("our names are ASCII").replace('\\', "/");
-        (path, fs::read_to_string(&file).expect("a source file"))
-    };
-    files.into_iter().map(read).collect()
-}
-
-fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-/// The text with comments and the contents of strings and character literals taken out; line breaks stay.
-fn code_of(text: &str) -> String {
-    let mut code = String::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let skipped =
-            comment(rest).or_else(|| raw_string(rest)).or_else(|| string(rest)).or_else(|| character(rest));
-        let taken = skipped.unwrap_or(first.len_utf8());
-        match skipped {
-            // a blank keeps the words on both sides apart
-            Some(_) => code.extend(rest[..taken].chars().filter(|&c| c == '\n').chain([' '])),
-            None => code.push(first),
-        }
-        rest = &rest[taken..];
-        if skipped.is_none() && is_word(first) {
-            // a whole word at once: the r of `char"` begins no raw string
-            let word = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            code.push_str(&rest[..word]);
-            rest = &rest[word..];
-        }
-    }
-    code
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn comment(text: &str) -> Option<usize> {
-    if text.starts_with("//") {
-        return Some(text.find('\n').unwrap_or(text.len()));
-    }
-    text.starts_with("/*").then(|| text.find("*/").map_or(text.len(), |end| end + 2))
-}
-
-fn raw_string(text: &str) -> Option<usize> {
-    let after = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
-    let hashes = after.len() - after.trim_start_matches('#').len();
-    let body = after[hashes..].strip_prefix('"')?;
-    let close = format!("\"{}", "#".repeat(hashes));
-    let end = body.find(&close).map_or(body.len(), |end| end + close.len());
-    Some(text.len() - body.len() + end)
-}
-
-fn string(text: &str) -> Option<usize> {
-    let body = text.strip_prefix("b\"").or_else(|| text.strip_prefix('"'))?;
-    Some(text.len() - body.len() + quoted(body, '"'))
-}
-
-/// `'x'` and `'\n'`, but not the lifetime `'x`.
-fn character(text: &str) -> Option<usize> {
-    let body = text.strip_prefix('\'')?;
-    let mut chars = body.chars();
-    let closes = match chars.next()? {
-        '\\' => true,
-        _ => chars.next() == Some('\''),
-    };
-    closes.then(|| 1 + quoted(body, '\''))
-}
-
-/// Length up to and with the quote that closes.
-fn quoted(body: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, c) in body.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if c == quote => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    body.len()
+    source_files("src").into_iter().map(|(path, text)| Source { path, code: code_of(&text) }).collect()
 }
 
 /// The places where a word begins, with what follows it.
@@ -343,7 +244,7 @@ fn starts_the_program(text: &str) -> bool {
 
 #[test]
 fn tests_start_the_program_in_one_place_which_keeps_the_users_cache_out() {
-    let (here, tests) = ("architecture.rs", files_below("tests"));
+    let (here, tests) = ("architecture.rs", source_files("tests"));
     let starting: Vec<_> =
         tests.iter().filter(|(path, text)| path != here && starts_the_program(text)).collect();
     assert!(
@@ -358,7 +259,7 @@ fn tests_start_the_program_in_one_place_which_keeps_the_users_cache_out() {
 
 #[test]
 fn no_test_is_skipped_without_a_reason_beside_it() {
-    for (path, text) in files_below("tests") {
+    for (path, text) in source_files("tests") {
         assert!(path == "architecture.rs" || !text.contains("#[ignore]"), "tests/{path}: why is it ignored?");
     }
 }

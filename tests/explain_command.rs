@@ -77,7 +77,7 @@ fn json_holds_the_same() {
 #[test]
 fn a_table_shows_its_keys_and_a_key_without_value_says_why() {
     let recipes = layered();
-    for table in TABLES {
+    for table in TABLES.iter().map(|table| table.name) {
         let text = printed(recipes.dir(), &format!("explain r/a.toml {table}"));
         assert!(text.lines().count() > 0 && text.lines().all(|line| line.starts_with(&format!("{table}."))));
     }

@@ -3,75 +3,32 @@
 mod recipe_support;
 
 use recipe_support::{REQUIRED, Recipes, set};
-use runner::recipe::keys::{KEYS, Kind};
-use runner::recipe::{DataDigests, Overrides, Recipe, changes_mathematics, diff, identity, leaves};
+use runner::recipe::keys::{Identity, KEYS, Key, Kind, OnResume, SCHEDULE_KIND, Switch, find};
+use runner::recipe::{DataDigests, Recipe, diff, identity, leaves};
 
-/// A value of each resolved key that is not its default, with what else it needs.
-const CHANGES: &[(&str, &[&str])] = &[
-    ("name", &["name=other"]),
-    ("seed", &["seed=1"]),
-    ("model.init_from", &["model.init_from=weights"]),
-    ("model.block_size", &["model.block_size=512"]),
-    ("model.vocab_size", &["model.vocab_size=50000"]),
-    ("model.vocab_multiple", &["model.vocab_multiple=128"]),
-    ("model.n_layer", &["model.n_layer=2"]),
-    ("model.n_head", &["model.n_head=8"]),
-    ("model.n_embd", &["model.n_embd=1536"]),
-    ("compute.device", &["compute.device=cpu"]),
-    ("compute.engine", &["compute.engine=dfdx"]),
-    ("compute.precision", &["compute.precision=bf16"]),
-    ("compute.attention", &["compute.attention=naive"]),
-    ("compute.threads", &["compute.threads=1"]),
-    ("data.train", &["data.train=other"]),
-    ("data.val", &["data.val=other"]),
-    ("data.shuffle", &["data.shuffle=false"]),
-    ("batch.total_tokens", &["batch.total_tokens=1024"]),
-    ("batch.micro_batch", &["batch.micro_batch=4"]),
-    ("batch.world_size", &["batch.world_size=2"]),
-    ("distributed.shard_optimizer", &["batch.world_size=2", "distributed.shard_optimizer=true"]),
-    ("distributed.timeout_s", &["batch.world_size=2", "distributed.timeout_s=7"]),
-    ("optimizer.lr", &["optimizer.lr=1e-3"]),
-    ("optimizer.betas", &["optimizer.betas=[0.9, 0.99]"]),
-    ("optimizer.eps", &["optimizer.eps=1e-6"]),
-    ("optimizer.weight_decay", &["optimizer.weight_decay=0"]),
-    ("optimizer.clip_norm", &["optimizer.clip_norm=0"]),
-    ("schedule.kind", &["schedule.kind=linear"]),
-    ("schedule.max_steps", &["schedule.max_steps=101"]),
-    ("schedule.warmup_steps", &["schedule.warmup_steps=1"]),
-    ("schedule.min_lr_ratio", &["schedule.min_lr_ratio=0"]),
-    ("schedule.decay_steps", &["schedule.kind=wsd", "schedule.decay_steps=3"]),
-    ("eval.every", &["data.val=v", "eval.every=1"]),
-    ("eval.batches", &["data.val=v", "eval.batches=1"]),
-    ("checkpoint.every", &["checkpoint.every=1"]),
-    ("checkpoint.keep", &["checkpoint.keep=1"]),
-    ("checkpoint.background", &["checkpoint.background=false"]),
-    ("watchdog.max_loss_zscore", &["watchdog.max_loss_zscore=6"]),
-    ("watchdog.max_grad_zscore", &["watchdog.max_grad_zscore=6"]),
-    ("watchdog.window", &["watchdog.max_loss_zscore=6", "watchdog.window=64"]),
-    ("watchdog.action", &["watchdog.max_loss_zscore=6", "watchdog.action=skip"]),
-    ("sample.every", &["sample.every=1"]),
-    ("sample.prompt", &["sample.every=1", "sample.prompt=O"]),
-    ("sample.tokens", &["sample.every=1", "sample.tokens=1"]),
-    ("lints.allow", &["lints.allow=ugly-vocab"]),
-];
+/// The setting of a key's example.
+fn example(key: &Key) -> String {
+    format!("{}={}", key.path, key.example)
+}
 
-/// Keys that may change without another experiment, in the sense of the identity.
-const LEFT_OUT: &[&str] = &[
-    "name",
-    "distributed.timeout_s",
-    "eval.every",
-    "checkpoint.every",
-    "checkpoint.keep",
-    "checkpoint.background",
-    "sample.every",
-    "sample.prompt",
-    "sample.tokens",
-    "lints.allow",
-    // Their contents are digested instead.
-    "data.train",
-    "data.val",
-    "model.init_from",
-];
+/// What a recipe with the required keys must also set for a key to have an effect.
+fn needs(key: &Key) -> Vec<String> {
+    let kind = key.schedules.first().filter(|_| !key.is_used_by("cosine"));
+    let kind = kind.map(|kind| format!("{SCHEDULE_KIND}={kind}"));
+    let is_off = |switch: &&&Switch| {
+        switch.keys.iter().all(|path| {
+            let default = find(path).and_then(Key::default_json).expect("a switch has a default");
+            (switch.is_off)(&default.to_string())
+        })
+    };
+    let switch = key.silenced_by.as_ref().filter(is_off);
+    kind.into_iter().chain(switch.map(|switch| format!("{}={}", switch.keys[0], switch.on))).collect()
+}
+
+/// Every key that a resolved recipe has.
+fn resolved_keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| key.is_resolved())
+}
 
 /// What is hashed for the smallest recipe.
 const CANONICAL: &str = r#"runner recipe 1
@@ -105,8 +62,14 @@ schedule.warmup_steps=0
 seed=1337
 "#;
 
-fn resolve(arguments: &[&str]) -> Recipe {
-    Recipes::with(REQUIRED).good(&set(arguments)).recipe
+fn resolve(arguments: &[impl AsRef<str>]) -> Recipe {
+    let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+    Recipes::with(REQUIRED).good(&set(&arguments)).recipe
+}
+
+/// The recipe with the required keys only.
+fn smallest() -> Recipe {
+    resolve(&[""; 0])
 }
 
 fn digests() -> DataDigests {
@@ -115,56 +78,46 @@ fn digests() -> DataDigests {
 
 #[test]
 fn every_key_reaches_the_recipe_and_nothing_else_does() {
-    let base = resolve(&[]);
-    for key in KEYS.iter().filter(|key| key.is_resolved()) {
-        let (_, change) =
-            CHANGES.iter().find(|(path, _)| *path == key.path).unwrap_or_else(|| panic!("{}", key.path));
-        let changed: Vec<_> =
-            diff(&base, &resolve(change)).into_iter().map(|difference| difference.key).collect();
-        assert!(changed.contains(&key.path), "{} changes {changed:?}", key.path);
-        assert!(
-            changed.len() == change.len() || key.path == "schedule.decay_steps",
-            "{} changes {changed:?}",
-            key.path
-        );
+    for key in resolved_keys() {
+        let needs = needs(key);
+        let base = resolve(&needs);
+        let changed = diff(&base, &resolve(&[&needs[..], &[example(key)]].concat()));
+        let changed: Vec<_> = changed.into_iter().map(|difference| difference.key.path).collect();
+        assert_eq!(changed, [key.path]);
     }
     // A wsd schedule has all keys but `init_from`.
     let whole = resolve(&["schedule.kind=wsd", "model.init_from=x"]);
     let fields = serde_json::to_value(&whole).expect("plain data");
     let count = |value: &serde_json::Value| value.as_object().map_or(1, serde_json::Map::len);
     let fields: usize = fields.as_object().expect("a table").values().map(count).sum();
-    assert_eq!(
-        fields,
-        KEYS.iter().filter(|key| key.is_resolved()).count(),
-        "a field without a key in the table"
-    );
+    assert_eq!(fields, resolved_keys().count(), "a field without a key in the table");
     assert_eq!(leaves(&whole).len(), fields);
 }
 
 #[test]
 fn the_identity_changes_with_what_is_computed_only() {
-    let base = identity(&resolve(&[]), &digests());
-    for (key, change) in CHANGES {
-        // what the key needs besides itself stands first
-        let needs = change.iter().filter(|set| !set.starts_with(key)).copied().collect::<Vec<_>>();
-        let before = if needs.is_empty() { base.clone() } else { identity(&resolve(&needs), &digests()) };
-        let changed = identity(&resolve(change), &digests()) != before;
-        assert_eq!(changed, !LEFT_OUT.contains(key), "{key}");
+    for key in resolved_keys() {
+        let needs = needs(key);
+        let before = identity(&resolve(&needs), &digests());
+        let after = identity(&resolve(&[&needs[..], &[example(key)]].concat()), &digests());
+        let is_in = !matches!(key.identity, Identity::Never | Identity::Contents);
+        assert_eq!(before != after, is_in, "{}", key.path);
     }
+    let base = identity(&smallest(), &digests());
     for other in [
         DataDigests { train: "u".into(), ..digests() },
         DataDigests { val: "u".into(), ..digests() },
         DataDigests { init_from: Some("w".into()), ..digests() },
         DataDigests { train: "t\"\ndata.val=\"v".into(), ..digests() },
     ] {
-        assert_ne!(identity(&resolve(&[]), &other), base, "{other:?}");
+        assert_ne!(identity(&smallest(), &other), base, "{other:?}");
     }
 }
 
 #[test]
 fn the_identity_is_the_same_on_every_machine_and_in_every_release() {
     // Changing this text makes every existing run directory a stranger: its first line must then change too.
-    assert_eq!(identity(&resolve(&[]), &digests()), blake3::hash(CANONICAL.as_bytes()).to_hex().to_string());
+    assert_eq!(identity(&smallest(), &digests()), blake3::hash(CANONICAL.as_bytes()).to_hex().to_string());
 }
 
 #[test]
@@ -176,40 +129,25 @@ fn the_identity_does_not_depend_on_how_a_value_is_written() {
     let [first, second] = spellings.map(|spelling| identity(&resolve(&spelling), &digests()));
     assert_eq!(first, second);
     let explicit = ["schedule.kind=cosine", "compute.device=auto", "checkpoint.keep=3", "data.val=[]"];
-    assert_eq!(identity(&resolve(&explicit), &digests()), identity(&resolve(&[]), &digests()));
+    assert_eq!(identity(&resolve(&explicit), &digests()), identity(&smallest(), &digests()));
 }
 
+/// What a resumed run may change, and what not, is a promise about runs that exist: keys never move between the two.
 #[test]
-fn only_keys_without_mathematics_may_change_on_resume() {
-    let free: Vec<_> = KEYS.iter().map(|key| key.path).filter(|key| !changes_mathematics(key)).collect();
-    assert_eq!(
-        free,
-        [
-            "name",
-            "model.init_from",
-            "compute.device",
-            "compute.threads",
-            "data.train",
-            "data.val",
-            "batch.micro_batch",
-            "batch.world_size",
-            "distributed.shard_optimizer",
-            "distributed.timeout_s",
-            "eval.every",
-            "eval.batches",
-            "checkpoint.every",
-            "checkpoint.keep",
-            "checkpoint.background",
-            "watchdog.max_loss_zscore",
-            "watchdog.max_grad_zscore",
-            "watchdog.window",
-            "watchdog.action",
-            "sample.every",
-            "sample.prompt",
-            "sample.tokens",
-            "lints.allow",
-        ]
-    );
+fn what_a_resumed_run_may_change_stays_so() {
+    let free = "model.init_from compute.device compute.threads data.train data.val batch.micro_batch batch.world_size \
+                distributed.shard_optimizer distributed.timeout_s eval.every eval.batches checkpoint.every \
+                checkpoint.keep checkpoint.background watchdog.max_loss_zscore watchdog.max_grad_zscore \
+                watchdog.window watchdog.action sample.every sample.prompt sample.tokens lints.allow";
+    let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
+                model.n_embd compute.engine compute.precision compute.attention data.shuffle batch.total_tokens \
+                optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
+                schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio schedule.decay_steps";
+    for (paths, expected) in [(free, OnResume::Free), (kept, OnResume::Kept)] {
+        for path in paths.split_whitespace() {
+            assert_eq!(find(path).unwrap_or_else(|| panic!("{path}")).on_resume, expected, "{path}");
+        }
+    }
 }
 
 #[test]
@@ -219,7 +157,7 @@ fn a_difference_shows_both_values() {
         .iter()
         .map(|difference| {
             let side = |side: &Option<String>| side.clone().unwrap_or("-".into());
-            format!("{}: {} {}", difference.key, side(&difference.left), side(&difference.right))
+            format!("{}: {} {}", difference.key.path, side(&difference.left), side(&difference.right))
         })
         .collect();
     assert_eq!(
@@ -242,14 +180,9 @@ fn ranges_accept_their_ends() {
         {
             let Some(value) = value else { continue };
             let recipes = Recipes::with(REQUIRED);
-            let kind = if key.schedules.len() == 1 { "wsd" } else { "cosine" };
-            let set = [format!("{}={value}", key.path), format!("schedule.kind={kind}")];
-            // without these, some keys have no effect
-            let also = [("eval.", "data.val=v"), ("sample.tokens", "sample.every=1")];
-            let also =
-                also.iter().filter(|(keys, _)| key.path.starts_with(keys)).map(|(_, set)| set.to_string());
-            let arguments: Vec<String> = set.into_iter().chain(also).collect();
-            let loaded = recipes.load("recipe.toml", &Overrides { set: arguments, ..Overrides::default() });
+            let arguments = [needs(key), vec![format!("{}={value}", key.path)]].concat();
+            let loaded =
+                recipes.load("recipe.toml", &set(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
             let in_range =
                 loaded.err().is_none_or(|error| !error.titles().any(|title| title.ends_with("out of range")));
             assert_eq!(in_range, fits, "{} = {value}", key.path);

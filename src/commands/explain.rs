@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use crate::cli::{ExplainArgs, Format};
-use crate::recipe::keys::{Key, TABLES};
+use crate::recipe::keys::{Key, Kind, SCHEDULE_KIND, find_table};
 use crate::recipe::{self, Origin, Resolved, Setting, silenced_by};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Prints all values, those of a table, or the layers of one key.
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let key = match args.key.as_deref() {
-        Some(name) if !TABLES.contains(&name) => Some(recipe::find_key(name)?),
+        Some(name) if find_table(name).is_none() => Some(recipe::find_key(name)?),
         _ => None,
     };
     let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
@@ -100,14 +100,14 @@ fn settings<'a>(resolved: &'a Resolved, key: &Key) -> &'a [Setting] {
 
 /// Why a key has no value.
 fn absence(resolved: &Resolved, key: &Key, here: &Path) -> String {
-    if key.path == "extends" {
+    if key.kind == Kind::Extends {
         let files: Vec<String> = resolved.files.iter().map(|file| seen(file, here)).collect();
         return format!("files read, weakest first: {}", files.join(", "));
     }
     if key.schedules.is_empty() {
         return "no layer sets it, and it has no default".to_owned();
     }
-    let kind = resolved.origin("schedule.kind").map_or("", |setting| setting.value.as_str());
+    let kind = resolved.origin(SCHEDULE_KIND).map_or("", |setting| setting.value.as_str());
     format!("it has no value with schedule.kind = {kind}, only with {}", key.schedules.join(", "))
 }
 
@@ -156,7 +156,7 @@ fn aligned(rows: &[[String; 3]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::keys::KEYS;
+    use crate::recipe::keys::{KEYS, TABLES};
 
     #[test]
     fn every_key_is_in_one_of_the_shown_tables() {
@@ -166,8 +166,8 @@ mod tests {
         let resolved = recipe::load(&path, &recipe::Overrides::default()).expect("right");
         let lines = all(&resolved, None, dir.path());
         let by_table: usize =
-            TABLES.iter().map(|table| all(&resolved, Some(table), dir.path()).lines().count()).sum();
-        let top = KEYS.iter().filter(|key| key.table().is_empty() && key.path != "extends").count();
+            TABLES.iter().map(|table| all(&resolved, Some(table.name), dir.path()).lines().count()).sum();
+        let top = KEYS.iter().filter(|key| key.table().is_empty() && key.kind != Kind::Extends).count();
         assert_eq!(lines.lines().count(), by_table + top, "{lines}");
         let train = lines.lines().find(|line| line.starts_with("data.train ")).expect("a line");
         assert!(train.contains(" [\"x\"] ") && train.ends_with("recipe.toml:2:14"), "{train}");

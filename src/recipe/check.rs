@@ -1,20 +1,21 @@
-//! What no key can tell about itself alone: keys that contradict each other, are missing, or have no effect.
+//! Checks over several keys: keys that contradict each other, are missing, or have no effect.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{Fallback, KEYS, Key, known};
-use super::layers::{Layer, SaidBy, Stack};
+use super::keys::{Fallback, KEYS, PRESET, SCHEDULE_KIND, known};
+use super::layers::{Layer, Stack};
+use super::origin::SaidBy;
 use super::parse::Entry;
 use super::schema::{MicroBatch, Recipe};
 use super::source::{Medium, Place};
 use super::value::{self, Value};
 use std::sync::Arc;
 
-/// The schedule that the layers agree upon, with what it does not use taken out.
+/// The kind of schedule on which the layers settle. Drops the keys of weaker layers that it does not use.
 ///
-/// The layer that changes `kind` drops what weaker layers said for the old kind; merged key by key, the old values
-/// would live on. What is said along with the kind, or above it, is a mistake and reported.
+/// The layer that changes `kind` drops what weaker layers set for the old kind; merged key by key, the old values
+/// would live on. A key that the kind does not use is a mistake in the layer that sets the kind and above it.
 pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) -> String {
-    let Fallback::Is(text) = known("schedule.kind").default else { unreachable!("the kind has a default") };
+    let Fallback::Is(text) = known(SCHEDULE_KIND).default else { unreachable!("the kind has a default") };
     let mut kind = text.trim_matches('"').to_string();
     let mut start = 0;
     while start < stack.layers.len() {
@@ -22,29 +23,25 @@ pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) ->
         let length =
             stack.layers[start..].iter().take_while(|layer| layer.said_by.is_one_with(said_by)).count();
         let mut said = stack.layers[start..start + length].iter().flat_map(|layer| &layer.entries);
-        let new = said.rfind(|entry| entry.key.path == "schedule.kind").map(|entry| entry.value.clone());
+        let new = said.rfind(|entry| entry.key.path == SCHEDULE_KIND).map(|entry| entry.value.clone());
         if let Some(Value::Text(new)) = new
             && new != kind
         {
             for layer in &mut stack.layers[..start] {
-                layer.entries.retain(|entry| is_used(entry.key, &new));
+                layer.entries.retain(|entry| entry.key.is_used_by(&new));
             }
             kind = new;
         }
         start += length;
     }
-    if !stack.is_partial && !stack.is_broken("schedule.kind") {
-        let kind_set = stack.winner("schedule.kind").map(|entry| entry.place.clone());
+    if !stack.is_partial && !stack.is_broken(SCHEDULE_KIND) {
+        let kind_set = stack.winner(SCHEDULE_KIND).map(|entry| entry.place.clone());
         let entries = stack.layers.iter().flat_map(|layer| &layer.entries);
-        for entry in entries.filter(|entry| !is_used(entry.key, &kind)) {
+        for entry in entries.filter(|entry| !entry.key.is_used_by(&kind)) {
             diagnostics.push(without_effect(entry, &kind, kind_set.as_ref()));
         }
     }
     kind
-}
-
-fn is_used(key: &Key, kind: &str) -> bool {
-    key.schedules.is_empty() || key.schedules.contains(&kind)
 }
 
 fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Problem {
@@ -58,7 +55,7 @@ fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Proble
     }
 }
 
-/// Reports the keys that have no default and that nobody set.
+/// Reports the keys that have no default and that no layer sets.
 pub(super) fn required(stack: &Stack, diagnostics: &mut Diagnostics) {
     for key in KEYS.iter().filter(|key| key.default == Fallback::Required) {
         if stack.is_partial || stack.is_broken(key.path) || stack.winner(key.path).is_some() {
@@ -68,18 +65,19 @@ pub(super) fn required(stack: &Stack, diagnostics: &mut Diagnostics) {
             Some(header) => Place::at(&stack.recipe, header.clone()),
             None => Place::whole(&stack.recipe),
         };
-        let example = match key.path {
-            "data.train" => "train = [\"../datasets/train-*.bin\"]",
-            _ => "max_steps = 1000",
-        };
         let problem = Problem::new(format!("missing key `{}`", key.path), place)
-            .help(format!("it has no default; under [{}] write, for example, {example}", key.table()))
+            .help(format!(
+                "it has no default; under [{}] write, for example, {} = {}",
+                key.table(),
+                key.leaf(),
+                key.example
+            ))
             .help(format!("`{}`: {}", key.path, key.doc));
         diagnostics.push(problem);
     }
 }
 
-/// Checks the name where it is the file's stem; a written one was checked when it was read.
+/// Checks the name where it is the file's stem; the parser has checked a written one.
 pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
     let Some(Entry { value: Value::Text(name), place, .. }) = stack.winner("name") else {
         return;
@@ -106,19 +104,35 @@ pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagno
 
 /// A relation that does not hold.
 struct Relation {
-    /// The keys in it, the one to be changed first.
-    keys: &'static [&'static str],
+    /// The keys in it, first the one to be changed.
+    keys: Vec<&'static str>,
     title: String,
     help: Vec<String>,
 }
 
 impl Relation {
-    /// Points at the key of the strongest layer: the others held before it came. `None` if one of the keys has a
-    /// problem of its own.
+    /// A relation that `first` would best be changed to restore.
+    fn broken_by(first: &'static str, title: String) -> Self {
+        Self { keys: vec![first], title, help: Vec::new() }
+    }
+
+    /// Adds a key on which it depends as well.
+    fn and(mut self, key: &'static str) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    /// Blames the key of the strongest layer, which broke the relation among the others. `None` if one of the keys
+    /// has a problem of its own.
     fn blame(self, stack: &Stack) -> Option<Problem> {
-        let is_unknown = |key: &&str| {
-            let placeholder =
-                known_required(key) && stack.winner(key).is_none_or(|entry| is_built_in(&entry.place));
+        let is_unknown = |&key: &&'static str| {
+            let placeholder = known(key).default == Fallback::Required
+                && stack.winner(key).is_none_or(|entry| is_built_in(&entry.place));
             stack.is_broken(key) || placeholder
         };
         if stack.is_partial || self.keys.iter().any(is_unknown) {
@@ -126,10 +140,10 @@ impl Relation {
         }
         // The key with its place and how strong its layer is.
         let mut places: Vec<(&str, Place, (usize, bool))> = Vec::new();
-        for key in self.keys {
-            // What a preset says has no line; the line that chose the preset stands for it.
+        for &key in &self.keys {
+            // A value of a preset has no line; the line that chose the preset stands for it.
             let own = stack.winner(key).filter(|entry| !is_built_in(&entry.place));
-            let preset = || stack.winner("model.preset").filter(|_| is_from_preset(stack, key));
+            let preset = || stack.winner(PRESET).filter(|_| is_from_preset(stack, key));
             if let Some(entry) = own.or_else(preset) {
                 let layer = stack.layers.iter().position(|layer| holds(layer, &entry.place)).unwrap_or(0);
                 places.push((key, entry.place.clone(), (layer, own.is_some())));
@@ -160,10 +174,6 @@ impl Relation {
     }
 }
 
-fn known_required(key: &str) -> bool {
-    KEYS.iter().any(|known| known.path == key && known.default == Fallback::Required)
-}
-
 fn is_built_in(place: &Place) -> bool {
     place.source.medium == Medium::BuiltIn
 }
@@ -185,14 +195,12 @@ fn heads(recipe: &Recipe) -> Option<Relation> {
     let below = width / heads * heads;
     let fits = if below > 0 { format!("{below} or {}", below + heads) } else { heads.to_string() };
     let fewer = (1..heads).rev().find(|heads| width.is_multiple_of(*heads)).unwrap_or(1);
-    Some(Relation {
-        keys: &["model.n_embd", "model.n_head"],
-        title: format!("`model.n_embd` is {width}, not a multiple of `model.n_head` = {heads}"),
-        help: vec![
-            "every head takes the same number of channels".into(),
-            format!("n_embd = {fits} would fit, or n_head = {fewer}"),
-        ],
-    })
+    let title = format!("`model.n_embd` is {width}, not a multiple of `model.n_head` = {heads}");
+    let relation = Relation::broken_by("model.n_embd", title)
+        .and("model.n_head")
+        .help("every head takes the same number of channels")
+        .help(format!("n_embd = {fits} would fit, or n_head = {fewer}"));
+    Some(relation)
 }
 
 fn batch(recipe: &Recipe) -> Option<Relation> {
@@ -211,43 +219,47 @@ fn batch(recipe: &Recipe) -> Option<Relation> {
     }
     let below = total / unit * unit;
     let fits = if below > 0 { format!("{below} or {}", below + unit) } else { unit.to_string() };
-    let mut help = vec![format!("total_tokens = {fits} would fit")];
-    if let Some(rows) = rows.filter(|_| total.is_multiple_of(block * ranks)) {
-        let per_rank = total / (block * ranks);
-        let fewer = (1..rows).rev().find(|rows| per_rank.is_multiple_of(*rows)).unwrap_or(1);
-        help.push(format!("so would micro_batch = {fewer}, with total_tokens as it is"));
-    }
-    Some(Relation {
-        keys: &["batch.total_tokens", "batch.micro_batch", "model.block_size", "batch.world_size"],
-        title: format!("`batch.total_tokens` is {total}, not a multiple of {name} = {unit}"),
-        help,
-    })
+    let title = format!("`batch.total_tokens` is {total}, not a multiple of {name} = {unit}");
+    let relation = Relation::broken_by("batch.total_tokens", title)
+        .and("batch.micro_batch")
+        .and("model.block_size")
+        .and("batch.world_size")
+        .help(format!("total_tokens = {fits} would fit"));
+    let Some(rows) = rows.filter(|_| total.is_multiple_of(block * ranks)) else { return Some(relation) };
+    let per_rank = total / (block * ranks);
+    let fewer = (1..rows).rev().find(|rows| per_rank.is_multiple_of(*rows)).unwrap_or(1);
+    Some(relation.help(format!("so would micro_batch = {fewer}, with total_tokens as it is")))
 }
 
 fn warmup(recipe: &Recipe) -> Option<Relation> {
     let (steps, warmup) = (recipe.schedule.max_steps, recipe.schedule.warmup_steps?);
-    (warmup > steps).then(|| Relation {
-        keys: &["schedule.warmup_steps", "schedule.max_steps"],
-        title: format!(
-            "`schedule.warmup_steps` is {warmup}, longer than the run: `schedule.max_steps` is {steps}"
-        ),
-        help: vec![format!("warmup_steps = {} or less would fit", steps)],
-    })
+    let title =
+        format!("`schedule.warmup_steps` is {warmup}, longer than the run: `schedule.max_steps` is {steps}");
+    let relation = || {
+        Relation::broken_by("schedule.warmup_steps", title)
+            .and("schedule.max_steps")
+            .help(format!("warmup_steps = {steps} or less would fit"))
+    };
+    (warmup > steps).then(relation)
 }
 
 fn decay(recipe: &Recipe) -> Option<Relation> {
     let schedule = &recipe.schedule;
     let (steps, warmup, decay) = (schedule.max_steps, schedule.warmup_steps?, schedule.decay_steps?);
     // A warm-up that is too long by itself has its own message.
-    (warmup <= steps && warmup + decay > steps).then(|| Relation {
-        keys: &["schedule.decay_steps", "schedule.warmup_steps", "schedule.max_steps"],
-        title: format!(
-            "`schedule.decay_steps` is {decay}: with `schedule.warmup_steps` = {warmup} that is longer than \
-             `schedule.max_steps` = {steps}"
-        ),
-        help: vec![match steps - warmup {
-            0 => "shorten the warm-up: it leaves no step for the decay".into(),
-            left => format!("decay_steps = {left} or less would fit"),
-        }],
-    })
+    if warmup > steps || warmup + decay <= steps {
+        return None;
+    }
+    let title = format!(
+        "`schedule.decay_steps` is {decay}: with `schedule.warmup_steps` = {warmup} that is longer than \
+         `schedule.max_steps` = {steps}"
+    );
+    let help = match steps - warmup {
+        0 => "shorten the warm-up: it leaves no step for the decay".into(),
+        left => format!("decay_steps = {left} or less would fit"),
+    };
+    let relation = Relation::broken_by("schedule.decay_steps", title)
+        .and("schedule.warmup_steps")
+        .and("schedule.max_steps");
+    Some(relation.help(help))
 }

@@ -1,4 +1,4 @@
-//! Everything that is wrong with a recipe, told at once and rendered as a compiler would.
+//! The problems of a recipe, collected and rendered as a compiler renders them.
 
 use super::source::{Medium, Place, Source};
 use annotate_snippets::{Annotation, AnnotationKind, Element, Level, Origin, Renderer, Snippet};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// More problems than this are counted, not shown: the file is no recipe then.
+/// More problems than this are counted, not shown: such a file is hardly a recipe.
 const MAX_PROBLEMS: usize = 100;
 /// Longer lines are named but not shown.
 const MAX_LINE: usize = 1000;
@@ -16,14 +16,14 @@ const MAX_EXCERPT: usize = 16 << 10;
 /// One thing that is wrong, and where.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
-    /// One line: the key, its value and what is wrong with it.
+    /// One line: the key, its value and the problem.
     pub(super) title: String,
     pub(super) place: Place,
-    /// Written beside the underlined source.
+    /// The text beside the underlined source.
     pub(super) label: String,
-    /// Other places that have to do with it.
+    /// Other places that explain it.
     pub(super) context: Vec<(Place, String)>,
-    /// What to do about it.
+    /// What the user may do about it.
     pub(super) help: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ fn excerpt<'a>(
     Some(snippet.into())
 }
 
-/// A span cut to its first line and to whole characters: an array over many lines needs no picture.
+/// A span cut to its first line and to whole characters: an array of many lines is not underlined whole.
 fn first_line(source: &Source, span: &Range<usize>) -> Range<usize> {
     let text = &source.text;
     let start = text.floor_char_boundary(span.start);
@@ -142,7 +142,7 @@ impl Diagnostics {
         }
     }
 
-    /// Counts a problem that is not worth putting into words any more; false while there is room.
+    /// Counts a problem without describing it once the list is full; false while there is room.
     pub(super) fn omits_another(&mut self) -> bool {
         let is_full = self.problems.len() >= MAX_PROBLEMS;
         self.omitted += usize::from(is_full);
@@ -171,7 +171,7 @@ impl Diagnostics {
         self.problems.iter().map(|problem| problem.title.as_str())
     }
 
-    /// Adds the problems of `other` after these, so that a caller can report its own with them.
+    /// Appends the problems of `other`, so that a caller can report its own together with these.
     pub fn append(&mut self, other: Self) {
         self.omitted += other.omitted;
         other.problems.into_iter().for_each(|problem| self.push(problem));

@@ -1,113 +1,45 @@
-//! Keys that turn others off: nobody reads a prompt where no text is generated.
+//! Keys that turn others off: a prompt has no effect where no text is generated.
 //!
-//! Whoever sets such a key in vain is told. But the layer that turns something off may do so without tidying up the
-//! layers below: what those say is dropped, as with a changed `schedule.kind`, so the resolved recipe holds the default
-//! and a written one can leave the key out.
+//! Setting a key that has no effect is an error. A layer that turns something off need not tidy up the weaker layers,
+//! though: what they set is dropped, as it is under a changed `schedule.kind`. The resolved recipe then holds the
+//! default, and a written one leaves the key out.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{Fallback, known};
+use super::keys::{Fallback, KEYS, Key, Switch, find, known};
 use super::layers::Stack;
 use super::leaves::{toml, values};
 use super::parse::Entry;
 use super::schema::Recipe;
+use serde_json::Value as Json;
+use std::ptr;
 
-/// A key of which some values leave other keys without effect.
-struct Switch {
-    key: &'static str,
-    /// Another key that must be off as well.
-    and: Option<&'static str>,
-    /// Whether this value, as TOML, does.
-    is_off: fn(&str) -> bool,
-    keys: &'static [&'static str],
-    /// The one value of `keys` that has no effect, if the others have.
-    only: Option<&'static str>,
-    /// What to do, besides removing the key.
-    remedy: &'static str,
+/// Every switch that some row names.
+fn switches() -> impl Iterator<Item = &'static Switch> {
+    let named = |key: &Key| key.silenced_by;
+    let first = move |(i, switch): &(usize, &'static Switch)| {
+        !KEYS.iter().filter_map(named).take(*i).any(|earlier| ptr::eq(earlier, *switch))
+    };
+    KEYS.iter().filter_map(named).enumerate().filter(first).map(|(_, switch)| switch)
 }
 
-const SWITCHES: &[Switch] = &[
-    Switch {
-        key: "data.val",
-        and: None,
-        is_off: |value| value == "[]",
-        keys: &["eval.every", "eval.batches"],
-        only: None,
-        remedy: "name validation data: data.val = \"builtin:lipsum:seed=2\", for example",
-    },
-    Switch {
-        key: "sample.every",
-        and: None,
-        is_off: |value| value == "0",
-        keys: &["sample.prompt", "sample.tokens"],
-        only: None,
-        remedy: "have text generated: sample.every = 250, for example",
-    },
-    Switch {
-        key: "batch.world_size",
-        and: None,
-        is_off: |value| value == "1",
-        keys: &["distributed.shard_optimizer", "distributed.timeout_s"],
-        only: None,
-        remedy: "train on several ranks: batch.world_size = 2, for example",
-    },
-    Switch {
-        key: "watchdog.max_loss_zscore",
-        and: Some("watchdog.max_grad_zscore"),
-        is_off: is_zero,
-        keys: &["watchdog.window", "watchdog.action"],
-        only: None,
-        remedy: "have something watched: watchdog.max_loss_zscore = 6, for example",
-    },
-    Switch {
-        key: "compute.device",
-        and: None,
-        is_off: |value| value.starts_with("\"cuda"),
-        keys: &["compute.threads"],
-        only: None,
-        remedy: "choose compute.device = \"cpu\"",
-    },
-    Switch {
-        key: "compute.engine",
-        and: None,
-        is_off: |value| value == "\"dfdx\"",
-        keys: &["compute.attention"],
-        only: Some("\"flash\""),
-        remedy: "write \"naive\": the dfdx engine always materializes the attention matrix",
-    },
-];
-
-fn is_zero(value: &str) -> bool {
-    value.parse() == Ok(0.0)
+/// Whether a switch that is off leaves an entry without effect.
+fn silences(switch: &'static Switch, entry: &Entry) -> bool {
+    entry.key.silenced_by.is_some_and(|by| ptr::eq(by, switch)) && switch.silences(&entry.value.to_string())
 }
 
-impl Switch {
-    fn silences(&self, key: &str, value: &str) -> bool {
-        self.keys.contains(&key) && self.only.is_none_or(|only| only == value)
-    }
-
-    fn silences_entry(&self, entry: &Entry) -> bool {
-        self.keys.contains(&entry.key.path) && self.silences(entry.key.path, &entry.value.to_string())
-    }
-
-    /// The keys that must all be off.
-    fn deciding(&self) -> impl Iterator<Item = &'static str> {
-        [self.key].into_iter().chain(self.and)
-    }
-
-    /// The weakest layer that is one with the layer that decides; 0 if none does.
-    fn first_layer(&self, stack: &Stack) -> usize {
-        let layers = &stack.layers;
-        let decides = |path: &str| self.deciding().any(|key| key == path);
-        let sets = |index: &usize| layers[*index].entries.iter().any(|entry| decides(entry.key.path));
-        match (0..layers.len()).rev().find(sets) {
-            Some(last) => (0..=last)
-                .rev()
-                .take_while(|index| layers[*index].said_by.is_one_with(&layers[last].said_by))
-                .last()
-                .unwrap_or(last),
-            None if self.deciding().any(|key| stack.unset.contains(&key)) => layers.len(),
-            None => 0,
-        }
+/// The weakest layer that counts as one with the layer that turns the switch off; 0 if no layer does.
+fn first_layer(switch: &Switch, stack: &Stack) -> usize {
+    let layers = &stack.layers;
+    let decides = |path: &str| switch.keys.contains(&path);
+    let sets = |index: &usize| layers[*index].entries.iter().any(|entry| decides(entry.key.path));
+    match (0..layers.len()).rev().find(sets) {
+        Some(last) => (0..=last)
+            .rev()
+            .take_while(|index| layers[*index].said_by.is_one_with(&layers[last].said_by))
+            .last()
+            .unwrap_or(last),
+        None if stack.unset.iter().any(|path| decides(path)) => layers.len(),
+        None => 0,
     }
 }
 
@@ -120,45 +52,58 @@ fn value_of(stack: &Stack, key: &'static str) -> String {
     }
 }
 
-/// Drops what is without effect below the layer that made it so, and reports the rest.
+/// Drops entries without effect from the layers below the one that turns them off, and reports the others.
 pub(super) fn apply(stack: &mut Stack, diagnostics: &mut Diagnostics) {
-    for switch in SWITCHES {
-        let is_off = |key| !stack.is_broken(key) && (switch.is_off)(&value_of(stack, key));
-        if stack.is_partial || !switch.deciding().all(is_off) {
+    for switch in switches() {
+        let is_broken = switch.keys.iter().any(|key| stack.is_broken(key));
+        if stack.is_partial || is_broken || !switch.is_off(|key| value_of(stack, key)) {
             continue;
         }
-        let value = value_of(stack, switch.key);
-        let first = switch.first_layer(stack);
+        let first = first_layer(switch, stack);
         for layer in &mut stack.layers[..first] {
-            layer.entries.retain(|entry| !switch.silences_entry(entry));
+            layer.entries.retain(|entry| !silences(switch, entry));
         }
-        let set = stack.winner(switch.key).map(|entry| entry.place.clone());
         let entries = stack.layers[first..].iter().flat_map(|layer| &layer.entries);
-        for entry in entries.filter(|entry| switch.silences_entry(entry)) {
-            let shown = match switch.only {
-                Some(only) => format!("`{} = {only}`", entry.key.path),
-                None => format!("`{}`", entry.key.path),
-            };
-            let and = switch.and.map_or_else(String::new, |key| format!(" and {key} = {value}"));
-            let title = format!("{shown} has no effect with {} = {value}{and}", switch.key);
-            let mut problem = Problem::new(title, entry.place.clone());
-            match &set {
-                Some(place) => problem = problem.context(place.clone(), "that is set here"),
-                None => problem = problem.help(format!("nothing sets `{}`: that is its default", switch.key)),
-            }
-            diagnostics.push(problem.help(format!("remove it, or {}", switch.remedy)));
+        for entry in entries.filter(|entry| silences(switch, entry)) {
+            diagnostics.push(without_effect(switch, entry, stack));
         }
     }
+}
+
+fn without_effect(switch: &Switch, entry: &Entry, stack: &Stack) -> Problem {
+    let shown = match switch.only {
+        Some(only) => format!("`{} = {only}`", entry.key.path),
+        None => format!("`{}`", entry.key.path),
+    };
+    let off: Vec<String> =
+        switch.keys.iter().map(|key| format!("{key} = {}", value_of(stack, key))).collect();
+    let title = format!("{shown} has no effect with {}", off.join(" and "));
+    let problem = Problem::new(title, entry.place.clone());
+    let cause = switch.keys[0];
+    let problem = match stack.winner(cause) {
+        Some(set) => problem.context(set.place.clone(), "that is set here"),
+        None => problem.help(format!("nothing sets `{cause}`: that is its default")),
+    };
+    problem.help(format!("remove it, or {}: {cause} = {}, for example", switch.remedy, switch.on))
+}
+
+/// Whether a switch is off, given the values of a resolved recipe.
+pub(super) fn is_off(switch: &Switch, values: &[(&'static Key, Json)]) -> bool {
+    switch.is_off(|path| value_in(values, path))
+}
+
+/// The value of a key as TOML; empty if the recipe has none.
+fn value_in(values: &[(&'static Key, Json)], path: &str) -> String {
+    values.iter().find(|(key, _)| key.path == path).map_or_else(String::new, |(_, value)| toml(value))
 }
 
 /// Why a key of a resolved recipe has no effect: the key that turns it off with its value, such as `sample.every = 0`.
 /// `None` for a key that has one.
 #[must_use]
 pub fn silenced_by(recipe: &Recipe, key: &str) -> Option<String> {
-    let leaves: Vec<_> = values(recipe).into_iter().map(|(key, value)| (key, toml(&value))).collect();
-    let value = |key: &str| leaves.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value);
-    let off = |switch: &&Switch| {
-        switch.silences(key, value(key)) && switch.deciding().all(|key| (switch.is_off)(value(key)))
-    };
-    SWITCHES.iter().find(off).map(|switch| format!("{} = {}", switch.key, value(switch.key)))
+    let switch = find(key)?.silenced_by?;
+    let values = values(recipe);
+    let cause = switch.keys[0];
+    (switch.silences(&value_in(&values, key)) && is_off(switch, &values))
+        .then(|| format!("{cause} = {}", value_in(&values, cause)))
 }

@@ -1,4 +1,4 @@
-//! A recipe file and everything that it `extends`.
+//! Reading a recipe file and every file that it extends.
 
 use super::diagnostics::{Diagnostics, Problem};
 use super::parse::{self, Parsed};
@@ -9,23 +9,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Deeper chains are mistakes, and would cost stack.
+/// Deeper chains are mistakes, and recursion over them would cost stack.
 const MAX_DEPTH: usize = 32;
 
 /// A recipe file, read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// As the command line or the extending file leads to it.
+    /// As the command line or the extending file names it.
     pub(super) path: PathBuf,
     pub(super) source: Arc<Source>,
     pub(super) parsed: Parsed,
     bases: Vec<usize>,
 }
 
-/// Reads `path` and its bases: weakest first, the recipe itself last; empty if the recipe cannot be read. True comes
-/// with it if some base could not be read.
+/// Reads `path` and its bases, weakest first and the recipe itself last; no file if the recipe cannot be read. The
+/// flag is true if some base could not be read.
 ///
-/// A base that is reached twice counts where it is strongest, which is what merging it twice would give.
+/// A base that is reached twice counts where it is strongest, as if it had been merged twice.
 pub(super) fn load(path: &Path, diagnostics: &mut Diagnostics) -> (Vec<File>, bool) {
     let mut loader = Loader {
         diagnostics,
@@ -62,7 +62,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Reads one file and its bases. Problems are put where the file was named.
+    /// Reads one file and its bases. Problems are reported where `extends` names the file.
     fn visit(&mut self, path: &Path, named: Option<&Place>) -> Option<usize> {
         let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         if let Some(&index) = self.known.get(&canonical) {
@@ -131,7 +131,7 @@ impl Loader<'_> {
         if let Some(named) = named {
             let problem =
                 Problem::new(format!("`extends` goes in a circle: {}", chain.join(" → ")), named.clone())
-                    .help("a base cannot build upon what extends it: remove one of these");
+                    .help("a base cannot extend a file that extends it: remove one of these");
             self.diagnostics.push(problem);
         }
         false

@@ -1,62 +1,69 @@
 //! What makes two experiments the same.
 
+use super::effect::is_off;
+use super::keys::{Identity, KEYS, Key};
 use super::leaves::values;
 use super::schema::Recipe;
+use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
-/// Digests of the contents that a recipe names by path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Digests of the contents that a recipe names by path, each under the last part of its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DataDigests {
     /// Of the training data.
     pub train: String,
     /// Of the validation data.
     pub val: String,
     /// Of the weights of `model.init_from`, if the recipe has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub init_from: Option<String>,
+}
+
+impl DataDigests {
+    /// The digests under the last part of their keys, as a run's record has them.
+    #[must_use]
+    pub fn by_name(&self) -> BTreeMap<String, String> {
+        let digests = serde_json::to_value(self).and_then(serde_json::from_value);
+        digests.expect("digests are plain data")
+    }
 }
 
 /// The identity of an experiment: a blake3 digest, 64 hexadecimal digits.
 ///
 /// What is hashed is the line `runner recipe 1` and then one line `key=value` for every key of the resolved recipe,
-/// sorted by the bytes of the key, where
+/// sorted by the bytes of the key. The key's row says whether it has a line, and what its value is there:
 ///
-/// - `name`, `eval.every`, `distributed.timeout_s` and all of `checkpoint`, `sample` and `lints` are left out: they change what is kept and shown, not
-///   what is computed;
-/// - `data.train`, `data.val` and `model.init_from` stand with the digests of what they name, so that paths may change;
-/// - a value is JSON without spaces, except that a float is its 64 bits in hexadecimal (minus zero as zero), so that
-///   no platform's printing matters;
-/// - `watchdog` is left out as long as it watches nothing, and enters whole otherwise;
-/// - `distributed.shard_optimizer` has a line only where it is on; it changes results by rounding, as `batch.world_size` does;
-/// - a key without a value (`schedule.decay_steps` of a cosine, say) has no line.
+/// - [`Identity::Always`]: the value. A key without one (`schedule.decay_steps` of a cosine, say) has no line;
+/// - [`Identity::Contents`]: the digest of what the key names;
+/// - [`Identity::UnlessDefault`]: the value, but no line where it is the default;
+/// - [`Identity::While`]: the value, but no line while the switch is off;
+/// - [`Identity::Never`]: no line.
 ///
-/// Everything else enters, also what is expected to change the result only by rounding, such as `batch.micro_batch`.
+/// A value is JSON without spaces, except that a float is its 64 bits in hexadecimal (minus zero as zero), so that no
+/// platform's printing matters. What is expected to change a result by rounding only, such as `batch.micro_batch`,
+/// enters like everything else.
 #[must_use]
 pub fn identity(recipe: &Recipe, digests: &DataDigests) -> String {
-    let mut lines: BTreeMap<&str, String> = values(recipe)
-        .into_iter()
-        .filter(|(key, _)| *key != "distributed.shard_optimizer" || recipe.distributed.shard_optimizer)
-        .filter(|(key, _)| !is_left_out(key) && (recipe.watchdog.is_on() || !key.starts_with("watchdog.")))
-        .map(|(key, value)| (key, canonical(&value)))
-        .collect();
-    lines.insert("data.train", canonical(&Json::from(digests.train.as_str())));
-    lines.insert("data.val", canonical(&Json::from(digests.val.as_str())));
-    match &digests.init_from {
-        Some(digest) => lines.insert("model.init_from", canonical(&Json::from(digest.as_str()))),
-        None => lines.remove("model.init_from"),
+    let (values, digests) = (values(recipe), digests.by_name());
+    let value = |key: &Key| values.iter().find(|(known, _)| known.path == key.path).map(|(_, value)| value);
+    let line = |key: &Key| match key.identity {
+        Identity::Always => value(key).map(canonical),
+        Identity::Contents => digests.get(key.leaf()).map(|digest| canonical(&Json::from(digest.as_str()))),
+        Identity::UnlessDefault => {
+            let default = key.default_json();
+            value(key).filter(|value| Some(*value) != default.as_ref()).map(canonical)
+        }
+        Identity::While(switch) => value(key).filter(|_| !is_off(switch, &values)).map(canonical),
+        Identity::Never => None,
     };
+    let lines: BTreeMap<&str, String> = KEYS.iter().filter_map(|key| Some((key.path, line(key)?))).collect();
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"runner recipe 1\n");
     for (key, value) in lines {
         hasher.update(format!("{key}={value}\n").as_bytes());
     }
     hasher.finalize().to_hex().to_string()
-}
-
-fn is_left_out(key: &str) -> bool {
-    const TABLES: &[&str] = &["checkpoint.", "sample.", "lints."];
-    matches!(key, "name" | "eval.every" | "distributed.timeout_s")
-        || TABLES.iter().any(|table| key.starts_with(table))
 }
 
 fn canonical(value: &Json) -> String {
@@ -66,5 +73,20 @@ fn canonical(value: &Json) -> String {
         }
         Json::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_enters_with_contents_has_a_digest_and_nothing_else_does() {
+        let digest = || "d".to_owned();
+        let all = DataDigests { train: digest(), val: digest(), init_from: Some(digest()) }.by_name();
+        let contents = KEYS.iter().filter(|key| matches!(key.identity, Identity::Contents));
+        let mut leaves: Vec<&str> = contents.map(Key::leaf).collect();
+        leaves.sort_unstable();
+        assert_eq!(leaves, all.keys().collect::<Vec<_>>());
     }
 }

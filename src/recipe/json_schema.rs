@@ -1,43 +1,26 @@
 //! The JSON Schema of recipes: completion, descriptions and first checks in editors.
 //!
-//! Written from the table of keys, so it cannot disagree with what the loader accepts. What no schema can say, such as
-//! divisibility between keys, is left to the loader.
+//! It is generated from the table of keys, so it cannot disagree with the loader. Relations between keys, such as
+//! divisibility, are beyond a schema and left to the loader.
 
 use super::keys::{Fallback, Interval, KEYS, Key, Kind, TABLES};
 use super::presets;
 use serde_json::{Map, Value as Json, json};
 
-/// What each table is about.
-const ABOUT: &[(&str, &str)] = &[
-    ("model", "the network: a GPT-2"),
-    ("compute", "where and how it is computed"),
-    ("data", "what it is trained and validated on"),
-    ("batch", "how much data one optimizer step reads"),
-    ("optimizer", "AdamW and gradient clipping"),
-    ("schedule", "the learning rate over the steps"),
-    ("eval", "validation during training"),
-    ("checkpoint", "what is saved, and how often"),
-    ("distributed", "how the ranks of one run work together"),
-    ("watchdog", "steps whose loss or gradient norm stands out"),
-    ("sample", "text generated during training"),
-    ("lints", "remarks about the plan"),
-];
-
 /// The schema as a JSON document (draft 2020-12), without a final newline.
 ///
-/// No key is required: what a file lacks may stand in one that extends it.
+/// No key is required: a file that extends this one may set what it lacks.
 #[must_use]
 pub fn json_schema() -> String {
     let mut properties = members("");
     for table in TABLES {
-        let about = ABOUT.iter().find(|(name, _)| name == table).map_or("", |(_, about)| about);
         let schema = json!({
             "type": "object",
-            "description": about,
-            "properties": members(table),
+            "description": table.doc,
+            "properties": members(table.name),
             "additionalProperties": false,
         });
-        properties.insert((*table).into(), schema);
+        properties.insert(table.name.into(), schema);
     }
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -58,7 +41,7 @@ fn property(key: &Key) -> Json {
     let mut schema = json!({ "description": description(key) });
     if let (Some(schema), Json::Object(kind)) = (schema.as_object_mut(), kind(key.kind)) {
         schema.extend(kind);
-        if let Some(default) = default(key) {
+        if let Some(default) = key.default_json() {
             schema.insert("default".into(), default);
         }
     }
@@ -70,19 +53,15 @@ fn description(key: &Key) -> String {
     match key.default {
         Fallback::Required => text.push_str(" (no default)"),
         Fallback::FileStem => text.push_str(" (default: the stem of the file's name)"),
-        Fallback::FifthOfMaxSteps => text.push_str(" (default: a fifth of max_steps)"),
+        Fallback::FifthOf(path) => {
+            text.push_str(&format!(" (default: a fifth of {})", super::keys::known(path).leaf()));
+        }
         Fallback::Is(_) | Fallback::Absent => {}
     }
     if !key.schedules.is_empty() {
         text.push_str(&format!("; only with schedule.kind = {}", key.schedules.join(", ")));
     }
     text
-}
-
-fn default(key: &Key) -> Option<Json> {
-    let Fallback::Is(text) = key.default else { return None };
-    let document: toml::Table = format!("value = {text}").parse().ok()?;
-    serde_json::to_value(document.get("value")?).ok()
 }
 
 fn kind(kind: Kind) -> Json {
@@ -116,18 +95,5 @@ fn kind(kind: Kind) -> Json {
         Kind::Files { min } => list(text(), min),
         Kind::Preset => json!({ "enum": presets::names().collect::<Vec<_>>() }),
         Kind::Extends => list(text(), 0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_table_is_described_and_every_default_is_json() {
-        assert!(TABLES.iter().all(|table| ABOUT.iter().any(|(name, _)| name == table)));
-        for key in KEYS {
-            assert_eq!(default(key).is_some(), matches!(key.default, Fallback::Is(_)), "{}", key.path);
-        }
     }
 }

@@ -1,13 +1,13 @@
 //! The layers of a recipe, weakest first, before they are merged.
 //!
-//! Every layer keeps its entries with their places, so that a merged value can be traced back and what a layer said
-//! can be taken away again (`--unset`, a changed `schedule.kind`).
+//! Every layer keeps its entries with their places, so that a merged value can be traced to its line, and so that
+//! `--unset` or a changed `schedule.kind` can take an entry away again.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{Fallback, KEYS, Key, Kind};
+use super::keys::{Fallback, KEYS, Key, Kind, PRESET};
+use super::origin::SaidBy;
 use super::overrides::{self, Overrides};
 use super::parse::{self, Entry, Parsed};
-use super::resolved::Origin;
 use super::source::{Medium, Place, Source};
 use super::value::{self, Value};
 use super::{files, paths, presets};
@@ -17,48 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::de::DeValue;
 
-/// What one source says.
+/// The entries of one source.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) said_by: SaidBy,
     pub(super) entries: Vec<Entry>,
 }
 
-/// Who speaks in a layer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SaidBy {
-    Defaults,
-    Preset(&'static str),
-    /// The n-th file.
-    File(usize),
-    Env(String),
-    Set(String),
-}
-
-impl SaidBy {
-    /// Layers that a person sees as one: all variables, all flags.
-    pub(super) fn is_one_with(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Env(_), Self::Env(_)) | (Self::Set(_), Self::Set(_))) || self == other
-    }
-
-    /// The public form of an entry's origin.
-    pub(super) fn origin(&self, entry: &Entry) -> Origin {
-        let place = &entry.place;
-        match (self, &place.source.medium) {
-            (Self::Preset(name), _) => Origin::Preset((*name).into()),
-            (Self::Env(name), _) => Origin::Env(name.clone()),
-            (Self::Set(argument), _) => Origin::Set(argument.clone()),
-            (Self::File(_), Medium::File(path)) => {
-                let start = place.span.as_ref().map_or(0, |span| span.start);
-                let (line, column) = place.source.line_column(start);
-                Origin::File { path: path.clone(), line, column }
-            }
-            _ => Origin::Default,
-        }
-    }
-}
-
-/// All layers above the defaults and the preset, and what checks need to know about their sources.
+/// All layers above the defaults and the preset, with the facts about their sources that checks need.
 #[derive(Debug)]
 pub(super) struct Stack {
     pub(super) layers: Vec<Layer>,
@@ -68,9 +34,9 @@ pub(super) struct Stack {
     pub(super) headers: BTreeMap<&'static str, Range<usize>>,
     /// Keys that an `--unset` names.
     pub(super) unset: Vec<&'static str>,
-    /// Keys that some source sets to no value of theirs.
+    /// Keys that some source sets to a value that they do not accept.
     pub(super) broken: Vec<&'static Key>,
-    /// True if some source could not be read whole, so that something may seem missing.
+    /// True if some source could not be read to its end: a key that seems missing may not be.
     pub(super) is_partial: bool,
     /// The files read, weakest first.
     pub(super) files: Vec<PathBuf>,
@@ -137,7 +103,7 @@ impl Stack {
         self.layers.push(Layer { said_by, entries });
     }
 
-    /// Takes away what files and the environment said about some keys.
+    /// Removes the entries of files and the environment for the keys that an `--unset` names.
     fn unset(&mut self, argument: &str, rank: usize, diagnostics: &mut Diagnostics) {
         let Some(unset) = overrides::unset(argument, rank, diagnostics) else {
             return;
@@ -176,14 +142,14 @@ impl Stack {
             .find(|entry| entry.key.path == path)
     }
 
-    /// True if some source tried to set the key and failed.
+    /// True if some source sets the key to a value that it does not accept.
     pub(super) fn is_broken(&self, path: &str) -> bool {
         self.broken.iter().any(|key| key.path == path)
     }
 
-    /// Puts the preset that the layers name below them.
+    /// Inserts the preset that the layers name below all of them.
     pub(super) fn insert_preset(&mut self) {
-        let Some(Value::Text(name)) = self.winner("model.preset").map(|entry| &entry.value) else {
+        let Some(Value::Text(name)) = self.winner(PRESET).map(|entry| &entry.value) else {
             return;
         };
         let preset = presets::find(name).expect("the value of `model.preset` was checked");
@@ -192,12 +158,12 @@ impl Stack {
         self.layers.insert(0, Layer { said_by: SaidBy::Preset(preset.name), entries });
     }
 
-    /// Puts the defaults at the bottom; those of the schedule depend on its `kind`.
+    /// Inserts the defaults below everything else; those of the schedule depend on its `kind`.
     pub(super) fn insert_defaults(&mut self, kind: &str) {
         let source = Arc::new(Source { medium: Medium::BuiltIn, text: String::new(), rank: 0 });
         let entries = KEYS
             .iter()
-            .filter(|key| key.schedules.is_empty() || key.schedules.contains(&kind))
+            .filter(|key| key.is_used_by(kind))
             .filter_map(|key| Some(Entry { key, value: self.default_of(key)?, place: Place::whole(&source) }))
             .collect();
         self.layers.insert(0, Layer { said_by: SaidBy::Defaults, entries });
@@ -218,7 +184,7 @@ impl Stack {
                 Medium::File(path) => Some(Value::Text(path.file_stem()?.to_string_lossy().into_owned())),
                 _ => None,
             },
-            Fallback::FifthOfMaxSteps => match self.winner("schedule.max_steps")?.value {
+            Fallback::FifthOf(path) => match self.winner(path)?.value {
                 Value::Integer(steps) => Some(Value::Integer((steps + 4) / 5)),
                 _ => None,
             },
@@ -226,8 +192,8 @@ impl Stack {
     }
 }
 
-/// Stands for a required key that is missing, so that the checks of all other keys can run. It is never returned:
-/// what is missing has been reported.
+/// A stand-in for a required key that is missing, so that the checks of all other keys can run. No caller ever sees
+/// it, because the missing key is an error.
 fn placeholder(key: &Key) -> Value {
     match key.kind {
         Kind::Files { .. } => Value::Texts(vec!["builtin:missing".into()]),
@@ -235,13 +201,13 @@ fn placeholder(key: &Key) -> Value {
     }
 }
 
-/// A default from the table of keys, which a test checks.
+/// A default from the table of keys.
 fn default_value(key: &Key, text: &str) -> Value {
     let value = DeValue::parse(text).expect("defaults are TOML");
     value::check(key, &value).expect("defaults are values of their keys")
 }
 
-/// Makes the paths of an entry absolute; `None` if they cannot be told as text.
+/// Makes the paths of an entry absolute; `None` if one is not UTF-8.
 fn resolve_paths(entry: &mut Entry, dir: &Path) -> Option<()> {
     match (entry.key.kind, &mut entry.value) {
         (Kind::File, Value::Text(path)) => {

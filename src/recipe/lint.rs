@@ -1,10 +1,10 @@
-//! The codes of the plan's lints: here, because a recipe names those that it does not want to hear.
+//! The codes of the plan's lints. They live here because `lints.allow` names the ones to silence.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! lints {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal;)+) => {
-        /// A remark that a plan may give rise to; see `plan::lints`.
+        /// A remark about a plan; see `plan::lints`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum LintCode {
             $($(#[doc = $doc])+ #[serde(rename = $code)] $name,)+
@@ -27,28 +27,28 @@ macro_rules! lints {
 }
 
 lints! {
-    /// Rows of the embedding that matrix units do not like.
+    /// The number of embedding rows does not suit matrix units.
     UglyVocab = "ugly-vocab";
-    /// A width that matrix units do not like.
+    /// The width does not suit matrix units.
     UglyWidth = "ugly-width";
-    /// Heads that do not divide among tiles.
+    /// The size of a head does not divide into tiles.
     UglyHeads = "ugly-heads";
     /// A batch with few factors of two.
     UglyBatch = "ugly-batch";
-    /// A learning rate whose shape does not fit the run.
+    /// The shape of the learning rate does not fit the length of the run.
     ScheduleHorizon = "schedule-horizon";
-    /// A learning rate far from what models of this size take.
+    /// The learning rate is far from those of published models of this size.
     UnusualLr = "unusual-lr";
-    /// A batch far from what models of this size take.
+    /// The batch is far from those of published models of this size.
     UnusualBatch = "unusual-batch";
-    /// Validation data that are also trained on.
+    /// Some validation data are training data as well.
     ValOverlap = "val-overlap";
-    /// Data that are read too often.
+    /// The run reads the data many times.
     ManyEpochs = "many-epochs";
-    /// Less data than one step takes.
+    /// The data are fewer than one step reads.
     SmallData = "small-data";
-    /// A precision that the device does not have.
+    /// The device emulates the precision.
     EmulatedPrecision = "emulated-precision";
-    /// Hardly enough memory.
+    /// The run needs nearly all free memory.
     TightMemory = "tight-memory";
 }

@@ -1,7 +1,7 @@
-//! What the user wrote: the schema of a recipe, its layers, and where every value came from.
+//! Recipes: the keys, the layers that set them, and the origin of every value.
 //!
-//! [`load`] reads a recipe file with everything it extends, the environment and the command line's overrides, checks
-//! all of it against [`keys::KEYS`] and merges it; what is wrong comes back as [`Diagnostics`], all at once.
+//! [`load`] reads a recipe file with everything that it extends, the environment and the command line's overrides,
+//! checks all of it against [`keys::KEYS`] and merges it. All problems come back at once, as [`Diagnostics`].
 
 mod check;
 mod diagnostics;
@@ -13,6 +13,7 @@ pub mod keys;
 mod layers;
 mod leaves;
 mod lint;
+mod origin;
 mod overrides;
 mod parse;
 mod paths;
@@ -29,11 +30,12 @@ pub use diagnostics::Diagnostics;
 pub use effect::silenced_by;
 pub use identity::{DataDigests, identity};
 pub use json_schema::json_schema;
-pub use leaves::{Difference, changes_mathematics, diff, leaves};
+pub use leaves::{Difference, diff, leaves};
 pub use lint::LintCode;
+pub use origin::Origin;
 pub use overrides::Overrides;
 pub use parse::find_key;
-pub use resolved::{Origin, Resolved, Setting, load};
+pub use resolved::{Resolved, Setting, load};
 pub use schema::{
     Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe,

@@ -1,7 +1,7 @@
-//! What is said about a recipe outside of its files: environment variables, `--set` and `--unset`.
+//! The layers above a recipe's files: environment variables, `--set` and `--unset`.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{self, Key};
+use super::keys::{KEYS, Key, Kind, find};
 use super::parse::{self, Parsed};
 use super::source::{Medium, Place, Source};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const PREFIX: &str = "RUNNER_";
 /// The layers above a recipe's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `key.path=value`, in order, later ones win. The value is TOML; a bare word is a string.
+    /// `key.path=value`, in order; later ones win. The value is TOML; a bare word is a string.
     pub set: Vec<String>,
     /// Key paths whose values from files and the environment are dropped.
     pub unset: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Overrides {
 impl Overrides {
     /// Overrides by the `RUNNER_` variables of this process, in alphabetic order, and nothing else.
     ///
-    /// Bytes that are not UTF-8 are replaced; no key accepts the replacement unnoticed but a prompt.
+    /// Bytes that are not UTF-8 are replaced; every key but the prompt refuses the replacement character.
     #[must_use]
     pub fn from_process_env() -> Self {
         let mut env: Vec<(String, String)> = std::env::vars_os()
@@ -35,14 +35,16 @@ impl Overrides {
     }
 }
 
-/// The key path that an environment variable names, if it is one of ours.
+/// The key path that an environment variable names; `None` for a variable that is not about recipes.
 fn path_of(variable: &str) -> Option<String> {
     let rest = variable.strip_prefix(PREFIX)?;
+    let is_at_the_top =
+        |key: &Key| key.table().is_empty() && key.is_resolved() && key.path.to_uppercase() == rest;
     // A single underscore would break up `n_layer`.
-    (rest.contains("__") || rest == "NAME" || rest == "SEED").then(|| rest.replace("__", ".").to_lowercase())
+    (rest.contains("__") || KEYS.iter().any(is_at_the_top)).then(|| rest.replace("__", ".").to_lowercase())
 }
 
-/// Reads an environment variable; `None` if it does not concern recipes.
+/// Reads an environment variable; `None` if it is not about recipes.
 pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagnostics) -> Option<Parsed> {
     let path = path_of(name)?;
     let source = Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
@@ -68,7 +70,7 @@ pub(super) fn set(argument: &str, rank: usize, diagnostics: &mut Diagnostics) ->
     let value = start + name.len() + 1;
     let blank = name.len() - name.trim_start().len();
     let at = start + blank..start + blank + name.trim().len();
-    if name.trim() == "extends" {
+    if is_extends(name.trim()) {
         let problem = Problem::new("`extends` cannot be set on the command line", Place::at(&source, at));
         diagnostics.push(problem.help("write a recipe that extends both files"));
         return Parsed::default();
@@ -78,7 +80,12 @@ pub(super) fn set(argument: &str, rank: usize, diagnostics: &mut Diagnostics) ->
     parse::assignment(&source, name.trim(), at, value + padding, diagnostics)
 }
 
-/// An `--unset`: where it is written and the keys that it names.
+/// Whether this is the key that names bases: files are read before the command line applies.
+fn is_extends(path: &str) -> bool {
+    find(path).is_some_and(|key| key.kind == Kind::Extends)
+}
+
+/// An `--unset`: its place and the keys that it names.
 pub(super) struct Unset {
     pub(super) place: Place,
     pub(super) path: String,
@@ -90,12 +97,12 @@ pub(super) fn unset(argument: &str, rank: usize, diagnostics: &mut Diagnostics) 
     let (source, start) = flag("--unset", argument, rank);
     let place = Place::at(&source, start..source.text.len());
     let path = argument.trim();
-    if path == "extends" {
+    if is_extends(path) {
         let problem = Problem::new("`extends` cannot be unset", place);
         diagnostics.push(problem.help("unset the keys that the base sets"));
         return None;
     }
-    let keys: Vec<&Key> = keys::KEYS.iter().filter(|key| key.path == path || key.table() == path).collect();
+    let keys: Vec<&Key> = KEYS.iter().filter(|key| key.path == path || key.table() == path).collect();
     if path.is_empty() {
         diagnostics.push(Problem::new("`--unset` names no key", place).help("write it as --unset key.path"));
         return None;

@@ -1,7 +1,7 @@
 //! From a TOML text to checked entries: every unknown key, wrong type and bad value of it at once.
 //!
-//! The spanned tables of the `toml` crate are walked against the table of keys. serde would stop at the first
-//! problem and figment would forget where it was.
+//! The parser walks the spanned tables of the `toml` crate against the table of keys: serde would stop at the first
+//! problem, and figment keeps no line numbers.
 
 use super::diagnostics::{Diagnostics, Problem};
 use super::keys::{self, KEYS, Key, Kind};
@@ -22,17 +22,17 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
-/// One source, read.
+/// The entries of one source, with what checks need to know about it.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) entries: Vec<Entry>,
-    /// Keys that are set, but not to a value of theirs.
+    /// Keys that are set to a value that they do not accept.
     pub(super) broken: Vec<&'static Key>,
     /// The header of each table.
     pub(super) headers: BTreeMap<&'static str, Range<usize>>,
     /// Recipe files named by `extends`.
     pub(super) extends: Vec<(String, Place)>,
-    /// True if some of the text may have gone unread.
+    /// True if the parser may have skipped some of the text.
     pub(super) is_partial: bool,
 }
 
@@ -108,7 +108,7 @@ impl Walk<'_> {
                 before.checked_sub(1).map(|last| &values[last]).filter(|(value, _)| value.end >= span.start);
             let line_end = self.source.line_end(span.start);
             covered = line_end.max(inside.map_or(0, |(value, _)| value.end)) + 1;
-            // What follows a broken header or an array without an end was read as something else.
+            // The parser misreads what follows a broken header or an array without an end.
             let swallows = inside.is_none_or(|(value, _)| value.end > line_end);
             self.parsed.is_partial |= swallows && !error.message().starts_with(DUPLICATE);
             let value = inside.map(|(value, path)| (path.as_str(), &self.source.text[value.clone()]));
@@ -125,7 +125,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Where the next table begins: the members of one whose header is broken are read as somebody else's.
+    /// Where the next table begins: the parser takes the members of a table with a broken header for another table's.
     fn next_header(&self, offset: usize) -> usize {
         let rest = self.source.text.get(offset..).unwrap_or_default();
         rest.find("\n[").map_or(usize::MAX, |newline| offset + newline)
@@ -149,7 +149,7 @@ impl Walk<'_> {
         if let Some(key) = keys::find(path) {
             return self.entry(key, value);
         }
-        let Some(&table) = keys::TABLES.iter().find(|table| **table == path) else {
+        let Some(table) = keys::find_table(path).map(|table| table.name) else {
             return self.unknown(path, at, value);
         };
         match value.get_ref() {
@@ -235,21 +235,21 @@ pub(super) fn unknown(path: &str, place: Place, is_table: bool) -> Problem {
         return problem
             .help("leave the quotes out: a dot inside quotes does not separate a table from a key");
     }
-    if !table.is_empty() && !keys::TABLES.contains(&table) {
+    if !table.is_empty() && keys::find_table(table).is_none() {
         return match suggest::path(path) {
             Some(near) => problem.label(format!("did you mean `{}`?", near.path)),
-            None => problem.help(format!("the tables are {}", keys::TABLES.join(", "))),
+            None => problem.help(format!("the tables are {}", keys::table_names())),
         };
     }
     if is_table && table.is_empty() {
         return match suggest::table(leaf) {
             Some(near) => problem.label(format!("did you mean [{near}]?")),
-            None => problem.help(format!("the tables are {}", keys::TABLES.join(", "))),
+            None => problem.help(format!("the tables are {}", keys::table_names())),
         };
     }
     let near = suggest::key(table, leaf);
     let listed = if table.is_empty() {
-        format!("the tables are {}", keys::TABLES.join(", "))
+        format!("the tables are {}", keys::table_names())
     } else {
         format!("the keys of [{table}] are {}", members(table))
     };
@@ -264,10 +264,10 @@ pub(super) fn unknown(path: &str, place: Place, is_table: bool) -> Problem {
     }
 }
 
-/// The key of this name, as somebody asks for it who is not writing a recipe.
+/// The key with this path, asked for outside of any recipe.
 ///
 /// # Errors
-/// There is no such key; the message has the nearest name.
+/// No such key exists; the message suggests the nearest one.
 pub fn find_key(path: &str) -> Result<&'static Key, Diagnostics> {
     keys::find(path).ok_or_else(|| {
         let source = Source { medium: Medium::Flag, text: path.to_owned(), rank: 0 };
@@ -295,8 +295,8 @@ fn spans(prefix: &str, table: &DeTable, out: &mut Vec<(Range<usize>, String)>) {
 
 const DUPLICATE: &str = "duplicate key";
 
-/// A syntax error in words for people who do not know the grammar's; `value` is the path and the text of the value
-/// that it is in.
+/// A syntax error in words that need no knowledge of TOML's grammar; `value` is the path and the text of the value in
+/// which it occurs.
 fn syntax_problem(message: &str, value: Option<(&str, &str)>, place: Place) -> Problem {
     let plain = message.split(", expected").next().unwrap_or(message);
     let (what, help) = match value {

@@ -1,10 +1,10 @@
 //! Paths in recipes: relative to the file that names them when written, absolute when resolved.
 //!
-//! Everything here is lexical, so a path may name something that does not exist yet, or a glob.
+//! All functions are lexical, so a path may name something that does not exist yet, or be a glob.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Entries of `data.train` and `data.val` that begin so are no paths.
+/// An entry that begins with this is no path.
 const BUILTIN: &str = "builtin:";
 
 /// `path` without `.` and, where a parent is known, `..`.
@@ -45,7 +45,7 @@ pub(super) fn absolute(dir: &Path, entry: &str) -> Option<String> {
 
 /// The shortest form of an absolute entry for a file in `dir` (absolute).
 ///
-/// An entry that shares nothing but the root with `dir` stays absolute: it is not part of a tree that moves along.
+/// An entry that shares only the root with `dir` stays absolute: it does not belong to the tree that moves with it.
 pub(super) fn relative(dir: &Path, entry: &str) -> String {
     let path = Path::new(entry);
     if entry.starts_with(BUILTIN) || !path.is_absolute() {

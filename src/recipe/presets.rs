@@ -1,9 +1,9 @@
-//! Published models as layers of ordinary keys, between the defaults and everything that a person writes.
+//! Published models as layers of ordinary keys, above the defaults and below everything that a user writes.
 //!
 //! GPT-2: Radford et al., 2019, table 2 (124M to 1558M as in the released weights). GPT-3: Brown et al., 2020, table
 //! 2.1, with the batch of "0.5M", "1M" and "2M" tokens taken as 2^19, 2^20 and 2^21 and "3.2M" as 1600 rows, so that a
-//! context of 2048 divides it. The table's 24 heads of 128 for the XL model do not make its width of 2048; 16 heads of
-//! 128 do. Nor do its 40 heads of 128 make the 13B model's width of 5140; they make 5120.
+//! context of 2048 divides it. The table gives the XL model 24 heads of 128 at a width of 2048; 16 heads
+//! of 128 have that width. It gives the 13B model 40 heads of 128 at a width of 5140; they have 5120.
 
 /// A named set of keys.
 pub(super) struct Preset {

@@ -1,8 +1,8 @@
-//! Loading a recipe: all layers merged, every value traced to who said it.
+//! Loading a recipe: merging its layers, with the history of every value.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::Kind;
-use super::layers::{self, Layer, SaidBy, Stack};
+use super::layers::{self, Layer, Stack};
+use super::origin::{Origin, SaidBy};
 use super::overrides::Overrides;
 use super::schema::Recipe;
 use super::source::{Place, Source};
@@ -10,59 +10,24 @@ use super::value::Value;
 use super::{check, effect, paths};
 use figment::value::{Dict, Map, Value as Figment};
 use figment::{Error, Metadata, Profile, Provider};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Who set a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody: it is built in.
-    Default,
-    /// The preset of this name.
-    Preset(String),
-    /// A recipe file.
-    File {
-        /// The file, relative to the current directory if the recipe was.
-        path: PathBuf,
-        /// Line of the value, from 1.
-        line: usize,
-        /// Column of the value in characters, from 1.
-        column: usize,
-    },
-    /// The environment variable of this name.
-    Env(String),
-    /// A `--set` with this argument.
-    Set(String),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::Preset(name) => write!(f, "preset {name}"),
-            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
-            Self::Env(name) => write!(f, "environment variable {name}"),
-            Self::Set(argument) => write!(f, "--set {argument}"),
-        }
-    }
-}
-
-/// What one layer says about a key.
+/// The value that one layer gives to a key.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Who says it.
+    /// Where it comes from.
     pub origin: Origin,
     /// The value as TOML on one line, its paths absolute.
     pub value: String,
-    /// The same as parsed, for other ways of writing it.
+    /// The parsed value, for other ways of writing it.
     parsed: Value,
     is_path: bool,
     place: Place,
 }
 
 impl Setting {
-    /// The value as JSON, its paths relative to `dir` (absolute) where they share more than the root with it.
+    /// The value as JSON. Its paths are relative to `dir` (absolute) where they share more than the root with it.
     #[must_use]
     pub fn json_seen_from(&self, dir: &Path) -> serde_json::Value {
         let dir = paths::normalize(dir);
@@ -98,7 +63,7 @@ pub struct Resolved {
 impl Resolved {
     /// Every key that has a value, in the order of a written recipe, with each layer that set it, weakest first.
     ///
-    /// `model.preset` is among them if it was given. What `--unset` or a changed `schedule.kind` took away is not.
+    /// `model.preset` is included where it is set. Entries that `--unset` or a changed `schedule.kind` removed are not.
     pub fn origins(&self) -> impl Iterator<Item = (&'static str, &[Setting])> {
         self.settings.iter().map(|(key, settings)| (*key, settings.as_slice()))
     }
@@ -109,9 +74,9 @@ impl Resolved {
         self.settings.iter().find(|(name, _)| *name == key)?.1.last()
     }
 
-    /// A problem that only the caller can see, shown where the value of `key` was set.
+    /// A problem that only the caller can find, shown where `key` is set.
     ///
-    /// A default or preset has no line; the message then names the recipe file alone.
+    /// A default or a value of a preset has no line; the message then names the recipe file alone.
     #[must_use]
     pub fn complain(&self, key: &str, message: &str, help: &str) -> Diagnostics {
         let place = match self.origin(key) {
@@ -133,7 +98,7 @@ impl Resolved {
 /// Reads the recipe at `path` under `overrides` and resolves it.
 ///
 /// # Errors
-/// All problems of all sources, in file order.
+/// Returns all problems of all sources, in file order.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let resolved = layers::gather(path, overrides, &mut diagnostics)
@@ -152,7 +117,7 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     check::required(&stack, diagnostics);
     stack.insert_defaults(&kind);
     check::name(&stack, diagnostics);
-    // What is missing or broken above must not hide what the rest has to say.
+    // A key that is missing or broken must not hide problems of the others.
     let recipe = match merge(&stack.layers) {
         Ok(recipe) => recipe,
         Err(error) => {
@@ -177,7 +142,7 @@ fn settings(layers: &[Layer]) -> Vec<(&'static str, Vec<Setting>)> {
                 origin: said_by.origin(entry),
                 value: entry.value.to_string(),
                 parsed: entry.value.clone(),
-                is_path: matches!(entry.key.kind, Kind::File | Kind::Files { .. }),
+                is_path: entry.key.is_path(),
                 place: entry.place.clone(),
             })
             .collect()
@@ -186,7 +151,7 @@ fn settings(layers: &[Layer]) -> Vec<(&'static str, Vec<Setting>)> {
     all.filter(|(_, settings)| !settings.is_empty()).collect()
 }
 
-/// Merges the layers through figment: dictionaries key by key, everything else as a whole.
+/// Merges the layers with figment: dictionaries key by key, any other value as a whole.
 fn merge(layers: &[Layer]) -> Result<Recipe, Box<Error>> {
     let figment = layers.iter().fold(figment::Figment::new(), |figment, layer| figment.merge(layer));
     figment.extract().map_err(Box::new)
@@ -246,7 +211,8 @@ mod tests {
         stack.insert_defaults(&kind);
         let merged = stack.layers.iter().fold(figment::Figment::new(), |figment, layer| figment.merge(layer));
         let mut winners = std::collections::BTreeSet::new();
-        for (key, _) in settings(&stack.layers).iter().filter(|(key, _)| *key != "model.preset") {
+        let is_resolved = |path: &str| super::super::keys::find(path).is_some_and(|key| key.is_resolved());
+        for (key, _) in settings(&stack.layers).iter().filter(|(key, _)| is_resolved(key)) {
             let holds = |layer: &&Layer| layer.entries.iter().any(|entry| entry.key.path == *key);
             let ours = stack.layers.iter().rfind(holds).expect("a layer").metadata().name;
             let value = merged.find_value(key).expect("merged");

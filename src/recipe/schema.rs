@@ -32,7 +32,7 @@ pub struct Recipe {
     pub eval: EvalConfig,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
-    /// What counts as a step gone wrong.
+    /// What counts as a bad step.
     pub watchdog: WatchdogConfig,
     /// Text generated during training.
     pub sample: SampleConfig,
@@ -61,7 +61,7 @@ pub struct ModelConfig {
     pub n_embd: usize,
 }
 
-/// `[compute]`.
+/// `[compute]`: where and how the model is computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComputeConfig {
@@ -117,7 +117,7 @@ impl From<Device> for String {
     }
 }
 
-/// `compute.engine`.
+/// `compute.engine`: the implementation of the training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
@@ -165,13 +165,13 @@ impl Precision {
     }
 }
 
-/// `compute.attention`.
+/// `compute.attention`: the attention implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Attention {
     /// Tiled with an online softmax; memory linear in T.
     Flash,
-    /// The T x T matrix of every head is materialized and kept for the backward pass.
+    /// Materializes the T x T matrix of every head and keeps it for the backward pass.
     Naive,
 }
 
@@ -186,19 +186,19 @@ impl Attention {
     }
 }
 
-/// `[data]`.
+/// `[data]`: what the model is trained and validated on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
     /// Training data: files, globs or `builtin:` names; absolute after resolution.
     pub train: Vec<String>,
-    /// Validation data, likewise; empty means no validation.
+    /// Validation data, in the forms of `train`; empty means no validation.
     pub val: Vec<String>,
     /// Sample rows without replacement in a seeded order instead of file order.
     pub shuffle: bool,
 }
 
-/// `[batch]`.
+/// `[batch]`: how much data one optimizer step reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchConfig {
@@ -259,7 +259,7 @@ impl<'de> Deserialize<'de> for MicroBatch {
     }
 }
 
-/// `[distributed]`: of no account with one rank.
+/// `[distributed]`: without effect for one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DistributedConfig {
@@ -304,7 +304,7 @@ pub struct ScheduleConfig {
     pub decay_steps: Option<u64>,
 }
 
-/// `schedule.kind`.
+/// `schedule.kind`: the shape of the learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
@@ -318,7 +318,7 @@ pub enum ScheduleKind {
     Wsd,
 }
 
-/// `[eval]`.
+/// `[eval]`: validation during training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
@@ -328,7 +328,7 @@ pub struct EvalConfig {
     pub batches: usize,
 }
 
-/// `[checkpoint]`.
+/// `[checkpoint]`: what is saved, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointConfig {
@@ -346,11 +346,11 @@ pub struct CheckpointConfig {
 pub struct WatchdogConfig {
     /// Largest rise of the loss, in standard deviations of the window; 0 = off.
     pub max_loss_zscore: f64,
-    /// The same of the gradient norm before clipping; 0 = off.
+    /// Largest rise of the gradient norm before clipping, in standard deviations of the window; 0 = off.
     pub max_grad_zscore: f64,
     /// How many good steps are remembered, and how many it takes to judge one.
     pub window: usize,
-    /// What becomes of a step that rises higher.
+    /// What happens at a step that rises higher.
     pub action: WatchdogAction,
 }
 
@@ -362,7 +362,7 @@ impl WatchdogConfig {
     }
 }
 
-/// `watchdog.action`.
+/// `watchdog.action`: what happens at a bad step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchdogAction {
@@ -372,7 +372,7 @@ pub enum WatchdogAction {
     Skip,
 }
 
-/// `[sample]`.
+/// `[sample]`: text generated during training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleConfig {
@@ -384,7 +384,7 @@ pub struct SampleConfig {
     pub tokens: usize,
 }
 
-/// `[lints]`.
+/// `[lints]`: remarks about the plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LintsConfig {

@@ -1,7 +1,7 @@
-//! The texts that a recipe is made of, and places in them.
+//! The texts of a recipe, and places in them.
 //!
-//! A recipe file is read once, with every way in which that can fail told apart: figment would take a missing file
-//! for an empty one.
+//! A recipe file is read once, and every way in which that can fail has its own message: figment would take a missing
+//! file for an empty one.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// No recipe comes near this; a data file given by mistake does.
+/// No recipe comes near this size; a data file given by mistake does.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Where a text comes from.
@@ -25,7 +25,7 @@ pub(super) enum Medium {
     BuiltIn,
 }
 
-/// A text with its name and its rank in messages.
+/// A text with its origin and the rank of its messages.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) medium: Medium,

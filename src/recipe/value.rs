@@ -1,4 +1,4 @@
-//! Values of keys, and what makes a TOML value one.
+//! Values of keys, and the checks that turn a TOML value into one.
 
 use super::keys::{Interval, Key, Kind};
 use super::{presets, suggest};
@@ -155,7 +155,7 @@ fn found(value: &DeValue) -> String {
     }
 }
 
-/// How the same value would be written in the expected type, where that is plain.
+/// How the value would be written in the expected type, where that is obvious.
 fn rewrite(value: &DeValue, expected: &str) -> Option<String> {
     let plain = |number: f64| number.fract() == 0.0 && number.abs() < 1e15;
     match value {
@@ -194,7 +194,7 @@ fn integer(value: &Spanned<DeValue>, min: i64, max: i64, expected: &str) -> Resu
     }
 }
 
-/// A number as it is written and as it reads, not finite perhaps; integers are numbers.
+/// A number as text and as a value, which may not be finite; integers are numbers.
 fn any_number<'a>(value: &'a Spanned<DeValue>) -> Result<(&'a str, f64), Fault> {
     let text = match value.get_ref() {
         DeValue::Integer(digits) if digits.radix() == 10 => digits.as_str(),
@@ -265,7 +265,7 @@ fn path(value: &Spanned<DeValue>) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// The name itself where it may name a directory, else a reason.
+/// Whether a name may name a run's directory; the error is the reason.
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if !name.chars().all(plain) {
@@ -279,7 +279,7 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A name like this one that may name a directory.
+/// A name like this one that may name a run's directory.
 pub(super) fn suggest_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' };
     let name: String = name.chars().take(100).map(plain).collect();
@@ -345,7 +345,7 @@ fn device(value: &Spanned<DeValue>) -> Checked {
     match super::Device::try_from(text.to_string()) {
         Ok(device) => Ok(Value::Text(device.into())),
         Err(_) => {
-            // The keyboard's distance would make this a CPU.
+            // The nearest word would be `cpu`.
             let is_gpu = text.eq_ignore_ascii_case("gpu");
             let near = || suggest::nearest(text, ["auto", "cpu", "cuda"].into_iter());
             Err(unknown_word(value, text, LIST, if is_gpu { Some("cuda") } else { near() }))

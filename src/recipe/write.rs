@@ -1,4 +1,4 @@
-//! A resolved recipe as a file: what a run directory keeps, so that it can be run again from there.
+//! A resolved recipe as a file, which a run directory keeps so that the run can be repeated from there.
 
 use super::effect::silenced_by;
 use super::leaves::{toml, values};
@@ -10,29 +10,27 @@ use std::path::Path;
 
 /// The recipe as a complete TOML document for a file in `dir`, an absolute directory.
 ///
-/// Every key with a value and an effect is there, in the order of the table of keys; paths are relative to `dir` unless they share
-/// nothing with it. Loading the file gives the same recipe. The keys that only lead to values, `extends` and
-/// `model.preset`, are gone.
+/// Every key with a value and an effect is written, in the order of the table of keys. Paths are relative to `dir`
+/// unless they share nothing with it. Loading the file gives the same recipe. The keys that resolution consumes,
+/// `extends` and `model.preset`, are left out.
 #[must_use]
 pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
     let mut out =
         String::from("# resolved by runner: every value is written out, paths are relative to this file\n");
     let mut table = "";
-    for (path, mut value) in values(recipe) {
-        if silenced_by(recipe, path).is_some() {
+    for (key, mut value) in values(recipe) {
+        if silenced_by(recipe, key.path).is_some() {
             continue;
         }
-        let (header, leaf) = path.rsplit_once('.').unwrap_or(("", path));
-        if header != table {
-            table = header;
+        if key.table() != table {
+            table = key.table();
             // Writing to a string cannot fail.
             let _ = write!(out, "\n[{table}]\n");
         }
-        match path {
-            "data.train" | "data.val" | "model.init_from" => make_relative(&mut value, dir),
-            _ => {}
+        if key.is_path() {
+            make_relative(&mut value, dir);
         }
-        let _ = writeln!(out, "{leaf} = {}", toml(&value));
+        let _ = writeln!(out, "{} = {}", key.leaf(), toml(&value));
     }
     out
 }

@@ -1,16 +1,16 @@
-//! The keys of a resolved recipe that some build of this program wrote, for reading runs back.
+//! Reading back the resolved recipe of a run, whichever build of this program wrote it.
 //!
-//! [`load`](super::load) refuses what this build does not know, as it must before it trains. A run of another version
-//! is only to be shown, so here every key counts, known or not, and nothing is resolved: the file is complete.
+//! [`load`](super::load) refuses keys that this build does not know, as it must before training. A report only shows a
+//! run of another version, so this module keeps every key, known or not. It resolves nothing: the file is complete.
 
-use super::keys::{self, Fallback, KEYS};
+use super::keys::{self, KEYS, Key};
 use super::leaves;
 use serde_json::Value as Json;
 
 /// Every `key = value` of a resolved recipe's text, known keys in the order of the table of keys, others behind them.
 ///
 /// # Errors
-/// What is not TOML, on one line.
+/// The text is not TOML; the message has one line.
 pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     let table: toml::Table =
         text.parse().map_err(|error: toml::de::Error| error.message().replace('\n', " "))?;
@@ -28,18 +28,16 @@ pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     Ok(found)
 }
 
-/// The place of a key in a written recipe; unknown keys come last.
+/// The position of a key in a written recipe; unknown keys come last.
 #[must_use]
 pub fn rank(key: &str) -> usize {
     KEYS.iter().position(|known| known.path == key).unwrap_or(KEYS.len())
 }
 
-/// Whether a key has this value when nobody sets it.
+/// Whether a key has this value where no layer sets it.
 #[must_use]
 pub fn is_default(key: &str, value: &Json) -> bool {
-    let Some(Fallback::Is(text)) = keys::find(key).map(|key| key.default) else { return false };
-    let default = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
-    default.is_some_and(|default| json(default) == *value)
+    keys::find(key).and_then(Key::default_json).is_some_and(|default| default == *value)
 }
 
 /// A value as TOML on one line.

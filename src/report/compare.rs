@@ -7,6 +7,7 @@ use super::groups::{Group, Verdict, groups, sentence, verdicts};
 use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
 use super::runs::{Run, read_all};
+use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
 use crate::run::column::{Better, Unit};
 use crate::run::{RunError, RunStatus};
@@ -176,8 +177,7 @@ impl Comparison {
             let mut cells = vec![Cell::text(&*run.id)];
             for key in keys {
                 let cell = |value| {
-                    let mark =
-                        if run.facts.emulated && key == "compute.precision" { " (emulated)" } else { "" };
+                    let mark = if run.facts.emulated && key == PRECISION { " (emulated)" } else { "" };
                     Cell { shown: format!("{}{mark}", differences::shown(&value)), value }
                 };
                 cells.push(differences::value(run, key).map_or_else(Cell::empty, cell));
@@ -253,7 +253,7 @@ impl Comparison {
             self.differences.shared.iter().partition(|(key, value)| is_default(key, value));
         let all_emulated = self.runs.iter().all(|run| run.facts.emulated);
         let spell = |(key, value): &&(String, serde_json::Value)| {
-            let mark = if all_emulated && key == "compute.precision" { " (emulated)" } else { "" };
+            let mark = if all_emulated && key == PRECISION { " (emulated)" } else { "" };
             format!("{key} = {}{mark}", spelled(value))
         };
         let mut parts: Vec<String> = chosen.iter().map(spell).collect();

@@ -1,19 +1,10 @@
 //! What differs between runs: the keys of their recipes, the data behind the paths, and the machines.
 
 use super::runs::Run;
+use crate::recipe::keys::{Identity, SEED, find};
 use crate::recipe::{rank, spelled};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Keys that never tell runs apart: the run's id has the name already, and the lints only talk.
-const SILENT: &[&str] = &["name", "lints.allow"];
-
-/// Keys that lead to contents; where the digests are known, those are compared and not the paths.
-const BY_DIGEST: &[(&str, &str)] =
-    &[("data.train", "train"), ("data.val", "val"), ("model.init_from", "init_from")];
-
-/// Keys that decide what is kept and shown, not what is computed: they are not part of a run's identity.
-const CADENCES: &[&str] = &["name", "eval.every", "checkpoint.", "sample.", "lints."];
 
 /// A fact of a run.
 type Fact = fn(&Run) -> &str;
@@ -39,7 +30,8 @@ pub struct Differences {
 pub fn differences(runs: &[Run]) -> Differences {
     let mut values: BTreeMap<(usize, &str), Vec<Option<&Json>>> = BTreeMap::new();
     for (i, run) in runs.iter().enumerate() {
-        for (key, value) in run.recipe.iter().filter(|(key, _)| !SILENT.contains(&key.as_str())) {
+        let is_compared = |key: &str| find(key).is_none_or(|key| key.is_compared);
+        for (key, value) in run.recipe.iter().filter(|(key, _)| is_compared(key)) {
             values.entry((rank(key), key)).or_insert_with(|| vec![None; runs.len()])[i] = Some(value);
         }
     }
@@ -67,9 +59,10 @@ fn same_contents(runs: &[Run], key: &str) -> Option<bool> {
     Some(digests.iter().all(|digest| digest == &digests[0]))
 }
 
+/// The digest of what a key names, if it enters the identity by its contents and the digest is on record.
 fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
-    let (_, name) = BY_DIGEST.iter().find(|(path, _)| *path == key)?;
-    run.facts.digests.get(*name)
+    let key = find(key).filter(|key| matches!(key.identity, Identity::Contents))?;
+    run.facts.digests.get(key.leaf())
 }
 
 /// The value of a key or fact of a run as a report shows it; `None` where the run has none.
@@ -122,9 +115,8 @@ pub fn replica_key(run: &Run) -> String {
         // nothing is known about it, so it is like no other
         return run.path.display().to_string();
     }
-    let computes = |key: &str| {
-        key != "seed" && !CADENCES.iter().any(|c| key == *c || c.ends_with('.') && key.starts_with(c))
-    };
+    let is_shown_only = |path: &str| find(path).is_some_and(|key| matches!(key.identity, Identity::Never));
+    let computes = |path: &str| path != SEED && !is_shown_only(path);
     let lines =
         run.recipe.iter().filter(|(key, _)| computes(key)).map(|(key, value)| match digest(run, key) {
             Some(digest) => format!("{key}={digest}"),

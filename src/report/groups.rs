@@ -4,6 +4,7 @@ use super::differences::{label, replica_key};
 use super::metrics::Metric;
 use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
+use crate::recipe::keys::SEED;
 use crate::run::column::Better;
 use std::collections::HashMap;
 
@@ -52,7 +53,7 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     // among groups, a key counts only if it differs between them, as the seed does not
     let keys: Vec<String> = differing
         .iter()
-        .filter(|key| !several || *key != "seed")
+        .filter(|key| !several || *key != SEED)
         .filter(|key| {
             let values = |group: &Group| -> Vec<_> {
                 group.runs.iter().map(|&i| super::differences::value(&runs[i], key)).collect()

@@ -14,7 +14,6 @@ use crate::recipe::MicroBatch;
 use crate::run::checkpoint::{self, Newest, Rejected};
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -200,12 +199,7 @@ impl Job<'_> {
             Some(record) => record,
             None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
         };
-        let digests = &self.data.digests;
-        record.digests = BTreeMap::from([
-            ("train".to_owned(), digests.train.clone()),
-            ("val".to_owned(), digests.val.clone()),
-        ]);
-        record.digests.extend(digests.init_from.iter().map(|d| ("init_from".to_owned(), d.clone())));
+        record.digests = self.data.digests.by_name();
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

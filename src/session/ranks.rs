@@ -100,10 +100,9 @@ fn failure(message: &[u8]) -> Failure {
 /// The first line that differs, on rank 0; [`Elsewhere`] on the others.
 pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> anyhow::Result<()> {
     let Some(comm) = comm else { return Ok(()) };
-    let by_path = ["data.train", "data.val", "model.init_from"];
     let mut lines: Vec<String> = (recipe::leaves(recipe).into_iter())
-        .filter(|(key, _)| !by_path.contains(key))
-        .map(|(key, value)| format!("`{key}` ({value})"))
+        .filter(|(key, _)| !key.is_path())
+        .map(|(key, value)| format!("`{}` ({value})", key.path))
         .collect();
     lines.push(further.to_owned());
     let all = comm.exchange(lines.join("\n").as_bytes())?;

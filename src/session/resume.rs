@@ -6,7 +6,8 @@ use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
 use super::{leader, ranks, supported};
-use crate::recipe::{self, Overrides, Resolved, changes_mathematics};
+use crate::recipe::keys::{KEYS, OnResume};
+use crate::recipe::{self, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     };
     let record = ranks::agree(call.joined(), record())?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
-    let overrides: Vec<String> = changed.iter().map(|c| format!("{}={}", c.key, value(&c.right))).collect();
+    let overrides: Vec<String> =
+        changed.iter().map(|c| format!("{}={}", c.key.path, value(&c.right))).collect();
     let lead = || {
         if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
             call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false });
@@ -75,15 +77,12 @@ fn load(
     let resolved = recipe::load(&file, overrides)?;
     supported::check(&resolved, call.audience)?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
-    let mut refused = changed.iter().filter(|change| !may_change(change.key)).peekable();
+    let mut refused = changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).peekable();
     if refused.peek().is_some() {
         let refused: Vec<String> =
-            refused.map(|c| format!("{} ({} -> {})", c.key, value(&c.left), value(&c.right))).collect();
-        let free: Vec<&str> = recipe::keys::KEYS
-            .iter()
-            .filter(|key| key.is_resolved() && may_change(key.path))
-            .map(|key| key.path)
-            .collect();
+            refused.map(|c| format!("{} ({} -> {})", c.key.path, value(&c.left), value(&c.right))).collect();
+        let free = KEYS.iter().filter(|key| key.on_resume == OnResume::Free);
+        let free: Vec<&str> = free.map(|key| key.path).collect();
         let message = format!(
             "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. \
              These may change: {}",
@@ -98,27 +97,17 @@ fn load(
     Ok((original, resolved))
 }
 
-/// Whether a run may go on under another value of a key. Its mathematics may not change, nor its name, which its
-/// directory bears.
-fn may_change(key: &str) -> bool {
-    key != "name" && !changes_mathematics(key)
-}
-
 /// A value as TOML, or `unset`.
 fn value(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("unset")
 }
 
 fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
-    let now = [
-        ("train", Some(&data.digests.train)),
-        ("val", Some(&data.digests.val)),
-        ("init_from", data.digests.init_from.as_ref()),
-    ];
+    let now = data.digests.by_name();
     let differing: Vec<String> = now
         .iter()
         .filter_map(|(what, now)| {
-            let (then, now) = (record.digests.get(*what)?, (*now)?);
+            let then = record.digests.get(what)?;
             (then != now).then(|| format!("{what} had digest {then} at the start and has {now} now"))
         })
         .collect();

@@ -17,6 +17,7 @@ use super::compare::Comparison;
 use super::differences::{self, short};
 use super::groups::Group;
 use super::runs::Run;
+use crate::recipe::keys::SEED;
 use crate::run::RunError;
 use curve::{Curve, average, read, read_val, smooth, usual_window};
 pub use quantity::{Quantity, further, quantities};
@@ -155,7 +156,7 @@ fn legend(comparison: &Comparison) -> (Option<String>, Vec<String>) {
             let value = |group: &Group| differences::value(first(group), key);
             groups.iter().any(|group| value(group) != value(&groups[0]))
         })
-        .filter(|key| !comparison.has_replicas() || *key != "seed")
+        .filter(|key| !comparison.has_replicas() || *key != SEED)
         .collect();
     match telling.as_slice() {
         [key] => {

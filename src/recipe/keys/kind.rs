@@ -1,0 +1,71 @@
+//! What the value of a key must be, and what holds where no layer sets it.
+
+/// The kind of a key's value, with its range.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// An integer in `min..=max`.
+    Integer {
+        /// Smallest value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// An integer in `1..=max` or `"auto"`.
+    MicroBatch {
+        /// Largest value.
+        max: i64,
+    },
+    /// A finite number in an interval.
+    Number(Interval),
+    /// Two numbers in `[0, 1)`.
+    Betas,
+    /// `true` or `false`.
+    Flag,
+    /// A string that is not empty.
+    Text,
+    /// A string of letters, digits, `.`, `_` and `-`, fit for a directory's name.
+    Name,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Some of these words, as a list or a single string.
+    Choices(&'static [&'static str]),
+    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    Device,
+    /// The path of one file or directory, relative to the file that names it.
+    File,
+    /// Files, globs or `builtin:` names, as a list or a single string.
+    Files {
+        /// Fewest entries.
+        min: usize,
+    },
+    /// The name of a preset.
+    Preset,
+    /// Recipe files to build upon, as a list or a single string.
+    Extends,
+}
+
+/// The numbers that a key accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// Greater than 0.
+    Positive,
+    /// 0 or more.
+    NonNegative,
+    /// From 0 to 1, both included.
+    Unit,
+}
+
+/// The value of a key that no layer sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// This TOML value.
+    Is(&'static str),
+    /// None: the key may be absent.
+    Absent,
+    /// None: leaving the key out is an error.
+    Required,
+    /// The stem of the recipe's file name.
+    FileStem,
+    /// A fifth of the value of the integer key with this path, rounded up.
+    FifthOf(&'static str),
+}

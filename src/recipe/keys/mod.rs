@@ -1,0 +1,237 @@
+//! The one table of recipe keys. A key's row says everything that the program knows about the key itself.
+//!
+//! Parsing, checks, defaults, layers, the written recipe, the JSON Schema, the identity of a run, `--resume`,
+//! `runner explain` and `runner compare` read the rows; no other list of keys exists. To add a key, write its row in
+//! `table.rs`, its field in [`schema`](super::schema), and the code that reads the field.
+
+mod kind;
+mod switch;
+mod table;
+
+pub use kind::{Fallback, Interval, Kind};
+pub use switch::Switch;
+pub use table::{KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED, TABLES};
+
+/// One key of the recipe language.
+#[derive(Debug)]
+pub struct Key {
+    /// Dotted path, such as `model.n_layer`.
+    pub path: &'static str,
+    /// What its value must be.
+    pub kind: Kind,
+    /// What holds when no layer sets it.
+    pub default: Fallback,
+    /// What it means, in one sentence without a full stop.
+    pub doc: &'static str,
+    /// The `schedule.kind`s that use it; empty for a key that all of them leave alone.
+    pub schedules: &'static [&'static str],
+    /// The setting that leaves it without effect.
+    pub silenced_by: Option<&'static Switch>,
+    /// How it enters the identity of a run.
+    pub identity: Identity,
+    /// Whether `--resume` may change it.
+    pub on_resume: OnResume,
+    /// Whether `runner compare` shows where runs differ in it.
+    pub is_compared: bool,
+    /// What other trainers call it.
+    pub also_called: &'static [&'static str],
+    /// A TOML value that is not its default; a recipe that has only the required keys may set it, together with what
+    /// `schedules` and `silenced_by` ask for.
+    pub example: &'static str,
+}
+
+/// How a key enters the identity of a run; see [`identity`](super::identity()).
+#[derive(Debug, Clone, Copy)]
+pub enum Identity {
+    /// With its value.
+    Always,
+    /// With the digest of what it names, so that paths may change.
+    Contents,
+    /// With its value where that is not the default: runs from before the key existed keep their ids.
+    UnlessDefault,
+    /// With its value while the switch is on.
+    While(&'static Switch),
+    /// Not at all: it decides what is kept and shown, not what is computed.
+    Never,
+}
+
+/// Whether a run may go on under another value of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnResume {
+    /// No: that would be another experiment, or another directory.
+    Kept,
+    /// Yes: it decides where, how fast or how often something happens, or what it names is compared by digest.
+    Free,
+}
+
+/// A table of the recipe language.
+#[derive(Debug)]
+pub struct Table {
+    /// As in its header.
+    pub name: &'static str,
+    /// What its keys are about, without a full stop.
+    pub doc: &'static str,
+}
+
+impl Key {
+    /// A key that always has an effect, enters the identity with its value and stays as it is when a run is resumed.
+    const fn new(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Self {
+        Self {
+            path,
+            kind,
+            default,
+            doc,
+            schedules: &[],
+            silenced_by: None,
+            identity: Identity::Always,
+            on_resume: OnResume::Kept,
+            is_compared: true,
+            also_called: &[],
+            example: "",
+        }
+    }
+
+    const fn only_with(self, schedules: &'static [&'static str]) -> Self {
+        Self { schedules, ..self }
+    }
+
+    const fn silenced_by(self, switch: &'static Switch) -> Self {
+        Self { silenced_by: Some(switch), ..self }
+    }
+
+    const fn identity(self, identity: Identity) -> Self {
+        Self { identity, ..self }
+    }
+
+    const fn on_resume(self, on_resume: OnResume) -> Self {
+        Self { on_resume, ..self }
+    }
+
+    const fn not_compared(self) -> Self {
+        Self { is_compared: false, ..self }
+    }
+
+    const fn also_called(self, also_called: &'static [&'static str]) -> Self {
+        Self { also_called, ..self }
+    }
+
+    const fn example(self, example: &'static str) -> Self {
+        Self { example, ..self }
+    }
+
+    /// The part after the last dot: how the key is written inside its table.
+    #[must_use]
+    pub fn leaf(&self) -> &'static str {
+        self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    /// The table that holds the key; empty at the top level.
+    #[must_use]
+    pub fn table(&self) -> &'static str {
+        self.path.rsplit_once('.').map_or("", |(table, _)| table)
+    }
+
+    /// False for the keys that resolution consumes: `extends` and `model.preset`.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        !matches!(self.kind, Kind::Extends | Kind::Preset)
+    }
+
+    /// Whether its value names files, so that it is absolute in a resolved recipe and relative in a written one.
+    #[must_use]
+    pub fn is_path(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Files { .. })
+    }
+
+    /// Whether a schedule of this kind uses it.
+    #[must_use]
+    pub fn is_used_by(&self, schedule: &str) -> bool {
+        self.schedules.is_empty() || self.schedules.contains(&schedule)
+    }
+
+    /// Its default as JSON, where that is one value for all recipes.
+    #[must_use]
+    pub fn default_json(&self) -> Option<serde_json::Value> {
+        let Fallback::Is(text) = self.default else { return None };
+        let mut document: toml::Table = format!("value = {text}").parse().ok()?;
+        serde_json::to_value(document.remove("value")?).ok()
+    }
+}
+
+/// The key with this dotted path.
+#[must_use]
+pub fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The table with this name.
+#[must_use]
+pub fn find_table(name: &str) -> Option<&'static Table> {
+    TABLES.iter().find(|table| table.name == name)
+}
+
+/// The key with this dotted path, which the caller spells out in the source.
+///
+/// # Panics
+/// If there is none; `tests/recipe_keys.rs` holds every path in the source against the table.
+pub(super) fn known(path: &'static str) -> &'static Key {
+    find(path).expect("a key written in this crate is in the table")
+}
+
+/// The names of the tables, for messages.
+pub(super) fn table_names() -> String {
+    TABLES.iter().map(|table| table.name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_named_once_and_lives_in_a_known_table() {
+        for (i, key) in KEYS.iter().enumerate() {
+            assert!(KEYS[..i].iter().all(|other| other.path != key.path), "{} is there twice", key.path);
+            assert!(key.table().is_empty() || find_table(key.table()).is_some(), "{}", key.path);
+            assert!(!key.doc.is_empty() && !key.doc.ends_with('.'), "{}", key.path);
+            assert_eq!(key.default_json().is_some(), matches!(key.default, Fallback::Is(_)), "{}", key.path);
+        }
+        assert!(TABLES.iter().all(|table| !table.doc.is_empty()));
+    }
+
+    #[test]
+    fn rows_agree_with_themselves_and_with_one_another() {
+        for key in KEYS {
+            let by_digest = matches!(key.identity, Identity::Contents);
+            assert_eq!(by_digest, key.is_path(), "{}: contents are what paths name", key.path);
+            assert!(!by_digest || key.on_resume == OnResume::Free, "{}: a moved tree is resumed", key.path);
+            assert_eq!(key.example.is_empty(), !key.is_resolved(), "{}: an example", key.path);
+            let switches = key.silenced_by.into_iter().chain(match key.identity {
+                Identity::While(switch) => Some(switch),
+                _ => None,
+            });
+            for path in switches.flat_map(|switch| switch.keys) {
+                let deciding = find(path).unwrap_or_else(|| panic!("{}: there is no {path}", key.path));
+                assert!(deciding.silenced_by.is_none(), "{path} is silenced and silences {}", key.path);
+            }
+            if let Fallback::FifthOf(other) = key.default {
+                assert!(
+                    find(other).is_some_and(|other| matches!(other.kind, Kind::Integer { .. })),
+                    "{other}"
+                );
+            }
+            let Some(Kind::Choice(schedules)) = find(SCHEDULE_KIND).map(|key| key.kind) else {
+                panic!("{SCHEDULE_KIND}")
+            };
+            assert!(key.schedules.iter().all(|kind| schedules.contains(kind)), "{}", key.path);
+        }
+    }
+
+    #[test]
+    fn no_name_of_another_trainer_leads_to_two_keys() {
+        let names: Vec<&str> = KEYS.iter().flat_map(|key| key.also_called).copied().collect();
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{name} is there twice");
+            assert!(KEYS.iter().all(|key| key.leaf() != *name), "{name} is a key itself");
+        }
+    }
+}

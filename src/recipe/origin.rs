@@ -1,0 +1,74 @@
+//! Where a value comes from: as layers record it, and as callers see it.
+
+use super::parse::Entry;
+use super::source::Medium;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The origin of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The table of keys, because no layer sets the key.
+    Default,
+    /// The preset of this name.
+    Preset(String),
+    /// A recipe file.
+    File {
+        /// The file, relative to the current directory if the recipe was.
+        path: PathBuf,
+        /// Line of the value, from 1.
+        line: usize,
+        /// Column of the value in characters, from 1.
+        column: usize,
+    },
+    /// The environment variable of this name.
+    Env(String),
+    /// A `--set` with this argument.
+    Set(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Preset(name) => write!(f, "preset {name}"),
+            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Set(argument) => write!(f, "--set {argument}"),
+        }
+    }
+}
+
+/// The source of a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SaidBy {
+    Defaults,
+    Preset(&'static str),
+    /// The n-th file.
+    File(usize),
+    Env(String),
+    Set(String),
+}
+
+impl SaidBy {
+    /// Whether two layers count as one: all variables do, and all flags.
+    pub(super) fn is_one_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Env(_), Self::Env(_)) | (Self::Set(_), Self::Set(_))) || self == other
+    }
+
+    /// The public form of an entry's origin.
+    pub(super) fn origin(&self, entry: &Entry) -> Origin {
+        let place = &entry.place;
+        match (self, &place.source.medium) {
+            (Self::Preset(name), _) => Origin::Preset((*name).into()),
+            (Self::Env(name), _) => Origin::Env(name.clone()),
+            (Self::Set(argument), _) => Origin::Set(argument.clone()),
+            (Self::File(_), Medium::File(path)) => {
+                let start = place.span.as_ref().map_or(0, |span| span.start);
+                let (line, column) = place.source.line_column(start);
+                Origin::File { path: path.clone(), line, column }
+            }
+            _ => Origin::Default,
+        }
+    }
+}
