@@ -1,8 +1,8 @@
-//! What is shipped beside the program: the schema, the recipes, and a guide that shows what is really printed.
+//! What is shipped beside the program: the schema, the recipes, completions.
 
 mod recipe_support;
 
-use recipe_support::{Recipes, printed, refused, runner, set};
+use recipe_support::{Recipes, printed, refused, set};
 use runner::recipe::keys::{KEYS, Kind, TABLES};
 use runner::recipe::{json_schema, load};
 use serde_json::Value as Json;
@@ -186,38 +186,4 @@ fn completions_name_the_subcommands() {
         assert!(["explain", "plan", "unset"].iter().all(|word| script.contains(word)), "{shell}");
     }
     assert_eq!(refused(&recipes_dir(), "completions tcsh").0, Some(2));
-}
-
-/// Lines of a plan that say something about the machine.
-fn is_about_the_machine(line: &str) -> bool {
-    ["  free", "predicted"].iter().any(|start| line.starts_with(start))
-}
-
-#[test]
-fn the_guide_shows_what_is_printed() {
-    let cache = tempfile::tempdir().expect("a directory");
-    let scratch = cache.path().to_str().expect("UTF-8");
-    let guide = std::fs::read_to_string(recipes_dir().join("README.md")).expect("readable");
-    let mut shown = 0;
-    for block in guide.split("```console\n").skip(1) {
-        let block = block.split("```").next().expect("an end");
-        let (command, expected) =
-            block.strip_prefix("$ runner ").and_then(|rest| rest.split_once('\n')).expect("a command");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let output = runner(root)
-            .env("XDG_CACHE_HOME", cache.path())
-            .args(command.split(' '))
-            .args(command.starts_with("plan").then_some(["--runs-dir", scratch]).into_iter().flatten())
-            .output();
-        let printed = String::from_utf8(output.expect("it runs").stdout).expect("UTF-8");
-        let lines = |text: &str| -> Vec<String> {
-            text.lines().filter(|line| !is_about_the_machine(line)).map(str::to_owned).collect()
-        };
-        assert_eq!(lines(expected), lines(&printed), "runner {command}");
-        shown += 1;
-    }
-    assert!(shown >= 3, "the guide shows {shown} commands");
-    for table in TABLES {
-        assert!(guide.contains(&format!("`{}`", table.name)), "{} is not in the guide", table.name);
-    }
 }

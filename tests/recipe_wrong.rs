@@ -325,17 +325,3 @@ fn colour_is_only_there_when_asked_for() {
     assert!(!error.render(false).contains('\u{1b}'));
     assert!(error.render(true).contains("\u{1b}["));
 }
-
-#[test]
-fn the_readme_shows_what_is_printed() {
-    let recipes = Recipes::new();
-    let text = "data.train = \"x\"\nschedule.max_steps = 9\n\n[model]\nn_layers = 6\n\n[batch]\ntotal_tokens = 100000\nmicro_batch = 16\n";
-    recipes.write("my.toml", text);
-    let error = recipes.load("my.toml", &Overrides::default()).expect_err("two problems");
-    let message = recipes.hide(&error.to_string()).replace("DIR/", "");
-    let readme = include_str!("../recipes/README.md");
-    assert!(readme.contains(&format!("```text\n{message}\n```")), "{message}");
-    let smallest =
-        readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a recipe");
-    Recipes::with(smallest).good(&Overrides::default());
-}

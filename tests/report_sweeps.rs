@@ -105,7 +105,7 @@ fn a_task_of_the_array_trains_its_own_run() {
     };
     let (first, last) = (resolved(&task("0")), resolved(&task("5")));
     assert!(first.contains("seed = 1\n") && first.contains("lr = 0.0005\n"), "{first}");
-    assert!(last.contains("seed = 2\n") && last.contains("lr = 0.008\n"), "{last}");
+    assert!(last.contains("seed = 2\n") && last.contains("lr = 0.002\n"), "{last}");
     task("6").expect(2).says(&["beyond the grid of 6 runs"]);
 }
 

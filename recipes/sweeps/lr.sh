@@ -12,7 +12,7 @@ here=$(dirname "$0")
 
 # seed by seed, so that every learning rate has a first result early
 for seed in ${SEEDS:-1 2}; do
-    for lr in ${LRS:-5e-4 2e-3 8e-3}; do
+    for lr in ${LRS:-5e-4 1e-3 2e-3}; do
         echo "--set seed=$seed --set optimizer.lr=$lr"
     done
 done | sh "$here/each.sh" "${RECIPE:-$here/small.toml}" "$@"

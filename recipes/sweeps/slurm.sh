@@ -19,7 +19,7 @@ set -eu
 # SLURM runs a copy of this script, so paths start from where it was submitted
 root=${SLURM_SUBMIT_DIR:-.}
 recipe=${RECIPE:-$root/recipes/sweeps/small.toml}
-lrs=${LRS:-5e-4 2e-3 8e-3}
+lrs=${LRS:-5e-4 1e-3 2e-3}
 seeds=${SEEDS:-1 2}
 
 # the task's number counts through the grid, learning rates first
