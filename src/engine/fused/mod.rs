@@ -11,7 +11,10 @@ pub mod timed;
 
 pub use optimizer::update;
 
-use self::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
+use self::backend::{
+    AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+    LayerNormBackward, Linear, Norm, ResidualLayerNorm, Sequence, WeightGradient,
+};
 use crate::comm::Comm;
 use crate::engine::memory::{Arena, Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
@@ -148,10 +151,24 @@ impl<B: Backend> Fused<B> {
             self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
             self.backend.attention(qkv, softmax, att, shape);
             self.backend.linear(att, attn_proj, delta, Epilogue::None);
-            self.backend.residual_layernorm(x, delta, attn_proj.bias, x_mid, ln_2, ln);
+            self.backend.residual_layernorm(ResidualLayerNorm {
+                x,
+                delta,
+                bias: attn_proj.bias,
+                sum: x_mid,
+                norm: ln_2,
+                out: ln,
+            });
             self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
             self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
-            self.backend.residual_layernorm(x_mid, delta, mlp_proj.bias, x_next, next, ln);
+            self.backend.residual_layernorm(ResidualLayerNorm {
+                x: x_mid,
+                delta,
+                bias: mlp_proj.bias,
+                sum: x_next,
+                norm: next,
+                out: ln,
+            });
             x = x_next;
         }
     }
@@ -177,10 +194,16 @@ impl<B: Backend> Fused<B> {
             let losses = arena.losses.slice(first, rows);
             self.backend.head(ln, wte, logits, s.c);
             let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
-            self.backend.cross_entropy(logits, losses, first, dims.vocab_size, dlogits);
+            self.backend.cross_entropy(CrossEntropy {
+                logits,
+                losses,
+                first,
+                vocab_size: dims.vocab_size,
+                dlogits,
+            });
             if let Some(dlogits) = dlogits {
                 let dx = arena.delta.slice(first * s.c, rows * s.c);
-                self.backend.head_backward(dlogits, ln, wte, dx, dwte, s.c);
+                self.backend.head_backward(HeadBackward { dlogits, x: ln, wte, dx, dwte, width: s.c });
             }
         }
     }
@@ -201,7 +224,16 @@ impl<B: Backend> Fused<B> {
 
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
         let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
-        self.backend.layernorm_backward(dln, rows(arena.x_out, s.c), ln_f, dx, false, dx_low, dw, db);
+        self.backend.layernorm_backward(LayerNormBackward {
+            dout: dln,
+            x: rows(arena.x_out, s.c),
+            norm: ln_f,
+            dx,
+            accumulate: false,
+            dx_low,
+            dweight: dw,
+            dbias: db,
+        });
         for (block, a) in layout.blocks.iter().zip(&arena.layers).rev() {
             let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
             let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
@@ -218,23 +250,89 @@ impl<B: Backend> Fused<B> {
 
             // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
             b.gelu_again(fc, wide);
-            b.linear_backward_weight(wide, operand, mlp_proj, grad(mlp_proj_weight), grad(mlp_proj_bias));
-            b.linear_backward_input(operand, mlp_proj, wide, Some(fc), true);
+            b.linear_backward_weight(WeightGradient {
+                x: wide,
+                dout: operand,
+                linear: mlp_proj,
+                dweight: grad(mlp_proj_weight),
+                dbias: grad(mlp_proj_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: operand,
+                linear: mlp_proj,
+                dx: wide,
+                slope: Some(fc),
+                is_operand: true,
+            });
             b.layernorm_again(x_mid, ln_2, ln);
-            b.linear_backward_weight(ln, wide, c_fc, grad(c_fc_weight), grad(c_fc_bias));
-            b.linear_backward_input(wide, c_fc, dln, None, false);
+            b.linear_backward_weight(WeightGradient {
+                x: ln,
+                dout: wide,
+                linear: c_fc,
+                dweight: grad(c_fc_weight),
+                dbias: grad(c_fc_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: wide,
+                linear: c_fc,
+                dx: dln,
+                slope: None,
+                is_operand: false,
+            });
             let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
-            b.layernorm_backward(dln, x_mid, ln_2, dx, true, dx_low, dw, db);
+            b.layernorm_backward(LayerNormBackward {
+                dout: dln,
+                x: x_mid,
+                norm: ln_2,
+                dx,
+                accumulate: true,
+                dx_low,
+                dweight: dw,
+                dbias: db,
+            });
 
             // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
-            b.linear_backward_weight(att, operand, attn_proj, grad(attn_proj_weight), grad(attn_proj_bias));
-            b.linear_backward_input(operand, attn_proj, datt, None, true);
-            b.attention_backward(qkv, softmax, att, datt, dqkv, shape);
+            b.linear_backward_weight(WeightGradient {
+                x: att,
+                dout: operand,
+                linear: attn_proj,
+                dweight: grad(attn_proj_weight),
+                dbias: grad(attn_proj_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: operand,
+                linear: attn_proj,
+                dx: datt,
+                slope: None,
+                is_operand: true,
+            });
+            b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
             b.layernorm_again(x, ln_1, ln);
-            b.linear_backward_weight(ln, dqkv, c_attn, grad(c_attn_weight), grad(c_attn_bias));
-            b.linear_backward_input(dqkv, c_attn, dln, None, false);
+            b.linear_backward_weight(WeightGradient {
+                x: ln,
+                dout: dqkv,
+                linear: c_attn,
+                dweight: grad(c_attn_weight),
+                dbias: grad(c_attn_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: dqkv,
+                linear: c_attn,
+                dx: dln,
+                slope: None,
+                is_operand: false,
+            });
             let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
-            b.layernorm_backward(dln, x, ln_1, dx, true, dx_low, dw, db);
+            b.layernorm_backward(LayerNormBackward {
+                dout: dln,
+                x,
+                norm: ln_1,
+                dx,
+                accumulate: true,
+                dx_low,
+                dweight: dw,
+                dbias: db,
+            });
             if last {
                 // the matrices of a block lie together
                 b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
