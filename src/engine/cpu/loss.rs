@@ -13,8 +13,8 @@ const BLOCKS: usize = 64;
 const BLOCK: usize = 1024;
 
 multiversion! {
-    // -log softmax(row)[target]; with a weight the row becomes weight · (softmax(row) - onehot(target)). Each block has a
-    // maximum of its own, so that the row is read twice and not three times.
+    // -log softmax(row)[target]; with a weight the row becomes weight · (softmax(row) - onehot(target)). Each block
+    // has a maximum of its own, so that the row is read twice and not three times.
     fn row(row: &mut [f32], target: usize, weight: Option<f32>) -> f32 {
         let block = row.len().div_ceil(BLOCKS).max(BLOCK);
         let score = row[target];
@@ -45,7 +45,7 @@ multiversion! {
     }
 }
 
-/// Losses of all rows of `logits` (`width` wide, of which `vocab_size` columns count).
+/// Losses of all rows of `logits`; of their `width` columns the first `vocab_size` count.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor and setting")]
 pub(super) fn cross_entropy(
     team: &Team,

@@ -1,7 +1,7 @@
 //! The CPU backend: matrix products that finish their results in cache, everything else in as few passes over memory as
 //! possible.
 //!
-//! Precisions that a CPU lacks are emulated: whoever writes an operand of a matrix product rounds it.
+//! Precisions that a CPU lacks are emulated: the kernel that writes an operand of a matrix product rounds it.
 
 mod attention;
 mod elementwise;
@@ -51,13 +51,13 @@ pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
     ranked_engine(plan, Arc::new(Solo))
 }
 
-/// The same as one of several ranks.
+/// [`engine`] for one of the ranks that `comm` connects. Errors: memory or threads that cannot be had.
 pub fn ranked_engine(plan: MemoryPlan, comm: Arc<dyn Comm>) -> Result<CpuEngine, EngineError> {
     let backend = CpuBackend::new(&plan, comm.clone())?;
     Ok(Pooled::here(Fused::new(plan, backend, comm)))
 }
 
-/// The same with the time of every phase on record.
+/// [`ranked_engine`] with the time of every phase on record.
 pub fn timed_engine(
     plan: MemoryPlan,
     comm: Arc<dyn Comm>,

@@ -133,8 +133,9 @@ fn what_does_not_fit_is_an_error() {
     assert!(refused.is_err_and(|m| m.contains("no bf16")));
 }
 
-/// A model that is nearly sure of token 0, and 29,999 others that together have a chance of one in six hundred. Added one by one
-/// in fp32 to the first's 1.0, each would be rounded away; the one lane of a product that the first is in may lose its share.
+/// A model that is nearly sure of token 0, and 29,999 others that together have a chance of one in six hundred. Added
+/// one by one in fp32 to the first's 1.0, each would be rounded away; the one lane of a product that the first is in
+/// may lose its share.
 #[test]
 fn a_long_tail_of_unlikely_tokens_is_not_lost() {
     let dims =

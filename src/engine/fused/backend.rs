@@ -1,7 +1,7 @@
 //! What a device supplies to the fused engine: buffers and kernels.
 //!
-//! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of the
-//! planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
+//! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of
+//! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
@@ -40,7 +40,7 @@ pub struct Linear {
 /// What follows a matrix product while its result is at hand.
 #[derive(Debug, Clone, Copy)]
 pub enum Epilogue {
-    /// Nothing: the bias is added by whoever reads the result.
+    /// Nothing: the kernel that reads the result adds the bias.
     None,
     /// Add the bias; round, for the result is an operand of attention.
     Bias,
@@ -219,13 +219,15 @@ pub struct AdamWTensors {
 pub struct StepOutcome {
     /// The sum of the micro-batches' mean losses.
     pub loss: f64,
-    /// The sum of the squares of the gradients as they were accumulated, times the loss scale; 0 if they were discarded.
+    /// The sum of the squares of the gradients as they were accumulated, times the loss scale; 0 if they were
+    /// discarded.
     pub squares: f64,
     /// Whether the parameters changed.
     pub applied: bool,
 }
 
-/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next call that returns a result.
+/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next call that returns a
+/// result.
 pub trait Backend {
     /// Begins to bring the batch of the next [`upload`](Self::upload) to the device, where that takes time.
     fn stage(&mut self, _batch: &Batch) {}
@@ -318,8 +320,8 @@ pub trait Backend {
     /// update. May go on beside what follows.
     fn reduce(&mut self, _gradients: Span) {}
 
-    /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the plan
-    /// divides the moments, a rank gets the sums of its own part of the gradients only.
+    /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the
+    /// plan divides the moments, a rank gets the sums of its own part of the gradients only.
     fn reduced(&mut self) {}
 
     /// Begins an update: measures the accumulated gradients, whichever rank has them, and decides whether the step is

@@ -1,9 +1,9 @@
 //! The fused engine: GPT-2's forward and backward pass as a fixed sequence of kernels over planned memory.
 //!
-//! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the passes,
-//! `optimizer.rs` the update. The inputs of each block's matrix products are kept from forward to backward where they
-//! cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the backward pass, which costs less
-//! than the memory traffic of keeping them.
+//! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the
+//! passes, `optimizer.rs` the update. The inputs of each block's matrix products are kept from forward to backward
+//! where they cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the backward pass, which
+//! costs less than the memory traffic of keeping them.
 
 pub mod backend;
 mod backward;
@@ -71,7 +71,7 @@ impl<B: Backend> Fused<B> {
         &self.backend
     }
 
-    /// The same, to change.
+    /// The backend underneath, to change.
     pub fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }

@@ -52,8 +52,8 @@ fn block(
     Matrix::new(&data[first_row * width + first_col..], rows, cols, width)
 }
 
-/// See [`Backend::attention`](crate::engine::fused::backend::Backend::attention). The naive form keeps its probabilities in
-/// `softmax` if they fit there.
+/// See [`Backend::attention`](crate::engine::fused::backend::Backend::attention). The naive form keeps its
+/// probabilities in `softmax` if they fit there.
 #[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn forward(
     team: &Team,
