@@ -45,16 +45,21 @@ multiversion! {
     }
 }
 
-/// Losses of all rows of `logits`; of their `width` columns the first `vocab_size` count.
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor and setting")]
+/// The columns of the logits: `width` in all, of which the first `vocab_size` count.
+#[derive(Clone, Copy)]
+pub(super) struct Columns {
+    pub(super) width: usize,
+    pub(super) vocab_size: usize,
+}
+
+/// Losses of all rows of `logits`, which become their gradient times `weight` where there is one.
 pub(super) fn cross_entropy(
     team: &Team,
     precision: Precision,
     logits: &mut [f32],
-    width: usize,
+    Columns { width, vocab_size }: Columns,
     targets: &[u32],
     losses: &mut [f32],
-    vocab_size: usize,
     weight: Option<f32>,
 ) {
     let rows = piece(width) / width;

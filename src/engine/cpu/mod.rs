@@ -198,17 +198,9 @@ impl Backend for CpuBackend {
         let reads = [x, delta, bias, norm.weight, norm.bias];
         let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
             self.memory.split(reads, [sum, norm.stats, out]);
-        layernorm::residual_forward(
-            &self.team,
-            self.precision,
-            x,
-            delta,
-            delta_bias,
-            sum,
-            (weight, bias),
-            stats,
-            out,
-        );
+        let residual = layernorm::Residual { x, delta, bias: delta_bias };
+        let (team, affine) = (&self.team, (weight, bias));
+        layernorm::residual_forward(team, self.precision, &residual, sum, affine, stats, out);
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
@@ -223,17 +215,8 @@ impl Backend for CpuBackend {
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
         let saved = layernorm::Saved { dout, x, weight, stats };
-        layernorm::backward(
-            &self.team,
-            self.precision,
-            &saved,
-            dx,
-            accumulate,
-            low,
-            partials,
-            dweight,
-            dbias,
-        );
+        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias };
+        layernorm::backward(&self.team, self.precision, &saved, gradients, partials);
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -291,18 +274,17 @@ impl Backend for CpuBackend {
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
-        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::forward(&self.team, kind, precision, qkv, softmax, out, workers, worker, shape);
+        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
+        attention::forward(&self.team, problem, qkv, softmax, out, workers, self.worker);
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
         let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
-        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::backward(
-            &self.team, kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape,
-        );
+        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
+        let saved = attention::Saved { qkv, softmax, out, dout };
+        attention::backward(&self.team, problem, saved, dqkv, workers, self.worker);
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
@@ -319,7 +301,8 @@ impl Backend for CpuBackend {
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        loss::cross_entropy(&self.team, self.precision, logits, width, targets, losses, vocab_size, weight);
+        let columns = loss::Columns { width, vocab_size };
+        loss::cross_entropy(&self.team, self.precision, logits, columns, targets, losses, weight);
     }
 
     fn head_backward(&mut self, tensors: HeadBackward) {

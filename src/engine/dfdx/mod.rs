@@ -207,16 +207,13 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
             let [first, second] = &mut self.states[..] else { panic!("AdamW has two moments") };
             let decayed = self.layout.decayed;
             for (range, decay) in [(0..decayed, rule.weight_decay), (decayed..self.layout.len, 0.0)] {
-                optimizer::adamw(
-                    &mut self.parameters[range.clone()],
-                    &self.gradients[range.clone()],
-                    &mut first[range.clone()],
-                    &mut second[range],
-                    rule,
-                    step,
-                    decay,
-                    scale,
-                );
+                let tensors = optimizer::Tensors {
+                    parameters: &mut self.parameters[range.clone()],
+                    gradients: &self.gradients[range.clone()],
+                    first: &mut first[range.clone()],
+                    second: &mut second[range],
+                };
+                optimizer::adamw(tensors, rule, step, decay, scale);
             }
             self.reload()?;
         }
