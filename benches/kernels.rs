@@ -9,7 +9,10 @@
 use runner::engine::cpu::{self, CpuBackend};
 use runner::engine::fused::{
     self,
-    backend::{AttentionShape, Backend, Epilogue, Linear, Norm},
+    backend::{
+        AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+        LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
+    },
 };
 use runner::engine::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
@@ -157,32 +160,88 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
             boxed(move |b| b.linear(wide, mlp_proj, delta, Epilogue::None)),
         ),
         ("c_fc_backward_weight", product(n, 4 * c, c), {
-            boxed(move |b| b.linear_backward_weight(ln, wide, c_fc, dfc, dfc_bias))
+            boxed(move |b| {
+                b.linear_backward_weight(WeightGradient {
+                    x: ln,
+                    dout: wide,
+                    linear: c_fc,
+                    dweight: dfc,
+                    dbias: dfc_bias,
+                })
+            })
         }),
         ("c_fc_backward_input", product(n, 4 * c, c), {
-            boxed(move |b| b.linear_backward_input(wide, c_fc, delta, None, false))
+            boxed(move |b| {
+                b.linear_backward_input(InputGradient {
+                    dout: wide,
+                    linear: c_fc,
+                    dx: delta,
+                    slope: None,
+                    is_operand: false,
+                })
+            })
         }),
         ("mlp_proj_backward_input", product(n, 4 * c, c), {
-            boxed(move |b| b.linear_backward_input(dx, mlp_proj, wide, Some(fc), true))
+            boxed(move |b| {
+                b.linear_backward_input(InputGradient {
+                    dout: dx,
+                    linear: mlp_proj,
+                    dx: wide,
+                    slope: Some(fc),
+                    is_operand: true,
+                })
+            })
         }),
         ("attention_forward", Work::Flops(2 * 2 * pairs * c), {
             boxed(move |b| b.attention(qkv, softmax, att, shape))
         }),
         ("attention_backward", Work::Flops(5 * 2 * pairs * c), {
-            boxed(move |b| b.attention_backward(qkv, softmax, att, datt, dqkv, shape))
+            boxed(move |b| {
+                b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape })
+            })
         }),
         ("head", product(chunk, v, c), boxed(move |b| b.head(head_x, wte, logits.head(chunk * v), c))),
         ("cross_entropy", floats(2 * chunk * v), {
-            boxed(move |b| b.cross_entropy(logits, head_losses, 0, dims.vocab_size, Some(logits)))
+            boxed(move |b| {
+                b.cross_entropy(CrossEntropy {
+                    logits,
+                    losses: head_losses,
+                    first: 0,
+                    vocab_size: dims.vocab_size,
+                    dlogits: Some(logits),
+                })
+            })
         }),
         ("head_backward", product(chunk, v, 2 * c), {
-            boxed(move |b| b.head_backward(logits, head_x, wte, head_dx, dwte, c))
+            boxed(move |b| {
+                b.head_backward(HeadBackward { dlogits: logits, x: head_x, wte, dx: head_dx, dwte, width: c })
+            })
         }),
         ("residual_layernorm", floats(4 * n * c), {
-            boxed(move |b| b.residual_layernorm(x, delta, mlp_proj.bias, x_mid, norm, ln))
+            boxed(move |b| {
+                b.residual_layernorm(ResidualLayerNorm {
+                    x,
+                    delta,
+                    bias: mlp_proj.bias,
+                    sum: x_mid,
+                    norm,
+                    out: ln,
+                })
+            })
         }),
         ("layernorm_backward", floats(4 * n * c), {
-            boxed(move |b| b.layernorm_backward(delta, x_mid, norm, dx, true, None, dln, dln_bias))
+            boxed(move |b| {
+                b.layernorm_backward(LayerNormBackward {
+                    dout: delta,
+                    x: x_mid,
+                    norm,
+                    dx,
+                    accumulate: true,
+                    dx_low: None,
+                    dweight: dln,
+                    dbias: dln_bias,
+                })
+            })
         }),
         ("gelu_again", floats(4 * n * 4 * c), boxed(move |b| b.gelu_again(fc, wide))),
         ("update", floats(9 * layout.len), {

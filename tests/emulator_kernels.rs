@@ -10,7 +10,10 @@ use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::{
     self,
-    backend::{AttentionShape, Backend, Epilogue, Linear, Norm},
+    backend::{
+        AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+        LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
+    },
 };
 use runner::engine::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use runner::engine::optimizer::adamw::AdamW;
@@ -206,7 +209,14 @@ fn layernorms() {
         pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6);
         pair.each(|backend, plan| {
             let (x, delta, sum) = (layer(plan).x, plan.arena.delta, layer(plan).x_mid);
-            backend.residual_layernorm(x, delta, bias(plan), sum, norm(plan), plan.arena.ln);
+            backend.residual_layernorm(ResidualLayerNorm {
+                x,
+                delta,
+                bias: bias(plan),
+                sum,
+                norm: norm(plan),
+                out: plan.arena.ln,
+            });
         });
         pair.compare("the sum", &|plan| layer(plan).x_mid, 1e-6);
         pair.compare("layernorm of the sum", &|plan| plan.arena.ln, step);
@@ -219,7 +229,16 @@ fn layernorms() {
                 let (dx, block) = (plan.arena.dx.expect("training"), &plan.layout.blocks[0]);
                 let (dweight, dbias) = (gradient(plan, &block.ln_1_weight), gradient(plan, &block.ln_1_bias));
                 let (dout, x, low) = (plan.arena.delta, layer(plan).x_mid, plan.arena.dx_low);
-                backend.layernorm_backward(dout, x, norm(plan), dx, accumulate, low, dweight, dbias);
+                backend.layernorm_backward(LayerNormBackward {
+                    dout,
+                    x,
+                    norm: norm(plan),
+                    dx,
+                    accumulate,
+                    dx_low: low,
+                    dweight,
+                    dbias,
+                });
             });
             pair.compare("dx", &|plan| plan.arena.dx.expect("training"), 2e-6);
             if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
@@ -260,8 +279,20 @@ fn linear_layers() {
             };
             let (dweight, dbias) =
                 (gradient(plan, &block.mlp_proj_weight), gradient(plan, &block.mlp_proj_bias));
-            backend.linear_backward_weight(wide(plan), plan.arena.ln, proj, dweight, dbias);
-            backend.linear_backward_input(plan.arena.ln, proj, wide(plan), Some(layer(plan).fc), true);
+            backend.linear_backward_weight(WeightGradient {
+                x: wide(plan),
+                dout: plan.arena.ln,
+                linear: proj,
+                dweight,
+                dbias,
+            });
+            backend.linear_backward_input(InputGradient {
+                dout: plan.arena.ln,
+                linear: proj,
+                dx: wide(plan),
+                slope: Some(layer(plan).fc),
+                is_operand: true,
+            });
         });
         let block = |plan: &MemoryPlan| plan.layout.blocks[0].clone();
         let exact = pair.precision == Precision::Fp32;
@@ -275,7 +306,13 @@ fn linear_layers() {
         // backward through the first layer, to an unrounded gradient
         pair.fill(&wide, true);
         pair.each(|backend, plan| {
-            backend.linear_backward_input(wide(plan), linear(plan), plan.arena.delta, None, false);
+            backend.linear_backward_input(InputGradient {
+                dout: wide(plan),
+                linear: linear(plan),
+                dx: plan.arena.delta,
+                slope: None,
+                is_operand: false,
+            });
         });
         pair.compare("dx", &|plan| plan.arena.delta, 2e-6);
     });
@@ -297,13 +334,13 @@ fn heads_and_losses() {
                 let logits = part(plan.arena.logits, DIMS.padded_vocab);
                 let dlogits = training.then(|| part(plan.arena.dlogits, DIMS.padded_vocab));
                 backend.head(ln, wte(plan), logits, c);
-                backend.cross_entropy(
+                backend.cross_entropy(CrossEntropy {
                     logits,
-                    losses(plan).slice(first, rows),
+                    losses: losses(plan).slice(first, rows),
                     first,
-                    DIMS.vocab_size,
+                    vocab_size: DIMS.vocab_size,
                     dlogits,
-                );
+                });
             });
             pair.compare("losses", &|plan| losses(plan).slice(first, rows), 2e-6);
         }
@@ -315,7 +352,14 @@ fn heads_and_losses() {
             let ln = plan.arena.ln.slice(first * c, rows * c);
             let (dlogits, dwte) =
                 (part(plan.arena.dlogits, DIMS.padded_vocab), gradient(plan, &plan.layout.wte));
-            backend.head_backward(dlogits, ln, wte(plan), part(plan.arena.delta, c), dwte, c);
+            backend.head_backward(HeadBackward {
+                dlogits,
+                x: ln,
+                wte: wte(plan),
+                dx: part(plan.arena.delta, c),
+                dwte,
+                width: c,
+            });
             backend.add_loss(losses(plan).slice(first, rows));
             backend.add_loss(losses(plan).slice(first, rows - 1));
         });
@@ -335,7 +379,13 @@ fn a_nan_among_the_logits_makes_the_loss_nan() {
         let mut values = vec![0.5; DIMS.padded_vocab];
         values[77] = f32::NAN;
         backend.write(logits, &values).expect("host memory");
-        backend.cross_entropy(logits, plan.arena.losses.head(1), 0, DIMS.vocab_size, None);
+        backend.cross_entropy(CrossEntropy {
+            logits,
+            losses: plan.arena.losses.head(1),
+            first: 0,
+            vocab_size: DIMS.vocab_size,
+            dlogits: None,
+        });
     });
     let [a, b] = pair.read(&|plan| plan.arena.losses.head(1));
     assert!(a[0].is_nan() && b[0].is_nan());
@@ -365,7 +415,14 @@ fn naive_and_flash_attention() {
             pair.fill(&|plan| plan.arena.ln, true);
             pair.each(|backend, plan| {
                 let (l, dqkv) = (layer(plan), plan.arena.wide.head(3 * n));
-                backend.attention_backward(l.qkv, l.softmax, l.att, plan.arena.ln, dqkv, shape);
+                backend.attention_backward(AttentionBackward {
+                    qkv: l.qkv,
+                    softmax: l.softmax,
+                    out: l.att,
+                    dout: plan.arena.ln,
+                    dqkv,
+                    shape,
+                });
             });
             pair.compare("dqkv", &|plan| plan.arena.wide.head(3 * n), 2.0 * step);
         }

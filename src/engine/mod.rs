@@ -59,8 +59,8 @@ pub struct Applied {
     /// Global L2 norm of the unscaled gradients before clipping; not finite if a gradient was not, not a number if the
     /// step was discarded.
     pub grad_norm: f64,
-    /// False when the norm or the loss was not finite, or the step was discarded: parameters and optimizer states are then
-    /// unchanged.
+    /// False when the norm or the loss was not finite, or the step was discarded: parameters and optimizer states are
+    /// then unchanged.
     pub applied: bool,
 }
 
@@ -119,8 +119,8 @@ fn no_update() -> EngineError {
 
 /// A GPT-2 with its gradients and optimizer state, on some device.
 ///
-/// One optimizer step is: [`accumulate`](Engine::accumulate) for every micro-batch, then [`update`](Engine::update), which
-/// also clears the gradients. Neither waits for the device; [`applied`](Engine::applied) does.
+/// One optimizer step is: [`accumulate`](Engine::accumulate) for every micro-batch, then [`update`](Engine::update),
+/// which also clears the gradients. Neither waits for the device; [`applied`](Engine::applied) does.
 pub trait Engine {
     /// The layout of the flat buffers.
     fn layout(&self) -> &ParamLayout;
@@ -128,15 +128,16 @@ pub trait Engine {
     /// What the optimizer keeps from step to step; nothing if the engine does not train.
     fn optimizer_states(&self) -> &'static [OptimizerState];
 
-    /// The buffers that a run needs in order to go on from here, in the order in which a checkpoint has them: parameters,
-    /// then the optimizer's states. Gradients are zero between two steps.
+    /// The buffers that a run needs in order to go on from here, in the order in which a checkpoint has them:
+    /// parameters, then the optimizer's states. Gradients are zero between two steps.
     fn saved_states(&self) -> Vec<State> {
         [State::Parameters].into_iter().chain(self.optimizer_states().iter().map(State::Optimizer)).collect()
     }
 
     /// Reads a whole flat buffer (`layout().len` elements; gaps and padded rows are zero).
     ///
-    /// Where ranks divide the optimizer's states, all ranks must read one together; rank 0 gets it, the others get nothing.
+    /// Where ranks divide the optimizer's states, all ranks must read one together; rank 0 gets it, the others get
+    /// nothing.
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError>;
 
     /// Overwrites a whole flat buffer.
@@ -150,8 +151,8 @@ pub trait Engine {
     /// With equal micro-batches, `weight` is loss_scale / (micro-steps per step on this rank).
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError>;
 
-    /// [`accumulate`](Self::accumulate) for the last micro-batch of a step: where there are several ranks, gradients and
-    /// loss are those of all of them from then on.
+    /// [`accumulate`](Self::accumulate) for the last micro-batch of a step: where there are several ranks, gradients
+    /// and loss are those of all of them from then on.
     fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.accumulate(batch, weight)
     }
@@ -174,13 +175,14 @@ pub trait Engine {
         Ok(sum_of_squares_on_host(&self.read(State::Gradients)?).sqrt() / loss_scale)
     }
 
-    /// The first element of a buffer that is not finite, if there is one: the same on every rank, which call this together.
+    /// The first element of a buffer that is not finite, if there is one: the same on every rank, which call this
+    /// together.
     fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
         Ok(first_not_finite(&self.read(state)?))
     }
 
-    /// Ends a step without an update: clears the gradients and changes nothing else. [`applied`](Self::applied) then has
-    /// the step's loss and no norm. Where there are several ranks, all of them call this together.
+    /// Ends a step without an update: clears the gradients and changes nothing else. [`applied`](Self::applied) then
+    /// has the step's loss and no norm. Where there are several ranks, all of them call this together.
     fn discard(&mut self) -> Result<(), EngineError>;
 
     /// [`update`](Self::update) and [`applied`](Self::applied).

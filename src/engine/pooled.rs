@@ -1,17 +1,17 @@
-//! An engine whose calls run where denormal numbers are flushed to zero: on a pool of its own, or where the caller is.
+//! An engine whose calls run with denormal numbers flushed to zero: on a pool of its own, or on the caller's thread.
 
 use super::optimizer::{OptimizerState, OptimizerStep};
 use super::{Applied, Batch, Engine, EngineError, State};
 use crate::model::ParamLayout;
 use std::borrow::Cow;
 
-/// Where the calls of an engine run.
-pub trait Place {
-    /// Runs a call there and waits for it.
+/// Runs the calls of an engine.
+pub trait Executor {
+    /// Runs a call and waits for it.
     fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R;
 }
 
-impl Place for rayon::ThreadPool {
+impl Executor for rayon::ThreadPool {
     fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R {
         self.install(call)
     }
@@ -20,15 +20,15 @@ impl Place for rayon::ThreadPool {
 /// The caller's thread, which flushes denormal numbers to zero during a call.
 pub struct Here;
 
-impl Place for Here {
+impl Executor for Here {
     fn run<R: Send>(&self, call: impl FnOnce() -> R + Send) -> R {
-        let _flushing = Flushing { before: flush_denormals() };
+        let _flushing = FlushDenormals { before: flush_denormals() };
         call()
     }
 }
 
-/// Runs every call of an engine at a [`Place`]: on a pool, so that its kernels find the pool's threads and nothing is
-/// handed over inside a step; or [`Here`], where the kernels have threads of their own.
+/// Runs every call of an engine on an [`Executor`]: on a pool, so that its kernels find the pool's threads and
+/// nothing is handed over inside a step; or [`Here`], where the kernels have threads of their own.
 pub struct Pooled<E, P = rayon::ThreadPool> {
     pool: P,
     inner: E,
@@ -61,24 +61,24 @@ impl<E: Engine + Send> Pooled<E, Here> {
     }
 }
 
-impl<E: Engine + Send, P: Place> Pooled<E, P> {
+impl<E: Engine + Send, P: Executor> Pooled<E, P> {
     /// The engine that runs on the pool.
     pub fn inner(&self) -> &E {
         &self.inner
     }
 
-    /// The same, to change.
+    /// The engine that runs on the pool, to change.
     pub fn inner_mut(&mut self) -> &mut E {
         &mut self.inner
     }
 
-    /// Runs something there, as the engine's own calls are.
+    /// Runs a call on the engine where the engine's own calls run.
     pub fn run<R: Send>(&mut self, call: impl FnOnce(&mut E) -> R + Send) -> R {
         self.pool.run(|| call(&mut self.inner))
     }
 }
 
-impl<E: Engine + Send, P: Place> Engine for Pooled<E, P> {
+impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
     fn layout(&self) -> &ParamLayout {
         self.inner.layout()
     }
@@ -177,7 +177,7 @@ fn restore(control: u64) {
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, readonly)) };
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: likewise.
+    // SAFETY: writes a value that was read from this register, perhaps with the flush flag set.
     unsafe {
         std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack));
     }
@@ -186,11 +186,11 @@ fn restore(control: u64) {
 }
 
 /// Until this is dropped, denormal numbers are flushed to zero on this thread.
-struct Flushing {
+struct FlushDenormals {
     before: u64,
 }
 
-impl Drop for Flushing {
+impl Drop for FlushDenormals {
     fn drop(&mut self) {
         restore(self.before);
     }

@@ -1,7 +1,7 @@
 //! A plan as JSON: what `runner plan --format json` prints and `run.json` keeps.
 //!
-//! Names and order of the fields are a contract with the scripts that read them. The names that engines and the loop use
-//! may change without them.
+//! Names and order of the fields are a contract with the scripts that read them. The names that engines and the loop
+//! use may change without them.
 
 use super::{DataSize, Group, Plan};
 use serde::Serialize;

@@ -261,7 +261,8 @@ impl Plan {
         MemoryPlan::new(self.memory).sharded(self.shard)
     }
 
-    /// The plan of another rank of this process: it has its own share of the optimizer's states, and its own CUDA device.
+    /// The plan of another rank of this process: it has its own share of the optimizer's states, and its own CUDA
+    /// device.
     pub fn of_rank(&self, rank: usize) -> Self {
         let index = if self.shard.count > 1 { rank } else { 0 };
         let cuda = self.cuda.map(|first| first + rank);

@@ -43,7 +43,8 @@ pub struct Prediction {
 }
 
 impl Plan {
-    /// The run's time at these rates, which are of one rank; what ranks say to each other is [`scaling`](Plan::scaling).
+    /// The run's time at these rates, which are of one rank; what ranks say to each other is
+    /// [`scaling`](Plan::scaling).
     pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
         let token_s = rates.seconds_per_flop * self.flops_per_token as f64;
         let updated = self.memory_elements() / self.shard.count;

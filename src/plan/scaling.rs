@@ -1,8 +1,8 @@
 //! What several ranks cost: the bytes that they send each other, and how much of the step that is.
 //!
-//! A sum over W ranks takes each of them two passes over the buffer, less its own part: every part is sent once on the way
-//! to its sum and once on the way back (Patarasuk and Yuan, 2009, a ring that is optimal in bytes; reduce-scatter and
-//! all-gather of divided moments send the same).
+//! A sum over W ranks takes each of them two passes over the buffer, less its own part: every part is sent once on
+//! the way to its sum and once on the way back (Patarasuk and Yuan, 2009, a ring that is optimal in bytes;
+//! reduce-scatter and all-gather of divided moments send the same).
 
 use super::Plan;
 use super::predict::Prediction;
@@ -32,8 +32,8 @@ pub struct Scaling {
 
 impl Scaling {
     /// A step that computes for `compute_s` in `micro_steps` passes on each rank, and then, or meanwhile, sends
-    /// `wire_bytes`. What is `hidden` is hidden behind the last backward pass, two thirds of a micro-step: a CUDA device
-    /// adds up the gradients of a block while it computes those of the block before.
+    /// `wire_bytes`. What is `hidden` is hidden behind the last backward pass, two thirds of a micro-step: a CUDA
+    /// device adds up the gradients of a block while it computes those of the block before.
     pub fn new(
         wire_bytes: u64,
         bytes_per_s: f64,

@@ -4,7 +4,8 @@ use super::lab::Lab;
 use super::{read, root};
 use clap::{CommandFactory, Parser};
 use runner::cli::{Cli, Command, OverrideArgs};
-use runner::recipe::{Overrides, Recipe, changes_mathematics, load};
+use runner::recipe::keys::{OnResume, find};
+use runner::recipe::{Overrides, Recipe, load};
 use std::path::Path;
 
 /// Runs a block with stand-ins for programs, and checks every call that they saw, which it returns.
@@ -103,7 +104,9 @@ fn recipe(lab: &Lab, call: &[&str]) -> Result<Option<Recipe>, String> {
             let train = &cli.train;
             if let Some(run) = &train.resume {
                 let changed = train.overrides.set.iter().filter_map(|set| set.split('=').next());
-                if let Some(key) = changed.clone().find(|key| changes_mathematics(key)) {
+                if let Some(key) =
+                    changed.clone().find(|key| find(key).is_none_or(|key| key.on_resume == OnResume::Kept))
+                {
                     return Err(format!("a resumed run cannot change {key}"));
                 }
                 let run = match lab.path(run.to_str().expect("UTF-8")) {

@@ -46,8 +46,8 @@ pub(super) fn add_bias(precision: Precision, x: &mut [f32], bias: &[f32]) {
     round::slice(precision, x);
 }
 
-/// `x += bias`, rounded where the precision stores it in 2 bytes (as autocast does); `out = gelu(x)` rounded; for a part of
-/// a row.
+/// `x += bias`, rounded where the precision stores it in 2 bytes (as autocast does); `out = gelu(x)` rounded; for a
+/// part of a row.
 pub(super) fn bias_gelu(precision: Precision, x: &mut [f32], bias: &[f32], out: &mut [f32]) {
     add(x, bias);
     if matches!(precision, Precision::Bf16 | Precision::Fp16) {

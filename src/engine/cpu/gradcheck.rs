@@ -84,34 +84,28 @@ fn layernorm_forward_and_backward() {
         let (mut dx, mut dweight, mut dbias) = (vec![f32::NAN; n * c], vec![0.0; c], vec![0.0; c]);
         let mut partials = vec![f32::NAN; 32 * 4 * c];
         let saved = layernorm::Saved { dout: &dout, x: &x, weight: &weight, stats: &stats };
-        layernorm::backward(
-            &team(),
-            FP32,
-            &saved,
-            &mut dx,
-            false,
-            &mut [],
-            &mut partials,
-            &mut dweight,
-            &mut dbias,
-        );
+        let gradients = layernorm::Gradients {
+            dx: &mut dx,
+            accumulate: false,
+            low: &mut [],
+            dweight: &mut dweight,
+            dbias: &mut dbias,
+        };
+        layernorm::backward(&team(), FP32, &saved, gradients, &mut partials);
         close("dx", &dx, &numeric(&x, |x| formula(x, &wide(&weight), &wide(&bias))));
         close("dweight", &dweight, &numeric(&weight, |w| formula(&wide(&x), w, &wide(&bias))));
         close("dbias", &dbias, &numeric(&bias, |b| formula(&wide(&x), &wide(&weight), b)));
 
         // accumulating twice doubles, and the rounded copy is the rounded sum
         let (once, mut low) = (dx.clone(), vec![0.0; n * c]);
-        layernorm::backward(
-            &team(),
-            Precision::Bf16,
-            &saved,
-            &mut dx,
-            true,
-            &mut low,
-            &mut partials,
-            &mut dweight,
-            &mut dbias,
-        );
+        let gradients = layernorm::Gradients {
+            dx: &mut dx,
+            accumulate: true,
+            low: &mut low,
+            dweight: &mut dweight,
+            dbias: &mut dbias,
+        };
+        layernorm::backward(&team(), Precision::Bf16, &saved, gradients, &mut partials);
         assert!(once.iter().zip(&dx).all(|(a, b)| (2.0 * a - b).abs() <= 1e-6 * b.abs()));
         assert!(low.iter().zip(&dx).all(|(a, &b)| *a == half::bf16::from_f32(b).to_f32()));
     }
@@ -124,7 +118,8 @@ fn residual_layernorm_adds_and_normalizes() {
     let (weight, bias) = (random(4, c), random(5, c));
     let (mut total, mut stats, mut out) = (vec![0.0; n * c], vec![0.0; 2 * n], vec![0.0; n * c]);
     let affine = (&weight[..], &bias[..]);
-    layernorm::residual_forward(&team(), FP32, &x, &delta, &shift, &mut total, affine, &mut stats, &mut out);
+    let residual = layernorm::Residual { x: &x, delta: &delta, bias: &shift };
+    layernorm::residual_forward(&team(), FP32, &residual, &mut total, affine, &mut stats, &mut out);
     let want: Vec<f64> =
         (0..n * c).map(|i| f64::from(x[i]) + f64::from(delta[i]) + f64::from(shift[i % c])).collect();
     close("sum", &total, &want);
@@ -162,12 +157,13 @@ fn cross_entropy_over_the_real_vocabulary() {
             .sum::<f64>()
     };
     let (mut losses, mut gradient) = (vec![0.0; rows], logits.clone());
-    loss::cross_entropy(&team(), FP32, &mut gradient, width, &targets, &mut losses, vocab_size, Some(1.0));
+    let columns = loss::Columns { width, vocab_size };
+    loss::cross_entropy(&team(), FP32, &mut gradient, columns, &targets, &mut losses, Some(1.0));
     close("loss", &[losses.iter().sum()], &[loss(&wide(&logits))]);
     close("dlogits", &gradient, &numeric(&logits, loss));
     assert!(gradient.chunks(width).all(|row| row[vocab_size..].iter().all(|&x| x == 0.0)));
     let (mut untouched, mut again) = (logits.clone(), vec![0.0; rows]);
-    loss::cross_entropy(&team(), FP32, &mut untouched, width, &targets, &mut again, vocab_size, None);
+    loss::cross_entropy(&team(), FP32, &mut untouched, columns, &targets, &mut again, None);
     assert_eq!((untouched, again), (logits, losses));
 }
 
@@ -175,7 +171,8 @@ fn cross_entropy_over_the_real_vocabulary() {
 fn cross_entropy_of_a_nan_is_a_nan() {
     let mut logits = vec![0.0, f32::NAN, 1.0, 0.0];
     let mut losses = [0.0];
-    loss::cross_entropy(&team(), FP32, &mut logits, 4, &[0], &mut losses, 3, Some(1.0));
+    let columns = loss::Columns { width: 4, vocab_size: 3 };
+    loss::cross_entropy(&team(), FP32, &mut logits, columns, &[0], &mut losses, Some(1.0));
     assert!(losses[0].is_nan());
 }
 
@@ -236,32 +233,12 @@ fn attention_forward_and_backward() {
             let worker = MemoryPlan::new(config).arena.worker;
             let (mut out, mut softmax) = (vec![f32::NAN; n * c], vec![f32::NAN; kept]);
             let mut workers = vec![f32::NAN; 2 * worker];
-            attention::forward(
-                &team(),
-                kind,
-                FP32,
-                &qkv,
-                &mut softmax,
-                &mut out,
-                &mut workers,
-                worker,
-                shape,
-            );
+            let problem = attention::Problem { kind, precision: FP32, shape };
+            attention::forward(&team(), problem, &qkv, &mut softmax, &mut out, &mut workers, worker);
             close("out", &out, &attention64(&wide(&qkv), shape));
             let mut dqkv = vec![f32::NAN; n * 3 * c];
-            attention::backward(
-                &team(),
-                kind,
-                FP32,
-                &qkv,
-                &softmax,
-                &out,
-                &dout,
-                &mut dqkv,
-                &mut workers,
-                worker,
-                shape,
-            );
+            let saved = attention::Saved { qkv: &qkv, softmax: &softmax, out: &out, dout: &dout };
+            attention::backward(&team(), problem, saved, &mut dqkv, &mut workers, worker);
             assert!(dqkv.iter().all(|x| x.is_finite()));
             if (rows, cols, n_head, head_size) == long {
                 for direction in 0..4 {

@@ -110,18 +110,24 @@ pub(super) fn forward(
     });
 }
 
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
+/// The terms of a residual sum: `x + delta + bias`, the bias in every row.
+pub(super) struct Residual<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) delta: &'a [f32],
+    pub(super) bias: &'a [f32],
+}
+
+/// Writes the sum to `total` and its LayerNorm to `out`.
 pub(super) fn residual_forward(
     team: &Team,
     precision: Precision,
-    x: &[f32],
-    delta: &[f32],
-    delta_bias: &[f32],
+    residual: &Residual,
     total: &mut [f32],
     (weight, bias): (&[f32], &[f32]),
     stats: &mut [f32],
     out: &mut [f32],
 ) {
+    let Residual { x, delta, bias: delta_bias } = *residual;
     let c = weight.len();
     let piece = piece(c);
     let writes = [(total, piece), (out, piece), (stats, piece / c * 2)];
@@ -156,20 +162,29 @@ pub(super) struct Saved<'a> {
     pub(super) stats: &'a [f32],
 }
 
-/// Overwrites or adds to `dx` and adds to `dweight` and `dbias`. `low` receives `dx` rounded where it is not empty.
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
+/// What the backward pass writes.
+pub(super) struct Gradients<'a> {
+    pub(super) dx: &'a mut [f32],
+    /// Whether the gradient is added to `dx`; otherwise it overwrites it.
+    pub(super) accumulate: bool,
+    /// `dx` rounded, where it is not empty.
+    pub(super) low: &'a mut [f32],
+    /// Added to.
+    pub(super) dweight: &'a mut [f32],
+    /// Added to.
+    pub(super) dbias: &'a mut [f32],
+}
+
+/// The gradients of the input, the scale and the shift, by way of `partials`.
 pub(super) fn backward(
     team: &Team,
     precision: Precision,
     saved: &Saved,
-    dx: &mut [f32],
-    accumulate: bool,
-    low: &mut [f32],
+    gradients: Gradients,
     partials: &mut [f32],
-    dweight: &mut [f32],
-    dbias: &mut [f32],
 ) {
     let Saved { dout, x, weight, stats } = *saved;
+    let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
     let c = weight.len();
     let rows = partial_rows(dout.len() / c);
     let piece = rows * c;

@@ -13,8 +13,8 @@ const BLOCKS: usize = 64;
 const BLOCK: usize = 1024;
 
 multiversion! {
-    // -log softmax(row)[target]; with a weight the row becomes weight · (softmax(row) - onehot(target)). Each block has a
-    // maximum of its own, so that the row is read twice and not three times.
+    // -log softmax(row)[target]; with a weight the row becomes weight · (softmax(row) - onehot(target)). Each block
+    // has a maximum of its own, so that the row is read twice and not three times.
     fn row(row: &mut [f32], target: usize, weight: Option<f32>) -> f32 {
         let block = row.len().div_ceil(BLOCKS).max(BLOCK);
         let score = row[target];
@@ -45,16 +45,21 @@ multiversion! {
     }
 }
 
-/// Losses of all rows of `logits` (`width` wide, of which `vocab_size` columns count).
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor and setting")]
+/// The columns of the logits: `width` in all, of which the first `vocab_size` count.
+#[derive(Clone, Copy)]
+pub(super) struct Columns {
+    pub(super) width: usize,
+    pub(super) vocab_size: usize,
+}
+
+/// Losses of all rows of `logits`, which become their gradient times `weight` where there is one.
 pub(super) fn cross_entropy(
     team: &Team,
     precision: Precision,
     logits: &mut [f32],
-    width: usize,
+    Columns { width, vocab_size }: Columns,
     targets: &[u32],
     losses: &mut [f32],
-    vocab_size: usize,
     weight: Option<f32>,
 ) {
     let rows = piece(width) / width;

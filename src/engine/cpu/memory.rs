@@ -1,7 +1,7 @@
 //! The CPU's buffers: one anonymous mapping for each allocation of the plan, handed out as slices.
 //!
-//! Kernels read some spans and write others. [`Memory::split`] checks that no written span overlaps another one and then
-//! lends all of them at once; it is the only place where that takes `unsafe`.
+//! Kernels read some spans and write others. [`Memory::split`] checks that no written span overlaps another one and
+//! then lends all of them at once; it is the only place where that takes `unsafe`.
 
 use crate::engine::EngineError;
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
@@ -66,8 +66,8 @@ impl Memory {
 
     pub(super) fn read(&self, span: Span) -> &[f32] {
         let start = self.checked(span);
-        // SAFETY: `checked` found the span inside its live mapping, which is page-aligned, initialized (anonymous memory
-        // is zero) and borrowed shared for as long as the slice.
+        // SAFETY: `checked` found the span inside its live mapping, which is page-aligned, initialized (anonymous
+        // memory is zero) and borrowed shared for as long as the slice.
         unsafe { std::slice::from_raw_parts(start, span.len) }
     }
 
@@ -102,7 +102,8 @@ impl Memory {
         });
         let lend = |span: Span| {
             let start = self.checked(span);
-            // SAFETY: as above, and disjoint from every other span lent here; `self` is borrowed mutably.
+            // SAFETY: inside a live, initialized mapping; disjoint from every other span lent here (asserted above);
+            // the mapping is borrowed mutably for as long as the slice.
             unsafe { std::slice::from_raw_parts_mut(start, span.len) }
         };
         (reads, writes.map(lend), further.map(lend))

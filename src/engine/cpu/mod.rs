@@ -1,7 +1,7 @@
 //! The CPU backend: matrix products that finish their results in cache, everything else in as few passes over memory as
 //! possible.
 //!
-//! Precisions that a CPU lacks are emulated: whoever writes an operand of a matrix product rounds it.
+//! Precisions that a CPU lacks are emulated: the kernel that writes an operand of a matrix product rounds it.
 
 mod attention;
 mod elementwise;
@@ -22,7 +22,10 @@ mod step;
 mod team;
 
 use super::fused::Fused;
-use super::fused::backend::{AdamWTensors, AttentionShape, Backend, Epilogue, Linear, Norm, StepOutcome};
+use super::fused::backend::{
+    AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
+    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+};
 use super::fused::timed::Timed;
 use super::optimizer::OptimizerStep;
 use super::optimizer::adamw::Constants;
@@ -48,13 +51,13 @@ pub fn engine(plan: MemoryPlan) -> Result<CpuEngine, EngineError> {
     ranked_engine(plan, Arc::new(Solo))
 }
 
-/// The same as one of several ranks.
+/// [`engine`] for one of the ranks that `comm` connects. Errors: memory or threads that cannot be had.
 pub fn ranked_engine(plan: MemoryPlan, comm: Arc<dyn Comm>) -> Result<CpuEngine, EngineError> {
     let backend = CpuBackend::new(&plan, comm.clone())?;
     Ok(Pooled::here(Fused::new(plan, backend, comm)))
 }
 
-/// The same with the time of every phase on record.
+/// [`ranked_engine`] with the time of every phase on record.
 pub fn timed_engine(
     plan: MemoryPlan,
     comm: Arc<dyn Comm>,
@@ -190,21 +193,14 @@ impl Backend for CpuBackend {
         layernorm::forward(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
-    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
+    fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
+        let ResidualLayerNorm { x, delta, bias, sum, norm, out } = tensors;
         let reads = [x, delta, bias, norm.weight, norm.bias];
         let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
             self.memory.split(reads, [sum, norm.stats, out]);
-        layernorm::residual_forward(
-            &self.team,
-            self.precision,
-            x,
-            delta,
-            delta_bias,
-            sum,
-            (weight, bias),
-            stats,
-            out,
-        );
+        let residual = layernorm::Residual { x, delta, bias: delta_bias };
+        let (team, affine) = (&self.team, (weight, bias));
+        layernorm::residual_forward(team, self.precision, &residual, sum, affine, stats, out);
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
@@ -213,32 +209,14 @@ impl Backend for CpuBackend {
         layernorm::again(&self.team, self.precision, x, (weight, bias), stats, out);
     }
 
-    fn layernorm_backward(
-        &mut self,
-        dout: Span,
-        x: Span,
-        norm: Norm,
-        dx: Span,
-        accumulate: bool,
-        dx_low: Option<Span>,
-        dweight: Span,
-        dbias: Span,
-    ) {
+    fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias } = tensors;
         let low = dx_low.unwrap_or(dx.head(0));
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
         let saved = layernorm::Saved { dout, x, weight, stats };
-        layernorm::backward(
-            &self.team,
-            self.precision,
-            &saved,
-            dx,
-            accumulate,
-            low,
-            partials,
-            dweight,
-            dbias,
-        );
+        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias };
+        layernorm::backward(&self.team, self.precision, &saved, gradients, partials);
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -261,7 +239,8 @@ impl Backend for CpuBackend {
         });
     }
 
-    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
+    fn linear_backward_weight(&mut self, tensors: WeightGradient) {
+        let WeightGradient { x, dout, linear, dweight, dbias } = tensors;
         let Linear { inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
         let ([x, dout], [dweight, dbias], mut scratch) = self.lend([x, dout], [dweight, dbias]);
@@ -270,17 +249,11 @@ impl Backend for CpuBackend {
         matmul_with_sums(dweight, outputs, x, dout, ADD, dbias, &mut scratch, |_, _, _| {});
     }
 
-    fn linear_backward_input(
-        &mut self,
-        dout: Span,
-        linear: Linear,
-        dx: Span,
-        slope: Option<Span>,
-        round: bool,
-    ) {
+    fn linear_backward_input(&mut self, tensors: InputGradient) {
+        let InputGradient { dout, linear, dx, slope, is_operand } = tensors;
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
-        let precision = if round { self.precision } else { Precision::Fp32 };
+        let precision = if is_operand { self.precision } else { Precision::Fp32 };
         let has_slope = slope.is_some();
         let ([dout, weight, slope], [dx], mut scratch) =
             self.lend([dout, weight, slope.unwrap_or(dout)], [dx]);
@@ -301,25 +274,17 @@ impl Backend for CpuBackend {
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
-        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::forward(&self.team, kind, precision, qkv, softmax, out, workers, worker, shape);
+        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
+        attention::forward(&self.team, problem, qkv, softmax, out, workers, self.worker);
     }
 
-    fn attention_backward(
-        &mut self,
-        qkv: Span,
-        softmax: Span,
-        out: Span,
-        dout: Span,
-        dqkv: Span,
-        shape: AttentionShape,
-    ) {
+    fn attention_backward(&mut self, tensors: AttentionBackward) {
+        let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
-        let (kind, precision, worker) = (self.attention, self.precision, self.worker);
-        attention::backward(
-            &self.team, kind, precision, qkv, softmax, out, dout, dqkv, workers, worker, shape,
-        );
+        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
+        let saved = attention::Saved { qkv, softmax, out, dout };
+        attention::backward(&self.team, problem, saved, dqkv, workers, self.worker);
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
@@ -330,22 +295,18 @@ impl Backend for CpuBackend {
         matmul(logits, vocab, x, wte, SET, &mut scratch, |_, _, _| {});
     }
 
-    fn cross_entropy(
-        &mut self,
-        logits: Span,
-        losses: Span,
-        first: usize,
-        vocab_size: usize,
-        dlogits: Option<Span>,
-    ) {
+    fn cross_entropy(&mut self, tensors: CrossEntropy) {
+        let CrossEntropy { logits, losses, first, vocab_size, dlogits } = tensors;
         assert!(dlogits.is_none_or(|span| span == logits), "the CPU's plan has the gradient in place");
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        loss::cross_entropy(&self.team, self.precision, logits, width, targets, losses, vocab_size, weight);
+        let columns = loss::Columns { width, vocab_size };
+        loss::cross_entropy(&self.team, self.precision, logits, columns, targets, losses, weight);
     }
 
-    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
+    fn head_backward(&mut self, tensors: HeadBackward) {
+        let HeadBackward { dlogits, x, wte, dx, dwte, width } = tensors;
         let (rows, vocab) = (x.len / width, wte.len / width);
         let ([dlogits, x, wte], [dx, dwte], mut scratch) = self.lend([dlogits, x, wte], [dx, dwte]);
         let dlogits = Matrix::new(dlogits, rows, vocab, vocab);

@@ -26,8 +26,8 @@ multiversion! {
     }
 }
 
-/// Sum of squares in f64: of single-precision numbers, it cannot overflow. Threads share the work, so its order, and its
-/// last digits, differ from those of the sum on the host that the watchdog's gradient norm comes from.
+/// Sum of squares in f64: of single-precision numbers, it cannot overflow. Threads share the work, so its order, and
+/// its last digits, differ from those of the sum on the host that the watchdog's gradient norm comes from.
 pub(super) fn sum_of_squares(team: &Team, x: &[f32]) -> f64 {
     // as many pieces as the buffer's length says, so that neither threads nor an allocation have a part in it
     let mut partial = [0.0; 256];

@@ -112,7 +112,7 @@ fn run(a: f32, b: f32) -> f32 {
         match level() {
             // SAFETY: the level was detected on this processor; every AVX-512 one has this feature.
             Level::Avx512 => return unsafe { avx512(a, b) },
-            // SAFETY: likewise, and the second feature is checked here.
+            // SAFETY: the level was detected on this processor, and `fma` is checked here.
             Level::Avx2 if is_x86_feature_detected!("fma") => return unsafe { avx2(a, b) },
             _ => {}
         }

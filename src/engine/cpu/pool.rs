@@ -40,7 +40,8 @@ pub(super) fn pieces<const R: usize, const W: usize>(
     let writes = writes.map(|(data, size)| Columns::new(data, size));
     let count = writes[0].pieces();
     assert!(writes.iter().all(|columns| columns.pieces() == count), "slices of unequal numbers of pieces");
-    assert!(reads.iter().all(|(data, size)| data.len().div_ceil(*size) == count), "likewise");
+    let equal = reads.iter().all(|(data, size)| data.len().div_ceil(*size) == count);
+    assert!(equal, "slices of unequal numbers of pieces");
     team.tasks(count, |task, _| {
         let reads = reads.map(|(data, size)| &data[task * size..data.len().min((task + 1) * size)]);
         // SAFETY: piece `task` of each slice is this task's alone.
@@ -48,7 +49,7 @@ pub(super) fn pieces<const R: usize, const W: usize>(
     });
 }
 
-/// A row-major matrix of which several tasks write different parts at once.
+/// A row-major matrix that several tasks write at once, each its own columns or rows.
 pub(super) struct Columns<'a, T = f32> {
     start: *mut T,
     len: usize,
@@ -76,17 +77,17 @@ impl<'a, T> Columns<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), count) }
     }
 
-    /// A row, of which the last one may be shorter.
+    /// A row; the last one may be shorter.
     ///
     /// # Safety
     /// As [`row`](Self::row).
-    #[expect(clippy::mut_from_ref, reason = "likewise")]
+    #[expect(clippy::mut_from_ref, reason = "the matrix is lent exclusively; tasks divide it by rows")]
     pub(super) unsafe fn piece(&self, row: usize) -> &mut [T] {
         // SAFETY: the caller's promise.
         unsafe { self.row(row, 0, self.width.min(self.len - row * self.width)) }
     }
 
-    /// Rows, the last of which may be shorter.
+    /// The number of rows; the last one may be shorter.
     pub(super) fn pieces(&self) -> usize {
         self.len.div_ceil(self.width)
     }

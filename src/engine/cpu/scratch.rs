@@ -65,7 +65,7 @@ fn chunk(config: &MemoryConfig, activations: usize) -> usize {
 }
 
 /// The products of a step as (products per element, columns of the second operand): each layer forward, its input's
-/// gradient and its weight's, and the same of the head for a chunk of rows.
+/// gradient and its weight's; then those three of the head for a chunk of rows.
 fn products(config: &MemoryConfig, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
     let Dims { n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
     let n = config.micro_batch * t;
@@ -82,7 +82,8 @@ fn panels(config: &MemoryConfig, chunk: usize) -> usize {
     whole.map_or(0, |elements| elements.min(PANELS))
 }
 
-/// Elements of scratch that one worker needs: of attention for a head, or of a product for its rows of the first operand.
+/// Elements of scratch that one worker needs: of attention for a head, or of a product for its rows of the first
+/// operand.
 fn worker_scratch(config: &MemoryConfig, chunk: usize) -> usize {
     let (t, size) = (config.dims.block_size, config.dims.head_size());
     let training = config.mode.is_training();

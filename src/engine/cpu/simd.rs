@@ -1,9 +1,9 @@
 //! Run-time dispatch to the widest vectors present, and the few transcendental functions that kernels need.
 //!
 //! Kernels are plain loops that the compiler vectorizes; [`multiversion!`] compiles each for AVX-512, AVX2 and the
-//! baseline of the target (SSE2, NEON, …) and picks one at run time, so no `target-cpu` is needed. Sums run in [`LANES`]
-//! fixed lanes, and products are added in one rounding only where [`multiply_add`] says so and the version has such
-//! instructions, so all versions that have them give the same bits.
+//! baseline of the target (SSE2, NEON, …) and picks one at run time, so no `target-cpu` is needed. Sums run in
+//! [`LANES`] fixed lanes, and products are added in one rounding only where [`multiply_add`] says so and the version
+//! has such instructions, so all versions that have them give the same bits.
 
 use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::OnceLock;
@@ -49,8 +49,8 @@ fn detected(feature: &str) -> bool {
     }
 }
 
-/// Defines a function that is compiled once for each [`Level`] and dispatched at run time. Its body knows as `FMA` whether the
-/// version at hand has fused multiply-adds, for [`multiply_add`] and what is made of it.
+/// Defines a function that is compiled once for each [`Level`] and dispatched at run time. Its body knows as `FMA`
+/// whether the version at hand has fused multiply-adds, for [`multiply_add`] and what is made of it.
 macro_rules! multiversion {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -66,7 +66,7 @@ macro_rules! multiversion {
                 match $crate::engine::cpu::simd::level() {
                     // SAFETY: `level` has detected these features on this processor.
                     $crate::engine::cpu::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: likewise.
+                    // SAFETY: `level` has detected AVX2 and FMA on this processor.
                     $crate::engine::cpu::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
                     $crate::engine::cpu::simd::Level::Baseline => {}
                 }
@@ -86,9 +86,9 @@ pub(super) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// Adding and subtracting 1.5·2²³ rounds to the nearest integer and leaves it in the low mantissa bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// 2^x to within 2 units in the last place: the integer part makes the exponent; of the rest the polynomial of degree 6 with
-/// the smallest largest relative error (2·10⁻⁹), found by iterated least squares. 0 below -126.5 (where 2^x leaves the normal
-/// numbers), infinity above 127.5, NaN for NaN.
+/// 2^x to within 2 units in the last place: the integer part makes the exponent; of the rest the polynomial of degree
+/// 6 with the smallest largest relative error (2·10⁻⁹), found by iterated least squares. 0 below -126.5 (where 2^x
+/// leaves the normal numbers), infinity above 127.5, NaN for NaN.
 #[inline(always)]
 pub(super) fn exp2<const FMA: bool>(x: f32) -> f32 {
     let x = if x < -127.0 { -127.0 } else { x };
@@ -103,8 +103,8 @@ pub(super) fn exp2<const FMA: bool>(x: f32) -> f32 {
     p * f32::from_bits(exponent)
 }
 
-/// e^x by way of 2^x: what is lost in rounding log₂e and `x·log₂e` comes on top, so the error is up to 2 + 1.5·|x| units in the
-/// last place. To a softmax or a sigmoid, where it is added to 1, that is less than one.
+/// e^x by way of 2^x: what is lost in rounding log₂e and `x·log₂e` comes on top, so the error is up to 2 + 1.5·|x|
+/// units in the last place. To a softmax or a sigmoid, where it is added to 1, that is less than one.
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     exp2::<FMA>(x * LOG2_E)
@@ -150,8 +150,8 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     reduce(lanes)
 }
 
-/// `x = 2^(factor · (x - highest))`; returns the sum of that in [`LANES`] lanes: a softmax but for the division. The factor is
-/// [`LOG2_E`], or 1 where that is in `x`.
+/// `x = 2^(factor · (x - highest))`; returns the sum of that in [`LANES`] lanes: a softmax but for the division. The
+/// factor is [`LOG2_E`], or 1 where that is in `x`.
 #[inline(always)]
 pub(super) fn exp_and_sum<const FMA: bool>(x: &mut [f32], highest: f32, factor: f32) -> f32 {
     let mut lanes = [0.0; LANES];

@@ -1,9 +1,9 @@
 //! The engine's own threads, and how a kernel hands work to them.
 //!
-//! A step of a small model is a hundred kernels of some tens of microseconds, so handing over has to cost less than one of
-//! them. Helpers therefore look for the next job without sleeping, first closely, then giving way to whatever else runs, and
-//! sleep only when a step is over. The caller works too, and waits for nobody who has not begun: where helpers are kept from
-//! running, it does their share.
+//! A step of a small model is a hundred kernels of some tens of microseconds, so handing over has to cost less than
+//! one of them. Helpers therefore look for the next job without sleeping, first closely, then giving way to whatever
+//! else runs, and sleep only when a step is over. The caller works too, and waits only for
+//! helpers that have begun: where others are kept from running, it does their share.
 
 use crate::engine::EngineError;
 use crate::engine::pooled::flush_denormals;
@@ -19,10 +19,11 @@ use std::thread::{self, JoinHandle};
 
 /// Looks at the gate without a pause in which others run; some tens of microseconds.
 const CLOSELY: u32 = 2_000;
-/// Looks between which others may run, after that; about a millisecond where nobody wants to.
+/// Looks between which others may run, after that; about a millisecond where nothing else wants to run.
 const PATIENTLY: u32 = 2_000;
 
-// The gate, one word: how many helpers are inside, whether it is open, whether the team is dismissed, and the job's number.
+// The gate, one word: how many helpers are inside, whether it is open, whether the team is dismissed, and the job's
+// number.
 const INSIDE: u64 = 0xffff;
 const OPEN: u64 = 1 << 16;
 const DISMISSED: u64 = 1 << 17;
@@ -39,7 +40,7 @@ struct Padded(AtomicUsize);
 #[derive(Default)]
 struct Shared {
     gate: AtomicU64,
-    /// Written while the gate is closed and nobody is inside, read by those inside.
+    /// Written while the gate is closed and no helper is inside, read by the helpers inside.
     job: UnsafeCell<Option<Job>>,
     /// The next task of each worker's share.
     next: Vec<Padded>,
@@ -53,7 +54,7 @@ struct Shared {
 // SAFETY: the job, a pointer to something `Sync`, is the one field that is not shared by itself; the gate orders who
 // writes and who reads it.
 unsafe impl Send for Shared {}
-// SAFETY: likewise.
+// SAFETY: the gate orders the accesses to the one field that is not `Sync`, as above.
 unsafe impl Sync for Shared {}
 
 /// Threads that work on one kernel at a time. The one that calls is worker 0.
@@ -97,8 +98,8 @@ impl Team {
 
     /// Runs tasks `0..count`, each with the number of the worker that runs it; no two at a time have the same.
     ///
-    /// Each worker begins with a share of its own, the same part of the whole in every kernel, for what one kernel wrote lies
-    /// in that processor's cache when the next one reads it; then it takes what others have not begun.
+    /// Each worker begins with a share of its own, the same part of the whole in every kernel, for what one kernel
+    /// wrote lies in that processor's cache when the next one reads it; then it takes what others have not begun.
     pub(super) fn tasks(&self, count: usize, run: impl Fn(usize, usize) + Sync) {
         let Some(shared) = self.shared.as_ref().filter(|_| count > 1) else {
             return (0..count).for_each(|task| run(task, 0));
@@ -159,8 +160,8 @@ impl Shared {
     fn run(&self, job: &(dyn Fn(usize) + Sync)) {
         let gate = self.gate.load(Relaxed);
         debug_assert!(gate & (OPEN | INSIDE) == 0, "one job at a time");
-        // SAFETY: the gate is closed and nobody is inside, so nobody reads. The lifetime is not used up: `Closing` waits
-        // until nobody is inside again, also when this thread panics.
+        // SAFETY: the gate is closed and no helper is inside, so none reads. The lifetime is not used up: `Closing`
+        // waits until no helper is inside again, also when this thread panics.
         unsafe { *self.job.get() = Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job)) };
         self.gate.store(((gate & !(JOB - 1)) + JOB) | OPEN, SeqCst);
         // either this sees who is asleep, or who goes to sleep sees the gate
@@ -192,7 +193,7 @@ impl Shared {
             // SAFETY: written before the gate was opened, and not again while this thread is inside.
             let job = unsafe { *self.job.get() };
             if let Some(job) = job {
-                // SAFETY: whoever lent the job waits until nobody is inside.
+                // SAFETY: the thread that lent the job waits until no helper is inside.
                 let run = AssertUnwindSafe(|| unsafe { (*job)(number) });
                 if let Err(payload) = catch_unwind(run) {
                     *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(payload);
@@ -232,7 +233,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_task_runs_once_whoever_is_awake() {
+    fn every_task_runs_once_however_many_helpers_are_awake() {
         for threads in [1, 2, 5] {
             let team = Team::new(threads).expect("a few threads can start");
             for round in 0..300 {

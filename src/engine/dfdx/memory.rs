@@ -1,12 +1,13 @@
-//! What the reference engine allocates, as an estimate: dfdx asks for memory as it goes, nothing is laid out beforehand.
+//! What the reference engine allocates, as an estimate: dfdx asks for memory as it goes, nothing is laid out
+//! beforehand.
 //!
-//! The tape keeps what the backward pass reads and, until it is done, the gradient of every intermediate tensor. The counts of
-//! tensors were found by measuring peaks over many shapes; `tests/verify_memory.rs` measures them again.
+//! The tape keeps what the backward pass reads and, until it is done, the gradient of every intermediate tensor. The
+//! counts of tensors were found by measuring peaks over many shapes; `tests/verify_memory.rs` measures them again.
 
 use crate::model::{Dims, ParamLayout};
 
-/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many `states`. At most half too high where
-/// the model is large enough for memory to matter, and not too low.
+/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many
+/// `states`. At most half too high where the model is large enough for memory to matter, and not too low.
 pub fn bytes(dims: &Dims, rows: usize, states: usize) -> Vec<(&'static str, usize)> {
     let parameters = ParamLayout::new(dims).len * size_of::<f32>();
     let embedding = dims.padded_vocab * dims.n_embd * size_of::<f32>();

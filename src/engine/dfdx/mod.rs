@@ -1,8 +1,9 @@
 //! The reference engine: GPT-2 in plain `dfdx` tensors and autograd.
 //!
 //! It exists to be read and believed: `model` defines the network, `optimizer` the update, and this file only
-//! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung of the
-//! speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in fp32.
+//! moves numbers between them and the flat buffers of [`ParamLayout`], which stay on the host. It is the eager rung
+//! of the speed ladder and the oracle of `runner verify`. The crate offers no bf16 and no TF32, so it computes in
+//! fp32.
 
 pub mod memory;
 mod model;
@@ -34,7 +35,8 @@ pub fn check_precision(precision: Precision) -> Result<(), EngineError> {
         Precision::Fp16 => "a reference must not round to fp16",
     };
     Err(EngineError::Unsupported(format!(
-        "the dfdx engine computes in fp32 only, {reason}: set compute.precision = \"fp32\" or compute.engine = \"fused\""
+        "the dfdx engine computes in fp32 only, {reason}: set compute.precision = \"fp32\" or compute.engine = \
+         \"fused\""
     )))
 }
 
@@ -205,16 +207,13 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
             let [first, second] = &mut self.states[..] else { panic!("AdamW has two moments") };
             let decayed = self.layout.decayed;
             for (range, decay) in [(0..decayed, rule.weight_decay), (decayed..self.layout.len, 0.0)] {
-                optimizer::adamw(
-                    &mut self.parameters[range.clone()],
-                    &self.gradients[range.clone()],
-                    &mut first[range.clone()],
-                    &mut second[range],
-                    rule,
-                    step,
-                    decay,
-                    scale,
-                );
+                let tensors = optimizer::Tensors {
+                    parameters: &mut self.parameters[range.clone()],
+                    gradients: &self.gradients[range.clone()],
+                    first: &mut first[range.clone()],
+                    second: &mut second[range],
+                };
+                optimizer::adamw(tensors, rule, step, decay, scale);
             }
             self.reload()?;
         }

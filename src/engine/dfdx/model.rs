@@ -1,7 +1,8 @@
 //! GPT-2 (Radford et al., 2019), line by line: the definition that every other engine is measured against.
 //!
-//! Plain tensor operations in fp32, nothing fused, the attention matrix of every head materialized; the backward pass is
-//! dfdx's autograd. In the comments N is the number of tokens in the batch (rows x cols), C is `n_embd`, V `vocab_size`.
+//! Plain tensor operations in fp32, nothing fused, the attention matrix of every head materialized; the backward pass
+//! is dfdx's autograd. In the comments N is the number of tokens in the batch (rows x cols), C is `n_embd`, V
+//! `vocab_size`.
 //!
 //! The type parameter `T` is dfdx's tape: `OwnedTape` records what the backward pass needs, `NoneTape` nothing. A
 //! parameter that enters an operation as right operand is recorded by the left operand's tape; one that is
@@ -240,8 +241,9 @@ impl<D: Device<f32>> Gpt2<D> {
 
     /// Cross-entropy of every token, -log softmax(logits)[target]: `[N, V]`, `[N]` -> `[N]`, in nats.
     ///
-    /// Written as log(sum(exp(x - max))) - (x - max)[target]. The sum is a product with ones, because dfdx's own sum adds one
-    /// number after the other: past the large ones of a trained model, the many small ones would be rounded away.
+    /// Written as log(sum(exp(x - max))) - (x - max)[target]. The sum is a product with ones, because dfdx's own sum
+    /// adds one number after the other: past the large ones of a trained model, the many small ones would be rounded
+    /// away.
     pub(super) fn cross_entropy<T: Tape<f32, D>>(
         &self,
         logits: Matrix<D, T>,

@@ -3,6 +3,14 @@
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::AdamW;
 
+/// Some parameters, their gradients and both moments, of equal length.
+pub(super) struct Tensors<'a> {
+    pub(super) parameters: &'a mut [f32],
+    pub(super) gradients: &'a [f32],
+    pub(super) first: &'a mut [f32],
+    pub(super) second: &'a mut [f32],
+}
+
 /// One update of some parameters, in the arithmetic of `torch.optim.AdamW`: hyperparameters in f64, elements in f32.
 ///
 /// ```text
@@ -11,18 +19,10 @@ use crate::engine::optimizer::adamw::AdamW;
 /// p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; all slices have the same length.
-#[expect(clippy::too_many_arguments, reason = "the buffers, and the numbers of the formula")]
-pub(super) fn adamw(
-    parameters: &mut [f32],
-    gradients: &[f32],
-    first: &mut [f32],
-    second: &mut [f32],
-    rule: &AdamW,
-    step: &OptimizerStep,
-    decay: f64,
-    scale: f32,
-) {
+/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; matrices and embeddings
+/// have a weight `decay`, other tensors have 0.
+pub(super) fn adamw(tensors: Tensors, rule: &AdamW, step: &OptimizerStep, decay: f64, scale: f32) {
+    let Tensors { parameters, gradients, first, second } = tensors;
     let [beta1, beta2] = rule.betas;
     let t = step.t as f64;
     let step_size = (step.lr / (1.0 - beta1.powf(t))) as f32;

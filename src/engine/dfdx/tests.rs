@@ -107,7 +107,8 @@ fn the_first_adamw_step_is_the_learning_rate() {
     let (scale, norm) = optimizer::scale_and_norm(&[3.0], &STEP);
     assert_eq!(norm, 3.0);
     assert!((f64::from(scale) - 1.0 / (3.0 + 1e-6)).abs() < 1e-7);
-    optimizer::adamw(&mut p, &[3.0], &mut m, &mut v, &RULE, &STEP, 0.1, scale);
+    let tensors = optimizer::Tensors { parameters: &mut p, gradients: &[3.0], first: &mut m, second: &mut v };
+    optimizer::adamw(tensors, &RULE, &STEP, 0.1, scale);
     assert!((p[0] - (1.0 - 1e-2 * 0.1 - 1e-2)).abs() < 1e-6, "{}", p[0]);
     assert!((m[0] - 0.1).abs() < 1e-6 && (v[0] - 0.05).abs() < 1e-6);
     let unclipped = OptimizerStep { clip_norm: 0.0, loss_scale: 2.0, ..STEP };
@@ -133,8 +134,9 @@ fn what_does_not_fit_is_an_error() {
     assert!(refused.is_err_and(|m| m.contains("no bf16")));
 }
 
-/// A model that is nearly sure of token 0, and 29,999 others that together have a chance of one in six hundred. Added one by one
-/// in fp32 to the first's 1.0, each would be rounded away; the one lane of a product that the first is in may lose its share.
+/// A model that is nearly sure of token 0, and 29,999 others that together have a chance of one in six hundred. Added
+/// one by one in fp32 to the first's 1.0, each would be rounded away; the one lane of a product that the first is in
+/// may lose its share.
 #[test]
 fn a_long_tail_of_unlikely_tokens_is_not_lost() {
     let dims =

@@ -1,7 +1,7 @@
 //! What a device supplies to the fused engine: buffers and kernels.
 //!
-//! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of the
-//! planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
+//! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of
+//! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
@@ -40,7 +40,7 @@ pub struct Linear {
 /// What follows a matrix product while its result is at hand.
 #[derive(Debug, Clone, Copy)]
 pub enum Epilogue {
-    /// Nothing: the bias is added by whoever reads the result.
+    /// Nothing: the kernel that reads the result adds the bias.
     None,
     /// Add the bias; round, for the result is an operand of attention.
     Bias,
@@ -82,6 +82,123 @@ pub enum Begun {
     Issue,
 }
 
+/// The tensors of `sum = x + delta + bias` and of LayerNorm after it.
+#[derive(Debug, Clone, Copy)]
+pub struct ResidualLayerNorm {
+    /// The residual stream, `[N, C]`.
+    pub x: Span,
+    /// What is added to it, `[N, C]`.
+    pub delta: Span,
+    /// The bias of the layer that computed `delta`, `[C]`.
+    pub bias: Span,
+    /// Where the sum goes, `[N, C]`.
+    pub sum: Span,
+    /// The LayerNorm of the sum.
+    pub norm: Norm,
+    /// Its output, `[N, C]`, rounded.
+    pub out: Span,
+}
+
+/// The tensors of LayerNorm's backward pass.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerNormBackward {
+    /// Gradient of the output, `[N, C]`.
+    pub dout: Span,
+    /// The input, `[N, C]`.
+    pub x: Span,
+    /// Scale, and the statistics that the forward pass kept.
+    pub norm: Norm,
+    /// Gradient of the input, `[N, C]`.
+    pub dx: Span,
+    /// Whether the gradient is added to `dx`; otherwise it overwrites it.
+    pub accumulate: bool,
+    /// Where `dx` goes as an operand of matrix products, rounded.
+    pub dx_low: Option<Span>,
+    /// Gradient of the scale, `[C]`, added to.
+    pub dweight: Span,
+    /// Gradient of the shift, `[C]`, added to.
+    pub dbias: Span,
+}
+
+/// The tensors of a linear layer's weight gradient.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightGradient {
+    /// The layer's input, `[N, inputs]`.
+    pub x: Span,
+    /// Gradient of its output, `[N, outputs]`.
+    pub dout: Span,
+    /// The layer.
+    pub linear: Linear,
+    /// Gradient of the weight, `[inputs, outputs]`, added to.
+    pub dweight: Span,
+    /// Gradient of the bias, `[outputs]`, added to.
+    pub dbias: Span,
+}
+
+/// The tensors of a linear layer's input gradient.
+#[derive(Debug, Clone, Copy)]
+pub struct InputGradient {
+    /// Gradient of the layer's output, `[N, outputs]`.
+    pub dout: Span,
+    /// The layer.
+    pub linear: Linear,
+    /// Gradient of its input, `[N, inputs]`.
+    pub dx: Span,
+    /// GELU's slope at the input, `[N, inputs]`, as [`Backend::gelu_again`] left it: a factor of `dx`.
+    pub slope: Option<Span>,
+    /// Whether `dx` is an operand of matrix products: rounded, and stored as operands are. Otherwise it is fp32.
+    pub is_operand: bool,
+}
+
+/// The tensors of attention's backward pass; C = n_head · head_size.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionBackward {
+    /// Queries, keys and values, `[N, 3C]`.
+    pub qkv: Span,
+    /// What the forward pass kept.
+    pub softmax: Span,
+    /// Its output, `[N, C]`.
+    pub out: Span,
+    /// Gradient of the output, `[N, C]`.
+    pub dout: Span,
+    /// Gradient of queries, keys and values, `[N, 3C]`, overwritten.
+    pub dqkv: Span,
+    /// Sizes.
+    pub shape: AttentionShape,
+}
+
+/// The tensors of the loss of some rows.
+#[derive(Debug, Clone, Copy)]
+pub struct CrossEntropy {
+    /// `[rows, padded_vocab]`.
+    pub logits: Span,
+    /// The loss of each row.
+    pub losses: Span,
+    /// The first row's place among the uploaded targets.
+    pub first: usize,
+    /// Columns that count.
+    pub vocab_size: usize,
+    /// Gradient of the logits, where it is wanted; may be the logits themselves.
+    pub dlogits: Option<Span>,
+}
+
+/// The tensors of the language-model head's backward pass.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadBackward {
+    /// Gradient of the logits, `[rows, padded_vocab]`.
+    pub dlogits: Span,
+    /// The head's input, `[rows, width]`.
+    pub x: Span,
+    /// The embedding, `[padded_vocab, width]`.
+    pub wte: Span,
+    /// Gradient of the input, `[rows, width]`, overwritten.
+    pub dx: Span,
+    /// Gradient of the embedding, `[padded_vocab, width]`, added to.
+    pub dwte: Span,
+    /// C.
+    pub width: usize,
+}
+
 /// The tensors of AdamW for a range of the flat buffers, all of one length.
 #[derive(Debug, Clone, Copy)]
 pub struct AdamWTensors {
@@ -102,13 +219,15 @@ pub struct AdamWTensors {
 pub struct StepOutcome {
     /// The sum of the micro-batches' mean losses.
     pub loss: f64,
-    /// The sum of the squares of the gradients as they were accumulated, times the loss scale; 0 if they were discarded.
+    /// The sum of the squares of the gradients as they were accumulated, times the loss scale; 0 if they were
+    /// discarded.
     pub squares: f64,
     /// Whether the parameters changed.
     pub applied: bool,
 }
 
-/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next call that returns a result.
+/// Buffers and kernels of one device. Kernels may be asynchronous: a failure surfaces at the next call that returns a
+/// result.
 pub trait Backend {
     /// Begins to bring the batch of the next [`upload`](Self::upload) to the device, where that takes time.
     fn stage(&mut self, _batch: &Batch) {}
@@ -149,42 +268,22 @@ pub trait Backend {
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span);
 
     /// `sum = x + delta + bias`, then LayerNorm of `sum` as in [`layernorm`](Self::layernorm).
-    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span);
+    fn residual_layernorm(&mut self, tensors: ResidualLayerNorm);
 
     /// LayerNorm's output again, from its input and kept statistics.
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span);
 
-    /// `dx (+)= ` gradient through a LayerNorm of `dout`; adds to `dweight` and `dbias`; writes `dx` rounded to
-    /// `dx_low` where given. `accumulate` adds to `dx`, otherwise it is overwritten.
-    #[expect(clippy::too_many_arguments, reason = "one argument per tensor of the formula")]
-    fn layernorm_backward(
-        &mut self,
-        dout: Span,
-        x: Span,
-        norm: Norm,
-        dx: Span,
-        accumulate: bool,
-        dx_low: Option<Span>,
-        dweight: Span,
-        dbias: Span,
-    );
+    /// The gradient through a LayerNorm.
+    fn layernorm_backward(&mut self, tensors: LayerNormBackward);
 
     /// `out[n, outputs] = x[n, inputs] · weight`, then the epilogue.
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue);
 
     /// `dweight += xᵀ · dout`, `dbias += ` column sums of `dout`.
-    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span);
+    fn linear_backward_weight(&mut self, tensors: WeightGradient);
 
-    /// `dx = dout · weightᵀ`, times GELU's slope where given, as [`gelu_again`](Self::gelu_again) left it; rounded if
-    /// `round`.
-    fn linear_backward_input(
-        &mut self,
-        dout: Span,
-        linear: Linear,
-        dx: Span,
-        slope: Option<Span>,
-        round: bool,
-    );
+    /// `dx = dout · weightᵀ`, times GELU's slope where given.
+    fn linear_backward_input(&mut self, tensors: InputGradient);
 
     /// `out = gelu(fc)` rounded. Leaves in `fc` whatever the backend needs to multiply by gelu'(fc).
     fn gelu_again(&mut self, fc: Span, out: Span);
@@ -193,34 +292,18 @@ pub trait Backend {
     /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
 
-    /// Gradient of [`attention`](Self::attention): `dqkv` is overwritten, rounded.
-    fn attention_backward(
-        &mut self,
-        qkv: Span,
-        softmax: Span,
-        out: Span,
-        dout: Span,
-        dqkv: Span,
-        shape: AttentionShape,
-    );
+    /// Gradient of [`attention`](Self::attention), rounded.
+    fn attention_backward(&mut self, tensors: AttentionBackward);
 
     /// `logits[n, padded_vocab] = x[n, C] · wteᵀ`.
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize);
 
     /// Cross-entropy of each row against the targets from `first` on, over the first `vocab_size` columns. The
-    /// uploaded weight times the gradient, rounded, zero in the padded columns, goes to `dlogits` where given, which may
-    /// be the logits themselves.
-    fn cross_entropy(
-        &mut self,
-        logits: Span,
-        losses: Span,
-        first: usize,
-        vocab_size: usize,
-        dlogits: Option<Span>,
-    );
+    /// uploaded weight times the gradient, rounded, zero in the padded columns, goes to `dlogits` where given.
+    fn cross_entropy(&mut self, tensors: CrossEntropy);
 
     /// `dx = dlogits · wte`, `dwte += dlogitsᵀ · x`.
-    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize);
+    fn head_backward(&mut self, tensors: HeadBackward);
 
     /// Adds the mean of these losses to the step's sum.
     fn add_loss(&mut self, losses: Span);
@@ -237,8 +320,8 @@ pub trait Backend {
     /// update. May go on beside what follows.
     fn reduce(&mut self, _gradients: Span) {}
 
-    /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the plan
-    /// divides the moments, a rank gets the sums of its own part of the gradients only.
+    /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the
+    /// plan divides the moments, a rank gets the sums of its own part of the gradients only.
     fn reduced(&mut self) {}
 
     /// Begins an update: measures the accumulated gradients, whichever rank has them, and decides whether the step is

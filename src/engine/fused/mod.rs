@@ -1,26 +1,28 @@
 //! The fused engine: GPT-2's forward and backward pass as a fixed sequence of kernels over planned memory.
 //!
-//! Written once over [`Backend`], so CPU and CUDA differ in kernels only. Kept from forward to backward are the inputs of
-//! each block's matrix products that cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the
-//! backward pass, which costs less than the memory traffic of keeping them.
+//! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the
+//! passes, `optimizer.rs` the update. The inputs of each block's matrix products are kept from forward to backward
+//! where they cannot be recomputed cheaply; LayerNorm and GELU outputs are computed again in the backward pass, which
+//! costs less than the memory traffic of keeping them.
 
 pub mod backend;
+mod backward;
+mod forward;
 mod optimizer;
 mod sharded;
 pub mod timed;
 
 pub use optimizer::update;
 
-use self::backend::{AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence};
+use self::backend::{Backend, Begun, Sequence};
 use crate::comm::Comm;
-use crate::engine::memory::{Arena, Buffer, MemoryPlan, Span};
+use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
     Applied, Batch, Engine, EngineError, State, first_not_finite, no_update, sum_of_squares_on_host,
 };
-use crate::model::{Block, ParamLayout};
+use crate::model::ParamLayout;
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
@@ -69,7 +71,7 @@ impl<B: Backend> Fused<B> {
         &self.backend
     }
 
-    /// The same, to change.
+    /// The backend underneath, to change.
     pub fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }
@@ -87,167 +89,6 @@ impl<B: Backend> Fused<B> {
         let shape = self.check(batch);
         self.backend.upload(batch, (weight / shape.n as f64) as f32);
         shape
-    }
-
-    fn parameter(&self, range: &Range<usize>) -> Span {
-        self.plan.span(Buffer::Parameters, range)
-    }
-
-    fn gradient(&self, range: &Range<usize>) -> Span {
-        self.plan.span(Buffer::Gradients, range)
-    }
-
-    fn linear(&self, name: &'static str, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
-        Linear {
-            name,
-            weight: self.plan.span(self.matrices, weight),
-            bias: self.parameter(bias),
-            inputs: weight.len() / bias.len(),
-            outputs: bias.len(),
-        }
-    }
-
-    fn norm(&self, weight: &Range<usize>, bias: &Range<usize>, stats: Span, n: usize) -> Norm {
-        Norm { weight: self.parameter(weight), bias: self.parameter(bias), stats: stats.head(2 * n) }
-    }
-
-    fn attention_shape(&self, s: Shape) -> AttentionShape {
-        let dims = &self.plan.config.dims;
-        AttentionShape { rows: s.rows, cols: s.cols, n_head: dims.n_head, head_size: dims.head_size() }
-    }
-
-    /// The part of a planned softmax span that a batch of this shape uses.
-    fn softmax(&self, span: Span, s: Shape) -> Span {
-        let dims = &self.plan.config.dims;
-        let planned = self.plan.config.micro_batch * dims.n_head * dims.block_size;
-        let per_row = if span.len > planned { s.cols } else { 1 };
-        span.head(s.n * dims.n_head * per_row)
-    }
-
-    /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
-    fn forward(&mut self, s: Shape) {
-        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
-        let rows = |span: Span, width: usize| span.head(s.n * width);
-        let (ln, delta, wide) = (rows(arena.ln, s.c), rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
-        let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
-        self.backend.embed(self.parameter(&layout.wte), self.parameter(&layout.wpe), x);
-        let first = self.norm_into(&layout, &arena, 0, s);
-        self.backend.layernorm(x, first, ln);
-        for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
-            let (qkv, att, x_mid, fc) =
-                (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
-            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
-            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
-            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
-            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
-            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
-            let next = self.norm_into(&layout, &arena, l + 1, s);
-            let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
-            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
-
-            self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
-            self.backend.attention(qkv, softmax, att, shape);
-            self.backend.linear(att, attn_proj, delta, Epilogue::None);
-            self.backend.residual_layernorm(x, delta, attn_proj.bias, x_mid, ln_2, ln);
-            self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
-            self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
-            self.backend.residual_layernorm(x_mid, delta, mlp_proj.bias, x_next, next, ln);
-            x = x_next;
-        }
-    }
-
-    /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
-    fn norm_into(&self, layout: &ParamLayout, arena: &Arena, l: usize, s: Shape) -> Norm {
-        match (layout.blocks.get(l), arena.layers.get(l)) {
-            (Some(b), Some(a)) => self.norm(&b.ln_1_weight, &b.ln_1_bias, a.ln_1, s.n),
-            _ => self.norm(&layout.ln_f_weight, &layout.ln_f_bias, arena.ln_f, s.n),
-        }
-    }
-
-    /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When
-    /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
-    fn head(&mut self, s: Shape, training: bool) {
-        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
-        let dwte = self.gradient(&self.plan.layout.wte);
-        for first in (0..s.n).step_by(arena.chunk) {
-            let rows = arena.chunk.min(s.n - first);
-            let ln = arena.ln.slice(first * s.c, rows * s.c);
-            let logits = arena.logits.head(rows * dims.padded_vocab);
-            let losses = arena.losses.slice(first, rows);
-            self.backend.head(ln, wte, logits, s.c);
-            let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
-            self.backend.cross_entropy(logits, losses, first, dims.vocab_size, dlogits);
-            if let Some(dlogits) = dlogits {
-                let dx = arena.delta.slice(first * s.c, rows * s.c);
-                self.backend.head_backward(dlogits, ln, wte, dx, dwte, s.c);
-            }
-        }
-    }
-
-    /// From the gradient of the final LayerNorm's output to that of every parameter. In the `last` pass of a step, each
-    /// range of gradients that is complete begins to be added up over the ranks.
-    fn backward(&mut self, s: Shape, last: bool) {
-        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
-        let rows = |span: Span, width: usize| span.head(s.n * width);
-        let plan = self.plan.clone();
-        let grad = |range: &Range<usize>| plan.span(Buffer::Gradients, range);
-        let dx = rows(arena.dx.expect("a training plan has the residual gradient"), s.c);
-        let dx_low = arena.dx_low.map(|span| rows(span, s.c));
-        let operand = dx_low.unwrap_or(dx);
-        let (ln, dln) = (rows(arena.ln, s.c), rows(arena.delta, s.c));
-        let wide = rows(arena.wide, 4 * s.c);
-        let (dqkv, datt) = (wide.slice(0, 3 * s.n * s.c), wide.slice(3 * s.n * s.c, s.n * s.c));
-
-        let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
-        let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
-        self.backend.layernorm_backward(dln, rows(arena.x_out, s.c), ln_f, dx, false, dx_low, dw, db);
-        for (block, a) in layout.blocks.iter().zip(&arena.layers).rev() {
-            let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
-            let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
-            let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
-            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
-            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
-            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
-            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
-            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
-            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
-            let Block { c_attn_weight, c_attn_bias, attn_proj_weight, attn_proj_bias, .. } = block;
-            let Block { c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias, .. } = block;
-            let b = &mut self.backend;
-
-            // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
-            b.gelu_again(fc, wide);
-            b.linear_backward_weight(wide, operand, mlp_proj, grad(mlp_proj_weight), grad(mlp_proj_bias));
-            b.linear_backward_input(operand, mlp_proj, wide, Some(fc), true);
-            b.layernorm_again(x_mid, ln_2, ln);
-            b.linear_backward_weight(ln, wide, c_fc, grad(c_fc_weight), grad(c_fc_bias));
-            b.linear_backward_input(wide, c_fc, dln, None, false);
-            let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
-            b.layernorm_backward(dln, x_mid, ln_2, dx, true, dx_low, dw, db);
-
-            // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
-            b.linear_backward_weight(att, operand, attn_proj, grad(attn_proj_weight), grad(attn_proj_bias));
-            b.linear_backward_input(operand, attn_proj, datt, None, true);
-            b.attention_backward(qkv, softmax, att, datt, dqkv, shape);
-            b.layernorm_again(x, ln_1, ln);
-            b.linear_backward_weight(ln, dqkv, c_attn, grad(c_attn_weight), grad(c_attn_bias));
-            b.linear_backward_input(dqkv, c_attn, dln, None, false);
-            let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
-            b.layernorm_backward(dln, x, ln_1, dx, true, dx_low, dw, db);
-            if last {
-                // the matrices of a block lie together
-                b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
-            }
-        }
-        self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
-        if last {
-            let first_matrix =
-                layout.blocks.first().map_or(layout.decayed, |block| block.c_attn_weight.start);
-            self.backend.reduce(grad(&(0..first_matrix)));
-            self.backend.reduce(grad(&(layout.decayed..layout.len)));
-            self.backend.reduced();
-        }
     }
 
     fn train(&mut self, batch: &Batch, weight: f64, last: bool) {

@@ -1,4 +1,4 @@
-//! Buffers of which each rank keeps a part, as one.
+//! Optimizer states that are sharded over the ranks, read as one.
 
 use super::Fused;
 use super::backend::Backend;

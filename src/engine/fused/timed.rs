@@ -2,7 +2,10 @@
 //!
 //! It wraps another one and changes nothing, so what is measured is what trains.
 
-use super::backend::{AdamWTensors, AttentionShape, Backend, Epilogue, Linear, Norm, StepOutcome};
+use super::backend::{
+    AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
+    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+};
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -120,27 +123,17 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::LayerNorm, |b| b.layernorm(x, norm, out));
     }
 
-    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
-        self.time(Phase::LayerNorm, |b| b.residual_layernorm(x, delta, bias, sum, norm, out));
+    fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
+        self.time(Phase::LayerNorm, |b| b.residual_layernorm(tensors));
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
         self.time(Phase::LayerNorm, |b| b.layernorm_again(x, norm, out));
     }
 
-    fn layernorm_backward(
-        &mut self,
-        dout: Span,
-        x: Span,
-        norm: Norm,
-        dx: Span,
-        accumulate: bool,
-        dx_low: Option<Span>,
-        dweight: Span,
-        dbias: Span,
-    ) {
+    fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
         self.time(Phase::LayerNorm, |b| {
-            b.layernorm_backward(dout, x, norm, dx, accumulate, dx_low, dweight, dbias);
+            b.layernorm_backward(tensors);
         });
     }
 
@@ -148,22 +141,15 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Forward(linear.name), |b| b.linear(x, linear, out, epilogue));
     }
 
-    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
-        self.time(Phase::BackwardWeight(linear.name), |b| {
-            b.linear_backward_weight(x, dout, linear, dweight, dbias);
+    fn linear_backward_weight(&mut self, tensors: WeightGradient) {
+        self.time(Phase::BackwardWeight(tensors.linear.name), |b| {
+            b.linear_backward_weight(tensors);
         });
     }
 
-    fn linear_backward_input(
-        &mut self,
-        dout: Span,
-        linear: Linear,
-        dx: Span,
-        slope: Option<Span>,
-        round: bool,
-    ) {
-        self.time(Phase::BackwardInput(linear.name), |b| {
-            b.linear_backward_input(dout, linear, dx, slope, round);
+    fn linear_backward_input(&mut self, tensors: InputGradient) {
+        self.time(Phase::BackwardInput(tensors.linear.name), |b| {
+            b.linear_backward_input(tensors);
         });
     }
 
@@ -175,17 +161,9 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, shape));
     }
 
-    fn attention_backward(
-        &mut self,
-        qkv: Span,
-        softmax: Span,
-        out: Span,
-        dout: Span,
-        dqkv: Span,
-        shape: AttentionShape,
-    ) {
+    fn attention_backward(&mut self, tensors: AttentionBackward) {
         self.time(Phase::AttentionBackward, |b| {
-            b.attention_backward(qkv, softmax, out, dout, dqkv, shape);
+            b.attention_backward(tensors);
         });
     }
 
@@ -193,19 +171,12 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Head, |b| b.head(x, wte, logits, width));
     }
 
-    fn cross_entropy(
-        &mut self,
-        logits: Span,
-        losses: Span,
-        first: usize,
-        vocab_size: usize,
-        dlogits: Option<Span>,
-    ) {
-        self.time(Phase::Head, |b| b.cross_entropy(logits, losses, first, vocab_size, dlogits));
+    fn cross_entropy(&mut self, tensors: CrossEntropy) {
+        self.time(Phase::Head, |b| b.cross_entropy(tensors));
     }
 
-    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
-        self.time(Phase::Head, |b| b.head_backward(dlogits, x, wte, dx, dwte, width));
+    fn head_backward(&mut self, tensors: HeadBackward) {
+        self.time(Phase::Head, |b| b.head_backward(tensors));
     }
 
     fn add_loss(&mut self, losses: Span) {

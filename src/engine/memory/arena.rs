@@ -17,7 +17,8 @@ pub struct LayerSpans {
     pub ln_1: Span,
     /// Queries, keys and values, `[N, 3C]`.
     pub qkv: Span,
-    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`, on the CPU to the base 2. Naive: probabilities, `[B, n_head, T, T]`.
+    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`, on the CPU to the base 2. Naive: probabilities,
+    /// `[B, n_head, T, T]`.
     pub softmax: Span,
     /// Attention's output before its projection, `[N, C]`.
     pub att: Span,
@@ -58,8 +59,8 @@ pub struct Arena {
     pub losses: Span,
     /// Partial column sums, `[partials, 4·C]` (training).
     pub partials: Span,
-    /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's scores `[n_head, T, T]`; flash, one
-    /// number per row and head (training).
+    /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's
+    /// scores `[n_head, T, T]`; flash, one number per row and head (training).
     pub workers: Span,
     /// CPU: elements of scratch per worker.
     pub worker: usize,

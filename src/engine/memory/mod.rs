@@ -1,8 +1,8 @@
 //! Every byte of a training step, laid out before anything is allocated.
 //!
-//! An engine allocates exactly the buffers listed here and addresses them by [`Span`], so the plan's byte count *is* the
-//! memory used, and a run that does not fit can be refused before it starts. What the kernels of a device need beside
-//! activations is known to that device alone: the arena asks for it as [`Scratch`].
+//! An engine allocates exactly the buffers listed here and addresses them by [`Span`], so the plan's byte count *is*
+//! the memory used, and a run that does not fit can be refused before it starts. What the kernels of a device need
+//! beside activations is known to that device alone: the arena asks for it as [`Scratch`].
 
 mod arena;
 mod config;
@@ -82,7 +82,8 @@ impl MemoryPlan {
         (self.shard.count > 1).then(|| comm::shares(self.layout.len, self.shard.count))
     }
 
-    /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this machine.
+    /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this
+    /// machine.
     pub fn checked(config: MemoryConfig) -> Option<Self> {
         (config.about_bytes() < (1u64 << 50) as f64).then(|| Self::new(config))
     }

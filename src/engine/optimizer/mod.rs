@@ -2,8 +2,8 @@
 //!
 //! The trainer names a rule and its numbers ([`OptimizerStep`]). An engine holds the rule's states in buffers that its
 //! memory plan lists, and a checkpoint stores them under the names that the rule gives them. A further rule is a row of
-//! [`OptimizerKind`] and of [`Rule`] here, its choreography in `fused/optimizer.rs` and its kernels; trainer, checkpoints
-//! and ranks stay as they are.
+//! [`OptimizerKind`] and of [`Rule`] here, its choreography in `fused/optimizer.rs` and its kernels; trainer,
+//! checkpoints and ranks stay as they are.
 
 pub mod adamw;
 

@@ -47,9 +47,9 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// The bounds for an engine of this precision against fp32. Those of fp32 are a promise; the others are three to five
-    /// times the worst that rounding was seen to do in `runner verify` over 20 steps of small models and 5 of the shipped
-    /// recipes, from random and from trained weights, with both attention backends.
+    /// The bounds for an engine of this precision against fp32. Those of fp32 are a promise; the others are three to
+    /// five times the worst that rounding was seen to do in `runner verify` over 20 steps of small models and 5 of
+    /// the shipped recipes, from random and from trained weights, with both attention backends.
     pub fn new(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 => {
@@ -118,8 +118,8 @@ pub struct Report {
     pub tensors: Vec<TensorReport>,
     /// The first tensor in that order that is off: in its gradient, or in its parameters if all gradients are right.
     pub first_failure: Option<String>,
-    /// The last tensor in that order whose gradient is off. The backward pass reaches it first, and it spoils what comes
-    /// after it, so a fault in the backward pass alone is here or just above.
+    /// The last tensor in that order whose gradient is off. The backward pass reaches it first, and it spoils what
+    /// comes after it, so a fault in the backward pass alone is here or just above.
     pub last_gradient_failure: Option<String>,
 }
 
@@ -245,10 +245,11 @@ pub fn computation_order(layout: &ParamLayout) -> Vec<&Tensor> {
     starts.into_iter().map(|start| find(start).expect("every range of a layout is a tensor's")).collect()
 }
 
-/// The elements of a tensor that training determines, as up to two ranges of the flat buffer: all, except the keys' bias.
+/// The elements of a tensor that training determines, as up to two ranges of the flat buffer: all, except the keys'
+/// bias.
 ///
-/// It adds the same number to every score of a query, which softmax ignores, so its gradient is zero in exact arithmetic.
-/// What rounding leaves of it is enlarged by AdamW, and no two engines agree on it, nor need they.
+/// It adds the same number to every score of a query, which softmax ignores, so its gradient is zero in exact
+/// arithmetic. What rounding leaves of it is enlarged by AdamW, and no two engines agree on it, nor need they.
 pub fn determined(tensor: &Tensor) -> [Range<usize>; 2] {
     let Range { start, end } = tensor.range();
     if tensor.name.ends_with(".attn.c_attn.bias") {

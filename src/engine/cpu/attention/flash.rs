@@ -1,9 +1,10 @@
 //! Attention by tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithms 1 and 2): memory linear in T.
 //!
-//! The tiles are matrix products by the same kernel as everywhere else, of operands that are packed once per head; of the
-//! T x T scores only one tile exists at a time and the backward pass computes them again from the kept log-sum-exp of each row.
-//! A few queries at a time go through all steps, so that their scores stay in the first-level cache and no key is multiplied
-//! that none of them sees. Scores and their log-sum-exp are to the base 2: 2^x takes fewer instructions than e^x.
+//! The tiles are matrix products by the same kernel as everywhere else, of operands that are packed once per head; of
+//! the T x T scores only one tile exists at a time and the backward pass computes them again from the kept
+//! log-sum-exp of each row. A few queries at a time go through all steps, so that their scores stay in the
+//! first-level cache and no key is multiplied that none of them sees. Scores and their log-sum-exp are to the base 2:
+//! 2^x takes fewer instructions than e^x.
 
 use super::Head;
 use crate::engine::cpu::matmul::{ADD, Matrix, Panels, SET, Scaled, multiply};
@@ -12,7 +13,7 @@ use crate::engine::cpu::scratch::{KEY_STRIP, PANEL_COLS, SCORE_STRIDE, SCORE_TIL
 use crate::engine::cpu::simd::{self, exp_and_sum, exp2, multiversion};
 use std::f32::consts::LOG2_E;
 
-/// Some queries and some keys, of which the first query sees one at least.
+/// Some queries and some keys; the first query sees at least one key.
 #[derive(Clone, Copy)]
 struct Strip {
     first_query: usize,
@@ -34,7 +35,7 @@ impl Strip {
         self.visible(self.queries - 1)
     }
 
-    /// The same in whole panels, as far as there are so many keys.
+    /// The keys that the last query sees, rounded up to whole panels and cut at the last key.
     fn width(&self) -> usize {
         self.depth().next_multiple_of(PANEL_COLS).min(self.keys)
     }
@@ -46,8 +47,8 @@ fn tiles(length: usize, size: usize) -> impl DoubleEndedIterator<Item = (usize, 
 }
 
 multiversion! {
-    // Turns scores, in rows `stride` apart, into 2^(score - running maximum), updates maximum and sum of each row, and scales
-    // the rows of `out`, if any, to the new maximum.
+    // Turns scores, in rows `stride` apart, into 2^(score - running maximum), updates maximum and sum of each row,
+    // and scales the rows of `out`, if any, to the new maximum.
     fn online_softmax(
         strip: Strip, scores: &mut [f32], stride: usize, max: &mut [f32], total: &mut [f32], out: &mut [f32],
     ) {
@@ -83,7 +84,8 @@ multiversion! {
 }
 
 multiversion! {
-    // p = 2^(score - lse) in place of the scores; dp becomes dscores = p · (dp - row_dot) · scale. Rows are `stride` apart.
+    // p = 2^(score - lse) in place of the scores; dp becomes dscores = p · (dp - row_dot) · scale. Rows are `stride`
+    // apart.
     fn scores_backward(
         strip: Strip, scores: &mut [f32], dp: &mut [f32], stride: usize, lse: &[f32], row_dots: &[f32], scale: f32,
     ) {

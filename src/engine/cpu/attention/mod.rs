@@ -14,6 +14,23 @@ use super::team::Team;
 use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::{Attention, Precision};
 
+/// Which attention, how it rounds, and its sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Problem {
+    pub(super) kind: Attention,
+    pub(super) precision: Precision,
+    pub(super) shape: AttentionShape,
+}
+
+/// What the backward pass reads.
+#[derive(Clone, Copy)]
+pub(super) struct Saved<'a> {
+    pub(super) qkv: &'a [f32],
+    pub(super) softmax: &'a [f32],
+    pub(super) out: &'a [f32],
+    pub(super) dout: &'a [f32],
+}
+
 /// One head of one sequence.
 #[derive(Clone, Copy)]
 struct Head<'a> {
@@ -52,20 +69,18 @@ fn block(
     Matrix::new(&data[first_row * width + first_col..], rows, cols, width)
 }
 
-/// See [`Backend::attention`](crate::engine::fused::backend::Backend::attention). The naive form keeps its probabilities in
-/// `softmax` if they fit there.
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
+/// See [`Backend::attention`](crate::engine::fused::backend::Backend::attention). The naive form keeps its
+/// probabilities in `softmax` if they fit there.
 pub(super) fn forward(
     team: &Team,
-    kind: Attention,
-    precision: Precision,
+    problem: Problem,
     qkv: &[f32],
     softmax: &mut [f32],
     out: &mut [f32],
     workers: &mut [f32],
     worker: usize,
-    shape: AttentionShape,
 ) {
+    let Problem { kind, precision, shape } = problem;
     let AttentionShape { rows, cols, n_head, head_size } = shape;
     let heads = rows * n_head;
     let per_head = softmax.len() / heads;
@@ -89,20 +104,16 @@ pub(super) fn forward(
 }
 
 /// See [`Backend::attention_backward`](crate::engine::fused::backend::Backend::attention_backward).
-#[expect(clippy::too_many_arguments, reason = "one argument per tensor")]
 pub(super) fn backward(
     team: &Team,
-    kind: Attention,
-    precision: Precision,
-    qkv: &[f32],
-    softmax: &[f32],
-    out: &[f32],
-    dout: &[f32],
+    problem: Problem,
+    saved: Saved,
     dqkv: &mut [f32],
     workers: &mut [f32],
     worker: usize,
-    shape: AttentionShape,
 ) {
+    let Problem { kind, precision, shape } = problem;
+    let Saved { qkv, softmax, out, dout } = saved;
     let AttentionShape { rows, cols, n_head, head_size } = shape;
     let (heads, c) = (rows * n_head, n_head * head_size);
     let per_head = softmax.len() / heads;

@@ -66,12 +66,12 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn load(from: *const f32) -> Self {
-                    // SAFETY: likewise, and that the numbers are there.
+                    // SAFETY: the caller knows the processor, and that the numbers are there.
                     unsafe { $load(from) }
                 }
                 #[inline(always)]
                 unsafe fn store(self, to: *mut f32) {
-                    // SAFETY: likewise.
+                    // SAFETY: the caller knows the processor, and that there is room.
                     unsafe { $store(to, self) }
                 }
                 #[inline(always)]
@@ -81,7 +81,7 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn add_product(self, a: Self, b: Self) -> Self {
-                    // SAFETY: likewise.
+                    // SAFETY: the caller knows the processor.
                     unsafe { $fma(a, b, self) }
                 }
             }
@@ -109,7 +109,7 @@ impl Vector for Portable {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: likewise.
+        // SAFETY: the caller's promise; an array of numbers is aligned like one of them.
         unsafe { to.cast::<[f32; 4]>().write(self.0) }
     }
     #[inline(always)]
@@ -211,8 +211,8 @@ unsafe fn either<V: Vector, const R: usize, const W: usize>(
 /// The first `rows` x `cols` of a tile over `k` products each.
 ///
 /// # Safety
-/// `k` steps of [`ROWS`] rows of `left`, `k ·` [`COLS`] numbers at `panel`, and `rows` rows of `cols` numbers at `out` must
-/// be there, and nothing else may use those of `out` meanwhile. Of `left`, `row` or `step` is 1.
+/// `k` steps of [`ROWS`] rows of `left`, `k ·` [`COLS`] numbers at `panel`, and `rows` rows of `cols` numbers at
+/// `out` must be there, and nothing else may use those of `out` meanwhile. Of `left`, `row` or `step` is 1.
 #[inline]
 pub(super) unsafe fn product(
     k: usize,
@@ -256,13 +256,13 @@ unsafe fn whole(k: usize, left: Left, panel: *const f32, out: Out) {
         }
         #[target_feature(enable = "avx2,fma")]
         unsafe fn avx2(k: usize, left: Left, panel: *const f32, out: Out) {
-            // SAFETY: likewise.
+            // SAFETY: the caller's promise, and these are the features.
             unsafe { either::<__m256, 4, 2>(k, left, panel, out) }
         }
         match level() {
             // SAFETY: the caller's promise, and the processor has the features.
             Level::Avx512 => return unsafe { avx512(k, left, panel, out) },
-            // SAFETY: likewise.
+            // SAFETY: the caller's promise, and the processor has the features.
             Level::Avx2 => return unsafe { avx2(k, left, panel, out) },
             Level::Baseline => {}
         }

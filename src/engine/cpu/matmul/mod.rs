@@ -19,8 +19,8 @@ use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
 use kernel::{COLS, Left, Out, ROWS};
 use std::ops::Range;
 
-/// Elements of the panels that are packed at a time, about: they had better not leave the second-level cache before they
-/// are used.
+/// Elements of the panels that are packed at a time, about: they had better not leave the second-level cache before
+/// they are used.
 const NEAR: usize = 192 << 10;
 /// Columns of the result for which a packed first operand is used at least, while there are so many.
 const WIDTH: usize = 1024;
@@ -57,7 +57,7 @@ impl<'a> Matrix<'a> {
         self.transposed().rows(first, count).transposed()
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The transposed matrix: rows and columns are exchanged, no element moves.
     pub(super) fn transposed(self) -> Self {
         Self {
             data: self.data,
@@ -91,8 +91,8 @@ pub(super) const SET: Scaled = Scaled { scale: 1.0, accumulate: false };
 /// The product is added to the result.
 pub(super) const ADD: Scaled = Scaled { scale: 1.0, accumulate: true };
 
-/// `out (+)= scale · a · b`; `out` is row-major with rows `stride` elements apart. `finish` gets each part of a row of the
-/// result when it is complete, with its row and its first column.
+/// `out (+)= scale · a · b`; `out` is row-major with rows `stride` elements apart. `finish` gets each part of a row
+/// of the result when it is complete, with its row and its first column.
 pub(super) fn matmul(
     out: &mut [f32],
     stride: usize,

@@ -101,7 +101,7 @@ mod x86 {
             quads[4 * half + 3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
         }
         for k in 0..4 {
-            // SAFETY: as above, of the rows written.
+            // SAFETY: the caller's promise about the rows written.
             unsafe {
                 let (low, high) = (quads[k], quads[k + 4]);
                 _mm256_storeu_ps(to.add(k * width), _mm256_permute2f128_ps::<0x20>(low, high));

@@ -6,9 +6,10 @@ use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
-    AdamWTensors, AttentionShape, Backend, Begun, Epilogue, Linear, Norm, Sequence, StepOutcome,
+    AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
+    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, Sequence, StepOutcome, WeightGradient,
 };
-use crate::engine::memory::{Buffer, Span};
+use crate::engine::memory::{Buffer, Element, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::{Batch, EngineError};
@@ -105,7 +106,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         layernorm::forward(&mut self.stream, from, inner, to, x.len / c, c);
     }
 
-    fn residual_layernorm(&mut self, x: Span, delta: Span, bias: Span, sum: Span, norm: Norm, out: Span) {
+    fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
+        let ResidualLayerNorm { x, delta, bias, sum, norm, out } = tensors;
         let c = norm.weight.len;
         let spans = [x, delta, bias, sum].map(|span| self.at(span));
         let (to, inner) = (self.at(out), self.norm(norm));
@@ -118,17 +120,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         layernorm::again(&mut self.stream, from, inner, to, x.len / c, c);
     }
 
-    fn layernorm_backward(
-        &mut self,
-        dout: Span,
-        x: Span,
-        norm: Norm,
-        dx: Span,
-        accumulate: bool,
-        dx_low: Option<Span>,
-        dweight: Span,
-        dbias: Span,
-    ) {
+    fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias } = tensors;
         let c = norm.weight.len;
         let low = dx_low.map(|span| self.at(span));
         let [dx, dweight, dbias, partials] =
@@ -170,7 +163,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         }
     }
 
-    fn linear_backward_weight(&mut self, x: Span, dout: Span, linear: Linear, dweight: Span, dbias: Span) {
+    fn linear_backward_weight(&mut self, tensors: WeightGradient) {
+        let WeightGradient { x, dout, linear, dweight, dbias } = tensors;
         let Linear { inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
         let (a, b) = (self.matrix(x, inputs).transposed(), self.matrix(dout, outputs));
@@ -180,14 +174,11 @@ impl<D: Device> Backend for CudaBackend<D> {
         linear::column_sums(&mut self.stream, from, to, partials, rows, outputs);
     }
 
-    fn linear_backward_input(
-        &mut self,
-        dout: Span,
-        linear: Linear,
-        dx: Span,
-        slope: Option<Span>,
-        _round: bool,
-    ) {
+    fn linear_backward_input(&mut self, tensors: InputGradient) {
+        let InputGradient { dout, linear, dx, slope, is_operand } = tensors;
+        // products round as they store
+        let stored = if is_operand { self.plan.config.operand() } else { Element::F32 };
+        assert!(dx.element == stored, "{dx:?} is not stored as its use demands");
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
         let (a, b) = (self.matrix(dout, outputs), self.matrix(weight, outputs).transposed());
@@ -229,15 +220,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         }
     }
 
-    fn attention_backward(
-        &mut self,
-        qkv: Span,
-        softmax: Span,
-        out: Span,
-        dout: Span,
-        dqkv: Span,
-        shape: AttentionShape,
-    ) {
+    fn attention_backward(&mut self, tensors: AttentionBackward) {
+        let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
         let (kept, scratch) = (self.at(softmax), self.at(self.plan.arena.scores));
         let [from, out, dout, dqkv, delta] =
             [qkv, out, dout, dqkv, self.plan.arena.workers].map(|span| self.at(span));
@@ -260,14 +244,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.stream.product(&product);
     }
 
-    fn cross_entropy(
-        &mut self,
-        logits: Span,
-        losses: Span,
-        first: usize,
-        vocab_size: usize,
-        dlogits: Option<Span>,
-    ) {
+    fn cross_entropy(&mut self, tensors: CrossEntropy) {
+        let CrossEntropy { logits, losses, first, vocab_size, dlogits } = tensors;
         let words = Words::new(self.rows * self.cols);
         let (targets, weight) = (self.word(words.targets() + first), self.word(Words::WEIGHT));
         let pointers = [self.at(logits), targets, weight, self.at(losses)];
@@ -276,7 +254,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         loss::cross_entropy(&mut self.stream, pointers, dlogits, shape);
     }
 
-    fn head_backward(&mut self, dlogits: Span, x: Span, wte: Span, dx: Span, dwte: Span, width: usize) {
+    fn head_backward(&mut self, tensors: HeadBackward) {
+        let HeadBackward { dlogits, x, wte, dx, dwte, width } = tensors;
         let (rows, vocab) = (x.len / width, wte.len / width);
         let (dlogits, x) = (self.matrix(dlogits, vocab), self.matrix(x, width));
         let (wte, dx, dwte) = (self.matrix(wte, width), self.matrix(dx, width), self.matrix(dwte, width));

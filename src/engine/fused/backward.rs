@@ -1,0 +1,149 @@
+//! The backward pass of GPT-2, block by block from the last.
+
+use super::backend::{AttentionBackward, Backend, InputGradient, LayerNormBackward, WeightGradient};
+use super::{Fused, Shape};
+use crate::engine::memory::{Buffer, Span};
+use crate::model::Block;
+use std::ops::Range;
+
+impl<B: Backend> Fused<B> {
+    /// From the gradient of the final LayerNorm's output to that of every parameter. In the `last` pass of a step, each
+    /// range of gradients that is complete begins to be added up over the ranks.
+    pub(super) fn backward(&mut self, s: Shape, last: bool) {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let rows = |span: Span, width: usize| span.head(s.n * width);
+        let plan = self.plan.clone();
+        let grad = |range: &Range<usize>| plan.span(Buffer::Gradients, range);
+        let dx = rows(arena.dx.expect("a training plan has the residual gradient"), s.c);
+        let dx_low = arena.dx_low.map(|span| rows(span, s.c));
+        let operand = dx_low.unwrap_or(dx);
+        let (ln, dln) = (rows(arena.ln, s.c), rows(arena.delta, s.c));
+        let wide = rows(arena.wide, 4 * s.c);
+        let (dqkv, datt) = (wide.slice(0, 3 * s.n * s.c), wide.slice(3 * s.n * s.c, s.n * s.c));
+
+        let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
+        let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
+        self.backend.layernorm_backward(LayerNormBackward {
+            dout: dln,
+            x: rows(arena.x_out, s.c),
+            norm: ln_f,
+            dx,
+            accumulate: false,
+            dx_low,
+            dweight: dw,
+            dbias: db,
+        });
+        for (block, a) in layout.blocks.iter().zip(&arena.layers).rev() {
+            let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
+            let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
+            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
+            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+            let Block { c_attn_weight, c_attn_bias, attn_proj_weight, attn_proj_bias, .. } = block;
+            let Block { c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias, .. } = block;
+            let b = &mut self.backend;
+
+            // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
+            b.gelu_again(fc, wide);
+            b.linear_backward_weight(WeightGradient {
+                x: wide,
+                dout: operand,
+                linear: mlp_proj,
+                dweight: grad(mlp_proj_weight),
+                dbias: grad(mlp_proj_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: operand,
+                linear: mlp_proj,
+                dx: wide,
+                slope: Some(fc),
+                is_operand: true,
+            });
+            b.layernorm_again(x_mid, ln_2, ln);
+            b.linear_backward_weight(WeightGradient {
+                x: ln,
+                dout: wide,
+                linear: c_fc,
+                dweight: grad(c_fc_weight),
+                dbias: grad(c_fc_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: wide,
+                linear: c_fc,
+                dx: dln,
+                slope: None,
+                is_operand: false,
+            });
+            let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
+            b.layernorm_backward(LayerNormBackward {
+                dout: dln,
+                x: x_mid,
+                norm: ln_2,
+                dx,
+                accumulate: true,
+                dx_low,
+                dweight: dw,
+                dbias: db,
+            });
+
+            // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
+            b.linear_backward_weight(WeightGradient {
+                x: att,
+                dout: operand,
+                linear: attn_proj,
+                dweight: grad(attn_proj_weight),
+                dbias: grad(attn_proj_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: operand,
+                linear: attn_proj,
+                dx: datt,
+                slope: None,
+                is_operand: true,
+            });
+            b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
+            b.layernorm_again(x, ln_1, ln);
+            b.linear_backward_weight(WeightGradient {
+                x: ln,
+                dout: dqkv,
+                linear: c_attn,
+                dweight: grad(c_attn_weight),
+                dbias: grad(c_attn_bias),
+            });
+            b.linear_backward_input(InputGradient {
+                dout: dqkv,
+                linear: c_attn,
+                dx: dln,
+                slope: None,
+                is_operand: false,
+            });
+            let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
+            b.layernorm_backward(LayerNormBackward {
+                dout: dln,
+                x,
+                norm: ln_1,
+                dx,
+                accumulate: true,
+                dx_low,
+                dweight: dw,
+                dbias: db,
+            });
+            if last {
+                // the matrices of a block lie together
+                b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
+            }
+        }
+        self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
+        if last {
+            let first_matrix =
+                layout.blocks.first().map_or(layout.decayed, |block| block.c_attn_weight.start);
+            self.backend.reduce(grad(&(0..first_matrix)));
+            self.backend.reduce(grad(&(layout.decayed..layout.len)));
+            self.backend.reduced();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The forward pass of GPT-2: embedding, blocks, head and losses.
+
+use super::backend::{
+    AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, Linear, Norm, ResidualLayerNorm,
+};
+use super::{Fused, Shape};
+use crate::engine::memory::{Arena, Buffer, Span};
+use crate::model::ParamLayout;
+use std::ops::Range;
+
+impl<B: Backend> Fused<B> {
+    pub(super) fn parameter(&self, range: &Range<usize>) -> Span {
+        self.plan.span(Buffer::Parameters, range)
+    }
+
+    pub(super) fn gradient(&self, range: &Range<usize>) -> Span {
+        self.plan.span(Buffer::Gradients, range)
+    }
+
+    pub(super) fn linear(&self, name: &'static str, weight: &Range<usize>, bias: &Range<usize>) -> Linear {
+        Linear {
+            name,
+            weight: self.plan.span(self.matrices, weight),
+            bias: self.parameter(bias),
+            inputs: weight.len() / bias.len(),
+            outputs: bias.len(),
+        }
+    }
+
+    pub(super) fn norm(&self, weight: &Range<usize>, bias: &Range<usize>, stats: Span, n: usize) -> Norm {
+        Norm { weight: self.parameter(weight), bias: self.parameter(bias), stats: stats.head(2 * n) }
+    }
+
+    pub(super) fn attention_shape(&self, s: Shape) -> AttentionShape {
+        let dims = &self.plan.config.dims;
+        AttentionShape { rows: s.rows, cols: s.cols, n_head: dims.n_head, head_size: dims.head_size() }
+    }
+
+    /// The part of a planned softmax span that a batch of this shape uses.
+    pub(super) fn softmax(&self, span: Span, s: Shape) -> Span {
+        let dims = &self.plan.config.dims;
+        let planned = self.plan.config.micro_batch * dims.n_head * dims.block_size;
+        let per_row = if span.len > planned { s.cols } else { 1 };
+        span.head(s.n * dims.n_head * per_row)
+    }
+
+    /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
+    pub(super) fn forward(&mut self, s: Shape) {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let rows = |span: Span, width: usize| span.head(s.n * width);
+        let (ln, delta, wide) = (rows(arena.ln, s.c), rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
+        let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
+        self.backend.embed(self.parameter(&layout.wte), self.parameter(&layout.wpe), x);
+        let first = self.norm_into(&layout, &arena, 0, s);
+        self.backend.layernorm(x, first, ln);
+        for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
+            let (qkv, att, x_mid, fc) =
+                (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
+            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
+            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+            let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
+            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+            let next = self.norm_into(&layout, &arena, l + 1, s);
+            let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
+            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+
+            self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
+            self.backend.attention(qkv, softmax, att, shape);
+            self.backend.linear(att, attn_proj, delta, Epilogue::None);
+            self.backend.residual_layernorm(ResidualLayerNorm {
+                x,
+                delta,
+                bias: attn_proj.bias,
+                sum: x_mid,
+                norm: ln_2,
+                out: ln,
+            });
+            self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
+            self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
+            self.backend.residual_layernorm(ResidualLayerNorm {
+                x: x_mid,
+                delta,
+                bias: mlp_proj.bias,
+                sum: x_next,
+                norm: next,
+                out: ln,
+            });
+            x = x_next;
+        }
+    }
+
+    /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
+    pub(super) fn norm_into(&self, layout: &ParamLayout, arena: &Arena, l: usize, s: Shape) -> Norm {
+        match (layout.blocks.get(l), arena.layers.get(l)) {
+            (Some(b), Some(a)) => self.norm(&b.ln_1_weight, &b.ln_1_bias, a.ln_1, s.n),
+            _ => self.norm(&layout.ln_f_weight, &layout.ln_f_bias, arena.ln_f, s.n),
+        }
+    }
+
+    /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When
+    /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
+    pub(super) fn head(&mut self, s: Shape, training: bool) {
+        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
+        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
+        let dwte = self.gradient(&self.plan.layout.wte);
+        for first in (0..s.n).step_by(arena.chunk) {
+            let rows = arena.chunk.min(s.n - first);
+            let ln = arena.ln.slice(first * s.c, rows * s.c);
+            let logits = arena.logits.head(rows * dims.padded_vocab);
+            let losses = arena.losses.slice(first, rows);
+            self.backend.head(ln, wte, logits, s.c);
+            let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
+            self.backend.cross_entropy(CrossEntropy {
+                logits,
+                losses,
+                first,
+                vocab_size: dims.vocab_size,
+                dlogits,
+            });
+            if let Some(dlogits) = dlogits {
+                let dx = arena.delta.slice(first * s.c, rows * s.c);
+                self.backend.head_backward(HeadBackward { dlogits, x: ln, wte, dx, dwte, width: s.c });
+            }
+        }
+    }
+}
