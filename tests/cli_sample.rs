@@ -91,7 +91,7 @@ fn a_run_a_checkpoint_and_hugging_face_weights_are_opened_alike() {
         );
     }
     let say = |model: &str, more: &[&str]| {
-        let args = ["sample", model, "--prompt", "!", "--tokens", "24", "--threads", "1"];
+        let args = ["sample", model, "--prompt", "!", "--tokens", "400", "--threads", "1"];
         lab.run(args.iter().chain(more)).expect(0).stdout.clone()
     };
     let first = say(&format!("donor/{id}"), &[]);
@@ -99,10 +99,10 @@ fn a_run_a_checkpoint_and_hugging_face_weights_are_opened_alike() {
         assert_eq!(say(model, &[]), first, "{model}");
         assert_eq!(say(model, &["--device", "cpu", "--precision", "fp32"]), first, "{model}");
     }
-    // emulated by rounding, and steep enough a choice that a rounded logit shows at some token
-    let rounded = say(&checkpoint, &["--precision", "bf16", "--tokens", "400"]);
+    // emulated by rounding: among 400 draws, a rounded logit changes one
+    let rounded = say(&checkpoint, &["--precision", "bf16"]);
     assert!(rounded.starts_with('!') && rounded.len() > 100, "{rounded:?}");
-    assert_ne!(rounded, say(&checkpoint, &["--tokens", "400"]));
+    assert_ne!(rounded, first);
     lab.write(
         "alone/weights.safetensors",
         std::fs::read(lab.path("elsewhere/model.safetensors")).expect("a file"),

@@ -35,7 +35,7 @@ impl Member<'_> {
         let recipe = &self.resolved.recipe;
         let mut engine = engines::engine(recipe, &self.plan, &self.comm)?;
         let mut weights = match (start, &recipe.model.init_from) {
-            (Some(reader), _) => Weights::Checkpoint(reader),
+            (Some(reader), _) => Weights::Checkpoint(Box::new(reader)),
             (None, Some(path)) => Weights::InitFrom(path.clone()),
             (None, None) => Weights::Random { seed: recipe.seed },
         };

@@ -206,7 +206,7 @@ pub(super) enum Weights {
     /// Those of the directory or file that a recipe names.
     InitFrom(PathBuf),
     /// Those of a checkpoint, with the moments of the optimizer.
-    Checkpoint(checkpoint::Reader),
+    Checkpoint(Box<checkpoint::Reader>),
 }
 
 impl Weights {
