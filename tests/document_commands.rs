@@ -2,14 +2,14 @@
 //!
 //! Every fenced block is one of these, and is checked as such:
 //!
-//! - `console`: commands after `$ `, and what they print on stdout and stderr together. They are run in a directory with the
-//!   shipped recipes and finished runs, where the commands of a document leave their files to each other. Training the
-//!   quickstart takes minutes: it is only begun, and its end compared with the logs of a run on record.
-//! - `sh`: commands without output. They are run with stand-ins in place of programs; a call of `runner` must parse, name
-//!   recipes that exist and keys that they accept, and is carried out if it only looks at things. Other programs must
-//!   name what exists.
-//! - `toml`: a recipe or a part of one; with a name in its first line, `# my.toml`, the commands find it. One whose name
-//!   begins with `wrong` is refused.
+//! - `console`: commands after `$ `, and what they print on stdout and stderr together. They are run in a directory
+//!   with the shipped recipes and finished runs, where the commands of a document leave their files to each other.
+//!   Training the quickstart takes minutes: it is only begun, and its end compared with the logs of a run on record.
+//! - `sh`: commands without output. They are run with stand-ins in place of programs; a call of `runner` must parse,
+//!   name recipes that exist and keys that they accept, and is carried out if it only looks at things. Other programs
+//!   must name what exists.
+//! - `toml`: a recipe or a part of one; with a name in its first line, `# my.toml`, the commands find it. One whose
+//!   name begins with `wrong` is refused.
 //! - `python`: paths of checkpoints in it belong to runs on record.
 //! - `text`: neither commands nor output, and listed in `DRAWINGS`.
 
@@ -26,7 +26,8 @@ use std::process::Stdio;
 /// What the quickstart's command stands for in a console: it is not run to its end.
 const QUICKSTART: &str = "cargo run --release -- recipes/quickstart.toml";
 
-/// Blocks of `text`, by the document and their beginning: a formula, which `tests/plan_scaling.rs` computes, and a drawing.
+/// Blocks of `text`, by the document and their beginning: a formula, which `tests/plan_scaling.rs` computes, and a
+/// drawing.
 const DRAWINGS: &[(&str, &str)] =
     &[("docs/scaling.md", "bytes on the wire"), ("ARCHITECTURE.md", "TOML files, environment, --set\n")];
 

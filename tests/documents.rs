@@ -68,8 +68,8 @@ fn messages() -> String {
     joined.fold(first, |text, next| text + next.trim_start())
 }
 
-/// Whether the source has two words in a row of the message, long enough not to be there by chance. What a message fills in
-/// (`…`, numbers, keys) stands between such words.
+/// Whether the source has two words in a row of the message, long enough not to be there by chance. What a message
+/// fills in (`…`, numbers, keys) stands between such words.
 fn says(source: &str, message: &str) -> bool {
     let words: Vec<&str> = message.split(' ').collect();
     words.windows(2).map(|words| words.join(" ")).any(|words| {

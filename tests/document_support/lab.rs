@@ -1,4 +1,5 @@
-//! A directory in which the commands of the documents can be carried out: the recipes, runs that are finished, shards.
+//! A directory in which the commands of the documents can be carried out: the recipes, runs that are finished,
+//! shards.
 
 use super::root;
 use std::fs;
@@ -89,8 +90,8 @@ impl Lab {
         self.within(Command::new(env!("CARGO_BIN_EXE_runner")))
     }
 
-    /// A shell script, ready to start here, which finds programs in this directory of the lab first. It is ended after some
-    /// minutes: if a run is not the one on record any more, its command would train it.
+    /// A shell script, ready to start here, which finds programs in this directory of the lab first. It is ended
+    /// after some minutes: if a run is not the one on record any more, its command would train it.
     pub(crate) fn shell(&self, programs: &str, script: &str) -> Command {
         let mut command = self.within(Command::new("/usr/bin/timeout"));
         command.args(["180", "/bin/sh", "-c", script]);

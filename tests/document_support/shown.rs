@@ -3,8 +3,8 @@
 /// Lines that say something about the machine or the moment: only how they begin is compared.
 const OF_THE_MACHINE: &[&str] = &["  free", "predicted", "  processor", "  threads", "  memory"];
 
-/// Whether digits must be those of the document up to the last, which were computed with AVX-512. Other kernels add up in
-/// another order.
+/// Whether digits must be those of the document up to the last, which were computed with AVX-512. Other kernels add
+/// up in another order.
 fn exact() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::is_x86_feature_detected!("avx512f");
@@ -46,8 +46,8 @@ pub(crate) fn same(shown: &str, printed: &str) -> bool {
     shown.len() == printed.len() && shown.iter().zip(&printed).all(|(a, b)| a == b || close(a, b))
 }
 
-/// Whether two words are numbers that rounding may have parted: errors near zero (`1.7e-9`) on every machine, others only
-/// where the kernels are not those that the document was made with.
+/// Whether two words are numbers that rounding may have parted: errors near zero (`1.7e-9`) on every machine, others
+/// only where the kernels are not those that the document was made with.
 fn close(shown: &str, printed: &str) -> bool {
     let (Ok(a), Ok(b)) = (shown.parse::<f64>(), printed.parse::<f64>()) else { return false };
     let rounding = |text: &str| text.contains("e-") || text == "0.0e0";
