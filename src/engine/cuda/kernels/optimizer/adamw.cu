@@ -43,8 +43,9 @@ decide_update(const double* partials, int count, double* sums, double loss_scale
     sums[4] = clip / loss_scale;
 }
 
-// Ends a step without an update: sums[1..5] = {loss, 0, not applied, 0}. The loss begins anew. One thread.
-extern "C" __global__ void discard_update(double* sums) {
+// Ends a step without an update: sums[1..5] = {loss, 0, not applied, 0}. The loss begins anew. One block.
+extern "C" __global__ void __launch_bounds__(WARP) discard_update(double* sums) {
+    if (threadIdx.x != 0) return;
     sums[1] = sums[0];
     for (int i = 2; i < 5; i++) sums[i] = 0.0;
     sums[0] = 0.0;

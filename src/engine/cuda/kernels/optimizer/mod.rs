@@ -56,7 +56,7 @@ pub(in crate::engine::cuda) fn decide<D: Device>(
 
 /// Ends a step without an update; see `discard_update` in the source.
 pub(in crate::engine::cuda) fn discard<D: Device>(stream: &mut Stream<D>, totals: Address) {
-    stream.launch("discard_update", [1, 1, 1], 1, &[pointer(totals)]);
+    stream.launch("discard_update", [1, 1, 1], 32, &[pointer(totals)]);
 }
 
 /// AdamW on `len` elements; its constants are rounded once, as on the CPU.
