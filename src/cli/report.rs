@@ -40,9 +40,9 @@ pub struct CompareArgs {
     /// How the table is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     pub format: TableFormat,
-    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s, step_ms, mfu,
-    /// memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over the row's above; any
-    /// other column of val.csv by its name, or its best value as best_NAME
+    /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s,
+    /// step_ms, mfu, memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over
+    /// the row's above; any other column of val.csv by its name, or its best value as best_NAME
     #[arg(long, value_name = "METRIC,...", value_delimiter = ',')]
     pub metrics: Vec<String>,
     /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]
@@ -80,8 +80,8 @@ pub struct PlotArgs {
     /// The horizontal axis [default: that of --align, else step]
     #[arg(long, value_enum, value_name = "AXIS", requires = "plot")]
     pub x: Option<AxisName>,
-    /// One panel each: loss, val_loss, lr, grad_norm, tokens_per_s, mfu, step_ms, loss_scale, memory_bytes, or any other
-    /// column of val.csv
+    /// One panel each: loss, val_loss, lr, grad_norm, tokens_per_s, mfu, step_ms, loss_scale, memory_bytes, or
+    /// any other column of val.csv
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', default_value = "loss", requires = "plot")]
     pub y: Vec<String>,
     /// Average lines over this many steps, 1 for none [default: a fiftieth of the run]

@@ -69,8 +69,8 @@ impl Config {
 }
 
 impl Nccl {
-    /// The library's version, encoded as major·10³ + minor·10² + patch up to 2.8 and as major·10⁴ + minor·10² +
-    /// patch since (nccl.h).
+    /// The library's version. nccl.h encodes it as 1000 major + 100 minor + patch up to 2.8, and as 10000 major +
+    /// 100 minor + patch since.
     pub(super) fn version(&self) -> Result<Version, CudaError> {
         let mut version = 0;
         // SAFETY: it writes one number.

@@ -161,8 +161,8 @@ impl PlanError {
     }
 }
 
-/// 6N + 6·L·C·T for N parameters: two operations per parameter forward and four backward (Kaplan et al., 2020, §2.1),
-/// and attention's 12·L·C·T halved, for causal attention needs only the pairs that see each other.
+/// 6N + 6·L·C·T for N parameters: two operations per parameter forward and four backward (Kaplan et al., 2020,
+/// §2.1), and attention's 12·L·C·T halved, for causal attention needs only the pairs that see each other.
 pub fn flops_per_token(dims: &Dims, parameters: usize) -> u64 {
     (6 * parameters + 6 * dims.n_layer * dims.n_embd * dims.block_size) as u64
 }

@@ -75,8 +75,8 @@ pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
 /// The power of Welch's test: how often it finds a difference of this size between two groups of n values with these
 /// standard deviations.
 ///
-/// The statistic is (Z + δ)/S with a standard normal Z and δ the difference over its standard error; S² is χ² over its
-/// degrees of freedom. The integral over S is taken by the midpoint rule.
+/// The statistic is (Z + δ)/S with a standard normal Z and δ the difference over its standard error; S² is χ²
+/// over its degrees of freedom. The integral over S is taken by the midpoint rule.
 fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> {
     const POINTS: u32 = 400;
     let (a, b) = (sd_first.powi(2), sd_second.powi(2));

@@ -103,8 +103,8 @@ pub(super) fn exp2<const FMA: bool>(x: f32) -> f32 {
     p * f32::from_bits(exponent)
 }
 
-/// e^x by way of 2^x: what is lost in rounding log₂e and `x·log₂e` comes on top, so the error is up to 2 + 1.5·|x|
-/// units in the last place. To a softmax or a sigmoid, where it is added to 1, that is less than one.
+/// e^x by way of 2^x: what is lost in rounding log₂e and `x·log₂e` comes on top, so the error is up to 2 +
+/// 1.5·|x| units in the last place. To a softmax or a sigmoid, where it is added to 1, that is less than one.
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     exp2::<FMA>(x * LOG2_E)

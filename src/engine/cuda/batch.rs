@@ -39,8 +39,8 @@ impl Words {
         Self::INPUTS + 3 * self.n
     }
 
-    /// Words in all: the two numbers, inputs, targets, their order, where each distinct token begins, and the end of the
-    /// last.
+    /// Words in all: the two numbers, inputs, targets, their order, where each distinct token begins, and the
+    /// end of the last.
     pub(super) fn len(self) -> usize {
         Self::INPUTS + 4 * self.n + 1
     }

@@ -41,8 +41,9 @@ pub struct Tolerances {
     pub gradient: f64,
     /// ‖a − b‖ / ‖b‖ of a tensor's parameters after the last step.
     pub parameter: f64,
-    /// ‖Δa − Δb‖ / ‖Δb‖ of what the steps changed in a tensor. Wider than the gradient's bound, because AdamW divides
-    /// by the gradient's size: where a gradient is near zero, its rounding error decides the sign of a whole step.
+    /// ‖Δa − Δb‖ / ‖Δb‖ of what the steps changed in a tensor. Wider than the gradient's bound, because
+    /// AdamW divides by the gradient's size: where a gradient is near zero, its rounding error decides the sign
+    /// of a whole step.
     pub change: f64,
 }
 

@@ -1,8 +1,9 @@
 //! Writing a checkpoint while training goes on.
 //!
-//! Parameters and optimizer states are copied between two steps, which takes a small part of a step; hashing, writing and syncing
-//! them, a thread of its own does. It writes as the foreground would ([`Writer`]): nothing has the checkpoint's name
-//! before it is whole and synced, and older checkpoints go after that. Each copy is given back once it is written.
+//! Parameters and optimizer states are copied between two steps, which takes a small part of a step; hashing,
+//! writing and syncing them, a thread of its own does. It writes as the foreground would ([`Writer`]): nothing
+//! has the checkpoint's name before it is whole and synced, and older checkpoints go after that. Each copy is
+//! given back once it is written.
 
 use super::{CheckpointState, Writer, rotate};
 use crate::engine::State;
@@ -34,8 +35,8 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints. Only for the holder of the
-    /// run's lock, and one at a time.
+    /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints. Only for the
+    /// holder of the run's lock, and one at a time.
     pub fn begin(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<Self, RunError> {
         let target = super::path_of(run_dir, snapshot.state.step);
         let run_dir = run_dir.to_owned();

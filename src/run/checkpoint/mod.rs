@@ -1,9 +1,10 @@
 //! Checkpoints: Hugging Face model directories that a run resumes from.
 //!
-//! `checkpoints/step-00001000/` holds `config.json` and `model.safetensors`, which `GPT2LMHeadModel.from_pretrained`
-//! loads, the optimizer's states in `optimizer.safetensors`, and `state.json` with everything else and the digests. A checkpoint
-//! is written under a temporary name and published whole, so what has the name was complete; what happened to the
-//! disk since, the digests tell. Padding rows are not stored: a checkpoint fits every `vocab_multiple`.
+//! `checkpoints/step-00001000/` holds `config.json` and `model.safetensors`, which
+//! `GPT2LMHeadModel.from_pretrained` loads, the optimizer's states in `optimizer.safetensors`, and `state.json`
+//! with everything else and the digests. A checkpoint is written under a temporary name and published whole, so
+//! what has the name was complete; what happened to the disk since, the digests tell. Padding rows are not
+//! stored: a checkpoint fits every `vocab_multiple`.
 
 mod background;
 mod read;
@@ -80,8 +81,8 @@ pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
 /// Finds the newest checkpoint that is as it was written, reading every byte of those it tries.
 ///
 /// Errors: [`RunError::NewerFormat`] at once, since an older checkpoint would not be where that run stands;
-/// [`RunError::Io`] if the directory cannot be read, or a checkpoint in it for a reason that lies outside of it, such as
-/// its permissions. Damage, a failing disk included, is in [`Newest::rejected`].
+/// [`RunError::Io`] if the directory cannot be read, or a checkpoint in it for a reason that lies outside of
+/// it, such as its permissions. Damage, a failing disk included, is in [`Newest::rejected`].
 pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
     let mut rejected = Vec::new();
     for (step, path) in list(run_dir)?.into_iter().rev() {
@@ -96,9 +97,9 @@ pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
 
 /// Deletes all but the newest `keep` checkpoints (0 keeps all) and returns what was deleted, oldest first.
 ///
-/// Incomplete ones do not count towards `keep`, and nothing is deleted before one of those that stay has been read
-/// and found intact; if none is, the newest intact one stays as well. `written` is a checkpoint that this process has just
-/// written, which need not be read again. Only for the holder of the run's lock.
+/// Incomplete ones do not count towards `keep`, and nothing is deleted before one of those that stay has been
+/// read and found intact; if none is, the newest intact one stays as well. `written` is a checkpoint that this
+/// process has just written, which need not be read again. Only for the holder of the run's lock.
 ///
 /// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
 pub fn rotate(run_dir: &Path, keep: usize, written: Option<&Path>) -> Result<Vec<PathBuf>, RunError> {

@@ -60,11 +60,11 @@ impl Reader {
         names.iter().try_for_each(|name| self.intact_file(name).map(drop))
     }
 
-    /// Fills a flat buffer of `layout.len` elements. Padding rows and gaps become zero, and so do gradients, which are zero
-    /// between two steps, and tensors that the optimizer does not keep the state for.
+    /// Fills a flat buffer of `layout.len` elements. Padding rows and gaps become zero, and so do gradients,
+    /// which are zero between two steps, and tensors that the optimizer does not keep the state for.
     ///
-    /// Errors: [`RunError::Corrupted`]; [`RunError::Malformed`] naming a state of the optimizer that the checkpoint does not
-    /// have; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
+    /// Errors: [`RunError::Corrupted`]; [`RunError::Malformed`] naming a state of the optimizer that the
+    /// checkpoint does not have; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
     pub fn fill(
         &mut self,
         state: State,

@@ -55,7 +55,8 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins the checkpoint of `state.step`, with these buffers in this order: parameters, then the optimizer's states.
+    /// Begins the checkpoint of `state.step`, with these buffers in this order: parameters, then the
+    /// optimizer's states.
     pub fn begin(
         run_dir: &Path,
         dims: &'a Dims,

@@ -23,8 +23,8 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// `out (+)= scale · a · b[rows, cols]`, rows of `out` `stride` apart; `cols` begins at a multiple of a panel's width.
-/// `spare` holds [`ROWS`] rows of `a`.
+/// `out (+)= scale · a · b[rows, cols]`, rows of `out` `stride` apart; `cols` begins at a multiple of a panel's
+/// width. `spare` holds [`ROWS`] rows of `a`.
 #[expect(clippy::too_many_arguments, reason = "three matrices, and the parts of one of them")]
 pub(in crate::engine::cpu) fn multiply(
     out: &mut [f32],

@@ -52,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(WARP) discard_update(double* sums) 
 }
 
 // Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on `len` elements. Clears the
-// gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be applied.
+// gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be
+// applied.
 extern "C" __global__ void __launch_bounds__(ADAMW_THREADS)
 adamw(float* p, float* g, float* m, float* v, operand* low, const double* sums, i64 len, float keep,
       float one_minus_beta1, float beta2, float one_minus_beta2, float step_size, float rsqrt_correction, float eps) {
