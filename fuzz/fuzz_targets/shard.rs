@@ -5,7 +5,7 @@
 mod scratch;
 
 use libfuzzer_sys::fuzz_target;
-use runner::data::{Dataset, NoProgress, OpenOptions, Stream};
+use runner::data::{Dataset, NoProgress, OpenOptions, TokenStream};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, bytes)) = data.split_first() else { return };
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     match Dataset::open(&[path.display().to_string()], options) {
         Ok(set) => {
             let (mut inputs, mut targets) = (vec![0; block_size], vec![0; block_size]);
-            let stream = Stream::new(&set, u64::from(kind), true);
+            let stream = TokenStream::new(&set, u64::from(kind), true);
             for row in 0..set.rows().min(64) {
                 stream.fill(row, 1, &mut inputs, &mut targets);
                 assert!(inputs.iter().chain(&targets).all(|&token| token < 50257));
