@@ -28,6 +28,15 @@ fn started(lab: &Lab, command: Command, steps: usize) -> (Live, Gate) {
     (live, gate)
 }
 
+/// Starts a [`slow`] run that waits in the middle of the step after `steps` until the gate is opened.
+fn started_in_a_step(lab: &Lab, micro_steps: usize, steps: usize) -> (Live, Gate) {
+    let passes = steps * micro_steps + micro_steps / 2;
+    let held = lab.held(lab.command(slow(micro_steps)), &format!("step.micro_step:{passes}"));
+    let run = lab.only_run("runs");
+    wait("steps", || rows(&run) == steps);
+    held
+}
+
 /// Whether half a row stands in one of a run's logs, where `csv.mid_row` holds it.
 fn is_held_in_a_row(run: &Path) -> bool {
     let is_torn = |log| fs::read_to_string(run.join(log)).is_ok_and(|text| !text.ends_with('\n'));
@@ -44,11 +53,10 @@ fn started_in_a_row(lab: &Lab, command: Command) -> (Live, Gate) {
 
 #[test]
 fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
-    // 1500 micro-steps of a fraction of a millisecond each: the signal comes inside the third step
     for (signal, code, micro_steps) in [("INT", 130, 1500), ("TERM", 143, 1500), ("TERM", 143, 500)] {
         let lab = Lab::new();
         let args = slow(micro_steps);
-        let (mut live, gate) = started(&lab, lab.command(&args), 2);
+        let (mut live, gate) = started_in_a_step(&lab, micro_steps, 2);
         live.signal(signal);
         gate.open();
         let stopped = live.end();

@@ -62,6 +62,19 @@ fn paths_are_shown_as_they_were_given() {
         let again = ended(command);
         assert_eq!(again.expect(0).stdout, format!("{named}\n"));
     }
+    // what is kept for all runs lies beside the run, from wherever the run is named
+    lab.write("verse.txt", &"the sea and the sky. ".repeat(400));
+    let args = tiny(
+        "texts",
+        &["data.train=[\"verse.txt\"]", "data.val=[]", "model.vocab_size=50257", "schedule.max_steps=3"],
+    );
+    let run = lab.run_of(lab.run(args).expect(0));
+    for (inside, named) in [(run.clone(), "."), (run.join("checkpoints"), "..")] {
+        let mut command = lab.command(["--resume", named]);
+        command.current_dir(&inside);
+        ended(command).expect(0);
+        assert!(!inside.join(".cache").exists() && !run.join(".cache").exists(), "{}", inside.display());
+    }
     let file = lab.run(tiny("tiny.toml/runs", &sets));
     file.expect(2).says(&["cannot write runs to `tiny.toml/runs`"]);
 }

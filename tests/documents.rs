@@ -3,6 +3,7 @@
 //! Each test names the line to add or to change when it fails.
 
 mod document_support;
+mod source_support;
 
 use clap::CommandFactory;
 use document_support::{DOCUMENTS, blocks, read, root};
@@ -10,6 +11,7 @@ use runner::cli::Cli;
 use runner::report::{metrics::metrics, plot::quantities};
 use runner::run::columns::LOGS;
 use runner::run::{dir, lock, record};
+use source_support::{character, comment, raw_string, source_files, string};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -51,31 +53,43 @@ fn the_readme_lists_the_exit_codes_that_there_are() {
     }
 }
 
-/// The source in one line per literal: a string that goes on after a backslash is joined.
+/// The strings of the source, one per line. A string that goes on after a backslash is joined.
 fn messages() -> String {
-    fn collect(dir: &Path, text: &mut String) {
-        for entry in std::fs::read_dir(dir).expect("a directory") {
-            match entry.expect("an entry").path() {
-                path if path.is_dir() => collect(&path, text),
-                path => *text += &std::fs::read_to_string(path).unwrap_or_default(),
+    let mut messages = String::new();
+    for (_, text) in source_files("src") {
+        let mut rest = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+        while let Some(first) = rest.chars().next() {
+            let literal = raw_string(rest).or_else(|| string(rest));
+            let taken = literal.or_else(|| comment(rest)).or_else(|| character(rest));
+            let (token, after) = rest.split_at(taken.unwrap_or(first.len_utf8()));
+            if literal.is_some() {
+                messages.extend(token.split("\\\n").map(str::trim_start));
+                messages.push('\n');
             }
+            rest = after;
         }
     }
-    let mut text = String::new();
-    collect(&root().join("src"), &mut text);
-    let mut joined = text.split("\\\n");
-    let first = joined.next().unwrap_or_default().to_owned();
-    joined.fold(first, |text, next| text + next.trim_start())
+    messages
 }
 
-/// Whether the source has two words in a row of the message, long enough not to be there by chance. What a message
-/// fills in (`…`, numbers, keys) stands between such words.
-fn says(source: &str, message: &str) -> bool {
+/// Whether the program's strings have three words in a row of the message, or both of two words that stand between what
+/// it fills in (`…`, numbers, quoted names).
+fn says(messages: &str, message: &str) -> bool {
+    let is_filled_in = |word: &&str| word.contains(|c: char| c.is_ascii_digit() || "…`\"".contains(c));
     let words: Vec<&str> = message.split(' ').collect();
-    words.windows(2).map(|words| words.join(" ")).any(|words| {
-        let filled_in = |c: char| c.is_ascii_digit() || "…`\"".contains(c);
-        words.len() > 9 && !words.contains(filled_in) && source.contains(&words)
-    })
+    let fixed = words.split(is_filled_in).filter(|words| words.len() > 1);
+    fixed.flat_map(|words| words.windows(words.len().min(3))).any(|words| messages.contains(&words.join(" ")))
+}
+
+#[test]
+fn a_message_is_known_by_its_words() {
+    let source = "could not read {path}: no such file\nthe recipe names\n";
+    for message in ["could not read runs/x", "… : no such file", "the recipe names …"] {
+        assert!(says(source, message), "{message}");
+    }
+    for message in ["could not write runs/x", "`…` the recipe is wrong", "3 steps", "…"] {
+        assert!(!says(source, message), "{message}");
+    }
 }
 
 #[test]
@@ -105,7 +119,7 @@ fn the_columns_of_the_logs_are_listed_with_their_meanings() {
             table += &format!("| `{}` | {} |\n", column.name, column.meaning.trim_end_matches('.'));
         }
         let shown = section(&document, &format!("The columns of {log}"));
-        assert!(shown.contains(&format!("\n\n{table}")), "the table in runs/README.md is not\n{table}");
+        assert!(shown.contains(&format!("\n{table}")), "the table in runs/README.md is not\n{table}");
     }
 }
 

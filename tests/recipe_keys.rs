@@ -18,7 +18,7 @@ use runner::recipe::keys::{KEYS, find, find_table};
 use source_support::{character, comment, is_word, raw_string, source_files, string};
 
 /// The modules where `table.word` is a key's path; elsewhere it may be a file's name.
-const ABOUT_KEYS: &[&str] = &["recipe/", "plan/", "report/", "commands/"];
+const ABOUT_KEYS: &[&str] = &["recipe/", "plan/", "report/", "session/", "commands/"];
 
 /// What stands in a source file, as far as lists of keys are concerned.
 enum Token<'a> {

@@ -1,7 +1,7 @@
 //! What differs between runs: the keys of their recipes, the data behind the paths, and the machines.
 
 use super::runs::Run;
-use crate::recipe::keys::{Identity, SEED, find};
+use crate::recipe::keys::{Identity, KEYS, Key, SEED, find};
 use crate::recipe::{rank, spelled};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +107,19 @@ pub fn label(run: &Run, keys: &[String]) -> String {
     }
 }
 
+/// Whether a key decides only what is kept and shown. A key that only another version knows is judged by its table.
+fn is_shown_only(path: &str) -> bool {
+    let never = |key: &Key| matches!(key.identity, Identity::Never);
+    match (find(path), path.split_once('.')) {
+        (Some(key), _) => never(key),
+        (None, Some((table, _))) => {
+            let mut keys = KEYS.iter().filter(|key| key.table() == table).peekable();
+            keys.peek().is_some() && keys.all(never)
+        }
+        (None, None) => false,
+    }
+}
+
 /// What all replicas of a run have in common: its recipe without the seed, without the keys that are not part of a
 /// run's identity, and with the data by digest where that is known.
 #[must_use]
@@ -115,7 +128,6 @@ pub fn replica_key(run: &Run) -> String {
         // nothing is known about it, so it is like no other
         return run.path.display().to_string();
     }
-    let is_shown_only = |path: &str| find(path).is_some_and(|key| matches!(key.identity, Identity::Never));
     let computes = |path: &str| path != SEED && !is_shown_only(path);
     let lines =
         run.recipe.iter().filter(|(key, _)| computes(key)).map(|(key, value)| match digest(run, key) {

@@ -236,6 +236,8 @@ struct Fold<'a> {
     value: Option<f64>,
     /// Every value, for a median.
     values: Vec<f64>,
+    /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
+    is_always_there: bool,
 }
 
 impl<'a> Fold<'a> {
@@ -245,16 +247,20 @@ impl<'a> Fold<'a> {
         further: &'a [Metric],
         scratch: &mut Vec<Vec<f64>>,
     ) -> (Vec<Fold<'a>>, Vec<Fold<'a>>) {
-        let own: Vec<&Metric> = metrics().iter().chain(further).filter(|metric| metric.log == log).collect();
+        let known = metrics().iter().map(|metric| (metric, metric.unit == Unit::Loss));
+        let further = further.iter().map(|metric| (metric, false));
+        let own: Vec<(&Metric, bool)> =
+            known.chain(further).filter(|(metric, _)| metric.log == log).collect();
         let is_last = |metric: &Metric| matches!(metric.aggregate, Aggregate::Last | Aggregate::LastPlusOne);
-        let each_row: Vec<&str> = own.iter().filter(|m| !is_last(m)).map(|m| m.column.as_str()).collect();
+        let of_each_row = own.iter().filter(|(metric, _)| !is_last(metric));
+        let each_row: Vec<&str> = of_each_row.map(|(metric, _)| metric.column.as_str()).collect();
         own.into_iter()
-            .map(|metric| {
+            .map(|(metric, is_always_there)| {
                 let values = match metric.aggregate {
                     Aggregate::Median => scratch.pop().unwrap_or_default(),
                     _ => Vec::new(),
                 };
-                Fold { metric, place: 0, value: None, values }
+                Fold { metric, place: 0, value: None, values, is_always_there }
             })
             .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
     }
@@ -262,8 +268,8 @@ impl<'a> Fold<'a> {
     fn take(&mut self, row: &[f64]) {
         let value = row[self.place];
         match self.metric.aggregate {
-            // a loss that is not a number is a result; of anything else it is a cell without a value
-            Aggregate::Last if !value.is_nan() || self.metric.unit == Unit::Loss => self.value = Some(value),
+            // of anything but a loss that is always there, NaN is a cell without a value
+            Aggregate::Last if !value.is_nan() || self.is_always_there => self.value = Some(value),
             Aggregate::LastPlusOne if !value.is_nan() => self.value = Some(value + 1.0),
             Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
             Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
@@ -372,7 +378,7 @@ mod tests {
     fn further_columns_of_evaluations_are_read_by_name() {
         let with = run(
             TRAIN,
-            "step,tokens,val_loss,val_loss_poems,poems_acc\n0,0,6,7,0.25\n2,16,5,8,0.5\n3,24,4,9,\n",
+            "step,tokens,val_loss,val_loss_poems,poems_acc\n0,0,6,7,0.25\n2,16,5,9,0.5\n3,24,4,,\n",
         );
         let without = run(TRAIN, VAL);
         let runs = [without.path().to_owned(), with.path().to_owned()];

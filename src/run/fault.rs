@@ -72,6 +72,12 @@ pub(super) fn point(scope: &str, moment: &str) -> io::Result<()> {
     due(scope, moment).map_or(Ok(()), Due::strike)
 }
 
+/// A point between two writes, such as within a step: an armed fault aborts the process there or holds it. There is no
+/// write that could fail.
+pub fn between(scope: &str, moment: &str) {
+    let _ = point(scope, moment);
+}
+
 fn parse(text: &str) -> Armed {
     let kinds = [("error:", Kind::Full), ("eio:", Kind::Broken), ("pause:", Kind::Pause)];
     let (kind, text) = kinds

@@ -33,9 +33,14 @@ pub fn all(
             Found::Below(runs) | Found::Matching(runs) => found.extend(runs),
         }
     }
+    Ok(each_once(found))
+}
+
+/// Runs without those that an earlier path leads to already.
+fn each_once(mut runs: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = HashSet::new();
-    found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
-    Ok(found)
+    runs.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    runs
 }
 
 /// The one run that is named by its directory, its id, or a pattern or the beginning of an id that no other run
@@ -73,7 +78,7 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     if found.is_empty() { Err(no_such_run(runs_dir, named)) } else { Ok(Found::Matching(found)) }
 }
 
-/// The runs whose paths match one of the patterns.
+/// The runs whose paths match one of the patterns, each once: an absolute pattern is the same in both places.
 fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
     let mut found = Vec::new();
     for pattern in patterns.iter().map(|pattern| pattern.to_str().unwrap_or_default()) {
@@ -81,7 +86,7 @@ fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
             .map_err(|error| RunError::Pattern { pattern: pattern.to_owned(), problem: error.msg })?;
         found.extend(paths.filter_map(Result::ok).filter(|path| is_run(path)));
     }
-    Ok(found)
+    Ok(each_once(found))
 }
 
 /// The runs in a directory of runs whose ids begin with a text, which must not be empty.

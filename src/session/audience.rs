@@ -9,7 +9,8 @@ use crate::run::RunError;
 use crate::train::StepReport;
 use std::path::Path;
 
-/// Listens to a session. Only rank 0 of a run speaks.
+/// Listens to a session. Of several ranks only rank 0 tells what becomes of the run; every launched rank tells what it
+/// prepares: a CUDA device that is passed over, long passes over data.
 pub trait Audience {
     /// Something has happened.
     fn tell(&self, event: Event);

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::report::stats::median;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
-use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, samples};
+use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, fault, samples};
 use crate::train::sample::{Sampling, generate};
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
 use std::collections::BTreeMap;
@@ -194,6 +194,7 @@ impl Events for Recorder<'_> {
 
     fn micro_step(&mut self, _tokens: usize) {
         self.job.call.audience.tell(Event::MicroStep);
+        fault::between("step", "micro_step");
     }
 
     fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {

@@ -57,9 +57,11 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
 /// The directory of runs that holds a run.
 fn runs_dir_of(run: &Path) -> anyhow::Result<PathBuf> {
     Ok(match run.parent() {
+        // the parent of `.` and `..` does not stand in the path
+        _ if run.file_name().is_none() || run.ends_with("..") => {
+            run.canonicalize()?.parent().unwrap_or(run).to_owned()
+        }
         Some(parent) if parent == Path::new("") => PathBuf::from("."),
-        // of `.` and `..` the path does not tell
-        _ if run.file_name().is_none() => run.canonicalize()?.parent().unwrap_or(run).to_owned(),
         Some(parent) => parent.to_owned(),
         None => run.to_owned(),
     })

@@ -1,10 +1,14 @@
 //! A directory in which the commands of the documents can be carried out: the recipes, runs that are finished,
 //! shards.
 
+#[path = "../program/mod.rs"]
+mod program;
+
 use super::root;
+use program::{launcher, program};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The finished runs that documents speak of: their logs and records, without checkpoints.
 pub(crate) const RUNS: &str = "tests/document_runs";
@@ -61,7 +65,8 @@ impl Lab {
             fs::set_permissions(path, mode).expect("executable");
         }
         fs::create_dir(lab.path("bin")).expect("a directory");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_runner"), lab.path("bin/runner")).expect("a link");
+        let path = program(lab.0.path()).get_program().to_owned();
+        std::os::unix::fs::symlink(path, lab.path("bin/runner")).expect("a link");
         lab
     }
 
@@ -87,31 +92,22 @@ impl Lab {
 
     /// The program, ready to start here.
     pub(crate) fn runner(&self) -> Command {
-        self.within(Command::new(env!("CARGO_BIN_EXE_runner")))
+        self.plain(program(self.0.path()))
     }
 
     /// A shell script, ready to start here, which finds programs in this directory of the lab first. It is ended
     /// after some minutes: if a run is not the one on record any more, its command would train it.
     pub(crate) fn shell(&self, programs: &str, script: &str) -> Command {
-        let mut command = self.within(Command::new("/usr/bin/timeout"));
+        let mut command = self.plain(launcher("/usr/bin/timeout", self.0.path()));
         command.args(["180", "/bin/sh", "-c", script]);
         command.env("PATH", format!("{}:/usr/bin:/bin", self.path(programs).display()));
         command.env("CALLS", self.path("calls"));
         command
     }
 
-    /// A command in this directory, with nothing of the caller's environment that recipes or launchers read.
-    fn within(&self, mut command: Command) -> Command {
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RUNNER_"))
-        {
-            command.env_remove(name);
-        }
-        for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
-            command.env_remove(name);
-        }
-        command.env("CUDA_VISIBLE_DEVICES", "").env("NO_COLOR", "1");
-        command.env("XDG_CACHE_HOME", self.path(".user-cache")).current_dir(self.0.path());
-        command.stdin(Stdio::null());
+    /// A command without colours and with a cache of this directory; scripts find the program on the path alone.
+    fn plain(&self, mut command: Command) -> Command {
+        command.env("NO_COLOR", "1").env("XDG_CACHE_HOME", self.path(".user-cache")).env_remove("RUNNER");
         command
     }
 }
