@@ -91,7 +91,8 @@ impl<D: Device<f32>> DfdxEngine<D> {
     }
 
     fn buffer(&mut self, state: State) -> Result<&mut Vec<f32>, EngineError> {
-        let missing = || EngineError::Unsupported(format!("the optimizer of this engine has no {state}"));
+        let missing =
+            || EngineError::Unsupported(format!("the optimizer of this engine does not keep {state}"));
         match state {
             State::Parameters => Ok(&mut self.parameters),
             State::Gradients => Ok(&mut self.gradients),

@@ -120,9 +120,9 @@ impl<B: Backend> Fused<B> {
         match buffer.filter(|buffer| self.plan.elements(*buffer) > 0) {
             Some(buffer) => Ok(self.plan.whole(buffer)),
             None if self.plan.optimizer().is_some() => {
-                Err(EngineError::Unsupported(format!("the optimizer of this engine has no {state}")))
+                Err(EngineError::Unsupported(format!("the optimizer of this engine does not keep {state}")))
             }
-            None => Err(EngineError::Unsupported(format!("an engine for inference has no {state}"))),
+            None => Err(EngineError::Unsupported(format!("an engine for inference does not keep {state}"))),
         }
     }
 

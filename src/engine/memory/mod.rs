@@ -228,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn buffers_are_named_as_messages_say_them() {
+        let plan = MemoryPlan::new(config(TRAIN, Attention::Flash, 16, TARGETS[0]));
+        let names: Vec<_> = plan.buffers().into_iter().map(|(_, name)| name).collect();
+        let states = ["the first moment", "the second moment"];
+        let rest = ["the low-precision copy", "activations and scratch"];
+        assert_eq!(names, [["parameters", "gradients"], states, rest].concat());
+    }
+
+    #[test]
     fn flash_memory_is_linear_in_t_and_naive_is_not() {
         for target in TARGETS {
             let bytes = |a, t| MemoryPlan::new(config(TRAIN, a, t, target)).arena.len as f64;

@@ -44,7 +44,7 @@ impl OptimizerKind {
 pub struct OptimizerState {
     /// Its name in a checkpoint, PyTorch's where PyTorch has one: no other state of the rule has it.
     pub name: &'static str,
-    /// What messages call it.
+    /// What messages call it, with its article.
     pub label: &'static str,
     /// Whether the rule keeps it for a tensor. For other tensors it is zero, and checkpoints leave it out.
     pub covers: fn(&Tensor) -> bool,
