@@ -43,7 +43,7 @@ pub(super) enum Accumulated {
 }
 
 /// Forward and backward passes over this rank's micro-batches of one step, unless a stop is asked for. A requested
-/// checkpoint is made at once: until the update, parameters and moments are those of the last whole step.
+/// checkpoint is made at once: until the update, parameters and optimizer states are those of the last whole step.
 pub(super) fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,

@@ -321,7 +321,7 @@ pub trait Backend {
     fn reduce(&mut self, _gradients: Span) {}
 
     /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the
-    /// plan divides the moments, a rank gets the sums of its own part of the gradients only.
+    /// plan shards the optimizer's states, a rank gets the sums of its own part of the gradients only.
     fn reduced(&mut self) {}
 
     /// Begins an update: measures the accumulated gradients, whichever rank has them, and decides whether the step is
