@@ -146,7 +146,8 @@ pub struct InputGradient {
     pub dx: Span,
     /// GELU's slope at the input, `[N, inputs]`, as [`Backend::gelu_again`] left it: a factor of `dx`.
     pub slope: Option<Span>,
-    /// Whether `dx` is an operand of matrix products: rounded, and stored as operands are. Otherwise it is fp32.
+    /// Whether `dx` is an operand of matrix products, stored as operands are. It is then rounded, except in tf32 on
+    /// CUDA: there it may be stored unrounded, and the kernel that multiplies it rounds it. Otherwise it is fp32.
     pub is_operand: bool,
 }
 
