@@ -195,6 +195,27 @@ fn an_optimizer_without_states_has_checkpoints_too() {
 }
 
 #[test]
+fn a_checkpoint_has_parameters_then_optimizer_states() {
+    let run = tempfile::tempdir().expect("tempdir");
+    let (dims, layout) = model(1);
+    let [parameters, first, second] = STATES;
+    for (buffers, problem) in [
+        (vec![], "begins with the parameters"),
+        (vec![first, second], "begins with the parameters"),
+        (vec![first, parameters], "begins with the parameters"),
+        (vec![parameters, first, parameters], "followed by optimizer states"),
+        (vec![parameters, State::Gradients], "followed by optimizer states"),
+    ] {
+        let begin = || Writer::begin(run.path(), &dims, &layout, buffers, state(1)).map(drop);
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin)).expect_err("refused");
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        assert!(said.as_ref().is_some_and(|said| said.contains(problem)), "{said:?}");
+    }
+    assert!(fs::read_dir(run.path()).expect("the run's directory").next().is_none(), "nothing was written");
+}
+
+#[test]
 fn a_checkpoint_is_weights_to_start_from() {
     let run = tempfile::tempdir().expect("tempdir");
     let path = write(run.path(), 3);
