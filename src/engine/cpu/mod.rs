@@ -95,7 +95,9 @@ pub struct CpuBackend {
     decision: Decision,
     outcome: Option<StepOutcome>,
     comm: Arc<dyn Comm>,
-    /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
+    /// The elements of the flat buffers that this rank updates.
+    owned: Range<usize>,
+    /// The elements that each rank updates; `None` if each updates all of them.
     owners: Option<Vec<Range<usize>>>,
     /// Why the ranks cannot go on.
     failed: Option<CommError>,
@@ -121,6 +123,7 @@ impl CpuBackend {
             loss: 0.0,
             decision: Decision::None,
             outcome: None,
+            owned: plan.owned(),
             owners: plan.owners(),
             comm,
             failed: None,

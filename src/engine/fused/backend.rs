@@ -333,7 +333,7 @@ pub trait Backend {
     /// either way. Gradients are unscaled and clipped as they are read.
     fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants);
 
-    /// Ends an update where ranks divide the optimizer's states: brings the parameters that other ranks updated here,
+    /// Ends an update where the optimizer's states are sharded: brings the parameters that other ranks updated here,
     /// refreshes the low-precision copy and clears the gradients.
     fn all_gather_parameters(&mut self);
 

@@ -62,6 +62,11 @@ impl MemoryPlan {
         Self { shard, ..self }
     }
 
+    /// Whether each rank keeps a share of the optimizer's states only, and updates that share of the parameters.
+    pub fn is_sharded(&self) -> bool {
+        self.shard.count > 1
+    }
+
     /// The optimizer, if the engine trains.
     pub fn optimizer(&self) -> Option<OptimizerKind> {
         self.config.mode.optimizer()
@@ -79,7 +84,7 @@ impl MemoryPlan {
 
     /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
     pub fn owners(&self) -> Option<Vec<Range<usize>>> {
-        (self.shard.count > 1).then(|| comm::shares(self.layout.len, self.shard.count))
+        self.is_sharded().then(|| comm::shares(self.layout.len, self.shard.count))
     }
 
     /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this

@@ -290,7 +290,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn measure(&mut self, step: &OptimizerStep) {
         self.meet();
-        let gradients = self.plan.span(Buffer::Gradients, &self.owned());
+        let gradients = self.plan.span(Buffer::Gradients, &self.plan.owned());
         let (from, totals) = (self.at(gradients), self.total(0));
         optimizer::squares(&mut self.stream, from, gradients.len, totals);
         self.add_up_squares();
