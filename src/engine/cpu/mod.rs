@@ -34,7 +34,7 @@ use super::{Batch, EngineError};
 use crate::comm::{Comm, CommError, Solo};
 use crate::engine::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
-use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
+use matmul::{ADD, Matrix, Packing, SET, matmul, matmul_with_sums};
 use memory::Memory;
 use pool::Columns;
 use std::borrow::Cow;
@@ -135,11 +135,11 @@ impl CpuBackend {
         &mut self,
         reads: [Span; R],
         writes: [Span; W],
-    ) -> ([&[f32]; R], [&mut [f32]; W], Scratch<'_>) {
+    ) -> ([&[f32]; R], [&mut [f32]; W], Packing<'_>) {
         let (worker, team) = (self.worker, &self.team);
         let (reads, writes, [panels, workers]) =
             self.memory.split_with(reads, writes, [self.panels, self.workers]);
-        (reads, writes, Scratch { panels, workers, worker, team })
+        (reads, writes, Packing { panels, workers, worker, team })
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -304,7 +304,7 @@ impl Backend for CpuBackend {
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        let columns = loss::Columns { width, vocab_size };
+        let columns = loss::LogitColumns { width, vocab_size };
         loss::cross_entropy(&self.team, self.precision, logits, columns, targets, losses, weight);
     }
 
