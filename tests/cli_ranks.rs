@@ -4,7 +4,7 @@ mod support;
 
 use support::{Lab, checkpoints, column, essence, record, results, rows};
 
-/// Rows of a step that 1, 2, 3 and 4 ranks can divide, for a hundred steps; the learning rate is that of a model that learns.
+/// Rows of a step that 1, 2, 3 and 4 ranks can divide, for a hundred steps, at a learning rate at which a model learns.
 const LONG: [&str; 7] = [
     "batch.total_tokens=384",
     "batch.micro_batch=1",
@@ -101,7 +101,7 @@ fn a_run_goes_on_with_any_number_of_ranks() {
 #[test]
 fn every_rank_takes_part_in_what_happens_within_a_run() {
     let lab = Lab::new();
-    // fp16's skipped steps, the watchdog's judgement and samples are decided by all ranks alike
+    // fp16's loss scale, the numbers that the watchdog reads and samples take all ranks; no step is bad enough to skip
     let sets = [
         "batch.world_size=2",
         "batch.micro_batch=1",

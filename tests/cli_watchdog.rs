@@ -1,4 +1,4 @@
-//! The watchdog through the program: spikes are skipped or end the run, and a resumed run judges as an uninterrupted one.
+//! The watchdog through the program: spikes are skipped or end the run, and a resumed run judges as if uninterrupted.
 
 mod support;
 
@@ -50,6 +50,22 @@ fn a_spike_is_skipped_and_the_run_goes_on() {
         let run_again = lab.crash(&runs, &sets, &format!("csv.before_row:{killed}"));
         lab.run(tiny(&runs, &sets)).expect(0);
         assert!(essence(&run_again) == essence(&run), "killed at row {killed}");
+    }
+}
+
+#[test]
+fn ranks_skip_a_spike_together() {
+    let lab = lab();
+    let sets = [&SPIKY[..], &["watchdog.action=skip", "batch.micro_batch=1"]].concat();
+    let alone = lab.train_in("alone", &sets);
+    let skipped = column(&alone, "skipped");
+    assert_eq!(skipped[20], 1.0, "{skipped:?}");
+    for shard in ["distributed.shard_optimizer=false", "distributed.shard_optimizer=true"] {
+        let run = lab.train_in(shard, &[&sets[..], &["batch.world_size=2", shard]].concat());
+        assert_eq!(column(&run, "skipped"), skipped, "{shard}");
+        for (step, (loss, alone)) in column(&run, "loss").iter().zip(column(&alone, "loss")).enumerate() {
+            assert!((loss - alone).abs() <= 1e-5 * alone, "{shard}, step {step}: {loss} and {alone}");
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Several ranks with an emulated device each, against one rank alone: the updates must be equal, however
-//! they are divided.
+//! their states are sharded.
 //!
 //! The emulated device computes a sum only when it is waited for, and leaves NaN where another rank has the
 //! sum. So a missing wait, or the use of another rank's numbers, changes the result.
@@ -33,7 +33,7 @@ const ROWS: usize = 6;
 const STEPS: u64 = 4;
 
 /// An engine of one rank of several, or of a run without ranks.
-fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, divide: bool, records: bool) -> Emulated {
+fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, sharded: bool, records: bool) -> Emulated {
     let (rank, size) = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.size()));
     let plan = MemoryPlan::new(MemoryConfig {
         dims: DIMS,
@@ -43,7 +43,7 @@ fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, divide: bool, recor
         target: Target::Cuda,
         mode: Mode::Train(OptimizerKind::AdamW),
     })
-    .sharded(if divide { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE });
+    .sharded(if sharded { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE });
     let config = KernelConfig { precision, head_size: DIMS.head_size() };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records };
@@ -84,29 +84,32 @@ struct End {
     played: usize,
 }
 
-fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineError> {
+/// Writes a rank's first parameters and moments.
+fn begin(engine: &mut Emulated) -> Result<(), EngineError> {
     engine.write(State::Parameters, &start())?;
     let moments: Vec<f32> = (0..engine.layout().len).map(|i| (i % 11) as f32 * 1e-6).collect();
     engine.write(State::Optimizer(&EXP_AVG), &moments)?;
-    engine.write(State::Optimizer(&EXP_AVG_SQ), &moments)?;
-    let mut applied = Vec::new();
-    for step in 0..STEPS {
-        let per_rank = ROWS / size;
-        for micro_step in 0..per_rank {
-            let row = step as usize * ROWS + rank * per_rank + micro_step;
-            let tokens: Vec<u32> = (0..9).map(|i| ((row * 31 + i * 17) % DIMS.vocab_size) as u32).collect();
-            let batch = Batch { inputs: &tokens[..8], targets: &tokens[1..], rows: 1, cols: 8 };
-            let weight = 1.0 / per_rank as f64;
-            match micro_step + 1 == per_rank {
-                false => engine.accumulate(batch, weight)?,
-                true => engine.accumulate_last(batch, weight)?,
-            }
+    engine.write(State::Optimizer(&EXP_AVG_SQ), &moments)
+}
+
+/// Forward and backward passes over a rank's rows of a step.
+fn accumulate(engine: &mut Emulated, rank: usize, size: usize, step: u64) -> Result<(), EngineError> {
+    let per_rank = ROWS / size;
+    for micro_step in 0..per_rank {
+        let row = step as usize * ROWS + rank * per_rank + micro_step;
+        let tokens: Vec<u32> = (0..9).map(|i| ((row * 31 + i * 17) % DIMS.vocab_size) as u32).collect();
+        let batch = Batch { inputs: &tokens[..8], targets: &tokens[1..], rows: 1, cols: 8 };
+        let weight = 1.0 / per_rank as f64;
+        match micro_step + 1 == per_rank {
+            false => engine.accumulate(batch, weight)?,
+            true => engine.accumulate_last(batch, weight)?,
         }
-        let norm = engine.grad_norm(1.0)?;
-        applied.push(engine.finish_step(&update(step + 1))?);
-        let measured = applied[step as usize].grad_norm;
-        assert!((norm - measured).abs() <= 1e-12 * norm, "{norm} ahead of the update, {measured} in it");
     }
+    Ok(())
+}
+
+/// The state of a rank after these steps.
+fn end(mut engine: Emulated, applied: Vec<Applied>) -> Result<End, EngineError> {
     let mut read = |state| engine.read(state).map(|values| values.into_owned());
     assert!(read(State::Gradients)?.iter().all(|gradient| *gradient == 0.0), "cleared");
     let parameters = read(State::Parameters)?;
@@ -114,11 +117,24 @@ fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineEr
     Ok(End { applied, parameters, moments, played: engine.backend_mut().device_mut().played() })
 }
 
-fn group(precision: Precision, size: usize, divide: bool, records: bool) -> Vec<End> {
+fn train(mut engine: Emulated, rank: usize, size: usize) -> Result<End, EngineError> {
+    begin(&mut engine)?;
+    let mut applied = Vec::new();
+    for step in 0..STEPS {
+        accumulate(&mut engine, rank, size, step)?;
+        let norm = engine.grad_norm(1.0)?;
+        applied.push(engine.finish_step(&update(step + 1))?);
+        let measured = applied[step as usize].grad_norm;
+        assert!((norm - measured).abs() <= 1e-12 * norm, "{norm} ahead of the update, {measured} in it");
+    }
+    end(engine, applied)
+}
+
+fn group(precision: Precision, size: usize, sharded: bool, records: bool) -> Vec<End> {
     let ends = ends(size, 60);
     let ranks = each(&ends, |comm| {
         let rank = comm.rank();
-        Ok(train(engine(precision, Some(ends[rank].clone()), divide, records), rank, size).expect("an end"))
+        Ok(train(engine(precision, Some(ends[rank].clone()), sharded, records), rank, size).expect("an end"))
     });
     ranks.into_iter().map(|end| end.expect("no rank is lost")).collect()
 }
@@ -132,11 +148,11 @@ fn any_number_of_devices_gives_the_same_training() {
     for (precision, tolerance) in [(Precision::Fp32, 2e-6), (Precision::Bf16, 4e-3)] {
         let alone = train(engine(precision, None, false, false), 0, 1).expect("an end");
         assert!(alone.applied.iter().all(|applied| applied.applied && applied.grad_norm > 0.5), "clipped");
-        for (size, divide, records) in
+        for (size, sharded, records) in
             [(1, false, false), (2, false, false), (2, true, true), (3, false, true), (3, true, false)]
         {
-            let ranks = group(precision, size, divide, records);
-            let what = format!("{precision:?}, {size} ranks, divided: {divide}");
+            let ranks = group(precision, size, sharded, records);
+            let what = format!("{precision:?}, {size} ranks, sharded: {sharded}");
             for rank in &ranks {
                 for (one, other) in alone.applied.iter().zip(&rank.applied) {
                     let within = |a: f64, b: f64| (a - b).abs() <= f64::from(tolerance) * 4.0 * b;
@@ -156,7 +172,7 @@ fn any_number_of_devices_gives_the_same_training() {
             for (one, other) in alone.moments.iter().zip(&ranks[0].moments) {
                 assert!(close(other, one, tolerance), "{what}: whole moments on rank 0");
             }
-            assert!(ranks[1..].iter().all(|rank| rank.moments[0].is_empty() == divide), "{what}");
+            assert!(ranks[1..].iter().all(|rank| rank.moments[0].is_empty() == sharded), "{what}");
         }
     }
 }
@@ -173,8 +189,8 @@ fn one_rank_gives_the_same_bytes_with_collectives_as_without() {
 
 #[test]
 fn ranks_give_the_same_bytes_again() {
-    for divide in [false, true] {
-        assert_eq!(group(Precision::Fp32, 3, divide, true), group(Precision::Fp32, 3, divide, true));
+    for sharded in [false, true] {
+        assert_eq!(group(Precision::Fp32, 3, sharded, true), group(Precision::Fp32, 3, sharded, true));
     }
 }
 
@@ -204,11 +220,11 @@ fn a_device_allocates_what_its_plan_lists() {
 
 #[test]
 fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
-    for divide in [false, true] {
+    for sharded in [false, true] {
         let ends = ends(2, 60);
         let results = each(&ends, |comm| {
             let rank = comm.rank();
-            let mut engine = engine(Precision::Fp32, Some(ends[rank].clone()), divide, false);
+            let mut engine = engine(Precision::Fp32, Some(ends[rank].clone()), sharded, false);
             let values = start();
             engine.write(State::Parameters, &values).expect("the layout's size");
             let mut gradients = vec![0.0; values.len()];
@@ -224,6 +240,60 @@ fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
             Ok((applied.applied, unchanged, cleared))
         });
         assert!(results.into_iter().all(|result| result == Ok((false, true, true))));
+    }
+}
+
+/// Two updates on one rank of three, with or without a discarded step between them, and what that one had: its loss
+/// before the end, and how it ended.
+fn discarding(
+    mut engine: Emulated,
+    rank: usize,
+    discards: bool,
+) -> Result<(End, Option<(f64, Applied)>), EngineError> {
+    begin(&mut engine)?;
+    accumulate(&mut engine, rank, 3, 0)?;
+    let mut applied = vec![engine.finish_step(&update(1))?];
+    let mut discarded = None;
+    if discards {
+        accumulate(&mut engine, rank, 3, 1)?;
+        let loss = engine.loss()?;
+        engine.discard()?;
+        assert!(engine.read(State::Gradients)?.iter().all(|gradient| *gradient == 0.0), "cleared");
+        discarded = Some((loss, engine.applied()?));
+    }
+    accumulate(&mut engine, rank, 3, 2)?;
+    applied.push(engine.finish_step(&update(2))?);
+    Ok((end(engine, applied)?, discarded))
+}
+
+#[test]
+fn a_discarded_step_leaves_no_trace_on_any_rank() {
+    for (sharded, records) in [(false, false), (false, true), (true, false), (true, true)] {
+        let ends = ends(3, 60);
+        let train = |discards| {
+            let ranks = each(&ends, |comm| {
+                let rank = comm.rank();
+                let engine = engine(Precision::Fp32, Some(ends[rank].clone()), sharded, records);
+                Ok(discarding(engine, rank, discards).expect("an end"))
+            });
+            ranks.into_iter().map(|rank| rank.expect("no rank is lost")).collect::<Vec<_>>()
+        };
+        let (with, without) = (train(true), train(false));
+        let loss = with[0].1.expect("it was discarded").0;
+        for (rank, ((end, discarded), (alone, _))) in with.iter().zip(&without).enumerate() {
+            let what = format!("rank {rank}, sharded: {sharded}, records: {records}");
+            assert_eq!(end.applied, alone.applied, "{what}");
+            assert!(end.applied.iter().all(|step| step.applied), "{what}");
+            assert_eq!((&end.parameters, &end.moments), (&alone.parameters, &alone.moments), "{what}");
+            // the step between is played where the device records, and the update after it as well
+            assert_eq!(end.played > alone.played, records, "{what}");
+            let (measured, ended) = discarded.expect("it was discarded");
+            assert!(
+                loss.is_finite() && measured == loss && ended.loss == loss,
+                "{what}: {measured} {ended:?}"
+            );
+            assert!(ended.grad_norm.is_nan() && !ended.applied, "{what}: {ended:?}");
+        }
     }
 }
 

@@ -86,10 +86,10 @@ fn a_plan_knows_its_ranks() {
     assert_eq!(alone["scaling"], serde_json::Value::Null);
     // measured here, for threads
     assert!(plan(&lab, &[])["scaling"]["bytes_per_s"].as_f64().is_some_and(|rate| rate > 1e6));
-    // divided moments
-    let divided = plan(&lab, &["--set", "distributed.shard_optimizer=true"]);
+    // sharded moments
+    let sharded = plan(&lab, &["--set", "distributed.shard_optimizer=true"]);
     let moments = |plan: &serde_json::Value| plan["bytes"]["moments"].as_f64().expect("bytes");
-    assert!((moments(&divided) / moments(&ranks) - 0.25).abs() < 0.01);
+    assert!((moments(&sharded) / moments(&ranks) - 0.25).abs() < 0.01);
     lab.run(["plan", "tiny.toml", "--link", "0"]).expect(2).says(&["--link 0"]);
 }
 

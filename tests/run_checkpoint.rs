@@ -140,8 +140,11 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
 }
 
 /// The state of a rule that keeps it for matrices only.
-static MOMENTUM: OptimizerState =
-    OptimizerState { name: "momentum_buffer", label: "momentum", covers: |tensor| tensor.shape.len() == 2 };
+static MOMENTUM: OptimizerState = OptimizerState {
+    name: "momentum_buffer",
+    label: "the momentum",
+    covers: |tensor| tensor.shape.len() == 2,
+};
 
 #[test]
 fn a_state_that_covers_some_tensors_is_stored_for_those() {
@@ -173,7 +176,9 @@ fn a_state_that_a_checkpoint_does_not_have_is_named() {
     let run = tempfile::tempdir().expect("tempdir");
     let mut reader = Reader::open(&write(run.path(), 1)).expect("open");
     let error = fill(&mut reader, State::Optimizer(&MOMENTUM), 1).expect_err("another optimizer").to_string();
-    assert!(error.contains("optimizer.safetensors") && error.contains("no `momentum_buffer`"), "{error}");
+    let names =
+        ["optimizer.safetensors", "no `momentum_buffer`, the momentum that the optimizer goes on from"];
+    assert!(names.iter().all(|name| error.contains(name)), "{error}");
 }
 
 #[test]
@@ -187,6 +192,27 @@ fn an_optimizer_without_states_has_checkpoints_too() {
     let mut reader = Reader::open(&writer.finish().expect("finish")).expect("open");
     reader.verify().expect("every file is whole");
     assert_eq!(bits(&fill(&mut reader, State::Parameters, 1).expect("fill")), bits(&values));
+}
+
+#[test]
+fn a_checkpoint_has_parameters_then_optimizer_states() {
+    let run = tempfile::tempdir().expect("tempdir");
+    let (dims, layout) = model(1);
+    let [parameters, first, second] = STATES;
+    for (buffers, problem) in [
+        (vec![], "begins with the parameters"),
+        (vec![first, second], "begins with the parameters"),
+        (vec![first, parameters], "begins with the parameters"),
+        (vec![parameters, first, parameters], "followed by optimizer states"),
+        (vec![parameters, State::Gradients], "followed by optimizer states"),
+    ] {
+        let begin = || Writer::begin(run.path(), &dims, &layout, buffers, state(1)).map(drop);
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin)).expect_err("refused");
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        assert!(said.as_ref().is_some_and(|said| said.contains(problem)), "{said:?}");
+    }
+    assert!(fs::read_dir(run.path()).expect("the run's directory").next().is_none(), "nothing was written");
 }
 
 #[test]

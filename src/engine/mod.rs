@@ -136,7 +136,7 @@ pub trait Engine {
 
     /// Reads a whole flat buffer (`layout().len` elements; gaps and padded rows are zero).
     ///
-    /// Where ranks divide the optimizer's states, all ranks must read one together; rank 0 gets it, the others get
+    /// Where the optimizer's states are sharded, all ranks must read one together; rank 0 gets it, the others get
     /// nothing.
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError>;
 

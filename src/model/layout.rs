@@ -1,8 +1,8 @@
 //! The layout of the flat parameter buffer.
 //!
-//! Tensors with two or more dimensions (decayed by AdamW) come first, the others after them, so the optimizer
-//! works on two ranges, the gradient norm is one reduction and an all-reduce takes one buffer. Gradients,
-//! both moments and the low-precision copy share the layout. Names, shapes and element order are those of
+//! Tensors with two or more dimensions (those under weight decay) come first, the others after them, so the
+//! optimizer works on two ranges, the gradient norm is one reduction and an all-reduce takes one buffer.
+//! Gradients, the optimizer's states and the low-precision copy share the layout. Names, shapes and element order are those of
 //! Hugging Face's GPT-2 (Conv1D weights are `[in, out]`), so a checkpoint is a copy of ranges.
 
 use super::Dims;
@@ -20,7 +20,7 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Index of the first element in the flat buffer.
     pub offset: usize,
-    /// Whether AdamW decays it: true for two or more dimensions.
+    /// Whether weight decay applies to it: true for two or more dimensions.
     pub decayed: bool,
 }
 
@@ -132,7 +132,7 @@ impl ParamLayout {
         Self { blocks, wte, wpe, ln_f_weight, ln_f_bias, decayed, len: b.end, tensors: b.tensors }
     }
 
-    /// Elements and tensors that AdamW decays (`true`) or does not decay, without alignment gaps.
+    /// Elements and tensors under weight decay (`true`) or without it (`false`), without alignment gaps.
     pub fn count(&self, decayed: bool) -> (usize, usize) {
         let group = || self.tensors.iter().filter(|t| t.decayed == decayed);
         (group().map(Tensor::len).sum(), group().count())

@@ -2,7 +2,7 @@
 //!
 //! A sum over W ranks takes each of them two passes over the buffer, less its own part: every part is sent once on
 //! the way to its sum and once on the way back (Patarasuk and Yuan, 2009, a ring that is optimal in bytes;
-//! reduce-scatter and all-gather of divided moments send the same).
+//! reduce-scatter and all-gather of sharded moments send the same).
 
 use super::Plan;
 use super::predict::Prediction;

@@ -1,6 +1,6 @@
 //! Safetensors files, streamed.
 //!
-//! A second copy of a model and its moments may not fit in memory, so tensors go from the flat buffer to the disk
+//! A second copy of a model and its optimizer states may not fit in memory, so tensors go from the flat buffer to the disk
 //! and back in chunks. The `safetensors` crate checks and writes the header.
 
 use super::digest::{CHUNK, FileDigest, HashedFile};

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 /// Takes part in what all ranks do together, and writes nothing.
 struct Follower<'a> {
-    /// Whether moments are divided, so that a checkpoint needs this rank's.
-    divided: bool,
+    /// Whether the optimizer's states are sharded, so that a checkpoint needs this rank's.
+    sharded: bool,
     /// What is asked of a process of its own.
     requests: Option<&'a Requests>,
 }
@@ -44,7 +44,7 @@ impl Events for Follower<'_> {
     fn checkpoint(&mut self, engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {
         // as rank 0 reads them
         for state in engine.saved_states() {
-            if self.divided && state != State::Parameters {
+            if self.sharded && state != State::Parameters {
                 engine.read(state)?;
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn train(
         let start = start.map(checkpoint::Reader::open).transpose()?;
         let (mut engine, progress) = member.begin(start)?;
         member.comm.set_working(false);
-        let mut events = Follower { divided: member.plan.shard.count > 1, requests };
+        let mut events = Follower { sharded: member.plan.shard.count > 1, requests };
         member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
             TrainError::Events(error) => error,

@@ -26,7 +26,7 @@ pub(super) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// The engine, with the weights and moments of a checkpoint, the weights of `model.init_from`, or fresh random
+    /// The engine, with the weights and optimizer states of a checkpoint, the weights of `model.init_from`, or fresh random
     /// weights; and where the run stands.
     pub(super) fn begin(
         &self,

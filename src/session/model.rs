@@ -205,7 +205,7 @@ pub(super) enum Weights {
     At(PathBuf),
     /// Those of the directory or file that a recipe names.
     InitFrom(PathBuf),
-    /// Those of a checkpoint, with the moments of the optimizer.
+    /// Those of a checkpoint, with the optimizer's states.
     Checkpoint(Box<checkpoint::Reader>),
 }
 

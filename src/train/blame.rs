@@ -25,7 +25,7 @@ pub(super) fn first_not_finite(
         let kind = match state {
             State::Parameters => "the weight".to_owned(),
             State::Gradients => "the gradient of".to_owned(),
-            State::Optimizer(state) => format!("the {} of", state.label),
+            State::Optimizer(state) => format!("{} of", state.label),
         };
         let name = found.map_or("a gap between tensors", |tensor| &tensor.name);
         return Ok(Some(format!("{kind} `{name}`")));

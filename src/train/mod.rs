@@ -126,8 +126,8 @@ pub enum Outcome {
     Finished,
     /// Stopped after a checkpoint.
     Stopped(Stop),
-    /// Step `step` gave a loss, gradient, weight or moment that is not finite, or one that the watchdog stopped;
-    /// nothing has been saved since.
+    /// Step `step` gave a loss, gradient, weight or optimizer state that is not finite, or one that the watchdog
+    /// stopped; nothing has been saved since.
     Diverged {
         /// The step.
         step: u64,
@@ -286,8 +286,8 @@ fn stop<E: Events>(
     Ok(Outcome::Stopped(events.reason().unwrap_or(Stop::Interrupt)))
 }
 
-/// Saves, or reports that the run has diverged. An update by finite gradients may still leave weights or moments that
-/// are not finite; saving those would leave no checkpoint to resume from, since older ones are deleted.
+/// Saves, or reports that the run has diverged. An update by finite gradients may still leave weights or optimizer
+/// states that are not finite; saving those would leave no checkpoint to resume from, since older ones are deleted.
 fn save<E: Events>(
     engine: &mut dyn Engine,
     progress: &Progress,

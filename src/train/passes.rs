@@ -11,7 +11,7 @@ use std::ops::{ControlFlow, Range};
 pub(super) struct RowBuffer {
     inputs: Vec<u32>,
     targets: Vec<u32>,
-    /// The training row that it begins with, if it holds training rows.
+    /// The training row that it begins with, once it has been filled.
     first: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Accumulated {
 }
 
 /// Forward and backward passes over this rank's micro-batches of one step, unless a stop is asked for. A requested
-/// checkpoint is made at once: until the update, parameters and moments are those of the last whole step.
+/// checkpoint is made at once: until the update, parameters and optimizer states are those of the last whole step.
 pub(super) fn accumulate<E: Events>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
@@ -114,6 +114,9 @@ impl RowLoss {
 ///
 /// # Errors
 /// [`EngineError`] as `E`, or what `before` returns.
+///
+/// # Panics
+/// Where `micro_batch` is 0.
 pub fn evaluate<E: From<EngineError>>(
     engine: &mut dyn Engine,
     rows: &dyn Rows,
@@ -121,6 +124,7 @@ pub fn evaluate<E: From<EngineError>>(
     (micro_batch, block_size): (usize, usize),
     mut before: impl FnMut(u64) -> Result<ControlFlow<()>, E>,
 ) -> Result<Option<RowLoss>, E> {
+    assert!(micro_batch > 0, "micro_batch must be positive");
     let mut loss = RowLoss { total: 0.0, rows: 0 };
     let (mut inputs, mut targets) = (vec![0; micro_batch * block_size], vec![0; micro_batch * block_size]);
     while range.start + loss.rows < range.end {

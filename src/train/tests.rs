@@ -388,3 +388,10 @@ fn rows_are_evaluated_without_ranks_and_the_last_pass_may_be_short() {
     let failed = evaluate(&mut Counting::new(), &Numbered, 0..4, (4, 2), refuse);
     assert_eq!(failed.expect_err("refused").to_string(), "enough");
 }
+
+#[test]
+#[should_panic(expected = "micro_batch must be positive")]
+fn no_rows_at_a_time_are_refused() {
+    let before = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));
+    let _ = evaluate(&mut Counting::new(), &Numbered, 0..4, (0, 2), before);
+}

@@ -157,7 +157,7 @@ fn cross_entropy_over_the_real_vocabulary() {
             .sum::<f64>()
     };
     let (mut losses, mut gradient) = (vec![0.0; rows], logits.clone());
-    let columns = loss::Columns { width, vocab_size };
+    let columns = loss::LogitColumns { width, vocab_size };
     loss::cross_entropy(&team(), FP32, &mut gradient, columns, &targets, &mut losses, Some(1.0));
     close("loss", &[losses.iter().sum()], &[loss(&wide(&logits))]);
     close("dlogits", &gradient, &numeric(&logits, loss));
@@ -171,7 +171,7 @@ fn cross_entropy_over_the_real_vocabulary() {
 fn cross_entropy_of_a_nan_is_a_nan() {
     let mut logits = vec![0.0, f32::NAN, 1.0, 0.0];
     let mut losses = [0.0];
-    let columns = loss::Columns { width: 4, vocab_size: 3 };
+    let columns = loss::LogitColumns { width: 4, vocab_size: 3 };
     loss::cross_entropy(&team(), FP32, &mut logits, columns, &[0], &mut losses, Some(1.0));
     assert!(losses[0].is_nan());
 }

@@ -47,7 +47,7 @@ multiversion! {
 
 /// The columns of the logits: `width` in all, of which the first `vocab_size` count.
 #[derive(Clone, Copy)]
-pub(super) struct Columns {
+pub(super) struct LogitColumns {
     pub(super) width: usize,
     pub(super) vocab_size: usize,
 }
@@ -57,7 +57,7 @@ pub(super) fn cross_entropy(
     team: &Team,
     precision: Precision,
     logits: &mut [f32],
-    Columns { width, vocab_size }: Columns,
+    LogitColumns { width, vocab_size }: LogitColumns,
     targets: &[u32],
     losses: &mut [f32],
     weight: Option<f32>,

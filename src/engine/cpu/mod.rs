@@ -34,7 +34,7 @@ use super::{Batch, EngineError};
 use crate::comm::{Comm, CommError, Solo};
 use crate::engine::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
-use matmul::{ADD, Matrix, SET, Scratch, matmul, matmul_with_sums};
+use matmul::{ADD, Matrix, Packing, SET, matmul, matmul_with_sums};
 use memory::Memory;
 use pool::Columns;
 use std::borrow::Cow;
@@ -95,7 +95,9 @@ pub struct CpuBackend {
     decision: Decision,
     outcome: Option<StepOutcome>,
     comm: Arc<dyn Comm>,
-    /// Which part of the flat buffers each rank updates; `None` if each updates all of it.
+    /// The elements of the flat buffers that this rank updates.
+    owned: Range<usize>,
+    /// The elements that each rank updates; `None` if each updates all of them.
     owners: Option<Vec<Range<usize>>>,
     /// Why the ranks cannot go on.
     failed: Option<CommError>,
@@ -121,6 +123,7 @@ impl CpuBackend {
             loss: 0.0,
             decision: Decision::None,
             outcome: None,
+            owned: plan.owned(),
             owners: plan.owners(),
             comm,
             failed: None,
@@ -132,11 +135,11 @@ impl CpuBackend {
         &mut self,
         reads: [Span; R],
         writes: [Span; W],
-    ) -> ([&[f32]; R], [&mut [f32]; W], Scratch<'_>) {
+    ) -> ([&[f32]; R], [&mut [f32]; W], Packing<'_>) {
         let (worker, team) = (self.worker, &self.team);
         let (reads, writes, [panels, workers]) =
             self.memory.split_with(reads, writes, [self.panels, self.workers]);
-        (reads, writes, Scratch { panels, workers, worker, team })
+        (reads, writes, Packing { panels, workers, worker, team })
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -301,7 +304,7 @@ impl Backend for CpuBackend {
         let weight = dlogits.map(|_| self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
-        let columns = loss::Columns { width, vocab_size };
+        let columns = loss::LogitColumns { width, vocab_size };
         loss::cross_entropy(&self.team, self.precision, logits, columns, targets, losses, weight);
     }
 

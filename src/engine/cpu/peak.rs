@@ -1,7 +1,7 @@
 //! What the processor can do at most, measured: its peak rate, of which MFU is a fraction, and beside it the rates of a
 //! large matrix product and of copies.
 
-use super::matmul::{Matrix, SET, Scratch, matmul};
+use super::matmul::{Matrix, Packing, SET, matmul};
 use super::simd::{LANES, Level, level};
 use super::team::Team;
 use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
@@ -40,7 +40,7 @@ pub fn matmul_rate(threads: usize) -> f64 {
     let (mut panels, mut workers) = (vec![0.0; SIZE * DEPTH], vec![0.0; threads * worker]);
     let mut once = || {
         let start = Instant::now();
-        let mut scratch = Scratch { panels: &mut panels, workers: &mut workers, worker, team: &team };
+        let mut scratch = Packing { panels: &mut panels, workers: &mut workers, worker, team: &team };
         matmul(&mut out, SIZE, matrix, matrix.transposed(), SET, &mut scratch, |_, _, _| {});
         black_box(&mut out);
         start.elapsed().as_secs_f64()

@@ -34,7 +34,7 @@ pub(super) fn panel_elements(rows: usize, cols: usize) -> usize {
 }
 
 /// The scratch of a configuration with so many workers, where activations take so many words.
-pub(in crate::engine) fn scratch(config: &MemoryConfig, threads: usize, activations: usize) -> Scratch {
+pub(in crate::engine) fn of(config: &MemoryConfig, threads: usize, activations: usize) -> Scratch {
     let chunk = chunk(config, activations);
     let worker = worker_scratch(config, chunk).next_multiple_of(LINE);
     Scratch {

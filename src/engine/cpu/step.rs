@@ -7,7 +7,6 @@ use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::{EngineError, no_update};
-use std::ops::Range;
 
 /// What was decided about the step at hand.
 #[derive(Clone, Copy)]
@@ -69,8 +68,7 @@ impl CpuBackend {
     /// The sum of the squares of all gradients.
     fn squares(&mut self) -> Result<f64, CommError> {
         let gradients = self.memory.whole(Buffer::Gradients);
-        let own = self.owned();
-        let gradients = self.memory.read(gradients.slice(own.start, own.len()));
+        let gradients = self.memory.read(gradients.slice(self.owned.start, self.owned.len()));
         let squares = optimizer::sum_of_squares(&self.team, gradients);
         if self.owners.is_some() { self.comm.sum(squares) } else { Ok(squares) }
     }
@@ -120,13 +118,5 @@ impl CpuBackend {
     fn clear(&mut self, span: Span) {
         let ([], [values]) = self.memory.split([], [span]);
         values.fill(0.0);
-    }
-
-    /// The elements that this rank updates.
-    fn owned(&self) -> Range<usize> {
-        match &self.owners {
-            None => 0..self.memory.len(Buffer::Parameters),
-            Some(owners) => owners[self.comm.rank()].clone(),
-        }
     }
 }

@@ -24,7 +24,7 @@ pub(super) mod sums {
 }
 
 /// The scratch of a configuration.
-pub(in crate::engine) fn scratch(config: &MemoryConfig) -> Scratch {
+pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
     let (dims, n) = (config.dims, config.micro_batch * config.dims.block_size);
     let chunk = (LOGITS_BYTES / (dims.padded_vocab * Element::F32.bytes()) / 64 * 64).max(64).min(n);
     let scores = dims.n_head * dims.block_size * dims.block_size;

@@ -91,7 +91,8 @@ impl<D: Device<f32>> DfdxEngine<D> {
     }
 
     fn buffer(&mut self, state: State) -> Result<&mut Vec<f32>, EngineError> {
-        let missing = || EngineError::Unsupported(format!("the optimizer of this engine has no {state}"));
+        let missing =
+            || EngineError::Unsupported(format!("the optimizer of this engine does not keep {state}"));
         match state {
             State::Parameters => Ok(&mut self.parameters),
             State::Gradients => Ok(&mut self.gradients),
@@ -199,6 +200,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
     }
 
     fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {
+        assert!(self.optimizer == step.rule.kind(), "the engine has no states for {:?}", step.rule);
         let (scale, grad_norm) = optimizer::scale_and_norm(&self.gradients, step);
         let loss = self.loss()?;
         let applied = grad_norm.is_finite() && !self.losses.iter().any(|loss| !loss.is_finite());

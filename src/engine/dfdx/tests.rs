@@ -25,6 +25,16 @@ fn batch<'a>(tokens: &'a [u32], rows: usize) -> Batch<'a> {
     Batch { inputs: tokens, targets: tokens, rows, cols: tokens.len() / rows }
 }
 
+/// The state of another rule.
+static MOMENTUM: OptimizerState =
+    OptimizerState { name: "momentum_buffer", label: "the momentum", covers: |_| true };
+
+#[test]
+fn a_state_of_another_rule_is_refused_by_its_name() {
+    let refused = engine(DIMS).read(State::Optimizer(&MOMENTUM)).expect_err("no such state").to_string();
+    assert_eq!(refused, "the optimizer of this engine does not keep the momentum");
+}
+
 fn read(engine: &mut CpuEngine, state: State) -> Vec<f32> {
     engine.read(state).expect("host memory").into_owned()
 }

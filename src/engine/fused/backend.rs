@@ -146,7 +146,8 @@ pub struct InputGradient {
     pub dx: Span,
     /// GELU's slope at the input, `[N, inputs]`, as [`Backend::gelu_again`] left it: a factor of `dx`.
     pub slope: Option<Span>,
-    /// Whether `dx` is an operand of matrix products: rounded, and stored as operands are. Otherwise it is fp32.
+    /// Whether `dx` is an operand of matrix products, stored as operands are. It is then rounded, except in tf32 on
+    /// CUDA: there it may be stored unrounded, and the kernel that multiplies it rounds it. Otherwise it is fp32.
     pub is_operand: bool,
 }
 
@@ -321,7 +322,7 @@ pub trait Backend {
     fn reduce(&mut self, _gradients: Span) {}
 
     /// Completes what [`reduce`](Self::reduce) began, for all gradients and for the step's sum of losses. Where the
-    /// plan divides the moments, a rank gets the sums of its own part of the gradients only.
+    /// plan shards the optimizer's states, a rank gets the sums of its own part of the gradients only.
     fn reduced(&mut self) {}
 
     /// Begins an update: measures the accumulated gradients, whichever rank has them, and decides whether the step is
@@ -332,7 +333,7 @@ pub trait Backend {
     /// either way. Gradients are unscaled and clipped as they are read.
     fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants);
 
-    /// Ends an update where ranks divide the optimizer's states: brings the parameters that other ranks updated here,
+    /// Ends an update where the optimizer's states are sharded: brings the parameters that other ranks updated here,
     /// refreshes the low-precision copy and clears the gradients.
     fn all_gather_parameters(&mut self);
 

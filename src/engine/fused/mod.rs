@@ -61,7 +61,12 @@ struct Shape {
 
 impl<B: Backend> Fused<B> {
     /// An engine over a backend that has allocated this plan, for one of the ranks that `comm` connects.
+    ///
+    /// Panics if the plan has another rank's share of the optimizer's states.
     pub fn new(plan: MemoryPlan, backend: B, comm: Arc<dyn Comm>) -> Self {
+        let (shard, rank, size) = (plan.shard, comm.rank(), comm.size());
+        let is_own = !plan.is_sharded() || (shard.index, shard.count) == (rank, size);
+        assert!(is_own, "the plan of rank {rank} of {size} has {shard:?}");
         let matrices = plan.matrices();
         Self { plan, backend, comm, matrices, accumulated: 0, ended: None }
     }
@@ -120,9 +125,9 @@ impl<B: Backend> Fused<B> {
         match buffer.filter(|buffer| self.plan.elements(*buffer) > 0) {
             Some(buffer) => Ok(self.plan.whole(buffer)),
             None if self.plan.optimizer().is_some() => {
-                Err(EngineError::Unsupported(format!("the optimizer of this engine has no {state}")))
+                Err(EngineError::Unsupported(format!("the optimizer of this engine does not keep {state}")))
             }
-            None => Err(EngineError::Unsupported(format!("an engine for inference has no {state}"))),
+            None => Err(EngineError::Unsupported(format!("an engine for inference does not keep {state}"))),
         }
     }
 
@@ -178,10 +183,8 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn grad_norm(&mut self, loss_scale: f64) -> Result<f64, EngineError> {
-        let sharded = self.plan.shard.count > 1;
-        let own = if sharded { self.plan.owned() } else { 0..self.plan.layout.len };
-        let mut squares = sum_of_squares_on_host(&self.backend.download(self.gradient(&own))?);
-        if sharded {
+        let mut squares = sum_of_squares_on_host(&self.backend.download(self.gradient(&self.plan.owned()))?);
+        if self.plan.is_sharded() {
             squares = self.comm.sum(squares)?;
         }
         Ok(squares.sqrt() / loss_scale)

@@ -6,8 +6,8 @@ use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerStep, Rule};
 
 /// Measures the accumulated gradients; if their norm and the loss are finite, applies the step's rule. Clears gradients
-/// and loss either way. Where ranks divide the optimizer's states, each updates its part of the parameters and gets the
-/// others'.
+/// and loss either way. Where the optimizer's states are sharded, each rank updates its part of the parameters and gets
+/// the others'.
 ///
 /// Panics if the plan has the states of another rule.
 pub fn update<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, step: &OptimizerStep) {
@@ -16,7 +16,7 @@ pub fn update<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, step: &Op
     match &step.rule {
         Rule::AdamW(rule) => adamw(backend, plan, rule, step),
     }
-    if plan.shard.count > 1 {
+    if plan.is_sharded() {
         backend.all_gather_parameters();
     }
 }
@@ -35,7 +35,7 @@ fn adamw<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, rule: &AdamW, 
             exp_avg: plan.state(0, &range),
             exp_avg_sq: plan.state(1, &range),
             // with parts on other ranks, the whole copy is refreshed once they are here
-            low: if plan.shard.count > 1 { None } else { plan.low(&range) },
+            low: if plan.is_sharded() { None } else { plan.low(&range) },
         };
         backend.adamw(tensors, &rule.constants(step, weight_decay));
     }

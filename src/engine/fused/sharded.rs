@@ -8,7 +8,7 @@ use crate::engine::{EngineError, State};
 impl<B: Backend> Fused<B> {
     /// Whether each rank keeps a part of this buffer only.
     pub(super) fn is_sharded(&self, state: State) -> bool {
-        self.plan.shard.count > 1 && matches!(state, State::Optimizer(_))
+        self.plan.is_sharded() && matches!(state, State::Optimizer(_))
     }
 
     /// All ranks' parts of a sharded buffer, on rank 0. They come in pieces, so that no other rank needs memory for the

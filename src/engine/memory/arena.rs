@@ -104,8 +104,8 @@ impl Scratch {
     /// Asks the device that the buffers are for.
     fn of(config: &MemoryConfig, activations: usize) -> Self {
         match config.target {
-            Target::Cpu { threads } => cpu::scratch::scratch(config, threads, activations),
-            Target::Cuda => cuda::scratch::scratch(config),
+            Target::Cpu { threads } => cpu::scratch::of(config, threads, activations),
+            Target::Cuda => cuda::scratch::of(config),
         }
     }
 }

@@ -82,7 +82,7 @@ impl MemoryConfig {
         }
     }
 
-    /// Roughly what a training step needs, in bytes, for sizes of any magnitude.
+    /// Roughly what a step needs, in bytes, for sizes of any magnitude.
     pub(super) fn about_bytes(&self) -> f64 {
         let Dims { n_layer, n_head, n_embd, block_size, padded_vocab, .. } = self.dims;
         let [l, h, c, t, v] = [n_layer, n_head, n_embd, block_size, padded_vocab].map(|size| size as f64);
@@ -90,6 +90,8 @@ impl MemoryConfig {
         let parameters = v * c + t * c + 12.0 * l * c * c;
         let naive = if self.attention == Attention::Naive { n * h * t * l } else { n * h * l };
         let workers = self.threads() as f64 * (t * t + 9.0 * t * c / h);
-        4.0 * (5.0 * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
+        // beside the optimizer's states: the parameters, their gradients and the low-precision copy
+        let buffers = 3.0 + self.mode.optimizer().map_or(0, |kind| kind.states().len()) as f64;
+        4.0 * (buffers * parameters + (10.0 * l + 8.0) * n * c + naive + workers + 64.0 * v)
     }
 }

@@ -62,6 +62,11 @@ impl MemoryPlan {
         Self { shard, ..self }
     }
 
+    /// Whether each rank keeps a share of the optimizer's states only, and updates that share of the parameters.
+    pub fn is_sharded(&self) -> bool {
+        self.shard.count > 1
+    }
+
     /// The optimizer, if the engine trains.
     pub fn optimizer(&self) -> Option<OptimizerKind> {
         self.config.mode.optimizer()
@@ -79,7 +84,7 @@ impl MemoryPlan {
 
     /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
     pub fn owners(&self) -> Option<Vec<Range<usize>>> {
-        (self.shard.count > 1).then(|| comm::shares(self.layout.len, self.shard.count))
+        self.is_sharded().then(|| comm::shares(self.layout.len, self.shard.count))
     }
 
     /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this
@@ -225,6 +230,15 @@ mod tests {
             assert!(spans.windows(2).all(|w| !w[0].overlaps(&w[1])));
             assert!(spans.last().is_some_and(|s| s.byte_range().end <= arena.len * 4));
         }
+    }
+
+    #[test]
+    fn buffers_are_named_as_messages_say_them() {
+        let plan = MemoryPlan::new(config(TRAIN, Attention::Flash, 16, TARGETS[0]));
+        let names: Vec<_> = plan.buffers().into_iter().map(|(_, name)| name).collect();
+        let states = ["the first moment", "the second moment"];
+        let rest = ["the low-precision copy", "activations and scratch"];
+        assert_eq!(names, [["parameters", "gradients"], states, rest].concat());
     }
 
     #[test]

@@ -15,11 +15,11 @@ pub struct AdamW {
 
 /// The running mean of the gradients.
 pub const EXP_AVG: OptimizerState =
-    OptimizerState { name: "exp_avg", label: "first moment", covers: |_| true };
+    OptimizerState { name: "exp_avg", label: "the first moment", covers: |_| true };
 
 /// The running mean of the squared gradients.
 pub const EXP_AVG_SQ: OptimizerState =
-    OptimizerState { name: "exp_avg_sq", label: "second moment", covers: |_| true };
+    OptimizerState { name: "exp_avg_sq", label: "the second moment", covers: |_| true };
 
 /// Both moments.
 pub(super) const STATES: [OptimizerState; 2] = [EXP_AVG, EXP_AVG_SQ];

@@ -89,7 +89,7 @@ impl Reader {
             && !tensors.is_empty()
         {
             let problem =
-                format!("it has no `{}`, the {} that the optimizer goes on from", state.name, state.label);
+                format!("it has no `{}`, {} that the optimizer goes on from", state.name, state.label);
             return Err(RunError::malformed(&path, problem));
         }
         let problems = unfit(dims, &tensors, false, names, |name| file.info(&tensor_name(state, name)));

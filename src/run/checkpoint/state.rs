@@ -61,7 +61,7 @@ pub struct CheckpointState {
     pub step: u64,
     /// Tokens trained on.
     pub tokens: u64,
-    /// Updates applied by AdamW, skipped steps left out: its bias correction continues from here.
+    /// Updates applied by the optimizer, skipped steps left out: a bias correction continues from here.
     pub updates_applied: u64,
     /// Rows of the stream that have been consumed: the next row to read.
     pub rows_consumed: u64,

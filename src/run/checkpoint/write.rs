@@ -57,6 +57,8 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Begins the checkpoint of `state.step`, with these buffers in this order: parameters, then the
     /// optimizer's states.
+    ///
+    /// Panics if other buffers are to be written, or these in another order.
     pub fn begin(
         run_dir: &Path,
         dims: &'a Dims,
@@ -64,6 +66,11 @@ impl<'a> Writer<'a> {
         mut buffers: Vec<State>,
         mut state: CheckpointState,
     ) -> Result<Self, RunError> {
+        let [State::Parameters, states @ ..] = &buffers[..] else {
+            panic!("a checkpoint begins with the parameters")
+        };
+        let are_states = states.iter().all(|state| matches!(state, State::Optimizer(_)));
+        assert!(are_states, "parameters are followed by optimizer states, not by {states:?}");
         state.format_version = state::FORMAT_VERSION;
         state.files.clear();
         let target = path_of(run_dir, state.step);

@@ -5,7 +5,7 @@
 use super::cache_dir;
 use crate::comm::{Comm, Threads};
 use crate::engine::memory::{MemoryConfig, MemoryPlan};
-use crate::engine::optimizer::OptimizerStep;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
 use crate::engine::{Batch, Engine, EngineError, State};
 use crate::model::init::initialize;
 use crate::plan::Plan;
@@ -120,17 +120,18 @@ fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resu
     Ok(predict::rates(sample, pass_s, update_s))
 }
 
-/// What a measurement is valid for: this machine, this build, these shapes.
+/// What a measurement is valid for: this machine, this build, these shapes, this optimizer.
 fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
     let model = cpu_model();
     let dims = sample.dims;
     format!(
-        "{} | {model} | {device} | {} threads | {} | {engine:?} {:?} {:?} | L{} H{} C{} V{} T{} B{}",
+        "{} | {model} | {device} | {} threads | {} | {engine:?} {:?} {:?}{} | L{} H{} C{} V{} T{} B{}",
         facts::host(),
         sample.threads(),
         env!("CARGO_PKG_VERSION"),
         sample.precision,
         sample.attention,
+        sample.mode.optimizer().map_or("", optimizer_in_key),
         dims.n_layer,
         dims.n_head,
         dims.n_embd,
@@ -138,6 +139,14 @@ fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
         dims.block_size,
         sample.micro_batch
     )
+}
+
+/// What a key says about the optimizer, a space first: nothing for AdamW, so that rates measured before there was
+/// another rule stay valid.
+fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
+    match kind {
+        OptimizerKind::AdamW => "",
+    }
 }
 
 /// The processor's name, or its architecture where the system does not tell.

@@ -1,7 +1,7 @@
 //! Attention with each head's probabilities materialized: the textbook form, memory quadratic in T.
 
 use super::Head;
-use crate::engine::cpu::matmul::{Matrix, SET, Scaled, Scratch, matmul};
+use crate::engine::cpu::matmul::{Matrix, Packing, SET, Scaled, matmul};
 use crate::engine::cpu::round;
 use crate::engine::cpu::scratch::panel_elements;
 use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
@@ -40,10 +40,10 @@ multiversion! {
 }
 
 /// What products on one thread need.
-fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> Scratch<'a> {
+fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> Packing<'a> {
     let (panels, workers) = scratch.split_at_mut(panel_elements(size, cols).max(panel_elements(cols, size)));
     let worker = workers.len();
-    Scratch { panels, workers, worker, team }
+    Packing { panels, workers, worker, team }
 }
 
 /// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.

@@ -70,7 +70,7 @@ impl<'a> Matrix<'a> {
 }
 
 /// Memory for packed operands: the panels that threads share, and what each has for itself.
-pub(super) struct Scratch<'a> {
+pub(super) struct Packing<'a> {
     pub(super) panels: &'a mut [f32],
     pub(super) workers: &'a mut [f32],
     pub(super) worker: usize,
@@ -99,7 +99,7 @@ pub(super) fn matmul(
     a: Matrix,
     b: Matrix,
     how: Scaled,
-    scratch: &mut Scratch,
+    scratch: &mut Packing,
     finish: impl Fn(usize, usize, &mut [f32]) + Sync,
 ) {
     matmul_with_sums(out, stride, a, b, how, &mut [], scratch, finish);
@@ -114,7 +114,7 @@ pub(super) fn matmul_with_sums(
     b: Matrix,
     how: Scaled,
     sums: &mut [f32],
-    scratch: &mut Scratch,
+    scratch: &mut Packing,
     finish: impl Fn(usize, usize, &mut [f32]) + Sync,
 ) {
     let (m, n, k) = (a.rows, b.cols, a.cols);
@@ -179,7 +179,7 @@ impl Block<'_> {
         a: Matrix,
         b: Matrix,
         sums: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut Packing,
         finish: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) {
         let (depth, team) = (a.cols, scratch.team);

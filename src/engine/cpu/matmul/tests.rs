@@ -46,7 +46,7 @@ fn products_of_all_shapes() {
                 let worker = TASK_ROWS * k.min(DEPTH);
                 let (mut panels, mut workers) = (vec![f32::NAN; elements], vec![f32::NAN; threads * worker]);
                 let team = Team::new(threads).expect("a few threads can start");
-                let mut scratch = Scratch { panels: &mut panels, workers: &mut workers, worker, team: &team };
+                let mut scratch = Packing { panels: &mut panels, workers: &mut workers, worker, team: &team };
                 let (stride, mut sums) = (n + 2, vec![0.0; n]);
                 let mut out = vec![f32::NAN; m * stride];
                 matmul_with_sums(&mut out, stride, a, b, SET, &mut sums, &mut scratch, |row, first, part| {

@@ -31,18 +31,8 @@ fn inside(owners: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
 }
 
 impl<D: Device> CudaBackend<D> {
-    /// Whether each rank updates only its share.
-    pub(super) fn is_divided(&self) -> bool {
-        self.owners().is_some()
-    }
-
     fn owners(&self) -> Option<&[Range<usize>]> {
         self.ranks.as_ref()?.owners.as_deref()
-    }
-
-    /// The range of elements that this rank updates.
-    pub(super) fn owned(&self) -> Range<usize> {
-        if self.is_divided() { self.plan.owned() } else { 0..self.plan.layout.len }
     }
 
     fn together(&mut self, collective: &Collective) {
@@ -89,7 +79,7 @@ impl<D: Device> CudaBackend<D> {
 
     /// Completes the sum of squares if each rank has only the squares of its share.
     pub(super) fn add_up_squares(&mut self) {
-        if self.is_divided() {
+        if self.plan.is_sharded() {
             let at = optimizer::partials(self.total(0));
             self.together(&Collective::SumDoubles { at, len: sums::PARTIAL_COUNT });
             self.join();
@@ -98,7 +88,7 @@ impl<D: Device> CudaBackend<D> {
 
     /// Copies the other ranks' parameters to this rank, and clears their gradients.
     pub(super) fn gather_parameters(&mut self) {
-        let own = self.owned();
+        let own = self.plan.owned();
         let Some(owners) = self.owners().map(<[_]>::to_vec) else { return };
         let [parameters, gradients] =
             [Buffer::Parameters, Buffer::Gradients].map(|buffer| self.bases[buffer.index()]);

@@ -176,7 +176,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn linear_backward_input(&mut self, tensors: InputGradient) {
         let InputGradient { dout, linear, dx, slope, is_operand } = tensors;
-        // products round as they store
+        // a product rounds to 2 bytes as it stores; in tf32 it stores unrounded, and the next product rounds
         let stored = if is_operand { self.plan.config.operand() } else { Element::F32 };
         assert!(dx.element == stored, "{dx:?} is not stored as its use demands");
         let Linear { weight, inputs, outputs, .. } = linear;
@@ -290,7 +290,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn measure(&mut self, step: &OptimizerStep) {
         self.meet();
-        let gradients = self.plan.span(Buffer::Gradients, &self.owned());
+        let gradients = self.plan.span(Buffer::Gradients, &self.plan.owned());
         let (from, totals) = (self.at(gradients), self.total(0));
         optimizer::squares(&mut self.stream, from, gradients.len, totals);
         self.add_up_squares();

@@ -33,6 +33,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("linear/linear.cu", include_str!("linear/linear.cu")),
     ("naive_attention/softmax.cu", include_str!("naive_attention/softmax.cu")),
     ("loss/cross_entropy.cu", include_str!("loss/cross_entropy.cu")),
+    ("optimizer/step.cu", include_str!("optimizer/step.cu")),
     ("optimizer/adamw.cu", include_str!("optimizer/adamw.cu")),
     ("flash_attention/forward.cu", include_str!("flash_attention/forward.cu")),
     ("flash_attention/backward.cu", include_str!("flash_attention/backward.cu")),

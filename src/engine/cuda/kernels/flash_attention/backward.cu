@@ -88,7 +88,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
     int first_tile = first_key / QUERIES;
     fetch_queries(first_tile);
 
-    Position place;
+    Position position;
     int own = threadIdx.x / WARP * ROWS, first_own = first_key + own;
     Accumulator<1, WIDTH> dkeys, dvalues;
     dkeys.clear();
@@ -110,7 +110,7 @@ flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __res
             for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    int query = stage + n * 8 + place.column + e % 2;
+                    int query = stage + n * 8 + position.column + e % 2;
                     through_softmax(scores.at[0][n][e], dscores.at[0][n][e], scale, lses[query], deltas[query]);
                 }
             }
@@ -160,12 +160,12 @@ flash_backward_queries(const operand* __restrict__ qkv, const operand* __restric
     fetch<QUERIES>(douts, dout_source, width, cols - first_query);
     fetch_keys(0);
 
-    Position place;
+    Position position;
     int own = threadIdx.x / WARP * ROWS, first_own = first_query + own;
     float row_lse[2], row_delta[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        int query = first_own + half * 8 + place.row;
+        int query = first_own + half * 8 + position.row;
         row_lse[half] = query < cols ? lse[statistics + query] : 0.0f;
         row_delta[half] = query < cols ? delta[statistics + query] : 0.0f;
     }

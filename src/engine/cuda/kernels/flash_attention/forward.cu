@@ -128,7 +128,7 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
         if (STAGES == 1) fetch_keys(tile + 1);
     }
 
-    Position place;
+    Position position;
     float factors[M][2];
     int present = cols - first_query - own;
 #pragma unroll
@@ -139,8 +139,8 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             total += __shfl_xor_sync(ALL_LANES, total, 1);
             total += __shfl_xor_sync(ALL_LANES, total, 2);
             factors[m][half] = 1.0f / total;
-            int query = m * ROWS + half * 8 + place.row;
-            if (place.column == 0 && query < present) {
+            int query = m * ROWS + half * 8 + position.row;
+            if (position.column == 0 && query < present) {
                 lse[((i64)row * n_head + head) * cols + first_query + own + query] =
                     softmax.max[m][half] * scale + logf(total);
             }

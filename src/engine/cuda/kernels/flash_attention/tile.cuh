@@ -83,15 +83,15 @@ __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int f
     // in most tiles every query sees every key
     bool any = TRANSPOSED ? first_row + M * ROWS - 1 > first_column : first_column + N - 1 > first_row;
     if (!any) return;
-    Position place;
+    Position position;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int n = 0; n < scores.COLUMNS; n++) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                int row = first_row + m * ROWS + e / 2 * 8 + place.row;
-                int column = first_column + n * 8 + e % 2 + place.column;
+                int row = first_row + m * ROWS + e / 2 * 8 + position.row;
+                int column = first_column + n * 8 + e % 2 + position.column;
                 if (TRANSPOSED ? row > column : column > row) scores.at[m][n][e] = -INFINITY;
             }
         }
@@ -128,19 +128,19 @@ __device__ __forceinline__ void fetch(operand* tile, const operand* source, int 
 template <int M>
 __device__ __forceinline__ void store(operand* target, int pitch, int present, const Accumulator<M, WIDTH>& values,
                                       const float (&factors)[M][2]) {
-    Position place;
+    Position position;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            int row = m * ROWS + half * 8 + place.row;
+            int row = m * ROWS + half * 8 + position.row;
             if (row >= present) continue;
-            operand* to = target + (i64)row * pitch + place.column;
+            operand* to = target + (i64)row * pitch + position.column;
 #pragma unroll
             for (int n = 0; n < values.COLUMNS; n++) {
                 float low = values.at[m][n][2 * half] * factors[m][half];
                 float high = values.at[m][n][2 * half + 1] * factors[m][half];
-                int column = n * 8 + place.column;
+                int column = n * 8 + position.column;
 #ifdef OPERAND_16_BIT
                 if constexpr (HEAD_SIZE % 2 == 0) {
                     // heads begin at even elements, so two of them are an aligned word
@@ -273,9 +273,9 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
 template <int M, int N>
 __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, const operand* left,
                                                        const operand* right) {
-    Position place;
-    const operand* left_row = left + place.row * STRIDE;
-    const operand* right_row = right + place.column * STRIDE;
+    Position position;
+    const operand* left_row = left + position.row * STRIDE;
+    const operand* right_row = right + position.column * STRIDE;
     for (int k = 0; k < WIDTH; k += 4) {
         float4 a[M][2];
 #pragma unroll
@@ -310,7 +310,7 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
 template <int M, int K>
 __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Accumulator<M, K>& left,
                                             const operand* right) {
-    Position place;
+    Position position;
     int first_of_row = threadIdx.x % WARP / 4 * 4;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -325,7 +325,7 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
         }
 #pragma unroll
         for (int n = 0; n < WIDTH; n += 8) {
-            float2 b = *reinterpret_cast<const float2*>(right + k * STRIDE + n + place.column);
+            float2 b = *reinterpret_cast<const float2*>(right + k * STRIDE + n + position.column);
 #pragma unroll
             for (int m = 0; m < M; m++) {
 #pragma unroll

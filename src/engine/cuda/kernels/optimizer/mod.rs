@@ -6,7 +6,7 @@ use crate::engine::cuda::stream::{NULL, Stream, int, long, pointer};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 
-/// `SQUARE_THREADS`, `DECIDE_THREADS` and `ADAMW_THREADS` of the source.
+/// `SQUARE_THREADS`, `DECIDE_THREADS`, `ROUND_THREADS` and `ADAMW_THREADS` of the sources.
 const THREADS: u32 = 256;
 /// Elements that a thread processes at a time.
 const WIDE: usize = 4;
@@ -42,7 +42,7 @@ pub(in crate::engine::cuda) fn squares<D: Device>(
     stream.launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
 }
 
-/// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in the source.
+/// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in `step.cu`.
 pub(in crate::engine::cuda) fn decide<D: Device>(
     stream: &mut Stream<D>,
     totals: Address,
@@ -54,7 +54,7 @@ pub(in crate::engine::cuda) fn decide<D: Device>(
     stream.launch("decide_update", [1, 1, 1], THREADS, &args);
 }
 
-/// Ends a step without an update; see `discard_update` in the source.
+/// Ends a step without an update; see `discard_update` in `step.cu`.
 pub(in crate::engine::cuda) fn discard<D: Device>(stream: &mut Stream<D>, totals: Address) {
     stream.launch("discard_update", [1, 1, 1], 32, &[pointer(totals)]);
 }
