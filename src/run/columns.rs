@@ -144,7 +144,7 @@ rows! {
 
 /// What is known of a column of `val.csv` that has no row here: a further validation set or task, which a run names.
 /// Tasks end in `_acc` or `_acc_norm` and are accuracies, all others are losses.
-pub fn further(column: &str) -> (Unit, Better) {
+pub fn outside_the_table(column: &str) -> (Unit, Better) {
     match column.ends_with("_acc") || column.ends_with("_acc_norm") {
         true => (Unit::Fraction, Higher),
         false => (Unit::Loss, Lower),
