@@ -1,9 +1,8 @@
 //! The table of columns: each column of `train.csv` and `val.csv` is one row here.
 //!
 //! A row gives the column's meaning, its type, the value that stands for it where a file lacks it, and what
-//! comparisons and plots make of it. Files are written in the order of the rows. To add a column, add a row, set its
-//! value where the others are measured (`session/recorder.rs`), and put its line into `runs/README.md`; the
-//! compiler and `tests/documents.rs` say what is missing.
+//! comparisons and plots make of it. Files are written in the order of the rows. `CONTRIBUTING.md`
+//! says what a new column needs besides its row.
 
 use super::column::Aggregate::{Last, LastPlusOne, Max, Median, Min};
 use super::column::Better::{Higher, Lower};
