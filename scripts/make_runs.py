@@ -14,6 +14,7 @@ import pathlib
 import random
 import sys
 
+# the columns of the rows below; readers go by name, so a further column needs nothing here
 HEADER = (
     "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s"
 )

@@ -7,6 +7,7 @@ pub use report::{
     WatchArgs,
 };
 
+use crate::session::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -147,6 +148,20 @@ pub enum PrecisionName {
     Fp16,
 }
 
+/// How a model that is only used is computed.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// auto, cpu, cuda or cuda:N; auto takes a CUDA device where there is one
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// What the operands of matrix products are rounded to; on a CPU, anything but fp32 is emulated
+    #[arg(long, value_enum, default_value_t = PrecisionName::Fp32)]
+    pub precision: PrecisionName,
+    /// CPU threads, 0 for all
+    #[arg(long, default_value_t = 0, value_parser = threads())]
+    pub threads: usize,
+}
+
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
@@ -161,23 +176,17 @@ pub struct SampleArgs {
     #[arg(long, default_value_t = 100)]
     pub tokens: usize,
     /// Logits are divided by this; 0 takes the most likely token always
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = SAMPLE_TEMPERATURE)]
     pub temperature: f64,
     /// Draw only from the most likely this many tokens; 0 draws from all
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = SAMPLE_TOP_K)]
     pub top_k: usize,
     /// Seeds the draws
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
-    /// auto, cpu, cuda or cuda:N; auto takes a CUDA device where there is one
-    #[arg(long, default_value = "auto")]
-    pub device: String,
-    /// What the operands of matrix products are rounded to; on a CPU, anything but fp32 is emulated
-    #[arg(long, value_enum, default_value_t = PrecisionName::Fp32)]
-    pub precision: PrecisionName,
-    /// CPU threads, 0 for all
-    #[arg(long, default_value_t = 0, value_parser = threads())]
-    pub threads: usize,
+    /// What computes it.
+    #[command(flatten)]
+    pub compute: ModelArgs,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

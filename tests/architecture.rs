@@ -13,7 +13,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("recipe", &[]),
     ("cuda", &[]),
     ("data", &[]),
-    ("cli", &[]),
+    // what options are where they are not given
+    ("cli", &["session"]),
     ("comm", &[]),
     ("model", &["recipe"]),
     ("engine", &["comm", "cuda", "model", "recipe"]),

@@ -110,7 +110,10 @@ fn data_that_cannot_be_used() {
     }
     let text = fs::read_to_string(lab.path("tiny.toml")).expect("the recipe");
     for (value, part) in [
-        ("\"data/none.bin\"", "data/none.bin` does not exist"),
+        (
+            "\"data/none.bin\"",
+            "data/none.bin` does not exist: check the path, which is relative to the file that names it\n",
+        ),
         ("\"data/none-*.bin\"", "none-*.bin` matches no file"),
         ("\"data\"", "data` is a directory"),
         ("\"builtin:latin\"", "builtin:lipsum"),

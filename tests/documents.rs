@@ -124,6 +124,28 @@ fn the_columns_of_the_logs_are_listed_with_their_meanings() {
 }
 
 #[test]
+fn the_number_of_deterministic_columns_is_as_documented() {
+    let numbers =
+        ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"];
+    let columns = LOGS[0].1;
+    let first = columns.iter().take_while(|column| column.is_deterministic).count();
+    for document in ["runs/README.md", "docs/guarantees.md"] {
+        let said = format!("The first {} columns", numbers[first]);
+        assert!(read(document).contains(&said), "{document} does not say `{said}`");
+    }
+    let later: Vec<&str> = columns
+        .iter()
+        .skip(first)
+        .filter(|column| column.is_deterministic)
+        .map(|column| column.name)
+        .collect();
+    let said = section(&read("runs/README.md"), "The columns of train.csv").to_owned();
+    let said = said.split("\n\n").next().expect("a paragraph");
+    let named: Vec<&str> = said.split('`').skip(1).step_by(2).collect();
+    assert_eq!(named, later, "runs/README.md names the deterministic columns behind the first ones: {said}");
+}
+
+#[test]
 fn the_help_lists_the_metrics_and_curves_that_there_are() {
     let compare = Cli::command();
     let compare = compare.find_subcommand("compare").expect("a command");
@@ -216,6 +238,45 @@ fn the_map_has_every_module_and_no_path_that_is_gone() {
     {
         assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
     }
+}
+
+/// The paths of Rust files in backticks; one with a `<` stands for several.
+fn rust_files(text: &str) -> impl Iterator<Item = &str> {
+    let spans = text.split('`').skip(1).step_by(2);
+    spans.filter(|span| span.ends_with(".rs") && !span.contains(['<', ' ', '*']))
+}
+
+#[test]
+fn the_map_and_the_guide_name_rust_files_that_exist() {
+    let files: Vec<String> = ["src", "tests"]
+        .iter()
+        .flat_map(|folder| source_files(folder).into_iter().map(move |(path, _)| format!("/{folder}/{path}")))
+        .collect();
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(document);
+        assert!(rust_files(&text).count() > 10, "{document}");
+        for path in rust_files(&text) {
+            let is_there = files.iter().any(|file| file.ends_with(&format!("/{path}")));
+            assert!(is_there, "{document} names {path}, which does not exist");
+        }
+    }
+}
+
+#[test]
+fn comments_of_modules_name_rust_files_that_exist() {
+    let mut checked = 0;
+    for (file, text) in source_files("src") {
+        let comment: String = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+        for path in rust_files(&comment) {
+            checked += 1;
+            // a name is relative to the file's folder or to one above it
+            let file = root().join("src").join(&file);
+            let mut folders = file.ancestors().skip(1).take_while(|folder| folder.starts_with(root()));
+            let is_there = folders.any(|folder| folder.join(path).exists());
+            assert!(is_there, "{} names {path}, which does not exist", file.display());
+        }
+    }
+    assert!(checked > 5, "only {checked} names found");
 }
 
 /// Headings as link targets: lower case, spaces as hyphens, other signs left out.

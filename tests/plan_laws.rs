@@ -8,7 +8,7 @@ use recipe_support::{REQUIRED, Recipes, printed, runner, set};
 use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
 use runner::plan::hardware::Hardware;
 use runner::plan::lints::{Subject, lints};
-use runner::plan::predict::{Rates, rates, sample};
+use runner::plan::predict::{Rates, probe, rates};
 use runner::plan::{DataSize, Plan};
 use runner::recipe::keys::KEYS;
 use runner::recipe::{LintCode, Overrides, Recipe, load, silenced_by};
@@ -227,7 +227,7 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
     }
     // thousands of workers take more, each having scratch of its own
     let target = Target::Cpu { threads: plan.threads.min(64) };
-    let small = sample(&MemoryConfig { target, ..plan.memory });
+    let small = probe(&MemoryConfig { target, ..plan.memory });
     let prediction = plan.predict(&rates(&small, 1.0, 1.0), &resolved.recipe.eval);
     if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > GIB {
         return Err(format!("{prediction:?} from {small:?}"));

@@ -1,5 +1,6 @@
 //! Through the program: every key does something, and a run is the same experiment as the recipe it came from.
 
+mod log_support;
 mod recipe_support;
 
 use recipe_support::{Recipes, printed, refused, runner};
@@ -222,8 +223,7 @@ fn split(arguments: &str) -> Vec<String> {
 
 /// The columns of `train.csv` that depend on the recipe only.
 fn deterministic(path: &Path) -> String {
-    let log = std::fs::read_to_string(path).expect("a log");
-    log.lines().map(|line| line.split(',').take(8).collect::<Vec<_>>().join(",") + "\n").collect()
+    log_support::deterministic(&std::fs::read_to_string(path).expect("a log"))
 }
 
 #[test]

@@ -4,17 +4,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use runner::run::{TrainRow, ValRow, log};
+use runner::run::{TrainRow, ValRow, log, records};
 use std::path::Path;
 
 fuzz_target!(|data: &[u8]| {
     let path = Path::new("train.csv");
     let Some((&step, bytes)) = data.split_first() else { return };
     let first_step_to_drop = u64::from(step);
-    if let Ok(rows) = log::parse::<TrainRow>(path, bytes.to_vec()) {
+    if let Ok(rows) = records::parse::<TrainRow>(path, bytes.to_vec()) {
         rows.for_each(drop);
     }
-    if let Ok(rows) = log::parse::<ValRow>(path, bytes.to_vec()) {
+    if let Ok(rows) = records::parse::<ValRow>(path, bytes.to_vec()) {
         rows.for_each(drop);
     }
     if let Ok((kept, left)) = log::cut(path, bytes, first_step_to_drop) {

@@ -17,29 +17,33 @@ mod verify;
 mod voice;
 mod watch;
 
-use crate::cli::{Cli, Command, OverrideArgs, RunsArgs, TableFormat};
-use crate::recipe::Overrides;
+use crate::cli::{Cli, Command, ModelArgs, OverrideArgs, PrecisionName, RunsArgs, TableFormat};
+use crate::recipe::{Device, Overrides, Precision};
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
+use crate::session::UsageError;
+use crate::session::model::Options;
 use exit::Exit;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Runs what the command line asks for and reports errors on stderr.
 pub fn dispatch(cli: Cli) -> Exit {
-    let run = || match &cli.command {
-        None => train::run(&cli.train),
-        Some(Command::Plan(args)) => plan::run(args),
-        Some(Command::Explain(args)) => explain::run(args),
-        Some(Command::Schema(args)) => schema::run(args),
-        Some(Command::Completions(args)) => completions::run(args),
-        Some(Command::Sample(args)) => sample::run(args),
-        Some(Command::Verify(args)) => verify::run(args),
-        Some(Command::Bench(args)) => bench::run(args),
-        Some(Command::Doctor(args)) => doctor::run(args),
-        Some(Command::Compare(args)) => compare::run(args),
-        Some(Command::List(args)) => list::run(args),
-        Some(Command::Watch(args)) => watch::run(args),
+    let run = || {
+        signals::report_lost_files().and_then(|()| match &cli.command {
+            None => train::run(&cli.train),
+            Some(Command::Plan(args)) => plan::run(args),
+            Some(Command::Explain(args)) => explain::run(args),
+            Some(Command::Schema(args)) => schema::run(args),
+            Some(Command::Completions(args)) => completions::run(args),
+            Some(Command::Sample(args)) => sample::run(args),
+            Some(Command::Verify(args)) => verify::run(args),
+            Some(Command::Bench(args)) => bench::run(args),
+            Some(Command::Doctor(args)) => doctor::run(args),
+            Some(Command::Compare(args)) => compare::run(args),
+            Some(Command::List(args)) => list::run(args),
+            Some(Command::Watch(args)) => watch::run(args),
+        })
     };
     // a panic has said where it happened; what is left is an exit code that is documented
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
@@ -64,6 +68,21 @@ fn print(text: &str) -> anyhow::Result<bool> {
 /// The layers above a recipe's files.
 fn overrides(args: &OverrideArgs) -> Overrides {
     Overrides { set: args.set.clone(), unset: args.unset.clone(), ..Overrides::from_process_env() }
+}
+
+/// How a model that is only used is computed, for sequences of any length that it was made for.
+///
+/// Errors: [`UsageError`] for a word that is no device.
+fn options(args: &ModelArgs) -> Result<Options, UsageError> {
+    let device = Device::try_from(args.device.clone());
+    let device = device.map_err(|problem| UsageError(format!("--device: {problem}")))?;
+    let precision = match args.precision {
+        PrecisionName::Fp32 => Precision::Fp32,
+        PrecisionName::Tf32 => Precision::Tf32,
+        PrecisionName::Bf16 => Precision::Bf16,
+        PrecisionName::Fp16 => Precision::Fp16,
+    };
+    Ok(Options { device, threads: args.threads, precision, ..Options::default() })
 }
 
 /// The runs that arguments name. A name of what neither is a run nor holds one is left out with a word.

@@ -2,9 +2,8 @@
 
 use super::exit::Exit;
 use super::voice::Voice;
-use crate::cli::{PrecisionName, SampleArgs};
+use crate::cli::SampleArgs;
 use crate::data::Tokenizer;
-use crate::recipe::{Device, Precision};
 use crate::session::UsageError;
 use crate::session::model::{self, Model, Options, Source};
 use crate::train::sample::{Sampling, generate};
@@ -16,24 +15,12 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
         let message = format!("--temperature {} is not a number from 0 up", args.temperature);
         return Err(UsageError(message).into());
     }
-    let device = Device::try_from(args.device.clone());
-    let device = device.map_err(|problem| UsageError(format!("--device: {problem}")))?;
+    let options = super::options(&args.compute)?;
     let source = Source::find(&args.model, &args.runs.runs_dir)?;
     let tokenizer = Tokenizer::gpt2();
     let prompt = tokenizer.prompt(&args.prompt, source.dims()?.vocab_size)?;
-    let options = Options {
-        device,
-        threads: args.threads,
-        precision: match args.precision {
-            PrecisionName::Fp32 => Precision::Fp32,
-            PrecisionName::Tf32 => Precision::Tf32,
-            PrecisionName::Bf16 => Precision::Bf16,
-            PrecisionName::Fp16 => Precision::Fp16,
-        },
-        // memory for no more context than will be seen
-        block_size: prompt.len().saturating_add(args.tokens),
-        ..Options::default()
-    };
+    // memory for no more context than will be seen
+    let options = Options { block_size: prompt.len().saturating_add(args.tokens), ..options };
     let Model { mut engine, dims, .. } = model::open_source(source, &options, &Voice::default())?;
     let sampling =
         Sampling { tokens: args.tokens, temperature: args.temperature, top_k: args.top_k, seed: args.seed };

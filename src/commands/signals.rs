@@ -3,7 +3,7 @@
 //!
 //! A thread receives them, so they are obeyed whatever the process is doing; the training loop looks at requests
 //! between forward passes. SIGHUP stays ignored under `nohup`. SIGBUS, which the system sends when mapped data is no
-//! longer there, becomes an error message.
+//! longer there, becomes an error message in every command.
 
 use super::exit::Exit;
 use super::terminal;
@@ -20,9 +20,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-const DATA_GONE: &[u8] =
-    b"\nerror: a file of data.train or data.val could not be read while in use: it was cut short or \
-    its disk failed; put it back as it was and run the same command again, which resumes\n";
+const FILE_GONE: &[u8] =
+    b"\nerror: a file of tokens or text could not be read while in use: it was cut short or its \
+    disk failed; put it back as it was and run the same command again, which resumes a run\n";
 
 /// How long a terminal may take to clear the bar before the process ends regardless.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -35,7 +35,6 @@ pub(super) fn install() -> anyhow::Result<Arc<Requests>> {
 
 fn receive() -> io::Result<Arc<Requests>> {
     let requests = Arc::new(Requests::default());
-    report_lost_data()?;
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut incoming = iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1].into_iter().chain(hang_up))?;
     let asked = requests.clone();
@@ -77,11 +76,15 @@ fn end_at_once(code: i32) -> ! {
 }
 
 /// Makes SIGBUS print what it means and end the process with the code of a failure. Files are mapped for reading only,
-/// so nothing is left half-written.
-fn report_lost_data() -> io::Result<()> {
+/// so nothing is left half-written. Every command needs it that opens data.
+pub(super) fn report_lost_files() -> anyhow::Result<()> {
+    register_sigbus().context("could not install signal handlers")
+}
+
+fn register_sigbus() -> io::Result<()> {
     let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let report = move || {
-        let _ = (&stderr).write_all(DATA_GONE);
+        let _ = (&stderr).write_all(FILE_GONE);
         low_level::exit(1)
     };
     // SAFETY: the action makes the system calls `write` and `_exit` and nothing else: it takes no lock, does not

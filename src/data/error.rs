@@ -10,7 +10,7 @@ pub enum DataError {
     #[error("no data is named: give at least one file, glob or `builtin:lipsum`")]
     NothingNamed,
     /// A plain path that does not exist.
-    #[error("`{}` does not exist: check the path, which is relative to the file that names it", path.display())]
+    #[error("`{}` does not exist: check the path", path.display())]
     Missing {
         /// The path.
         path: PathBuf,

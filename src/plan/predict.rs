@@ -1,7 +1,7 @@
 //! How long a run will take, from what a small step of the same shapes was measured to take.
 //!
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
-//! parameters. What a product of this width reaches depends on the width, so the sample keeps it.
+//! parameters. What a product of this width reaches depends on the width, so the probe keeps it.
 
 use super::{Plan, flops_per_token};
 use crate::engine::memory::{MemoryConfig, MemoryPlan};
@@ -9,13 +9,13 @@ use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
 use serde::{Deserialize, Serialize};
 
-/// The sample's parameters are about this many, unless its width alone makes more.
+/// The probe's parameters are about this many, unless its width alone makes more.
 const PARAMETERS: f64 = 12e6;
 /// Wider products are no more efficient.
 const WIDTH: usize = 1024;
-/// Tokens of the sample's forward pass, about.
+/// Tokens of the probe's forward pass, about.
 const TOKENS: usize = 512;
-/// The sample takes at most this much memory, where that can be.
+/// The probe takes at most this much memory, where that can be.
 const BYTES: usize = 1 << 30;
 
 /// What a machine was measured to do.
@@ -47,7 +47,7 @@ impl Plan {
     /// [`scaling`](Plan::scaling).
     pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
         let token_s = rates.seconds_per_flop * self.flops_per_token as f64;
-        let updated = self.memory_elements() / self.shard.count;
+        let updated = self.parameter_elements() / self.shard.count;
         let update_s = rates.seconds_per_parameter * updated as f64;
         let step_s = token_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         let training_s = step_s * self.steps as f64;
@@ -64,13 +64,13 @@ impl Plan {
         }
     }
 
-    fn memory_elements(&self) -> usize {
+    fn parameter_elements(&self) -> usize {
         ParamLayout::new(&self.memory.dims).len
     }
 }
 
 /// The small step that stands for a run's: its width and heads, fewer of everything else.
-pub fn sample(config: &MemoryConfig) -> MemoryConfig {
+pub fn probe(config: &MemoryConfig) -> MemoryConfig {
     let dims = config.dims;
     let head_size = dims.head_size().min(WIDTH);
     let n_head = dims.n_head.min(WIDTH / head_size).max(1);
@@ -84,27 +84,26 @@ pub fn sample(config: &MemoryConfig) -> MemoryConfig {
     let block_size = dims.block_size.min(TOKENS);
     let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size: vocab, padded_vocab: vocab };
     let micro_batch = (TOKENS / block_size).clamp(1, config.micro_batch.max(1));
-    let mut sample = MemoryConfig { dims, micro_batch, ..*config };
-    // odd models are large in odd places; whatever it is, there is less of it in the sample
-    while MemoryPlan::new(sample).total_bytes() > BYTES {
-        let dims = &mut sample.dims;
-        let large =
-            [&mut dims.padded_vocab, &mut dims.n_layer, &mut dims.block_size, &mut sample.micro_batch];
+    let mut probe = MemoryConfig { dims, micro_batch, ..*config };
+    // odd models are large in odd places; whatever it is, there is less of it in the probe
+    while MemoryPlan::new(probe).total_bytes() > BYTES {
+        let dims = &mut probe.dims;
+        let large = [&mut dims.padded_vocab, &mut dims.n_layer, &mut dims.block_size, &mut probe.micro_batch];
         let floors = [1 << 14, 1, 32, 1];
         match large.into_iter().zip(floors).find(|(size, floor)| **size > *floor) {
             Some((size, floor)) => *size = (*size / 2).max(floor),
             None => break,
         }
-        sample.dims.vocab_size = sample.dims.padded_vocab;
+        probe.dims.vocab_size = probe.dims.padded_vocab;
     }
-    sample
+    probe
 }
 
-/// Rates from the seconds that the sample's forward and backward pass and its update took.
-pub fn rates(sample: &MemoryConfig, pass_s: f64, update_s: f64) -> Rates {
-    let layout = ParamLayout::new(&sample.dims);
+/// Rates from the seconds that the probe's forward and backward pass and its update took.
+pub fn rates(probe: &MemoryConfig, pass_s: f64, update_s: f64) -> Rates {
+    let layout = ParamLayout::new(&probe.dims);
     let parameters = layout.count(true).0 + layout.count(false).0;
-    let tokens = sample.micro_batch * sample.dims.block_size;
-    let flops = flops_per_token(&sample.dims, parameters) as f64 * tokens as f64;
+    let tokens = probe.micro_batch * probe.dims.block_size;
+    let flops = flops_per_token(&probe.dims, parameters) as f64 * tokens as f64;
     Rates { seconds_per_flop: pass_s / flops, seconds_per_parameter: update_s / layout.len as f64 }
 }

@@ -5,9 +5,10 @@ use super::keys::{Fallback, KEYS, PRESET, SCHEDULE_KIND, known};
 use super::layers::{Layer, Stack};
 use super::origin::SaidBy;
 use super::parse::Entry;
-use super::schema::{MicroBatch, Recipe};
+use super::schema::Recipe;
 use super::source::{Medium, Place};
 use super::value::{self, Value};
+use super::words::MicroBatch;
 use std::sync::Arc;
 
 /// The kind of schedule on which the layers settle. Drops the keys of weaker layers that it does not use.

@@ -1,4 +1,5 @@
-//! Keys that turn others off: a prompt has no effect where no text is generated.
+//! Finds and drops entries that a switch leaves without effect (`keys/switch.rs`): a prompt has none where no text is
+//! generated.
 //!
 //! Setting a key that has no effect is an error. A layer that turns something off need not tidy up the weaker layers,
 //! though: what they set is dropped, as it is under a changed `schedule.kind`. The resolved recipe then holds the

@@ -23,6 +23,7 @@ pub mod schema;
 mod source;
 mod suggest;
 mod value;
+pub mod words;
 mod write;
 mod written;
 
@@ -37,9 +38,9 @@ pub use overrides::Overrides;
 pub use parse::find_key;
 pub use resolved::{Resolved, Setting, load};
 pub use schema::{
-    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
-    EngineKind, EvalConfig, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Precision, Recipe,
-    SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
+    BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
+    ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, WatchdogConfig,
 };
+pub use words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

@@ -1,16 +1,14 @@
-//! The metrics of a run: one number each, gathered in one pass over each log.
+//! The metrics of a run: one number each, which [`gather`](super::gather) takes from the logs.
 //!
 //! [`metrics`] lists those of the table of columns ([`crate::run::columns`]): the names of the options, the columns of
 //! every format and the JSON Schema come from there. [`further`] finds columns of `val.csv` that the table lacks.
 
-use super::axis::{Axis, Cut};
 use super::numbers;
-use super::scan::{header, last_of, scan};
-use super::stats::median;
+use super::scan::header;
 use crate::run::column::{Aggregate, Better, Column, Summary, Unit};
 use crate::run::row::Row;
 use crate::run::{RunError, ValRow, columns, dir};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 impl Unit {
@@ -49,11 +47,11 @@ pub struct Metric {
     /// Whether people see it without asking.
     pub for_people: bool,
     /// The log that it is read from.
-    log: &'static str,
+    pub(super) log: &'static str,
     /// The column of that log.
-    column: String,
+    pub(super) column: String,
     /// How the rows become one number.
-    aggregate: Aggregate,
+    pub(super) aggregate: Aggregate,
 }
 
 impl Metric {
@@ -106,7 +104,7 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
         if !has_column(runs, column)? {
             continue;
         }
-        let (unit, better) = columns::further(column);
+        let (unit, better) = columns::outside_the_table(column);
         let (aggregate, what) = match (is_best, better) {
             (false, _) => (Aggregate::Last, "last value"),
             (true, Better::Lower) => (Aggregate::Min, "lowest value"),
@@ -138,268 +136,4 @@ pub(super) fn has_column(runs: &[PathBuf], column: &str) -> Result<bool, RunErro
         }
     }
     Ok(false)
-}
-
-/// What a run's logs say: a number for each metric that they know.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Results(Vec<(String, f64)>);
-
-impl Results {
-    /// The value of a metric; `None` if the logs do not say it.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
-    }
-}
-
-/// Memory that is reused from run to run.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// The bytes of a log.
-    pub(super) bytes: Vec<u8>,
-    /// The values that a median is taken of.
-    values: Vec<Vec<f64>>,
-}
-
-/// What a pass over a run's logs gives.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gathered {
-    /// The results up to the cut.
-    pub results: Results,
-    /// Malformed rows that were left out.
-    pub malformed: u64,
-    /// Whether the run came as far as the cut; false without one.
-    pub reached: bool,
-}
-
-/// Gathers the metrics of the table and `further` ones of the run in `run`, up to `cut`.
-///
-/// Errors: [`RunError::Io`].
-pub fn gather(
-    run: &Path,
-    cut: Option<Cut>,
-    further: &[Metric],
-    scratch: &mut Scratch,
-) -> Result<Gathered, RunError> {
-    let Scratch { bytes, values } = scratch;
-    let mut reached = false;
-    // evaluations have no clock of their own: they are as old as the step before them
-    let mut until_step = f64::INFINITY;
-    let (mut each, mut last) = Fold::of_log(dir::TRAIN_CSV, further, values);
-    if cut.is_some() {
-        each.append(&mut last);
-    }
-    let mut wanted = place(&mut each);
-    let axis = cut.map(|cut| column_of(&mut wanted, cut.axis.column()));
-    let step = cut.map(|_| column_of(&mut wanted, Axis::Step.column()));
-    let trained = scan(&run.join(dir::TRAIN_CSV), &wanted, bytes, |row| {
-        if let (Some(cut), Some(axis), Some(step)) = (cut, axis, step) {
-            let at = cut.axis.reached(row[axis]);
-            reached |= at >= cut.at;
-            if at > cut.at {
-                until_step = until_step.min(row[step]);
-                return;
-            }
-        }
-        each.iter_mut().for_each(|fold| fold.take(row));
-    })?;
-    let wanted = place(&mut last);
-    if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
-        last.iter_mut().for_each(|fold| fold.take(&row));
-    }
-    each.append(&mut last);
-    let mut results = finish(each, &trained.header, values);
-    let (mut each, mut last) = Fold::of_log(dir::VAL_CSV, further, values);
-    each.append(&mut last);
-    let mut wanted = place(&mut each);
-    let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
-    let validated = scan(&run.join(dir::VAL_CSV), &wanted, bytes, |row| {
-        let beyond = match cut {
-            Some(Cut { axis: Axis::Step, at }) => row[step] > at,
-            Some(Cut { axis: Axis::Tokens, at }) => row[tokens] > at,
-            Some(Cut { axis: Axis::Time, .. }) => row[step] > until_step,
-            None => false,
-        };
-        if !beyond {
-            each.iter_mut().for_each(|fold| fold.take(row));
-        }
-    })?;
-    results.extend(finish(each, &validated.header, values));
-    Ok(Gathered { results: Results(results), malformed: trained.malformed + validated.malformed, reached })
-}
-
-/// A metric while the rows of its log go by.
-struct Fold<'a> {
-    metric: &'a Metric,
-    /// Where its column lies in a row.
-    place: usize,
-    value: Option<f64>,
-    /// Every value, for a median.
-    values: Vec<f64>,
-    /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
-    is_always_there: bool,
-}
-
-impl<'a> Fold<'a> {
-    /// The metrics of a log: those that need every row, and those of columns of which only the last row counts.
-    fn of_log(
-        log: &str,
-        further: &'a [Metric],
-        scratch: &mut Vec<Vec<f64>>,
-    ) -> (Vec<Fold<'a>>, Vec<Fold<'a>>) {
-        let known = metrics().iter().map(|metric| (metric, metric.unit == Unit::Loss));
-        let further = further.iter().map(|metric| (metric, false));
-        let own: Vec<(&Metric, bool)> =
-            known.chain(further).filter(|(metric, _)| metric.log == log).collect();
-        let is_last = |metric: &Metric| matches!(metric.aggregate, Aggregate::Last | Aggregate::LastPlusOne);
-        let of_each_row = own.iter().filter(|(metric, _)| !is_last(metric));
-        let each_row: Vec<&str> = of_each_row.map(|(metric, _)| metric.column.as_str()).collect();
-        own.into_iter()
-            .map(|(metric, is_always_there)| {
-                let values = match metric.aggregate {
-                    Aggregate::Median => scratch.pop().unwrap_or_default(),
-                    _ => Vec::new(),
-                };
-                Fold { metric, place: 0, value: None, values, is_always_there }
-            })
-            .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
-    }
-
-    fn take(&mut self, row: &[f64]) {
-        let value = row[self.place];
-        match self.metric.aggregate {
-            // of anything but a loss that is always there, NaN is a cell without a value
-            Aggregate::Last if !value.is_nan() || self.is_always_there => self.value = Some(value),
-            Aggregate::LastPlusOne if !value.is_nan() => self.value = Some(value + 1.0),
-            Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
-            Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
-            Aggregate::Median if !value.is_nan() => self.values.push(value),
-            _ => {}
-        }
-    }
-}
-
-/// Gives each fold the place of its column in a row, and says which columns a row has.
-fn place<'a>(folds: &mut [Fold<'a>]) -> Vec<&'a str> {
-    let mut wanted = Vec::new();
-    for fold in folds {
-        fold.place = column_of(&mut wanted, &fold.metric.column);
-    }
-    wanted
-}
-
-/// Where a column lies in a row of these, which get it if they lack it.
-fn column_of<'a>(wanted: &mut Vec<&'a str>, column: &'a str) -> usize {
-    wanted.iter().position(|name| *name == column).unwrap_or_else(|| {
-        wanted.push(column);
-        wanted.len() - 1
-    })
-}
-
-/// The results of the folds, for columns that the log has. The memory of medians goes back to `scratch`.
-fn finish(folds: Vec<Fold>, header: &[String], scratch: &mut Vec<Vec<f64>>) -> Vec<(String, f64)> {
-    let mut results = Vec::new();
-    for Fold { metric, value, mut values, .. } in folds {
-        let value = if metric.aggregate == Aggregate::Median { median(&mut values) } else { value };
-        if values.capacity() > 0 {
-            values.clear();
-            scratch.push(values);
-        }
-        let is_known = header.contains(&metric.column) && !(metric.unit == Unit::Bytes && value == Some(0.0));
-        results.extend(value.filter(|_| is_known).map(|value| (metric.name.clone(), value)));
-    }
-    results
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(train: &str, val: &str) -> tempfile::TempDir {
-        let run = tempfile::tempdir().expect("tempdir");
-        std::fs::write(run.path().join("train.csv"), train).expect("write");
-        std::fs::write(run.path().join("val.csv"), val).expect("write");
-        run
-    }
-
-    const TRAIN: &str = "step,tokens,loss,mfu,tokens_per_s,elapsed_s,memory_bytes\n\
-                         0,8,5,,10,1.5,100\n1,16,3,,30,2.5,300\n2,24,4,,20,3.5,200\n";
-    const VAL: &str = "step,tokens,val_loss\n0,0,6\n2,16,4.5\n3,24,5.5\n";
-
-    fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
-        let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), cut, &[], &mut Scratch::default()).expect("readable").results
-    }
-
-    #[test]
-    fn the_last_the_best_and_the_middle() {
-        let found = results(&run(TRAIN, VAL), None);
-        let expected = [
-            ("steps", Some(3.0)),
-            ("tokens", Some(24.0)),
-            ("loss", Some(4.0)),
-            ("best_loss", Some(3.0)),
-            ("val_loss", Some(5.5)),
-            ("best_val_loss", Some(4.5)),
-            ("tokens_per_s", Some(20.0)),
-            ("step_ms", None),
-            ("mfu", None),
-            ("memory_bytes", Some(300.0)),
-            ("elapsed_s", Some(3.5)),
-        ];
-        let names: Vec<&str> = metrics().iter().map(|metric| metric.name.as_str()).collect();
-        assert_eq!(names, expected.map(|(name, _)| name), "and in this order");
-        for (name, value) in expected {
-            assert_eq!(found.get(name), value, "{name}");
-        }
-    }
-
-    #[test]
-    fn what_lies_beyond_the_cut_does_not_count() {
-        let run = run(TRAIN, VAL);
-        for (axis, at) in [(Axis::Step, 2.0), (Axis::Tokens, 16.0), (Axis::Time, 3.0)] {
-            let found = results(&run, Some((axis, at)));
-            let of = ["steps", "loss", "memory_bytes", "val_loss"].map(|name| found.get(name));
-            assert_eq!(of, [Some(2.0), Some(3.0), Some(300.0), Some(4.5)], "{axis:?}");
-        }
-        let before = Results(vec![("val_loss".to_owned(), 6.0), ("best_val_loss".to_owned(), 6.0)]);
-        assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
-    }
-
-    #[test]
-    fn a_loss_that_is_not_a_number_is_told_from_one_that_is_not_there() {
-        let found = results(&run("step,loss\n0,2\n1,NaN\n", ""), None);
-        assert!(found.get("loss").is_some_and(f64::is_nan));
-        assert_eq!(found.get("best_loss"), Some(2.0));
-        assert_eq!(results(&run("step,tokens\n0,2\n", ""), None).get("loss"), None);
-    }
-
-    #[test]
-    fn further_columns_of_evaluations_are_read_by_name() {
-        let with = run(
-            TRAIN,
-            "step,tokens,val_loss,val_loss_poems,poems_acc\n0,0,6,7,0.25\n2,16,5,9,0.5\n3,24,4,,\n",
-        );
-        let without = run(TRAIN, VAL);
-        let runs = [without.path().to_owned(), with.path().to_owned()];
-        let metric = |name: &str| further(&runs, name).expect("readable");
-        assert!(
-            [metric("step"), metric("loss"), metric("poems"), metric("best_loss")]
-                .iter()
-                .all(Option::is_none)
-        );
-        let names = ["val_loss_poems", "best_val_loss_poems", "poems_acc", "best_poems_acc"];
-        let asked = names.map(|name| metric(name).expect("a column"));
-        assert_eq!(
-            asked.each_ref().map(|m| m.better),
-            [Better::Lower, Better::Lower, Better::Higher, Better::Higher]
-        );
-        let read = |run: &tempfile::TempDir| {
-            let found = gather(run.path(), None, &asked, &mut Scratch::default()).expect("readable");
-            assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
-            names.map(|name| found.results.get(name))
-        };
-        assert_eq!(read(&with), [Some(9.0), Some(7.0), Some(0.5), Some(0.5)], "an empty cell is no value");
-        assert_eq!(read(&without), [None; 4]);
-    }
 }

@@ -11,6 +11,7 @@ pub mod document;
 pub mod equal;
 pub mod export;
 pub mod follow;
+pub mod gather;
 pub mod groups;
 pub mod metrics;
 pub mod numbers;

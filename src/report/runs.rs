@@ -4,7 +4,8 @@
 //! no run prevents the others from being shown.
 
 use super::axis::{Axis, Cut};
-use super::metrics::{Gathered, Metric, Results, Scratch, gather};
+use super::gather::{Gathered, Results, Scratch, gather};
+use super::metrics::Metric;
 use super::scan::last_row;
 use crate::recipe::written;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record};

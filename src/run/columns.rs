@@ -1,9 +1,8 @@
 //! The table of columns: each column of `train.csv` and `val.csv` is one row here.
 //!
 //! A row gives the column's meaning, its type, the value that stands for it where a file lacks it, and what
-//! comparisons and plots make of it. Files are written in the order of the rows. To add a column, add a row, set its
-//! value where the others are measured (`session/recorder.rs`), and put its line into `runs/README.md`; the
-//! compiler and `tests/documents.rs` say what is missing.
+//! comparisons and plots make of it. Files are written in the order of the rows. `CONTRIBUTING.md`
+//! says what a new column needs besides its row.
 
 use super::column::Aggregate::{Last, LastPlusOne, Max, Median, Min};
 use super::column::Better::{Higher, Lower};
@@ -144,7 +143,7 @@ rows! {
 
 /// What is known of a column of `val.csv` that has no row here: a further validation set or task, which a run names.
 /// Tasks end in `_acc` or `_acc_norm` and are accuracies, all others are losses.
-pub fn further(column: &str) -> (Unit, Better) {
+pub fn outside_the_table(column: &str) -> (Unit, Better) {
     match column.ends_with("_acc") || column.ends_with("_acc_norm") {
         true => (Unit::Fraction, Higher),
         false => (Unit::Loss, Lower),

@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
         self.joined = ranks::join()?;
         if self.leads() {
             // of processes that were killed while they encoded a text or checked a file
-            files::sweep_stale(&self.runs_dir.join(".cache"), STALE);
+            files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);
         }
         let result = work(&self);
         if let Some(comm) = &self.joined {

@@ -7,7 +7,7 @@ use crate::plan::lints::{Shard, Shards};
 use crate::recipe::{DataConfig, DataDigests, ModelConfig, Resolved};
 use crate::run::{RunError, import};
 use crate::train::Rows;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Training and validation data.
 pub struct Data {
@@ -34,12 +34,22 @@ impl InputError {
     pub fn at_its_key(self, resolved: &Resolved) -> anyhow::Error {
         match self.error {
             DataError::Write { .. } => self.error.into(),
+            // keys of a recipe and options may both name data; what a path is relative to is known here
+            DataError::Missing { .. } => resolved
+                .complain(self.key, &format!("{self}, which is relative to the file that names it"), "")
+                .into(),
             _ => resolved.complain(self.key, &self.to_string(), "").into(),
         }
     }
 }
 
-/// Opens and checks everything that a recipe reads. `runs_dir/.cache` keeps encoded texts.
+/// Where encoded texts and checksums of files are kept, for all runs of a directory.
+#[must_use]
+pub fn cache_dir(runs_dir: &Path) -> PathBuf {
+    runs_dir.join(".cache")
+}
+
+/// Opens and checks everything that a recipe reads. [`cache_dir`] keeps encoded texts.
 ///
 /// # Errors
 /// What the data itself lacks is a problem of the recipe's key that names it.
@@ -60,7 +70,7 @@ pub fn open_sets(
     progress: &dyn data::Progress,
 ) -> anyhow::Result<Data> {
     let model = &resolved.recipe.model;
-    let cache_dir = runs_dir.join(".cache");
+    let cache_dir = cache_dir(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let options = OpenOptions { block_size, vocab_size, cache_dir: &cache_dir, progress };
     Data::open(&resolved.recipe.data, options).map_err(|error| error.at_its_key(resolved))

@@ -30,4 +30,5 @@ pub use audience::{Audience, Event, Silence};
 pub use call::Call;
 pub use ending::{End, Ending, UsageError};
 pub use inputs::Data;
+pub use recorder::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
 pub use requests::{Held, Requests};

@@ -22,6 +22,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// What the logits of the samples in a run are divided by.
+pub const SAMPLE_TEMPERATURE: f64 = 0.8;
+/// How many of the most likely tokens the samples in a run are drawn from.
+pub const SAMPLE_TOP_K: usize = 50;
+
 /// Writes down what happens.
 pub(super) struct Recorder<'a> {
     job: &'a Job<'a>,
@@ -212,8 +217,8 @@ impl Events for Recorder<'_> {
         let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
         let sampling = Sampling {
             tokens: recipe.sample.tokens,
-            temperature: 0.8,
-            top_k: 50,
+            temperature: SAMPLE_TEMPERATURE,
+            top_k: SAMPLE_TOP_K,
             seed: random_bits(recipe.seed, progress.step),
         };
         let mut stopped = false;

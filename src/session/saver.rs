@@ -64,7 +64,7 @@ impl<'a> Saver<'a> {
         fits
     }
 
-    /// Reports a checkpoint that could not be written as soon as that is known, without waiting for one that is being.
+    /// Reports a failed checkpoint as soon as it is known; does not wait for one that is still being written.
     pub(super) fn poll(&mut self) -> anyhow::Result<()> {
         if self.pending.as_ref().is_some_and(Background::is_over) { self.wait() } else { Ok(()) }
     }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `train.csv` begins with.
+/// The columns of the rows below. Readers go by name, so a further column needs nothing here.
 pub(crate) const HEADER: &str = "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s\n";
 
 /// A run to be written.

@@ -1,5 +1,6 @@
 //! What is in a run directory, and which part of it is a function of the recipe.
 
+use super::log_support;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +9,6 @@ use std::time::SystemTime;
 
 /// Files by their path below a directory.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
-
-/// Columns of `train.csv` that are the same on every start of the same recipe.
-const DETERMINISTIC: usize = 8;
 
 /// A log as text.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,10 +28,15 @@ impl Csv {
         Self { header, rows }
     }
 
+    /// The texts of a column.
+    pub(crate) fn cells(&self, column: &str) -> impl Iterator<Item = &str> {
+        let at = self.header.iter().position(|name| name == column).expect("a column");
+        self.rows.iter().map(move |row| row[at].as_str())
+    }
+
     /// A column as numbers.
     pub(crate) fn numbers(&self, column: &str) -> Vec<f64> {
-        let at = self.header.iter().position(|name| name == column).expect("a column");
-        self.rows.iter().map(|row| row[at].parse().expect("a number")).collect()
+        self.cells(column).map(|cell| cell.parse().expect("a number")).collect()
     }
 }
 
@@ -89,7 +92,9 @@ pub(crate) fn essence(run: &Path) -> Files {
         let bytes = fs::read(path).expect("readable");
         let kept = match name.rsplit('/').next().unwrap_or_default() {
             "lock" | "run.json" => return,
-            "train.csv" => deterministic(&bytes),
+            "train.csv" => {
+                log_support::deterministic(std::str::from_utf8(&bytes).expect("text")).into_bytes()
+            }
             "state.json" => timeless(&bytes),
             _ => bytes,
         };
@@ -101,12 +106,6 @@ pub(crate) fn essence(run: &Path) -> Files {
 /// Files but those whose name contains `part`.
 pub(crate) fn without(files: Files, part: &str) -> Files {
     files.into_iter().filter(|(name, _)| !name.contains(part)).collect()
-}
-
-fn deterministic(csv: &[u8]) -> Vec<u8> {
-    let text = std::str::from_utf8(csv).expect("text");
-    let cut = |line: &str| line.split(',').take(DETERMINISTIC).collect::<Vec<_>>().join(",") + "\n";
-    text.lines().map(cut).collect::<String>().into_bytes()
 }
 
 fn timeless(state: &[u8]) -> Vec<u8> {

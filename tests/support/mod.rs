@@ -6,6 +6,8 @@
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part")]
 
 mod contents;
+#[path = "../log_support/mod.rs"]
+mod log_support;
 #[path = "../program/mod.rs"]
 mod program;
 

@@ -1,8 +1,8 @@
 //! The one table of recipe keys. A key's row says everything that the program knows about the key itself.
 //!
 //! Parsing, checks, defaults, layers, the written recipe, the JSON Schema, the identity of a run, `--resume`,
-//! `runner explain` and `runner compare` read the rows; no other list of keys exists. To add a key, write its row in
-//! `table.rs`, its field in [`schema`](super::schema), and the code that reads the field.
+//! `runner explain` and `runner compare` read the rows; no other list of keys exists. `CONTRIBUTING.md` says what a new
+//! key needs besides its row.
 
 mod kind;
 mod switch;

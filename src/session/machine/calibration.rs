@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tokens of the reference engine's sample. It is slower, so its sample is smaller.
+/// Tokens of the reference engine's probe. It is slower, so its probe is smaller.
 const REFERENCE_TOKENS: usize = 64;
 /// Passes that are timed, after one that is not.
 const PASSES: usize = 2;
@@ -29,12 +29,12 @@ const PASSES: usize = 2;
 /// # Errors
 /// Where the engine cannot be opened or fails.
 pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineError> {
-    let mut sample = predict::sample(&plan.memory);
+    let mut probe = predict::probe(&plan.memory);
     if engine == EngineKind::Dfdx {
-        sample.dims.block_size = sample.dims.block_size.min(REFERENCE_TOKENS);
-        sample.micro_batch = 1;
+        probe.dims.block_size = probe.dims.block_size.min(REFERENCE_TOKENS);
+        probe.micro_batch = 1;
     }
-    let (path, key) = (cache_path(), key(&sample, engine, &plan.device));
+    let (path, key) = (cache_path(), key(&probe, engine, &plan.device));
     let mut cache: BTreeMap<String, Rates> = path
         .as_ref()
         .and_then(|path| std::fs::read(path).ok())
@@ -46,7 +46,7 @@ pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineErr
     if let Some(rates) = cache.get(&key).copied().filter(is_plausible) {
         return Ok((rates, true));
     }
-    let rates = measure(&sample, engine, plan.cuda)?;
+    let rates = measure(&probe, engine, plan.cuda)?;
     cache.insert(key, rates);
     if let (Some(path), Ok(text)) = (path, serde_json::to_string_pretty(&cache))
         && let Some(dir) = path.parent()
@@ -87,20 +87,20 @@ pub fn link(ranks: usize) -> f64 {
     wire_bytes(ELEMENTS, ranks) as f64 / seconds
 }
 
-/// Times forward and backward pass and update of the sample.
-fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
-    let optimizer = sample.mode.optimizer();
+/// Times forward and backward pass and update of the probe.
+fn measure(probe: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Result<Rates, EngineError> {
+    let optimizer = probe.mode.optimizer();
     let optimizer = optimizer.ok_or_else(|| EngineError::Input("rates are those of training".into()))?;
     let mut engine: Box<dyn Engine> = match kind {
-        EngineKind::Fused => engines::fused(MemoryPlan::new(*sample), cuda, &engines::solo())?,
-        EngineKind::Dfdx => Box::new(engines::reference(sample.dims, optimizer, sample.threads())?),
+        EngineKind::Fused => engines::fused(MemoryPlan::new(*probe), cuda, &engines::solo())?,
+        EngineKind::Dfdx => Box::new(engines::reference(probe.dims, optimizer, probe.threads())?),
     };
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
-    initialize(&sample.dims, &layout, 1, &mut parameters);
+    initialize(&probe.dims, &layout, 1, &mut parameters);
     engine.write(State::Parameters, &parameters)?;
-    let (rows, cols) = (sample.micro_batch, sample.dims.block_size);
-    let tokens: Vec<u32> = (0..rows * cols).map(|i| (i * 31 % sample.dims.vocab_size) as u32).collect();
+    let (rows, cols) = (probe.micro_batch, probe.dims.block_size);
+    let tokens: Vec<u32> = (0..rows * cols).map(|i| (i * 31 % probe.dims.vocab_size) as u32).collect();
     let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols };
     let (mut pass_s, mut update_s) = (f64::INFINITY, f64::INFINITY);
     for t in 0..=PASSES as u64 {
@@ -117,27 +117,27 @@ fn measure(sample: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resu
             update_s = update_s.min((start.elapsed() - passed).as_secs_f64());
         }
     }
-    Ok(predict::rates(sample, pass_s, update_s))
+    Ok(predict::rates(probe, pass_s, update_s))
 }
 
 /// What a measurement is valid for: this machine, this build, these shapes, this optimizer.
-fn key(sample: &MemoryConfig, engine: EngineKind, device: &str) -> String {
+fn key(probe: &MemoryConfig, engine: EngineKind, device: &str) -> String {
     let model = cpu_model();
-    let dims = sample.dims;
+    let dims = probe.dims;
     format!(
         "{} | {model} | {device} | {} threads | {} | {engine:?} {:?} {:?}{} | L{} H{} C{} V{} T{} B{}",
         facts::host(),
-        sample.threads(),
+        probe.threads(),
         env!("CARGO_PKG_VERSION"),
-        sample.precision,
-        sample.attention,
-        sample.mode.optimizer().map_or("", optimizer_in_key),
+        probe.precision,
+        probe.attention,
+        probe.mode.optimizer().map_or("", optimizer_in_key),
         dims.n_layer,
         dims.n_head,
         dims.n_embd,
         dims.padded_vocab,
         dims.block_size,
-        sample.micro_batch
+        probe.micro_batch
     )
 }
 

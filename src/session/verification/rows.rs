@@ -6,6 +6,7 @@ use crate::engine::verify::MicroBatch;
 use crate::model::init::random_bits;
 use crate::recipe::{DataConfig, Recipe};
 use crate::session::Data;
+use crate::session::inputs::cache_dir;
 use std::path::Path;
 
 /// Where rows come from.
@@ -26,7 +27,7 @@ impl Rows {
         progress: &dyn data::Progress,
     ) -> Self {
         let config = DataConfig { val: Vec::new(), ..recipe.data.clone() };
-        let cache_dir = &runs_dir.join(".cache");
+        let cache_dir = &cache_dir(runs_dir);
         let options = OpenOptions { block_size, vocab_size: recipe.model.vocab_size, cache_dir, progress };
         Data::open(&config, options).map_or(Self::Random, |data| Self::Data(Box::new(data)))
     }
