@@ -2,8 +2,9 @@
 //!
 //! Tensors with two or more dimensions (those under weight decay) come first, the others after them, so the
 //! optimizer works on two ranges, the gradient norm is one reduction and an all-reduce takes one buffer.
-//! Gradients, the optimizer's states and the low-precision copy share the layout. Names, shapes and element order are those of
-//! Hugging Face's GPT-2 (Conv1D weights are `[in, out]`), so a checkpoint is a copy of ranges.
+//! Gradients, the optimizer's states and the low-precision copy share the layout. Names, shapes and element
+//! order are those of Hugging Face's GPT-2 (Conv1D weights are `[in, out]`), so a checkpoint is a copy of
+//! ranges.
 
 use super::Dims;
 use std::ops::Range;

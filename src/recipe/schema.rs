@@ -1,6 +1,7 @@
 //! The resolved recipe: one struct per table, plain data, every value present.
 //!
-//! Values that are one of a few words are in [`words`](super::words). A component receives its own table's struct and nothing else.
+//! Values that are one of a few words are in [`words`](super::words). A component receives its own table's
+//! struct and nothing else.
 
 use super::lint::LintCode;
 use super::words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};

@@ -1,7 +1,7 @@
 //! Safetensors files, streamed.
 //!
-//! A second copy of a model and its optimizer states may not fit in memory, so tensors go from the flat buffer to the disk
-//! and back in chunks. The `safetensors` crate checks and writes the header.
+//! A second copy of a model and its optimizer states may not fit in memory, so tensors go from the flat buffer
+//! to the disk and back in chunks. The `safetensors` crate checks and writes the header.
 
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};

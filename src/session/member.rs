@@ -26,8 +26,8 @@ pub(super) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// The engine, with the weights and optimizer states of a checkpoint, the weights of `model.init_from`, or fresh random
-    /// weights; and where the run stands.
+    /// The engine, with the weights and optimizer states of a checkpoint, the weights of `model.init_from`, or
+    /// fresh random weights; and where the run stands.
     pub(super) fn begin(
         &self,
         start: Option<checkpoint::Reader>,

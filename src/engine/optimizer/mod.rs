@@ -8,7 +8,8 @@
 //!
 //! - here: a variant of [`OptimizerKind`] and of [`Rule`], and the recipe that chooses it in [`Rule::new`];
 //! - in the fused engine: its choreography in `fused/optimizer.rs`, a method of the trait `Backend` in
-//!   `fused/backend.rs`, which `fused/timed.rs` forwards and the CPU's and CUDA's backends implement with their kernels;
+//!   `fused/backend.rs`, which `fused/timed.rs` forwards and the CPU's and CUDA's backends implement with their
+//!   kernels;
 //! - in the reference engine: the update in `dfdx/optimizer.rs`, called from `dfdx/mod.rs`;
 //! - in the cache of measured rates: a name in `session/machine/calibration.rs`;
 //! - in `engine/verify/tests.rs` and `tests/golden_dfdx.rs`: the engines with faults, which change AdamW's numbers.
