@@ -101,7 +101,7 @@ fn troubleshooting_has_messages_and_codes_that_exist() {
     let rows: Vec<&str> = rows.filter(|line| !line.starts_with("| message ")).collect();
     assert!(rows.len() > 30, "{rows:?}");
     for row in rows {
-        let message = row.split('|').nth(1).expect("a cell").trim().trim_matches('`');
+        let message = row.split('|').nth(1).expect("a cell").trim().trim_matches('`').trim();
         assert!(says(&source, message), "no message of the program is like this: {message}");
         let codes = row.rsplit('|').nth(2).expect("three cells");
         for code in codes.split(',').map(str::trim) {

@@ -181,7 +181,7 @@ fn data_that_are_cut_short_under_a_run_end_it_with_a_message() {
         .open(lab.path("data/train.bin"))
         .and_then(|f| f.set_len(0))
         .expect("cut");
-    live.end().expect(1).says(&["error: a file of data.train or data.val", "cut short", "resumes"]);
+    live.end().expect(1).says(&["error: a file of tokens or text", "cut short", "resumes"]);
     lab.shard("data/train.bin", &support::tokens(4000, 1));
     let id = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
     let mut live = lab.start(["--resume", &id]);
