@@ -63,7 +63,7 @@ fn paths_are_shown_as_they_were_given() {
         assert_eq!(again.expect(0).stdout, format!("{named}\n"));
     }
     // what is kept for all runs lies beside the run, from wherever the run is named
-    lab.write("verse.txt", &"the sea and the sky. ".repeat(400));
+    lab.write("verse.txt", "the sea and the sky. ".repeat(400));
     let args = tiny(
         "texts",
         &["data.train=[\"verse.txt\"]", "data.val=[]", "model.vocab_size=50257", "schedule.max_steps=3"],
