@@ -4,7 +4,7 @@ use super::column::Column;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// A row of a log. [`rows!`](rows) implements it from a table of columns.
+/// A row of a log. The macro `rows!` implements it from a table of columns.
 pub trait Row: Sized {
     /// The columns, in the order of the file.
     const COLUMNS: &'static [Column];

@@ -1,6 +1,6 @@
 //! What a device supplies to the fused engine: buffers and kernels.
 //!
-//! The order of calls (the choreography) is written once, in [`fused`](super::fused). A kernel receives [`Span`]s of
+//! The order of calls (the choreography) is written once, in [`fused`](super). A kernel receives [`Span`]s of
 //! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 use crate::engine::memory::Span;
