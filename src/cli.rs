@@ -125,6 +125,9 @@ pub struct BenchArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Try every call, kernel and matrix product of a training step on the first CUDA device, one line each
+    #[arg(long)]
+    pub selftest: bool,
     /// Measure rates of arithmetic and of copies too; takes a few seconds and uses the devices
     #[arg(long)]
     pub measure: bool,

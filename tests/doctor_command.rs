@@ -129,7 +129,7 @@ fn an_unusable_nccl_is_skipped_with_the_reason() {
 fn unusable_libraries_are_skipped_with_the_reason() {
     let fakes = Fakes::new();
     fakes.driver(&[]);
-    fakes.cublaslt();
+    fakes.cublaslt(&[]);
     fakes.file("libnvrtc.so.13", b"");
     // the loader and other directories may have a real one; only this directory counts here
     let reason = missing(&fakes.libraries(), 0).to_string();
@@ -149,7 +149,7 @@ fn unusable_libraries_are_skipped_with_the_reason() {
 #[test]
 fn a_library_of_another_kind_is_refused() {
     let fakes = Fakes::new();
-    fakes.cublaslt();
+    fakes.cublaslt(&[]);
     std::fs::rename(fakes.path().join("libcublasLt.so.13"), fakes.path().join("libcuda.so.1"))
         .expect("moved");
     let reason = missing(&fakes.libraries(), 0).to_string();
@@ -205,7 +205,7 @@ fn a_device_that_is_not_there_or_too_old_is_refused() {
 fn a_compiler_without_its_second_library_is_refused() {
     let fakes = Fakes::new();
     fakes.driver(&[]);
-    fakes.cublaslt();
+    fakes.cublaslt(&[]);
     fakes.nvrtc(&["NO_BUILTINS"]);
     let reason = missing(&fakes.libraries(), 0).to_string();
     assert!(reason.contains("failed to open libnvrtc-builtins.so.13.1"), "{reason}");
@@ -255,4 +255,71 @@ fn rates_are_measured_through_the_device_that_trains() {
     };
     positive(&device["measured"]);
     positive(&report["cpu"]["measured"]);
+}
+
+/// The lines of a self-test over these libraries, which fails: the fakes have none of the kernels.
+fn selftest(fakes: &Fakes) -> Vec<String> {
+    let cache = tempfile::tempdir().expect("a directory");
+    let mut command = program::program(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    command.args(["doctor", "--selftest"]).env_remove("CUDA_VISIBLE_DEVICES");
+    command.env("RUNNER_CUDA_LIBS", fakes.path()).env("XDG_CACHE_HOME", cache.path());
+    let output = command.output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+fn starting<'a>(lines: &'a [String], beginning: &str) -> Vec<&'a str> {
+    lines.iter().map(String::as_str).filter(|line| line.starts_with(beginning)).collect()
+}
+
+#[test]
+fn a_self_test_tries_everything_though_some_of_it_fails() {
+    let lines = selftest(&Fakes::whole(&["MEMORY=(256 << 20)"]));
+    for holds in [
+        "ok   context and free memory: ",
+        "ok   copies from and to pinned memory: 1024 KiB came back unchanged",
+        "ok   the device's clock: clearing 1 MiB took ",
+        "ok   rows staged beside the stream: 4 steps found their own rows",
+    ] {
+        assert_eq!(starting(&lines, holds).len(), 1, "{holds}: {lines:#?}");
+    }
+    // the fakes know two kernels, which training does not use
+    let compiled = starting(&lines, "FAIL compile and load the kernels, ");
+    assert_eq!(compiled.len(), 4, "{lines:#?}");
+    assert!(compiled.iter().all(|line| line.contains("there is no kernel `")), "{compiled:#?}");
+    assert_eq!(starting(&lines, "FAIL a CUDA graph of ").len(), 1, "{lines:#?}");
+    // fakes multiply: every product is right, and none is fused, since the kernel to compare with is missing
+    let products = starting(&lines, "ok   product 64 x ");
+    assert!(products.len() > 10 && starting(&lines, "FAIL product").is_empty(), "{lines:#?}");
+    let followed = products.iter().filter(|line| line.contains("not fused")).count();
+    // in bf16 two biases, with and without GELU, and GELU's slope; in fp32 a bias
+    assert_eq!(followed, 3 + 1, "{products:#?}");
+    // with heads of 64 and ragged, 4 precisions, 5 operations and two attentions
+    assert_eq!(starting(&lines, "FAIL flash attention, ").len(), 8, "{lines:#?}");
+    assert_eq!(starting(&lines, "FAIL update, ").len(), 8, "{lines:#?}");
+    let failed = lines.iter().filter(|line| line.starts_with("FAIL")).count();
+    assert_eq!(lines.last(), Some(&format!("{failed} of {} trials failed", lines.len() - 1)));
+}
+
+#[test]
+fn a_self_test_says_which_call_failed() {
+    let fakes = Fakes::whole(&["MEMORY=(256 << 20)"]);
+    fakes.cublaslt(&["INVALID_EPILOGUES"]);
+    let lines = selftest(&fakes);
+    let c_fc = starting(&lines, "ok   product 64 x 256 x 64, bf16, c_fc: ");
+    let [line] = c_fc[..] else { panic!("{lines:#?}") };
+    assert!(line.contains("; not fused: "), "{line}");
+    assert!(line.contains("cublasLtMatmulAlgoGetHeuristic: invalid value (status 7)"), "{line}");
+}
+
+#[test]
+fn a_self_test_without_a_device_says_what_is_missing() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let fakes = Fakes::whole(&["DEVICES=0"]);
+    let mut command = program::program(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    command.args(["doctor", "--selftest"]).env("RUNNER_CUDA_LIBS", fakes.path());
+    let output = command.env("XDG_CACHE_HOME", cache.path()).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).expect("text");
+    assert!(message.contains("device"), "{message}");
 }

@@ -240,6 +240,14 @@ fn gelu(x: f64) -> (f64, f64) {
     (value(x), (value(x + 1e-5) - value(x - 1e-5)) / 2e-5)
 }
 
+/// Whether the device computes a product with its epilogue as one; it may try it beside a product and a kernel.
+fn fuses(gpu: &mut Gpu, whole: &Product) -> bool {
+    let at = gpu.allocate(64, "nothing").expect("memory");
+    let args = [Arg::Pointer(at), Arg::Int(0), Arg::Double(0.0), Arg::Pointer(at), Arg::Float(0.0)];
+    let after = Launch { kernel: "axpy", grid: [1; 3], block: 32, shared: 0, args: &args };
+    gpu.fuses(whole, &Product { fused: Fused::None, ..*whole }, &after)
+}
+
 /// Runs one product and compares everything that it wrote, and everything that it must not change.
 fn check(
     gpu: &mut Gpu,
@@ -265,7 +273,7 @@ fn check(
     let (alpha, [a_op, b_op, out_op]) = (0.5, [&a, &b, &out].map(|stack| stack.operand));
     let product = Product { m, n, k, count, a: a_op, b: b_op, out: out_op, alpha, accumulate, fused };
     let what = format!("{product:?}");
-    assert!(gpu.fuses(&product), "{what}");
+    assert!(fuses(gpu, &product), "{what}: {:?}", gpu.notes());
     let halved = |value: f64| match out_element {
         Element::F32 => value as f32,
         Element::Half => half::bf16::from_f64(value).to_f32(),
@@ -433,6 +441,122 @@ fn the_algorithm_that_was_chosen_first_is_kept() {
 }
 
 #[test]
+fn a_device_has_one_context_however_often_it_is_looked_at() {
+    let fakes = Fakes::whole(&["ONE_CONTEXT"]);
+    let libraries = fakes.libraries();
+    for _ in 0..3 {
+        libraries.memory(0).expect("memory");
+        drop(open(&libraries, Precision::Fp32, None));
+    }
+}
+
+/// A product in bf16 with a bias, and the values that it has.
+fn with_bias(gpu: &mut Gpu) -> (Product, Vec<f32>) {
+    let halves = |values: &[f32]| -> Vec<u8> {
+        values.iter().flat_map(|&value| half::bf16::from_f32(value).to_ne_bytes()).collect()
+    };
+    let mut place = |values: &[f32]| {
+        let bytes = halves(values);
+        let at = gpu.allocate(bytes.len(), "values").expect("memory");
+        gpu.write(at, &bytes).expect("written");
+        at
+    };
+    let (ones, bias, out) = (place(&[1.0; 64]), place(&[0.5; 8]), place(&[9.0; 64]));
+    let operand =
+        |address| Operand { address, element: Element::Half, stride: 8, stack: 0, transposed: false };
+    let (a, b, out) = (operand(ones), operand(ones), operand(out));
+    let fused = Fused::Bias(bias);
+    let product = Product { m: 8, n: 8, k: 8, count: 1, a, b, out, alpha: 1.0, accumulate: false, fused };
+    (product, vec![8.5; 64])
+}
+
+#[test]
+fn an_epilogue_that_fails_in_any_way_is_left_out_and_noted() {
+    for (fault, expected) in [
+        ("REFUSES_EPILOGUES", "cublasLtMatmul: not supported (status 15)"),
+        ("INVALID_EPILOGUES", "cublasLtMatmulAlgoGetHeuristic: invalid value (status 7)"),
+        ("WRONG_EPILOGUES", "computes this epilogue wrongly: element 0 of the result of a small product is"),
+    ] {
+        let fakes = Fakes::whole(&[]);
+        fakes.cublaslt(&[fault]);
+        let cache = tempfile::tempdir().expect("a directory");
+        for cache in [None, Some(cache.path())] {
+            let mut gpu = open(&fakes.libraries(), Precision::Bf16, cache);
+            let (product, _) = with_bias(&mut gpu);
+            assert!(!fuses(&mut gpu, &product), "{fault}");
+            let larger = Product { m: 4, ..product };
+            assert!(!fuses(&mut gpu, &larger), "{fault}: what has failed once is not used elsewhere");
+            let notes = gpu.notes().to_vec();
+            let [first, ..] = &notes[..] else { panic!("{fault}: {notes:?}") };
+            assert!(first.starts_with("not fused: 8x8x8 a Bf16") && first.contains(expected), "{first}");
+            assert!(fuses(&mut gpu, &Product { fused: Fused::None, ..product }), "there is nothing to fuse");
+            gpu.product(&Product { fused: Fused::None, ..product }).expect("the product alone");
+            let mut bytes = [0; 2];
+            gpu.read(product.out.address, &mut bytes).expect("read");
+            assert_eq!(half::bf16::from_ne_bytes(bytes).to_f32(), 8.0);
+        }
+    }
+}
+
+#[test]
+fn an_epilogue_is_fused_where_that_is_faster_and_this_is_remembered() {
+    let fakes = Fakes::whole(&["SLOWER"]);
+    let cache = tempfile::tempdir().expect("a directory");
+    // the fused product is timed last, so by the clock of these fakes it takes longest
+    let mut gpu = open(&fakes.libraries(), Precision::Bf16, Some(cache.path()));
+    let (product, values) = with_bias(&mut gpu);
+    assert!(!fuses(&mut gpu, &product));
+    let [note] = gpu.notes() else { panic!("{:?}", gpu.notes()) };
+    assert!(note.contains("us as a product and a kernel"), "{note}");
+    drop(gpu);
+    let usual = Fakes::whole(&[]);
+    let mut gpu = open(&usual.libraries(), Precision::Bf16, Some(cache.path()));
+    let (product, _) = with_bias(&mut gpu);
+    assert!(!fuses(&mut gpu, &product), "the first choice holds");
+    drop(gpu);
+    let other = tempfile::tempdir().expect("a directory");
+    let mut gpu = open(&usual.libraries(), Precision::Bf16, Some(other.path()));
+    let (product, _) = with_bias(&mut gpu);
+    assert!(fuses(&mut gpu, &product), "{:?}", gpu.notes());
+    gpu.product(&product).expect("a product");
+    let mut bytes = vec![0; 128];
+    gpu.read(product.out.address, &mut bytes).expect("read");
+    let found: Vec<f32> =
+        bytes.as_chunks::<2>().0.iter().map(|bytes| half::bf16::from_ne_bytes(*bytes).to_f32()).collect();
+    assert_eq!(found, values);
+}
+
+#[test]
+fn a_graph_that_the_driver_cannot_make_is_noted_and_its_work_is_launched() {
+    let fakes = Fakes::whole(&["NO_GRAPHS"]);
+    let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);
+    let product = ones(&mut gpu, 3, true);
+    gpu.product(&product).expect("a product");
+    assert!(gpu.begin_recording().expect("begun"));
+    gpu.product(&product).expect("a product");
+    assert!(gpu.end_recording().expect("ended").is_none());
+    let [note] = gpu.notes() else { panic!("{:?}", gpu.notes()) };
+    assert_eq!(note, "no CUDA graph: cuGraphInstantiateWithFlags: status 801");
+    gpu.product(&product).expect("a product");
+    assert_eq!(download(&mut gpu, product.out.address, 16), [6.0; 16]);
+}
+
+#[test]
+fn another_patch_of_the_library_chooses_anew() {
+    let cache = tempfile::tempdir().expect("a directory");
+    for (release, files) in [("RELEASE=130100", 1), ("RELEASE=130101", 2), ("RELEASE=130100", 2)] {
+        let fakes = Fakes::whole(&[]);
+        fakes.cublaslt(&[release]);
+        let mut gpu = open(&fakes.libraries(), Precision::Fp32, Some(cache.path()));
+        let product = ones(&mut gpu, 3, false);
+        gpu.product(&product).expect("a product");
+        let kept = std::fs::read_dir(cache.path()).expect("a directory").flatten();
+        let kept = kept.filter(|file| file.path().extension().is_some_and(|e| e == "json")).count();
+        assert_eq!(kept, files, "{release}");
+    }
+}
+
+#[test]
 fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
     let fakes = Fakes::whole(&[]);
     let mut gpu = open(&fakes.libraries(), Precision::Bf16, None);
@@ -445,11 +569,11 @@ fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
         let fused = Fused::GeluSlope(address);
         Product { m, n, k, count, a, b, out, alpha: 1.0, accumulate: false, fused }
     };
-    assert!(gpu.fuses(&slope(8, at)));
-    assert!(!gpu.fuses(&slope(12, at)), "rows of half precision are multiples of 8 apart");
-    assert!(!gpu.fuses(&slope(8, at.offset(8))), "auxiliary matrices begin at multiples of 16 bytes");
+    assert!(fuses(&mut gpu, &slope(8, at)));
+    assert!(!fuses(&mut gpu, &slope(12, at)), "rows of half precision are multiples of 8 apart");
+    assert!(!fuses(&mut gpu, &slope(8, at.offset(8))), "auxiliary matrices begin at multiples of 16 bytes");
     let bias = Product { fused: Fused::Bias(at.offset(2)), ..slope(8, at) };
-    assert!(!gpu.fuses(&bias));
+    assert!(!fuses(&mut gpu, &bias));
     drop(gpu);
 
     let mut gpu = open(&fakes.libraries(), Precision::Fp32, None);

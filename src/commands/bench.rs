@@ -5,6 +5,7 @@ use super::signals;
 use super::terminal::say;
 use super::voice::Voice;
 use crate::cli::{BenchArgs, Format};
+use crate::engine::FastPaths;
 use crate::plan::gib;
 use crate::recipe;
 use crate::session::throughput::{Progress, Throughput, WARM_UP};
@@ -43,6 +44,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "wire_bytes_per_s": measured.wire_bytes_per_s(),
                 "peak_memory_bytes": machine::memory_bytes(plan),
                 "planned_memory_bytes": plan.bytes.total,
+                "fast_paths": measured.fast_paths,
                 "steps": args.steps,
                 "phases": phases,
             });
@@ -76,6 +78,12 @@ fn text(measured: &Throughput) -> String {
             plan.wire_bytes_per_step as f64 / 1e6,
             rate / 1e9
         );
+    }
+    if let Some(FastPaths { graphs, notes }) = &measured.fast_paths {
+        let _ = writeln!(out, "graph: {}", if *graphs > 0 { "yes" } else { "no" });
+        for note in notes {
+            let _ = writeln!(out, "  {note}");
+        }
     }
     for (phase, ms) in &measured.phases {
         let _ = writeln!(out, "{phase:<28} {ms:>10.2} ms {:>5.1} %", ms / measured.step_ms * 100.0);

@@ -1,4 +1,5 @@
-//! `runner doctor`: what this machine has, what is missing, and what that means. Succeeds whatever is missing.
+//! `runner doctor`: what this machine has, what is missing, and what that means. Succeeds whatever is missing, but for
+//! `--selftest`, which fails where something that training needs does not hold.
 
 use super::exit::Exit;
 use crate::cli::{DoctorArgs, Format};
@@ -6,8 +7,10 @@ use crate::cuda::found::Finding;
 use crate::cuda::search::SearchDir;
 use crate::cuda::{CudaMissing, DeviceInfo, Libraries};
 use crate::engine::cpu;
+use crate::engine::cuda::selftest::{self, Trial};
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
+use crate::session::machine;
 use crate::session::machine::calibration::cpu_model;
 use crate::session::machine::rates::{self, CpuRates, GpuRates};
 use serde::Serialize;
@@ -66,12 +69,41 @@ struct Device {
 
 /// Prints the report.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
+    if args.selftest {
+        return selftest(args.format);
+    }
     let report = Report::new(Libraries::get(), args.measure);
     super::print(&match args.format {
         Format::Text => report.text(),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&report)?),
     })?;
     Ok(Exit::Finished)
+}
+
+/// Tries everything that training does on the first device. A line is printed as soon as its trial is over, since a fault
+/// may end the process.
+fn selftest(format: Format) -> anyhow::Result<Exit> {
+    let libraries = Libraries::get();
+    if let Err(CudaMissing { message, help }) = libraries.require_device(0) {
+        anyhow::bail!("{message}; {help}");
+    }
+    let temporary = tempfile::tempdir()?;
+    let cache = machine::cache_dir().unwrap_or_else(|| temporary.path().to_owned());
+    let (mut trials, mut failed) = (Vec::new(), 0);
+    let holds = selftest::run(libraries, 0, &cache, &mut |trial: Trial| {
+        failed += usize::from(!trial.ok);
+        if format == Format::Text {
+            let verdict = if trial.ok { "ok  " } else { "FAIL" };
+            // stdout that is gone must not end the trials, which also fill the cache
+            let _ = super::print(&format!("{verdict} {}: {}\n", trial.name, trial.detail));
+        }
+        trials.push(trial);
+    });
+    super::print(&match format {
+        Format::Text => format!("{failed} of {} trials failed\n", trials.len()),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&trials)?),
+    })?;
+    Ok(if holds { Exit::Finished } else { Exit::Failure })
 }
 
 impl Report {

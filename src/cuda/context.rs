@@ -6,16 +6,16 @@
 use super::driver::{Driver, OUT_OF_MEMORY};
 use super::libraries::CudaMissing;
 use super::{CudaError, DeviceInfo, Libraries};
-use cudarc::driver::sys::{
-    CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice, CUfunction, CUfunction_attribute, CUmodule,
-};
+use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUfunction, CUfunction_attribute, CUmodule};
 use std::ffi::{CString, c_int, c_void};
 use std::rc::Rc;
 
 /// The primary context of a device, current on this thread.
+///
+/// The driver destroys a primary context when the last holder releases it, and takes some tenths of a second to make
+/// another one. A process therefore keeps it until it ends: the handle is never released.
 pub struct Context {
     pub(super) driver: &'static Driver,
-    device: CUdevice,
     context: CUcontext,
 }
 
@@ -33,14 +33,14 @@ impl Context {
         // SAFETY: it writes one handle.
         let status = unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut context, handle) };
         driver.check("cuDevicePrimaryCtxRetain", status)?;
-        let opened = Self { driver, device: handle, context };
+        let opened = Self { driver, context };
         opened.make_current()?;
         Ok(Rc::new(opened))
     }
 
     /// Makes this context current on this thread again, in case another library has changed it.
     pub fn make_current(&self) -> Result<(), CudaError> {
-        // SAFETY: the context was retained and is released when this is dropped.
+        // SAFETY: the context was retained and is never released.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.cuCtxSetCurrent)(self.context) })
     }
 
@@ -58,15 +58,8 @@ impl Context {
     }
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: it was retained once, and everything in it holds a reference to it, so nothing is left.
-        unsafe { (self.driver.cuDevicePrimaryCtxRelease_v2)(self.device) };
-    }
-}
-
 impl Libraries {
-    /// Bytes of a device's memory: (free, total). Opens a context to ask, which takes a moment.
+    /// Bytes of a device's memory: (free, total). Opens the device's context to ask, which takes a moment the first time.
     pub fn memory(&self, index: usize) -> Result<(usize, usize), CudaMissing> {
         let device = self.require_device(index)?;
         let failed = |error: CudaError| CudaMissing {

@@ -62,6 +62,10 @@ impl CublasLt {
         }
         // SAFETY: it returns a pointer to a static string, whatever the number.
         let text = unsafe { c_text((self.status_string)(status)) };
-        Err(CudaError::Call { call, status, text: text.unwrap_or_else(|| format!("status {status}")) })
+        let text = match text {
+            Some(text) => format!("{text} (status {status})"),
+            None => format!("status {status}"),
+        };
+        Err(CudaError::Call { call, status, text })
     }
 }

@@ -20,7 +20,6 @@ table! {
     fn cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
     fn cuDeviceTotalMem_v2(*mut usize, CUdevice);
     fn cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
-    fn cuDevicePrimaryCtxRelease_v2(CUdevice);
     fn cuCtxSetCurrent(CUcontext);
     fn cuMemGetInfo_v2(*mut usize, *mut usize);
     fn cuMemAlloc_v2(*mut CUdeviceptr, usize);

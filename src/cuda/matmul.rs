@@ -17,7 +17,10 @@ use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
 /// The most algorithms that are tried for one shape.
-const CANDIDATES: usize = 8;
+const CANDIDATES: usize = 32;
+/// `CUBLAS_STATUS_NOT_SUPPORTED`: there is no algorithm for this product. Every other status is a fault of the
+/// description.
+const NOT_SUPPORTED: u32 = 15;
 
 /// cuBLASLt, opened on a context.
 pub struct MatrixProducts {
@@ -60,6 +63,13 @@ impl MatrixProducts {
         // SAFETY: it writes one handle.
         library.check("cublasLtCreate", unsafe { (library.cublasLtCreate)(&mut handle) })?;
         Ok(Self { context: context.clone(), library, handle })
+    }
+
+    /// The library's release with its patch number, as one number: 130100 for 13.1.0. Algorithms of one release are
+    /// not valid for another one.
+    pub fn release(&self) -> usize {
+        // SAFETY: it takes nothing and returns a number.
+        unsafe { (self.library.version)() }
     }
 
     /// Describes products of a shape.
@@ -169,6 +179,9 @@ impl Described {
     ///
     /// Partial sums of split products are added in fp32 and in a fixed order: the library's other schemes
     /// round them to the type of the result.
+    ///
+    /// # Errors
+    /// Where the library refuses the description itself: only "not supported" means that there is no algorithm.
     pub fn algorithms(&self, at: &Addresses, workspace: usize) -> Result<Vec<Algorithm>, CudaError> {
         self.point(at)?;
         let library = self.products.library;
@@ -199,10 +212,10 @@ impl Described {
                 &mut count,
             )
         };
-        // one of the ways in which the library says that there is none
-        if status != 0 {
+        if status == NOT_SUPPORTED {
             return Ok(Vec::new());
         }
+        library.check("cublasLtMatmulAlgoGetHeuristic", status)?;
         let count = usize::try_from(count).unwrap_or(0).min(CANDIDATES);
         let usable = found[..count].iter().filter(|found| found.state == 0 && found.workspace <= workspace);
         Ok(usable.map(|found| Algorithm { words: found.algorithm, workspace: found.workspace }).collect())

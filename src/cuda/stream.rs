@@ -162,29 +162,34 @@ impl Stream {
         self.context.check("cuStreamBeginCapture_v2", status)
     }
 
-    /// Ends the recording. Returns `None` if something was done meanwhile that cannot be recorded, or nothing
-    /// at all.
-    pub fn end_recording(&self) -> Result<Option<Graph>, CudaError> {
+    /// Ends the recording.
+    ///
+    /// # Errors
+    /// Where something was done meanwhile that cannot be recorded, where nothing was recorded, or where the driver
+    /// cannot make a graph of it. The stream can be used as before.
+    pub fn end_recording(&self) -> Result<Graph, CudaError> {
         let driver = self.context.driver;
         let mut graph = std::ptr::null_mut();
         // SAFETY: it writes one handle, a null one where the recording is invalid.
         let status = unsafe { (driver.cuStreamEndCapture)(self.stream, &mut graph) };
         if graph.is_null() {
-            return Ok(None);
+            self.context.check("cuStreamEndCapture", status)?;
+            return Err(CudaError::Unsupported("cuStreamEndCapture returned no graph".to_owned()));
         }
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph was just made; it is not needed once it is instantiated.
         let instantiated = unsafe {
             let instantiated =
-                if status == 0 { (driver.cuGraphInstantiateWithFlags)(&mut exec, graph, 0) } else { status };
+                if status == 0 { (driver.cuGraphInstantiateWithFlags)(&mut exec, graph, 0) } else { 0 };
             (driver.cuGraphDestroy)(graph);
             instantiated
         };
-        if instantiated == super::driver::OUT_OF_MEMORY || exec.is_null() {
-            return Ok(None);
-        }
+        self.context.check("cuStreamEndCapture", status)?;
         self.context.check("cuGraphInstantiateWithFlags", instantiated)?;
-        Ok(Some(Graph { context: self.context.clone(), exec }))
+        if exec.is_null() {
+            return Err(CudaError::Unsupported("cuGraphInstantiateWithFlags returned no graph".to_owned()));
+        }
+        Ok(Graph { context: self.context.clone(), exec })
     }
 
     /// Executes recorded work.

@@ -117,6 +117,15 @@ fn no_update() -> EngineError {
     EngineError::Input("there has been no update".into())
 }
 
+/// Which of the ways to be faster, which a device or its libraries may lack, are in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct FastPaths {
+    /// Sequences of kernels that were recorded as CUDA graphs and are played from them.
+    pub graphs: usize,
+    /// What is left out, and why: one line each.
+    pub notes: Vec<String>,
+}
+
 /// A GPT-2 with its gradients and optimizer state, on some device.
 ///
 /// One optimizer step is: [`accumulate`](Engine::accumulate) for every micro-batch, then [`update`](Engine::update),
@@ -189,6 +198,11 @@ pub trait Engine {
     fn finish_step(&mut self, step: &OptimizerStep) -> Result<Applied, EngineError> {
         self.update(step)?;
         self.applied()
+    }
+
+    /// Which ways to be faster are in use, once a few steps have been done; `None` for a device without choice.
+    fn fast_paths(&self) -> Option<FastPaths> {
+        None
     }
 
     /// Mean loss over the batch, forward pass only.

@@ -5,7 +5,7 @@ use super::{engines, machine, ranks};
 use crate::comm::{Comm, Threads};
 use crate::engine::fused::timed::Phase;
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
-use crate::engine::{Batch, Engine, State, cpu};
+use crate::engine::{Batch, Engine, FastPaths, State, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{EngineKind, Recipe, Resolved};
@@ -37,6 +37,8 @@ pub struct Throughput {
     pub step_ms: f64,
     /// Median milliseconds by phase, in the order of a step.
     pub phases: Vec<(String, f64)>,
+    /// Which ways to be faster the engine used in whole steps; `None` for a device without choice.
+    pub fast_paths: Option<FastPaths>,
 }
 
 impl Throughput {
@@ -72,8 +74,8 @@ impl Throughput {
             None if plan.ranks.world_size == 1 => (bench.one_rank(&engines::solo())?, "solo"),
             None => (bench.threads()?, "threads"),
         };
-        let Measured { step_ms, phases } = measured;
-        Ok(leads.then_some(Self { plan, ranks_by, peak, peak_source, step_ms, phases }))
+        let Measured { step_ms, phases, fast_paths } = measured;
+        Ok(leads.then_some(Self { plan, ranks_by, peak, peak_source, step_ms, phases, fast_paths }))
     }
 
     /// Tokens per second, over all ranks.
@@ -114,6 +116,7 @@ pub enum Progress<'a> {
 struct Measured {
     step_ms: f64,
     phases: Vec<(String, f64)>,
+    fast_paths: Option<FastPaths>,
 }
 
 /// What one rank measures.
@@ -159,14 +162,17 @@ impl Bench<'_> {
         let plan = self.plan;
         match (self.recipe.compute.engine, plan.cuda) {
             (EngineKind::Fused, Some(index)) => {
-                let mut whole = engines::fused(plan.memory_plan(), plan.cuda, comm)?;
-                let whole = self.measure(comm.as_ref(), whole.as_mut(), |_| Vec::new())?;
+                // one engine at a time: the device's memory may not hold two
+                let whole = {
+                    let mut engine = engines::fused(plan.memory_plan(), plan.cuda, comm)?;
+                    self.measure(comm.as_ref(), engine.as_mut(), |_| Vec::new())?
+                };
                 let mut engine = engines::timed_cuda(plan.memory_plan(), index, comm)?;
                 let by_phase = Bench { steps: PHASE_STEPS, ..*self };
                 let parts = by_phase.measure(comm.as_ref(), &mut engine, |engine| {
                     milliseconds(engine.backend_mut().take())
                 })?;
-                Ok(Measured { step_ms: whole.step_ms, phases: parts.phases })
+                Ok(Measured { phases: parts.phases, ..whole })
             }
             (EngineKind::Fused, None) => {
                 let mut engine = cpu::timed_engine(plan.memory_plan(), comm.clone())?;
@@ -252,6 +258,7 @@ impl Bench<'_> {
                 (phase, ms)
             })
             .collect();
-        Ok(Measured { step_ms: median(&mut totals).unwrap_or(f64::NAN), phases })
+        let step_ms = median(&mut totals).unwrap_or(f64::NAN);
+        Ok(Measured { step_ms, phases, fast_paths: engine.fast_paths() })
     }
 }

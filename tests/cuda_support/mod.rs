@@ -21,7 +21,7 @@ impl Fakes {
         let fakes = Self::new();
         fakes.driver(driver);
         fakes.nvrtc(&[]);
-        fakes.cublaslt();
+        fakes.cublaslt(&[]);
         fakes
     }
 
@@ -37,8 +37,8 @@ impl Fakes {
         self.compile("fake.c", "libnvrtc.so.13", &[&["NVRTC"], macros].concat());
     }
 
-    pub(crate) fn cublaslt(&self) {
-        self.compile("cublaslt.c", "libcublasLt.so.13", &[]);
+    pub(crate) fn cublaslt(&self, macros: &[&str]) {
+        self.compile("cublaslt.c", "libcublasLt.so.13", macros);
     }
 
     pub(crate) fn nccl(&self, macros: &[&str]) {

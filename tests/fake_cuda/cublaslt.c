@@ -1,4 +1,11 @@
-/* cuBLASLt on the host: see fake.c. Products are computed as its documentation defines them, column by column. */
+/* cuBLASLt on the host: see fake.c. Products are computed as its documentation defines them, column by column.
+
+   Macros choose what is wrong with epilogues:
+
+     REFUSES_EPILOGUES   algorithms are proposed, and refused when they run
+     INVALID_EPILOGUES   the heuristic finds the description invalid
+     WRONG_EPILOGUES     biases are left out
+     RELEASE             of the library */
 
 #include "stream.h"
 #include <math.h>
@@ -16,7 +23,10 @@ typedef struct { size_t workspace; unsigned schemes, alignment[4]; } Preference;
 typedef struct { uint64_t words[8]; } Algo;
 typedef struct { Algo algo; size_t workspace; unsigned state; float waves; int reserved[4]; } Result;
 
-API size_t cublasLtGetVersion(void) { return 130100; }
+#ifndef RELEASE
+#define RELEASE 130100
+#endif
+API size_t cublasLtGetVersion(void) { return RELEASE; }
 API const char *cublasLtGetStatusString(unsigned e) { return e == NOT_SUPPORTED ? "not supported" : "invalid value"; }
 API int cublasLtCreate(int **h) { *h = malloc(sizeof **h); return 0; }
 API int cublasLtDestroy(int *h) { free(h); return 0; }
@@ -95,6 +105,9 @@ API int cublasLtMatmulAlgoGetHeuristic(int *h, Desc *d, Layout *a, Layout *b, La
                                        int most, Result *r, int *count) {
     (void)h; (void)e;
     *count = 0;
+#ifdef INVALID_EPILOGUES
+    if (d->epilogue != 1) return INVALID;
+#endif
     if (!fits(d, a, b, c)) return NOT_SUPPORTED;
     if (!p->workspace || p->schemes != 2 || !p->alignment[0] || !p->alignment[3]) return INVALID;
     for (int i = 0; i < most && i < 3; i++, ++*count)
@@ -128,7 +141,9 @@ static int multiply(Op *op) {
                 int64_t at = row + col * p->c.ld, aux_at = row + col * d->aux_ld;
                 float value = (float)(p->alpha * sum);
                 if (p->beta) value += p->beta * get(C, p->c.type, at);
+#ifndef WRONG_EPILOGUES
                 if (d->epilogue == 4 || d->epilogue == 164) value += get(d->bias, p->c.type, row);
+#endif
                 const double root = 0.7978845608028654, cubic = 0.044715;
                 if (d->epilogue == 164) {
                     store(aux, p->c.type, aux_at, value);
@@ -151,6 +166,12 @@ API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layou
     Result r;
     if (C != D || c != e || cublasLtMatmulAlgoCheck(h, d, a, b, c, e, algo, &r) || size < r.workspace || !workspace)
         return INVALID;
+#ifdef REFUSES_EPILOGUES
+    if (d->epilogue != 1) return NOT_SUPPORTED;
+#endif
+    /* as strict as the documentation: biases begin at 16 bytes, and epilogues do not add to the result */
+    if ((d->epilogue == 4 || d->epilogue == 164) && (uintptr_t)d->bias % 16) return INVALID;
+    if (d->epilogue != 1 && *beta) return INVALID;
     Product *p = malloc(sizeof *p);           /* never freed: it may be recorded */
     *p = (Product){*d, *a, *b, *c, A, B, D, *alpha, *beta};
     issue(s, multiply, &p, sizeof p);

@@ -10,6 +10,9 @@
      CAPABILITY      its compute capability, 90 for 9.0
      DRIVER_VERSION  as cuDriverGetVersion tells it
      MEMORY          bytes that can be allocated
+     NO_GRAPHS       graphs cannot be instantiated
+     ONE_CONTEXT     a primary context can be made once only
+     SLOWER          each measured time is longer than the one before, not shorter
      NVRTC_MAJOR     of the compiler
      NO_BUILTINS     the compiler finds its second library missing
 
@@ -83,12 +86,27 @@ API int cuDeviceGetAttribute(int *v, int attribute, int d) {
     default: return INVALID;
     }
 }
-API int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)(intptr_t)(d + 1); return 0; }
-API int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
+#define MOST_DEVICES 16
+static int holders[MOST_DEVICES], made[MOST_DEVICES];
+API int cuDevicePrimaryCtxRetain(void **c, int d) {
+    if (!holders[d]++) made[d]++;
+#ifdef ONE_CONTEXT
+    if (made[d] > 1) return OUT_OF_MEMORY;
+#endif
+    *c = (void *)(intptr_t)(d + 1);
+    return 0;
+}
+API int cuDevicePrimaryCtxRelease_v2(int d) { return holders[d]-- > 0 ? 0 : INVALID; }
 API int cuCtxSetCurrent(void *c) { return c ? 0 : INVALID; }
 API int cuMemGetInfo_v2(size_t *f, size_t *t) { *f = MEMORY - used; *t = MEMORY; return 0; }
+/* In a recording of mode "thread local", the thread may not make calls that are unsafe for it, such as allocations. */
+static int recording(void) {
+    for (Stream *s = streams; s; s = s->next_of_thread) if (s->capture) return 1;
+    return 0;
+}
 API int cuMemAlloc_v2(uint64_t *p, size_t n) {
     if (n == 0) return INVALID;
+    if (recording()) return RECORDING_UNSUPPORTED;
     if (n > MEMORY - used) return OUT_OF_MEMORY;
     size_t *at = aligned_alloc(256, 256 + (n + 255) / 256 * 256);
     at[0] = n;
@@ -154,7 +172,7 @@ API int cuStreamSynchronize(Stream *s) {
     return fault;
 }
 API int cuStreamQuery(Stream *s) {
-    if (s->capture) return RECORDING_UNSUPPORTED;
+    if (recording()) return RECORDING_UNSUPPORTED;
     int through = advance(s, s->issued);
     return fault ? fault : through ? 0 : NOT_READY;
 }
@@ -177,6 +195,7 @@ API int cuEventSynchronize(Event *e) {
 }
 API int cuEventQuery(Event *e) {
     if (e->capture) return INVALID;
+    if (recording()) return RECORDING_UNSUPPORTED;
     int passed = !e->stream || advance(e->stream, e->mark);
     return fault ? fault : passed ? 0 : NOT_READY;
 }
@@ -229,6 +248,10 @@ API int cuStreamEndCapture(Stream *s, Capture **graph) {
 }
 API int cuGraphInstantiateWithFlags(Capture **exec, Capture *graph, uint64_t flags) {
     (void)flags;
+#ifdef NO_GRAPHS
+    *exec = NULL;
+    return 801;
+#endif
     *exec = graph;
     return 0;
 }
@@ -262,10 +285,15 @@ API int cuGraphLaunch(Capture *c, Stream *s) {
 }
 
 /* each time is shorter than the one before, so that the last of several is the fastest */
+#ifdef SLOWER
+#define CHANGE 1.1f
+#else
+#define CHANGE 0.9f
+#endif
 API int cuEventElapsedTime(float *ms, Event *a, Event *b) {
-    static float time = 1e6f;
+    static float time = 1e3f;
     if (!a->stream || !b->stream || b->stream->done < b->mark) return INVALID;
-    *ms = time *= 0.9f;
+    *ms = time *= CHANGE;
     return 0;
 }
 

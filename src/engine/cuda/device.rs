@@ -37,6 +37,8 @@ pub enum Arg {
     Float(f32),
     /// `double`.
     Double(f64),
+    /// A size beyond the range of its parameter. Nothing is launched with it: it becomes an error.
+    TooLarge(usize),
 }
 
 /// The compile-time configuration of the kernels, which are compiled for each run.
@@ -197,8 +199,9 @@ pub trait Device {
     /// true.
     fn product(&mut self, product: &Product) -> Result<(), EngineError>;
 
-    /// Whether the library can compute this product with what is `fused` into it.
-    fn fuses(&mut self, product: &Product) -> bool;
+    /// Whether to compute a product with what is `fused` into it, instead of `alone` and then the kernel `after`: the
+    /// library must be able to do it, have done it right when it was tried, and not take longer.
+    fn fuses(&mut self, product: &Product, alone: &Product, after: &Launch) -> bool;
 
     /// Begins a collective after all earlier work. Later work runs beside it and must not touch its numbers
     /// until [`join`](Self::join).
@@ -215,7 +218,7 @@ pub trait Device {
     fn begin_recording(&mut self) -> Result<bool, EngineError>;
 
     /// Ends the recording. Returns `None` if it cannot be [played](Self::play), so that everything must be
-    /// launched again.
+    /// launched again; [`notes`](Self::notes) then has the reason.
     fn end_recording(&mut self) -> Result<Option<Recording>, EngineError>;
 
     /// Executes a recording.
@@ -223,4 +226,7 @@ pub trait Device {
 
     /// Waits for all work, and reports what failed.
     fn synchronize(&mut self) -> Result<(), EngineError>;
+
+    /// The ways to be faster that were left out, each with the reason, as one line of text.
+    fn notes(&self) -> &[String];
 }

@@ -11,6 +11,7 @@ pub mod emulator;
 pub mod gpu;
 pub mod kernels;
 pub(super) mod scratch;
+pub mod selftest;
 mod stream;
 
 pub use backend::CudaBackend;

@@ -90,7 +90,7 @@ impl<D: Device> Stream<D> {
             return;
         }
         self.run(|device| {
-            let grid = grid.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+            let grid = fitting(kernel, grid, args)?;
             device.launch(&Launch { kernel, grid, block, shared, args })
         });
     }
@@ -99,10 +99,42 @@ impl<D: Device> Stream<D> {
         self.run(|device| device.product(product));
     }
 
-    /// Whether the library can compute this product with what is fused into it.
-    pub(super) fn fuses(&mut self, product: &Product) -> bool {
-        self.run(|device| Ok(device.fuses(product))).unwrap_or(false)
+    /// Whether to compute the product `whole`, with what is fused into it, instead of `alone` and then this kernel.
+    pub(super) fn fuses(
+        &mut self,
+        whole: &Product,
+        alone: &Product,
+        kernel: &'static str,
+        grid: [usize; 3],
+        block: u32,
+        args: &[Arg],
+    ) -> bool {
+        let fuses = self.run(|device| {
+            let grid = fitting(kernel, grid, args)?;
+            Ok(device.fuses(whole, alone, &Launch { kernel, grid, block, shared: 0, args }))
+        });
+        fuses.unwrap_or(false)
     }
+
+    pub(super) fn device(&self) -> &D {
+        &self.device
+    }
+}
+
+/// The grid of a launch, if it and all arguments fit into their types.
+fn fitting(kernel: &'static str, grid: [usize; 3], args: &[Arg]) -> Result<[u32; 3], EngineError> {
+    let too_large = |size: usize| {
+        EngineError::Input(format!(
+            "the kernel {kernel} cannot count to {size}; use a smaller micro-batch or model"
+        ))
+    };
+    if let Some(size) =
+        args.iter().find_map(|arg| if let Arg::TooLarge(size) = arg { Some(*size) } else { None })
+    {
+        return Err(too_large(size));
+    }
+    let [x, y, z] = grid.map(|size| u32::try_from(size).map_err(|_| too_large(size)));
+    Ok([x?, y?, z?])
 }
 
 /// A pointer argument.
@@ -115,10 +147,25 @@ pub(super) const NULL: Arg = Arg::Pointer(Address(0));
 
 /// A size as an `int` argument.
 pub(super) fn int(size: usize) -> Arg {
-    Arg::Int(i32::try_from(size).unwrap_or(i32::MAX))
+    i32::try_from(size).map_or(Arg::TooLarge(size), Arg::Int)
 }
 
 /// A size as a `long long` argument.
 pub(super) fn long(size: usize) -> Arg {
-    Arg::Long(i64::try_from(size).unwrap_or(i64::MAX))
+    i64::try_from(size).map_or(Arg::TooLarge(size), Arg::Long)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_beyond_its_type_is_an_error_and_not_cut_off() {
+        let most = i32::MAX as usize;
+        assert_eq!(fitting("add_bias", [1, 2, 3], &[int(most), long(most + 1)]).expect("fits"), [1, 2, 3]);
+        let error = fitting("add_bias", [1; 3], &[int(most + 1)]).expect_err("too large").to_string();
+        assert!(error.contains("add_bias cannot count to 2147483648"), "{error}");
+        let error = fitting("add_bias", [1, 1 << 32, 1], &[]).expect_err("too large").to_string();
+        assert!(error.contains("4294967296"), "{error}");
+    }
 }

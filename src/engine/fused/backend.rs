@@ -6,7 +6,7 @@
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::{Batch, EngineError};
+use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
@@ -245,6 +245,11 @@ pub trait Backend {
     /// After a sequence of kernels. False if it was recorded in vain: issue it again.
     fn end(&mut self, _sequence: Sequence) -> bool {
         true
+    }
+
+    /// Which ways to be faster are in use; `None` where there is no choice.
+    fn fast_paths(&self) -> Option<FastPaths> {
+        None
     }
 
     /// Waits until the kernels issued so far are done.

@@ -19,7 +19,8 @@ use crate::comm::Comm;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, State, first_not_finite, no_update, sum_of_squares_on_host,
+    Applied, Batch, Engine, EngineError, FastPaths, State, first_not_finite, no_update,
+    sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
 use std::borrow::Cow;
@@ -206,6 +207,10 @@ impl<B: Backend> Engine for Fused<B> {
         update(&mut self.backend, &self.plan, step);
         self.end_step(Some(step.loss_scale));
         Ok(())
+    }
+
+    fn fast_paths(&self) -> Option<FastPaths> {
+        self.backend.fast_paths()
     }
 
     fn discard(&mut self) -> Result<(), EngineError> {

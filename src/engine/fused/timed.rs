@@ -9,7 +9,7 @@ use super::backend::{
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::{Batch, EngineError};
+use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -93,6 +93,10 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn upload(&mut self, batch: &Batch, weight: f32) {
         self.inner.upload(batch, weight);
+    }
+
+    fn fast_paths(&self) -> Option<FastPaths> {
+        self.inner.fast_paths()
     }
 
     fn wait(&mut self) {

@@ -7,6 +7,7 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
+use super::kernels::linear::Elementwise;
 use super::kernels::{embedding, layernorm, naive_attention};
 use super::stream::Stream;
 use crate::comm::Comm;
@@ -133,14 +134,21 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// Starts a product with what follows fused into it, if the library can do that with the same arithmetic.
-    /// Otherwise starts the product alone and returns false.
-    fn fused(&mut self, product: Product, fused: Fused) -> bool {
-        // tf32 results are operands and must be rounded, which the library does not do
-        let whole = Product { fused, ..product };
-        let fuses = self.plan.config.precision != Precision::Tf32 && self.stream.fuses(&whole);
-        self.stream.product(if fuses { &whole } else { &product });
-        fuses
+    /// Starts the product `whole` with what is fused into it, or `alone` and then the kernel `after`, which do the same.
+    fn followed(&mut self, whole: Product, alone: Product, after: Elementwise) {
+        let may_fuse = match (self.plan.config.precision, whole.fused) {
+            // tf32 results are operands and must be rounded, which the library does not do
+            (Precision::Tf32, _) => false,
+            // the library's GELU is an approximation, off by more than the last digits of fp32, which the kernels keep
+            (Precision::Fp32, Fused::BiasGelu { .. } | Fused::GeluSlope(_)) => false,
+            _ => true,
+        };
+        if may_fuse {
+            after.after(&mut self.stream, &whole, &alone);
+        } else {
+            self.stream.product(&alone);
+            after.launch(&mut self.stream);
+        }
     }
 
     fn naive(&self, qkv: Span, shape: AttentionShape) -> naive_attention::Problem {

@@ -3,6 +3,7 @@
 use super::{CudaBackend, Replay};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
+use crate::engine::cuda::kernels::linear::Elementwise;
 use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
@@ -12,8 +13,8 @@ use crate::engine::fused::backend::{
 use crate::engine::memory::{Buffer, Element, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::{Batch, EngineError};
-use crate::recipe::{Attention, Precision};
+use crate::engine::{Batch, EngineError, FastPaths};
+use crate::recipe::Attention;
 use std::borrow::Cow;
 
 impl<D: Device> Backend for CudaBackend<D> {
@@ -144,21 +145,15 @@ impl<D: Device> Backend for CudaBackend<D> {
                 self.stream.product(&product);
             }
             Epilogue::Bias => {
-                if !self.fused(product(out), Fused::Bias(stored)) {
-                    let pointers = [sum, self.at(bias)];
-                    linear::elementwise(&mut self.stream, "add_bias", &pointers, rows, outputs);
-                }
+                let whole = Product { fused: Fused::Bias(stored), ..product(out) };
+                let after = Elementwise::new("add_bias", &[sum, self.at(bias)], rows, outputs);
+                self.followed(whole, product(out), after);
             }
             Epilogue::BiasGelu(after) => {
                 let whole = Product { fused: Fused::BiasGelu { bias: stored, sum }, ..product(after) };
-                let alone = product(out);
-                if self.plan.config.precision != Precision::Tf32 && self.stream.fuses(&whole) {
-                    self.stream.product(&whole);
-                } else {
-                    self.stream.product(&alone);
-                    let pointers = [sum, self.at(bias), self.at(after)];
-                    linear::elementwise(&mut self.stream, "bias_gelu", &pointers, rows, outputs);
-                }
+                let pointers = [sum, self.at(bias), self.at(after)];
+                let after = Elementwise::new("bias_gelu", &pointers, rows, outputs);
+                self.followed(whole, product(out), after);
             }
         }
     }
@@ -187,10 +182,9 @@ impl<D: Device> Backend for CudaBackend<D> {
             None => self.stream.product(&product),
             Some(fc) => {
                 let fc = self.at(fc);
-                if !self.fused(product, Fused::GeluSlope(fc)) {
-                    let pointers = [self.at(dx), fc];
-                    linear::elementwise(&mut self.stream, "gelu_slope", &pointers, rows, inputs);
-                }
+                let whole = Product { fused: Fused::GeluSlope(fc), ..product };
+                let after = Elementwise::new("gelu_slope", &[self.at(dx), fc], rows, inputs);
+                self.followed(whole, product, after);
             }
         }
     }
@@ -198,7 +192,7 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn gelu_again(&mut self, fc: Span, out: Span) {
         let width = 4 * self.plan.config.dims.n_embd;
         let pointers = [fc, out].map(|span| self.at(span));
-        linear::elementwise(&mut self.stream, "gelu_again", &pointers, fc.len / width, width);
+        Elementwise::new("gelu_again", &pointers, fc.len / width, width).launch(&mut self.stream);
     }
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
@@ -319,6 +313,12 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.stream.run(|device| device.clear(at, bytes));
         let totals = self.total(0);
         optimizer::discard(&mut self.stream, totals);
+    }
+
+    fn fast_paths(&self) -> Option<FastPaths> {
+        let recorded = |replay: &&Replay| matches!(replay, Replay::Recorded(_));
+        let graphs = self.known.values().filter(recorded).count();
+        Some(FastPaths { graphs, notes: self.stream.device().notes().to_vec() })
     }
 
     fn outcome(&mut self) -> Result<StepOutcome, EngineError> {

@@ -170,11 +170,11 @@ impl EmulatedDevice {
                 let bias = self.load(bias, element, n)?;
                 values.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
                 self.store(sum.offset(place), element, values)?;
-                values.iter_mut().for_each(|x| *x = gelu(*x).0);
+                values.iter_mut().for_each(|x| *x = kernels::gelu(f64::from(*x)).0 as f32);
             }
             Fused::GeluSlope(fc) => {
                 let fc = self.load(fc.offset(place), element, n)?;
-                values.iter_mut().zip(fc).for_each(|(x, fc)| *x *= gelu(fc).1);
+                values.iter_mut().zip(fc).for_each(|(x, fc)| *x *= kernels::gelu(f64::from(fc)).1 as f32);
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Device for EmulatedDevice {
         self.submit(Work::Product(*product))
     }
 
-    fn fuses(&mut self, _: &Product) -> bool {
+    fn fuses(&mut self, _: &Product, _: &Product, _: &Launch) -> bool {
         self.behaviour.fuses
     }
 
@@ -288,6 +288,10 @@ impl Device for EmulatedDevice {
     fn synchronize(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
+
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> EngineError {
@@ -310,13 +314,4 @@ fn multiply(out: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3]) {
 /// Rounds an fp32 operand as a tensor core does in tf32.
 fn keep_ten_bits(x: f32) -> f32 {
     if x.is_finite() { f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff) } else { x }
-}
-
-/// GELU (tanh approximation) and its derivative.
-fn gelu(x: f32) -> (f32, f32) {
-    let x = f64::from(x);
-    let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
-    let tanh = (a * (x + b * x * x * x)).tanh();
-    let slope = 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * a * (1.0 + 3.0 * b * x * x);
-    ((0.5 * x * (1.0 + tanh)) as f32, slope as f32)
 }

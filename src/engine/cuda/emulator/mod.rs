@@ -50,6 +50,7 @@ impl Argument {
             Arg::Long(x) => (2, x as u64),
             Arg::Float(x) => (3, u64::from(x.to_bits())),
             Arg::Double(x) => (4, x.to_bits()),
+            Arg::TooLarge(size) => panic!("{size} was not refused before the launch"),
         };
         Self { kind, bits }
     }

@@ -12,6 +12,7 @@ pub(super) fn pack(args: &[Arg], into: &mut Vec<u8>) {
             Arg::Long(value) => put(into, value.to_ne_bytes()),
             Arg::Float(value) => put(into, value.to_ne_bytes()),
             Arg::Double(value) => put(into, value.to_ne_bytes()),
+            Arg::TooLarge(size) => panic!("{size} was not refused before the launch"),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! is given up, and its caller launches everything again.
 
 mod arguments;
+mod fusion;
 mod mailbox;
 mod products;
 mod ranks;
@@ -55,6 +56,9 @@ pub struct Gpu {
     info: DeviceInfo,
     /// The work started last, the newest at the end.
     started: VecDeque<&'static str>,
+    /// The epilogues that the library has computed rightly, or not, when they were tried.
+    proved: HashMap<fusion::Kind, bool>,
+    notes: Vec<String>,
     arguments: Vec<u8>,
 }
 
@@ -107,6 +111,8 @@ impl Gpu {
             context,
             info,
             started: VecDeque::with_capacity(REMEMBERED),
+            proved: HashMap::new(),
+            notes: Vec::new(),
             arguments: Vec::new(),
         })
     }
@@ -121,10 +127,27 @@ impl Gpu {
         Ok(self.context.memory()?)
     }
 
+    /// A kernel's registers and bytes of local memory per thread. Loads the kernel.
+    ///
+    /// # Errors
+    /// Where it is not among the compiled ones, or the driver fails.
+    pub fn resources(&mut self, kernel: &str) -> Result<(u32, u32), EngineError> {
+        self.context.make_current()?;
+        let none = || EngineError::Device("no kernels were compiled".to_owned());
+        Ok(self.module.as_ref().ok_or_else(none)?.function(kernel)?.registers()?)
+    }
+
     /// Copies between two places of device memory.
     pub fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<(), EngineError> {
         self.context.make_current()?;
         Ok(self.stream.copy(from.0, to.0, bytes)?)
+    }
+
+    /// Notes a way to be faster that is left out.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     fn start(&mut self, what: &'static str) {
@@ -280,8 +303,8 @@ impl Device for Gpu {
         })
     }
 
-    fn fuses(&mut self, product: &Product) -> bool {
-        self.context.make_current().is_ok() && self.products.fuses(product)
+    fn fuses(&mut self, product: &Product, alone: &Product, after: &Launch) -> bool {
+        self.fuses_or_notes(product, alone, after)
     }
 
     fn collective(&mut self, collective: &Collective) -> Result<(), EngineError> {
@@ -312,12 +335,23 @@ impl Device for Gpu {
         if self.state == GraphState::Running {
             return Err(EngineError::Device("there is no recording to end".to_owned()));
         }
-        let kept = self.state == GraphState::Recording;
+        let spoilt = self.state == GraphState::Spoilt;
         self.state = GraphState::Running;
-        let graph = self.stream.end_recording().map_err(|error| self.blame(error))?;
-        let Some(graph) = graph.filter(|_| kept) else { return Ok(None) };
-        self.recordings.push(graph);
-        Ok(Some(Recording(self.recordings.len() - 1)))
+        match self.stream.end_recording() {
+            _ if spoilt => {
+                self.note("no CUDA graph: the recording met work that had not run before".to_owned());
+                Ok(None)
+            }
+            Ok(graph) => {
+                self.recordings.push(graph);
+                Ok(Some(Recording(self.recordings.len() - 1)))
+            }
+            // a device that has failed says so again at the next call
+            Err(error) => {
+                self.note(format!("no CUDA graph: {error}"));
+                Ok(None)
+            }
+        }
     }
 
     fn play(&mut self, recording: Recording) -> Result<(), EngineError> {
@@ -338,6 +372,10 @@ impl Device for Gpu {
             return done.map_err(|error| self.blame(error));
         }
         self.staging.synchronize().map_err(|error| self.blame(error))
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }
 

@@ -4,7 +4,7 @@
 //! factors change places.
 
 use super::super::device::{Fused, Operand, Product};
-use crate::cuda::choices::{Choice, Choices, Machine};
+use crate::cuda::choices::{Choice, Choices, Machine, Way};
 use crate::cuda::matmul::{Described, MatrixProducts};
 use crate::cuda::product::{Addresses, Algorithm, Epilogue, Matrix, Shape, Type};
 use crate::cuda::{Context, CudaError, DeviceInfo, Event, Libraries, Memory, Stream};
@@ -17,13 +17,15 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// Runs of one algorithm that are timed together, after one untimed run.
-const RUNS: u32 = 5;
+pub(super) const RUNS: u32 = 5;
 /// An algorithm that was proposed later is chosen only if its time is below this fraction of the best one's.
 const CLEARLY: f64 = 0.98;
 
 /// The library, and what is known about each shape.
 pub(super) struct Products {
     shapes: HashMap<Shape, Known>,
+    /// Whether products with an epilogue are computed as one, as far as it is decided.
+    fused: HashMap<Shape, bool>,
     choices: Option<Choices>,
     library: Rc<MatrixProducts>,
     workspace: Memory,
@@ -40,9 +42,29 @@ struct Known {
 }
 
 /// A product that failed, or that the library cannot compute.
+#[derive(Debug)]
 pub(super) enum ProductError {
     Cuda(CudaError),
     Engine(EngineError),
+}
+
+impl std::fmt::Display for ProductError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cuda(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What came of trying the library's proposals.
+enum Trial {
+    /// The fastest and its time in seconds; without a cache the first that ran, with a time of 0.
+    Best(Algorithm, f64),
+    /// There was no memory to try them.
+    NoMemory,
+    /// The library proposed nothing, or refused all that it proposed.
+    Refused(Option<CudaError>),
 }
 
 impl From<CudaError> for ProductError {
@@ -65,20 +87,19 @@ impl Products {
         precision: Precision,
         cache: Option<&Path>,
     ) -> Result<Self, CudaError> {
-        let [driver, _, cublaslt, _] = libraries.findings();
-        let version = |found: Option<crate::cuda::found::Version>| {
-            found.map(|version| version.to_string()).unwrap_or_default()
-        };
+        let library = Rc::new(MatrixProducts::new(libraries, context)?);
+        let [driver, ..] = libraries.findings();
         let machine = Machine {
             device: info.name.clone(),
             multiprocessors: info.multiprocessors,
-            driver: version(driver.version),
-            cublaslt: version(cublaslt.version),
+            driver: driver.version.map(|version| version.to_string()).unwrap_or_default(),
+            cublaslt: library.release(),
         };
         Ok(Self {
             shapes: HashMap::new(),
+            fused: HashMap::new(),
             choices: cache.map(|directory| Choices::open(directory, machine)),
-            library: Rc::new(MatrixProducts::new(libraries, context)?),
+            library,
             workspace: Memory::new(context, WORKSPACE_BYTES, "cuBLASLt's workspace")?,
             context: context.clone(),
             precision,
@@ -91,10 +112,79 @@ impl Products {
         Ok(self.shapes.get(&shape).is_some_and(|known| known.chosen.is_some()))
     }
 
-    /// Whether the library can compute this product.
-    pub(super) fn fuses(&mut self, product: &Product) -> bool {
-        let Ok((shape, at)) = by_columns(product, self.precision) else { return false };
-        is_aligned(&shape, &at) && self.known(&shape, &at).is_ok_and(|known| !known.proposed.is_empty())
+    /// Whether a product with an epilogue is computed as one; `None` as long as that is not decided.
+    pub(super) fn decided(&self, product: &Product) -> Option<bool> {
+        let (shape, _) = by_columns(product, self.precision).ok()?;
+        self.fused.get(&shape).copied()
+    }
+
+    /// Decides that products of this shape are computed with their epilogue as one, or not.
+    pub(super) fn decide(&mut self, product: &Product, fused: bool) {
+        if let Ok((shape, _)) = by_columns(product, self.precision) {
+            self.fused.insert(shape, fused);
+        }
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// How messages name a product.
+    pub(super) fn name(&self, product: &Product) -> String {
+        match by_columns(product, self.precision) {
+            Ok((shape, _)) => shape.to_string(),
+            Err(_) => format!("{product:?}"),
+        }
+    }
+
+    /// Whether the library proposes an algorithm for this product.
+    pub(super) fn proposes(&mut self, product: &Product) -> Result<bool, ProductError> {
+        let (shape, at) = by_columns(product, self.precision)?;
+        Ok(!self.known(&shape, &at)?.proposed.is_empty())
+    }
+
+    /// Whether addresses and rows are aligned as the library requires for this product's epilogue.
+    pub(super) fn is_aligned(&self, product: &Product) -> bool {
+        by_columns(product, self.precision).is_ok_and(|(shape, at)| is_aligned(&shape, &at))
+    }
+
+    /// Whether choices are remembered on disk, so that it is worth measuring them.
+    pub(super) fn remembers(&self) -> bool {
+        self.choices.is_some()
+    }
+
+    /// The faster way for this product, as it was measured at first.
+    pub(super) fn way(&self, product: &Product) -> Option<Way> {
+        let (shape, _) = by_columns(product, self.precision).ok()?;
+        self.choices.as_ref()?.way(&shape.to_string()).cloned()
+    }
+
+    /// Stores the faster way for this product unless another process was first. Returns the one that holds.
+    pub(super) fn keep_way(&mut self, product: &Product, way: Way) -> Way {
+        match (&mut self.choices, by_columns(product, self.precision)) {
+            (Some(choices), Ok((shape, _))) => choices.keep_way(shape.to_string(), way),
+            _ => way,
+        }
+    }
+
+    /// Whether the result overwrites a factor, or the values that its epilogue reads.
+    pub(super) fn is_in_place(product: &Product) -> bool {
+        is_in_place(product)
+    }
+
+    /// Starts a product with the library's first proposal that runs; nothing is timed or remembered.
+    pub(super) fn run_first(&mut self, product: &Product, stream: &Stream) -> Result<(), ProductError> {
+        let (shape, at) = by_columns(product, self.precision)?;
+        let workspace = self.workspace.address();
+        let known = self.known(&shape, &at)?;
+        let mut refused = None;
+        for algorithm in &known.proposed {
+            match known.described.run(&at, product.alpha, algorithm, workspace, stream) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(impossible(&shape, refused))
     }
 
     fn known(&mut self, shape: &Shape, at: &Addresses) -> Result<&mut Known, CudaError> {
@@ -106,17 +196,22 @@ impl Products {
         self.shapes.get_mut(shape).ok_or_else(|| CudaError::Unsupported("the shape was lost".to_owned()))
     }
 
+    /// Chooses the algorithm of a product unless one is chosen for its shape; changes no memory of the product but its
+    /// result, and not that either if it is added to or overwrites a factor.
+    pub(super) fn prepare(&mut self, product: &Product, stream: &Stream) -> Result<Algorithm, ProductError> {
+        let (shape, at) = by_columns(product, self.precision)?;
+        if let Some(chosen) = self.known(&shape, &at)?.chosen {
+            return Ok(chosen);
+        }
+        let chosen = self.choose(&shape, &at, product, stream)?;
+        self.known(&shape, &at)?.chosen = Some(chosen);
+        Ok(chosen)
+    }
+
     /// Starts a product. The first one of a shape also chooses the algorithm.
     pub(super) fn run(&mut self, product: &Product, stream: &Stream) -> Result<(), ProductError> {
+        let chosen = self.prepare(product, stream)?;
         let (shape, at) = by_columns(product, self.precision)?;
-        let chosen = match self.known(&shape, &at)?.chosen {
-            Some(chosen) => chosen,
-            None => {
-                let chosen = self.choose(&shape, &at, product, stream)?;
-                self.known(&shape, &at)?.chosen = Some(chosen);
-                chosen
-            }
-        };
         let workspace = self.workspace.address();
         self.known(&shape, &at)?.described.run(&at, product.alpha, &chosen, workspace, stream)?;
         Ok(())
@@ -136,16 +231,15 @@ impl Products {
         if let Some(algorithm) = checked {
             return Ok(algorithm);
         }
-        let Some(first) = known.proposed.first().copied() else {
-            return Err(EngineError::Unsupported(format!(
-                "cuBLASLt cannot compute the matrix product {name}"
-            ))
-            .into());
+        let first = known.proposed.first().copied().ok_or_else(|| impossible(shape, None))?;
+        let (fastest, seconds) = match self.fastest(shape, at, product, stream)? {
+            Trial::Best(fastest, seconds) => (fastest, seconds),
+            Trial::NoMemory => return Ok(first),
+            Trial::Refused(last) => return Err(impossible(shape, last)),
         };
         if self.choices.is_none() {
-            return Ok(first);
+            return Ok(fastest);
         }
-        let Some((fastest, seconds)) = self.fastest(shape, at, product, stream)? else { return Ok(first) };
         let choice = Choice::new(fastest.words, seconds * 1e6);
         let kept = match &mut self.choices {
             // the remembered choice does not work here any more
@@ -160,14 +254,15 @@ impl Products {
         Ok(kept.and_then(|words| described.check(at, words, WORKSPACE_BYTES)).unwrap_or(fastest))
     }
 
-    /// The fastest of the proposals and its time in seconds; `None` if there was no memory to try them.
+    /// Tries the proposals. Without a cache nothing is timed, and the first one that runs is taken, so that all runs use
+    /// the same one.
     fn fastest(
         &mut self,
         shape: &Shape,
         at: &Addresses,
         product: &Product,
         stream: &Stream,
-    ) -> Result<Option<(Algorithm, f64)>, CudaError> {
+    ) -> Result<Trial, CudaError> {
         // a trial must not change the result's memory: neither a sum nor a factor that is overwritten
         let mut at = *at;
         let mut scratch = None;
@@ -175,19 +270,27 @@ impl Products {
             let bytes = extent(&product.out, (product.m, product.n), product.count);
             match Memory::new(&self.context, bytes, "trials of matrix products") {
                 Ok(memory) => at.out = scratch.insert(memory).address(),
-                Err(CudaError::OutOfMemory { .. }) => return Ok(None),
+                Err(CudaError::OutOfMemory { .. }) => return Ok(Trial::NoMemory),
                 Err(error) => return Err(error),
             }
         }
         let (begin, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         let workspace = self.workspace.address();
         let mut best: Option<(Algorithm, f64)> = None;
+        let timed = self.choices.is_some();
         let known = self.known(shape, &at)?;
+        let mut refused = None;
         for algorithm in &known.proposed {
             let run = || known.described.run(&at, product.alpha, algorithm, workspace, stream);
             // a proposal may still be refused when it runs
-            if run().is_err() {
+            if let Err(error) = run() {
+                refused = Some(error);
                 continue;
+            }
+            if !timed {
+                // the trial may still write to the scratch memory, which is freed on return
+                stream.synchronize()?;
+                return Ok(Trial::Best(*algorithm, 0.0));
             }
             begin.record(stream)?;
             for _ in 0..RUNS {
@@ -200,8 +303,14 @@ impl Products {
                 best = Some((*algorithm, seconds));
             }
         }
-        Ok(best)
+        Ok(best.map_or(Trial::Refused(refused), |(algorithm, seconds)| Trial::Best(algorithm, seconds)))
     }
+}
+
+/// A product for which there is no algorithm, or of which the library refused the last one so.
+fn impossible(shape: &Shape, refused: Option<CudaError>) -> ProductError {
+    let why = refused.map(|error| format!(": {error}")).unwrap_or_default();
+    EngineError::Unsupported(format!("cuBLASLt cannot compute the matrix product {shape}{why}")).into()
 }
 
 /// The column-major product that computes a row-major one.

@@ -100,6 +100,14 @@ fn add_partials<D: Device>(
     stream.launch("add_partials", [width.div_ceil(THREADS), 1, 1], THREADS as u32, &args);
 }
 
+/// GELU (tanh approximation) and its derivative, on the host: what a fused epilogue must compute.
+pub(super) fn gelu(x: f64) -> (f64, f64) {
+    let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
+    let tanh = (a * (x + b * x * x * x)).tanh();
+    let slope = 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * a * (1.0 + 3.0 * b * x * x);
+    (0.5 * x * (1.0 + tanh), slope)
+}
+
 /// Decodes numbers as a device stores them.
 pub(super) fn floats(bytes: &[u8], element: Element, precision: Precision) -> Vec<f32> {
     match (element, precision) {

@@ -1,0 +1,324 @@
+//! Each kernel alone against the CPU's: one call on both with equal memory, then a comparison.
+
+use super::pair::{Pair, Place, step};
+use crate::engine::cuda::device::Device;
+use crate::engine::fused;
+use crate::engine::fused::backend::{
+    AttentionBackward, AttentionShape, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+    LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
+};
+use crate::engine::memory::{Buffer, LayerSpans, MemoryPlan, Span};
+use crate::engine::optimizer::adamw::AdamW;
+use crate::engine::optimizer::{OptimizerStep, Rule};
+use crate::model::init::random_bits;
+use crate::recipe::{Attention, Precision};
+use std::ops::Range;
+
+/// One operation and its check; an error says what differs, or what failed.
+pub type Check<D> = (&'static str, fn(&mut Pair<D>) -> Result<(), String>);
+
+/// The checks of every kernel.
+pub fn checks<D: Device>() -> [Check<D>; 6] {
+    [
+        ("embedding", embedding),
+        ("layernorm", layernorm),
+        ("linear layers", linear_layers),
+        ("head and loss", head_and_loss),
+        ("attention", attention),
+        ("update", update),
+    ]
+}
+
+fn layer(plan: &MemoryPlan) -> LayerSpans {
+    plan.arena.layers[0]
+}
+
+fn norm(plan: &MemoryPlan) -> Norm {
+    let block = &plan.layout.blocks[0];
+    let span = |range| plan.span(Buffer::Parameters, range);
+    Norm { weight: span(&block.ln_1_weight), bias: span(&block.ln_1_bias), stats: layer(plan).ln_1 }
+}
+
+/// The MLP's first layer: C to 4C.
+fn linear(plan: &MemoryPlan) -> Linear {
+    let (block, c) = (&plan.layout.blocks[0], plan.config.dims.n_embd);
+    Linear {
+        name: "c_fc",
+        weight: plan.span(plan.matrices(), &block.c_fc_weight),
+        bias: plan.span(Buffer::Parameters, &block.c_fc_bias),
+        inputs: c,
+        outputs: 4 * c,
+    }
+}
+
+fn gradient(plan: &MemoryPlan, range: &Range<usize>) -> Span {
+    plan.span(Buffer::Gradients, range)
+}
+
+fn embedding<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let tables = |plan: &MemoryPlan, buffer| {
+        [&plan.layout.wte, &plan.layout.wpe].map(|range| plan.span(buffer, range))
+    };
+    pair.each(|backend, plan| {
+        let [wte, wpe] = tables(plan, Buffer::Parameters);
+        backend.embed(wte, wpe, layer(plan).x);
+    });
+    pair.compare("embed", &|plan| layer(plan).x, 1e-7)?;
+    pair.fill(&|plan| plan.arena.dx.expect("training"), false)?;
+    pair.each(|backend, plan| {
+        let [wte, wpe] = tables(plan, Buffer::Gradients);
+        backend.embed_backward(plan.arena.dx.expect("training"), wte, wpe);
+    });
+    pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 1e-6)?;
+    pair.compare("dwpe", &|plan| gradient(plan, &plan.layout.wpe), 1e-6)?;
+    Ok(())
+}
+
+fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let step = step(pair.precision);
+    let bias = |plan: &MemoryPlan| plan.span(Buffer::Parameters, &plan.layout.blocks[0].attn_proj_bias);
+    for place in [&(|plan: &MemoryPlan| layer(plan).x) as Place, &|plan| plan.arena.delta] {
+        pair.fill(place, false)?;
+    }
+    pair.each(|backend, plan| backend.layernorm(layer(plan).x, norm(plan), plan.arena.ln));
+    pair.compare("layernorm", &|plan| plan.arena.ln, step)?;
+    pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
+    pair.each(|backend, plan| {
+        let (x, delta, sum) = (layer(plan).x, plan.arena.delta, layer(plan).x_mid);
+        backend.residual_layernorm(ResidualLayerNorm {
+            x,
+            delta,
+            bias: bias(plan),
+            sum,
+            norm: norm(plan),
+            out: plan.arena.ln,
+        });
+    });
+    pair.compare("the sum", &|plan| layer(plan).x_mid, 1e-6)?;
+    pair.compare("layernorm of the sum", &|plan| plan.arena.ln, step)?;
+    pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
+    pair.fill(&|plan| plan.arena.ln, true)?;
+    pair.each(|backend, plan| backend.layernorm_again(layer(plan).x_mid, norm(plan), plan.arena.ln));
+    pair.compare("layernorm again", &|plan| plan.arena.ln, step)?;
+    for accumulate in [false, true] {
+        pair.each(|backend, plan| {
+            let (dx, block) = (plan.arena.dx.expect("training"), &plan.layout.blocks[0]);
+            let (dweight, dbias) = (gradient(plan, &block.ln_1_weight), gradient(plan, &block.ln_1_bias));
+            let (dout, x, low) = (plan.arena.delta, layer(plan).x_mid, plan.arena.dx_low);
+            backend.layernorm_backward(LayerNormBackward {
+                dout,
+                x,
+                norm: norm(plan),
+                dx,
+                accumulate,
+                dx_low: low,
+                dweight,
+                dbias,
+            });
+        });
+        pair.compare("dx", &|plan| plan.arena.dx.expect("training"), 2e-6)?;
+        if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
+            pair.compare("dx as operand", &|plan| plan.arena.dx_low.expect("low precision"), step)?;
+        }
+    }
+    pair.compare("dweight", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_weight), 2e-6)?;
+    pair.compare("dbias", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_bias), 2e-6)?;
+    Ok(())
+}
+
+fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let step = step(pair.precision);
+    pair.fill(&|plan| plan.arena.ln, true)?;
+    let wide = |plan: &MemoryPlan| plan.arena.wide;
+    pair.each(|backend, plan| backend.linear(plan.arena.ln, linear(plan), wide(plan), Epilogue::Bias));
+    // the device rounds the product, and then its sum with the bias
+    pair.compare("linear with bias", &wide, 2.0 * step)?;
+    pair.each(|backend, plan| {
+        backend.linear(plan.arena.ln, linear(plan), layer(plan).fc, Epilogue::BiasGelu(wide(plan)));
+    });
+    pair.compare("before GELU", &|plan| layer(plan).fc, 2.0 * step)?;
+    pair.compare("GELU", &wide, 3.0 * step)?;
+    pair.fill(&|plan| layer(plan).fc, true)?;
+    pair.each(|backend, plan| backend.gelu_again(layer(plan).fc, wide(plan)));
+    pair.compare("GELU again", &wide, step)?;
+    // backward through the second layer, 4C to C, and GELU
+    pair.fill(&|plan| plan.arena.ln, true)?;
+    pair.each(|backend, plan| {
+        let (block, c) = (&plan.layout.blocks[0], plan.config.dims.n_embd);
+        let proj = Linear {
+            name: "mlp_proj",
+            weight: plan.span(plan.matrices(), &block.mlp_proj_weight),
+            bias: plan.span(Buffer::Parameters, &block.mlp_proj_bias),
+            inputs: 4 * c,
+            outputs: c,
+        };
+        let (dweight, dbias) = (gradient(plan, &block.mlp_proj_weight), gradient(plan, &block.mlp_proj_bias));
+        backend.linear_backward_weight(WeightGradient {
+            x: wide(plan),
+            dout: plan.arena.ln,
+            linear: proj,
+            dweight,
+            dbias,
+        });
+        backend.linear_backward_input(InputGradient {
+            dout: plan.arena.ln,
+            linear: proj,
+            dx: wide(plan),
+            slope: Some(layer(plan).fc),
+            is_operand: true,
+        });
+    });
+    let block = |plan: &MemoryPlan| plan.layout.blocks[0].clone();
+    let exact = pair.precision == Precision::Fp32;
+    pair.compare(
+        "dweight",
+        &|plan| gradient(plan, &block(plan).mlp_proj_weight),
+        if exact { 2e-6 } else { step },
+    )?;
+    pair.compare("dbias", &|plan| gradient(plan, &block(plan).mlp_proj_bias), 2e-6)?;
+    pair.compare("dx through GELU", &wide, 3.0 * step)?;
+    // backward through the first layer, to an unrounded gradient
+    pair.fill(&wide, true)?;
+    pair.each(|backend, plan| {
+        backend.linear_backward_input(InputGradient {
+            dout: wide(plan),
+            linear: linear(plan),
+            dx: plan.arena.delta,
+            slope: None,
+            is_operand: false,
+        });
+    });
+    pair.compare("dx", &|plan| plan.arena.delta, 2e-6)?;
+    Ok(())
+}
+
+fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let step = step(pair.precision);
+    let (vocab_size, padded_vocab) = (pair.dims.vocab_size, pair.dims.padded_vocab);
+    pair.fill(&|plan| plan.arena.ln, true)?;
+    let losses = |plan: &MemoryPlan| plan.arena.losses;
+    // all but the first seven rows
+    let (first, c) = (7, pair.dims.n_embd);
+    let rows = pair.tokens() - first;
+    let part = |span: Span, width: usize| span.slice(0, rows * width);
+    let wte = |plan: &MemoryPlan| plan.span(plan.matrices(), &plan.layout.wte);
+    for training in [false, true] {
+        pair.each(|backend, plan| {
+            let ln = plan.arena.ln.slice(first * c, rows * c);
+            let logits = part(plan.arena.logits, padded_vocab);
+            let dlogits = training.then(|| part(plan.arena.dlogits, padded_vocab));
+            backend.head(ln, wte(plan), logits, c);
+            backend.cross_entropy(CrossEntropy {
+                logits,
+                losses: losses(plan).slice(first, rows),
+                first,
+                vocab_size,
+                dlogits,
+            });
+        });
+        pair.compare("losses", &|plan| losses(plan).slice(first, rows), 2e-6)?;
+    }
+    pair.compare("dlogits", &|plan| part(plan.arena.dlogits, padded_vocab), step)?;
+    let [a, _] = pair.read(&|plan| part(plan.arena.dlogits, padded_vocab))?;
+    if a.chunks(padded_vocab).any(|row| row[vocab_size..].iter().any(|x| *x != 0.0)) {
+        return Err("padded rows of the vocabulary have a gradient".to_owned());
+    }
+    pair.fill(&|plan| part(plan.arena.dlogits, padded_vocab), true)?;
+    pair.each(|backend, plan| {
+        let ln = plan.arena.ln.slice(first * c, rows * c);
+        let (dlogits, dwte) = (part(plan.arena.dlogits, padded_vocab), gradient(plan, &plan.layout.wte));
+        backend.head_backward(HeadBackward {
+            dlogits,
+            x: ln,
+            wte: wte(plan),
+            dx: part(plan.arena.delta, c),
+            dwte,
+            width: c,
+        });
+        backend.add_loss(losses(plan).slice(first, rows));
+        backend.add_loss(losses(plan).slice(first, rows - 1));
+    });
+    pair.compare("dx", &|plan| part(plan.arena.delta, c), 3e-6)?;
+    pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 3e-6)?;
+    let [a, b] = pair.both(|backend, _| backend.loss())?;
+    // a NaN is not close
+    if !((a - b).abs() < 1e-6 * b && b > 1.0) {
+        return Err(format!("the sum of the losses is {a} instead of {b}"));
+    }
+    Ok(())
+}
+
+fn attention<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let dims = pair.dims;
+    let shape = AttentionShape {
+        rows: pair.rows(),
+        cols: dims.block_size,
+        n_head: dims.n_head,
+        head_size: dims.head_size(),
+    };
+    pair.fill(&|plan| layer(plan).qkv, true)?;
+    pair.each(|backend, plan| {
+        let l = layer(plan);
+        backend.attention(l.qkv, l.softmax, l.att, shape);
+    });
+    let step = 2.0 * step(pair.precision);
+    pair.compare("attention", &|plan| layer(plan).att, step)?;
+    // the CPU stores flash attention's log-sum-exp to base 2
+    let unit = if pair.attention == Attention::Flash { std::f32::consts::LN_2 } else { 1.0 };
+    let [kept, on_cpu] = pair.read(&|plan| layer(plan).softmax)?;
+    let largest = kept.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let off = kept.iter().zip(&on_cpu).map(|(a, b)| (a - b * unit).abs()).fold(0.0, f32::max);
+    if !(largest > 0.0 && off <= step * largest) {
+        return Err(format!("what attention keeps for the backward pass is off by {off}"));
+    }
+    let n = pair.tokens() * dims.n_embd;
+    pair.fill(&|plan| plan.arena.ln, true)?;
+    pair.each(|backend, plan| {
+        let (l, dqkv) = (layer(plan), plan.arena.wide.head(3 * n));
+        backend.attention_backward(AttentionBackward {
+            qkv: l.qkv,
+            softmax: l.softmax,
+            out: l.att,
+            dout: plan.arena.ln,
+            dqkv,
+            shape,
+        });
+    });
+    pair.compare("dqkv", &|plan| plan.arena.wide.head(3 * n), 2.0 * step)
+}
+
+fn update<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    // squares are not negative
+    let squares = |plan: &MemoryPlan| -> (Span, Vec<f32>) {
+        let span = plan.whole(Buffer::Optimizer(1));
+        (span, (0..span.len).map(|i| (random_bits(5, i as u64) % 2001) as f32 * 1e-3).collect())
+    };
+    pair.both(|backend, plan| {
+        let (span, values) = squares(plan);
+        backend.write(span, &values)
+    })?;
+    let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
+    let rule = Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 });
+    let step_of = OptimizerStep { rule, lr, clip_norm: 3.0, t: 3, loss_scale: 16.0 };
+    let [a, b] = pair.both(|backend, plan| {
+        fused::update(backend, plan, &step_of);
+        backend.outcome()
+    })?;
+    if !(a.applied && b.applied) {
+        return Err(format!("the update was not applied: {a:?}, {b:?}"));
+    }
+    if !((a.squares - b.squares).abs() < 1e-12 * b.squares && b.squares.sqrt() > 16.0 * 3.0) {
+        return Err(format!("the sum of squared gradients is {} instead of {}", a.squares, b.squares));
+    }
+    for buffer in [Buffer::Parameters, Buffer::Optimizer(0), Buffer::Optimizer(1)] {
+        pair.compare(&format!("{buffer:?}"), &|plan| plan.whole(buffer), 1e-6)?;
+    }
+    if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
+        let matrices = |plan: &MemoryPlan| plan.span(Buffer::Low, &(0..plan.layout.decayed));
+        pair.compare("the low-precision copy", &matrices, step(pair.precision))?;
+    }
+    match pair.read(&|plan| plan.whole(Buffer::Gradients))?.iter().flatten().all(|g| *g == 0.0) {
+        true => Ok(()),
+        false => Err("the gradients are not cleared".to_owned()),
+    }
+}
