@@ -198,11 +198,11 @@ n_head = 2
 n_embd = 64
 block_size = 64
 vocab_multiple = 128'
-        block=64 sizes="1 2" largest_sizes="2 1"
+        model_name="A small model" block=64 sizes="1 2" largest_sizes="2 1"
     else
         model='preset = "gpt2-124m"
 vocab_multiple = 128'
-        block=1024 sizes="16 32 64" largest_sizes="64 32 16 8"
+        model_name="GPT-2 124M" block=1024 sizes="16 32 64" largest_sizes="64 32 16 8"
     fi
     cat >"$work/speed.toml" <<END
 name = "speed"
@@ -298,7 +298,7 @@ row() {
 
 # the one line that must exist whatever fails later
 first_speed() {
-    heading "GPT-2 124M in bf16, rows of $block tokens"
+    heading "$model_name in bf16, rows of $block tokens"
     table
     for size in $largest_sizes; do
         ! speed bf16 flash "$size" || return 0
@@ -568,7 +568,7 @@ END
 }
 
 part_3() {
-    heading "GPT-2 124M, rows of $block tokens"
+    heading "$model_name, rows of $block tokens"
     table
     for size in $sizes; do speed bf16 flash "$size" || break; done
     torch
