@@ -187,6 +187,17 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+    /// A file that others have changed while it is mapped.
+    #[error(
+        "`{name}` was changed while it is in use: {what}; put it back as it was at the start and run the same command \
+         again, which goes on from the last checkpoint"
+    )]
+    InUse {
+        /// The file.
+        name: String,
+        /// What has changed.
+        what: String,
+    },
     /// A token that the model has no embedding for.
     #[error(
         "`{name}` has token {token} at index {index}, but model.vocab_size is {vocab_size}: \
