@@ -7,6 +7,7 @@
 
 pub mod dataset;
 pub mod error;
+mod foreign;
 pub mod format;
 mod guard;
 pub mod inspect;
