@@ -149,7 +149,8 @@ impl Data {
                 Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
                 _ => info.digest.to_string(),
             };
-            Shard { name: relative(&info.name), content }
+            let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
+            Shard { name: relative(&info.name), content, largest }
         };
         let shards = |set: &Dataset| set.shards().map(shard).collect();
         Shards { train: shards(&self.train), val: self.val.as_ref().map(shards).unwrap_or_default() }
