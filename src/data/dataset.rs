@@ -9,6 +9,7 @@ use super::source::expand;
 use super::tokens::Tokens;
 use super::{DataError, Progress, RowOrder};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
@@ -38,6 +39,8 @@ pub struct Dataset {
     vocab_size: usize,
     rows: u64,
     reading: Reading,
+    /// Held while the files are looked at: of what one thread finds, another must not drop the rows.
+    looking: Mutex<()>,
 }
 
 struct Shard {
@@ -61,7 +64,8 @@ impl Dataset {
         let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
         let scanner = Scanner { cache_dir, progress, big: BIG };
         let reading = Reading::default();
-        let mut set = Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading };
+        let looking = Mutex::new(());
+        let mut set = Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, looking };
         for source in expand(specs)? {
             let shard::Opened { mut info, tokens, mut guard } = shard::open(&source, &scanner)?;
             if let Some(guard) = guard.as_mut().filter(|_| set.shards.len() >= HELD) {
@@ -195,6 +199,7 @@ impl Dataset {
     }
 
     fn verify(&self, again: impl Fn(&Guard) -> bool) -> Result<(), DataError> {
+        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         self.outside()?;
         let before = self.reading.take();
         let mut suspects = Vec::new();
