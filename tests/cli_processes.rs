@@ -105,6 +105,26 @@ fn a_finished_run_and_several_recipes_are_agreed_upon() {
 }
 
 #[test]
+fn a_rank_whose_own_copy_of_the_data_is_changed_keeps_the_others_from_saving() {
+    let lab = Lab::new();
+    let copy = lab.shard("copy/train.bin", &support::tokens(4000, 1));
+    let sets = |data| sized("runs", 2, &[ENDLESS[0], "checkpoint.every=0", "eval.every=0", data]);
+    let (port, data) = (port(), ["data.train=data/train.bin", "data.train=copy/train.bin"]);
+    let mut ranks: Vec<Live> = (0..2).map(|r| spawned(rank(&lab, r, 2, port, &sets(data[r])))).collect();
+    let run = lab.only_run("runs");
+    steps(&run, 5);
+    let file = std::fs::File::options().write(true).open(&copy).expect("open");
+    let other = support::shard(&support::tokens(4000, 7));
+    std::os::unix::fs::FileExt::write_all_at(&file, &other, 0).expect("written");
+    ranks[0].signal("TERM");
+    let ended = end(ranks);
+    assert_eq!(ended.iter().map(|ended| ended.code).collect::<Vec<_>>(), [Some(1); 2]);
+    ended[0].says(&["rank 1 of 2", "copy/train.bin` was changed while it is in use"]);
+    assert_eq!(record(&run)["status"], "failed");
+    assert!(!run.join("checkpoints").exists(), "a checkpoint that knows of other data");
+}
+
+#[test]
 fn a_rank_that_is_killed_is_named_and_the_run_goes_on_later() {
     for victim in [1, 0] {
         let lab = Lab::new();

@@ -95,7 +95,7 @@ fn a_disk_that_does_not_give_a_checkpoint_back_is_damage_and_a_locked_door_is_no
 }
 
 #[test]
-fn a_log_with_a_torn_or_foreign_end_is_cut_and_one_without_its_rows_is_told_about() {
+fn a_log_with_a_torn_or_foreign_end_is_cut_and_one_without_its_rows_is_refused() {
     let lab = Lab::new();
     let whole = essence(&lab.train_in("whole", KEEP));
     for (i, end) in [&b"9,2560,4.2,0.0"[..], b"\n", b"\0\0\0\0\n", b"9,2560,,,\n\xff\xfe\n", b"\"9,"]
@@ -116,7 +116,7 @@ fn a_log_with_a_torn_or_foreign_end_is_cut_and_one_without_its_rows_is_told_abou
         let text = String::from_utf8(bytes.clone()).expect("text");
         *bytes = text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
     });
-    lab.run(tiny("short", KEEP)).expect(0).says(&["train.csv has 3 rows for 8 steps"]);
+    lab.run(tiny("short", KEEP)).expect(1).says(&["train.csv", "it has 3 rows for 8 steps", "--fresh"]);
     let run = killed(&lab, "broken");
     edit(&run.join("train.csv"), |bytes| {
         let text = String::from_utf8(bytes.clone()).expect("text");

@@ -163,6 +163,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("val-overlap", "--set data.val=copy.bin"),
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
+    ("unused-vocab", "--set model.vocab_size=2000"),
     ("emulated-precision", "--set compute.precision=bf16"),
 ];
 

@@ -51,6 +51,9 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
         say(&format!("there are no such runs in `{}`", args.dir.runs_dir.display()));
     }
     super::print(&exporter(args.format).export(&table(&items)))?;
+    for warning in items.iter().flat_map(|item| &item.run.warnings) {
+        say(&format!("warning: {warning}"));
+    }
     Ok(Exit::Finished)
 }
 

@@ -108,8 +108,12 @@ impl Audience for Voice {
                     say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
                 }
             }
-            Event::RowsMissing { log, rows, steps } => say(&format!(
-                "warning: {} has {rows} rows for {steps} steps; earlier ones were removed",
+            Event::RecipeRestored { recipe } => say(&format!(
+                "warning: {} was edited and was not this run's recipe any more: it is written again",
+                recipe.display()
+            )),
+            Event::LogRestored { log } => self.line(&format!(
+                "warning: {} was removed while the run writes it: it is written again, nothing is lost",
                 log.display()
             )),
             Event::Started { plan, step } => {

@@ -1,15 +1,22 @@
 //! A data set: shards in order, cut into numbered rows.
 
 use super::format::Format;
+use super::guard::Guard;
+use super::reading::{Reading, checksum};
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
 use super::source::expand;
 use super::tokens::Tokens;
 use super::{DataError, Progress, RowOrder};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
+
+/// Of a set's first files, the descriptors stay open, so that what is done to them shows wherever they are moved. The
+/// usual limit for a process is 1024; further files are looked at by their paths.
+const HELD: usize = 128;
 
 /// How to read a data set.
 #[derive(Clone, Copy)]
@@ -24,16 +31,23 @@ pub struct OpenOptions<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// A checked data set with rows of fixed length. Reading it cannot fail, and threads may share it.
+/// A checked data set with rows of fixed length. Reading it cannot fail, and threads may share it. Whether its files are
+/// still what they were, [`check`](Self::check) tells.
 pub struct Dataset {
     shards: Vec<Shard>,
     block_size: usize,
+    vocab_size: usize,
     rows: u64,
+    reading: Reading,
+    /// Held while the files are looked at: of what one thread finds, another must not drop the rows.
+    looking: Mutex<()>,
 }
 
 struct Shard {
     info: ShardInfo,
     tokens: Tokens,
+    /// Of the mapped file, if there is one.
+    guard: Option<Guard>,
     /// The number of rows in all earlier shards.
     first_row: u64,
 }
@@ -49,9 +63,14 @@ impl Dataset {
     pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
         let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
         let scanner = Scanner { cache_dir, progress, big: BIG };
-        let mut set = Self { shards: Vec::new(), block_size, rows: 0 };
+        let reading = Reading::default();
+        let looking = Mutex::new(());
+        let mut set = Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, looking };
         for source in expand(specs)? {
-            let (mut info, tokens) = shard::open(&source, &scanner)?;
+            let shard::Opened { mut info, tokens, mut guard } = shard::open(&source, &scanner)?;
+            if let Some(guard) = guard.as_mut().filter(|_| set.shards.len() >= HELD) {
+                guard.close();
+            }
             if info.range.is_some_and(|(min, max)| min < 0 || max as usize >= vocab_size)
                 && let Some((index, token)) = tokens.first_outside(vocab_size)
             {
@@ -60,7 +79,7 @@ impl Dataset {
             info.rows = info.tokens.saturating_sub(1) / block_size as u64;
             let first_row = set.rows;
             set.rows += info.rows;
-            set.shards.push(Shard { info, tokens, first_row });
+            set.shards.push(Shard { info, tokens, guard, first_row });
         }
         match set.shards().max_by_key(|info| info.tokens) {
             Some(longest) if set.rows == 0 => Err(DataError::TooShort {
@@ -113,15 +132,97 @@ impl Dataset {
 
     /// Copies row `row`: its T tokens into `inputs`, and the T tokens that start one later into `targets`.
     /// Panics if there is no such row or a slice is not of length T.
+    ///
+    /// A token outside the vocabulary, which only a file has that was changed since it was opened, is read as 0;
+    /// [`outside`](Self::outside) and [`check`](Self::check) tell of it.
     pub fn fill(&self, row: u64, inputs: &mut [u32], targets: &mut [u32]) {
         assert_eq!(
             (inputs.len(), targets.len()),
             (self.block_size, self.block_size),
             "slices of block_size tokens"
         );
+        let mut read = self.reading.lock();
+        let checksum = self.copy(row, inputs, targets);
+        read.note(row, checksum);
+        let last = targets.len() - 1;
+        let largest = inputs.iter().fold(targets[last], |largest, &token| largest.max(token));
+        if largest as usize >= self.vocab_size {
+            let is_outside = |token: &u32| *token as usize >= self.vocab_size;
+            let tokens = inputs.iter().chain(&targets[last..]).copied();
+            let first = tokens.enumerate().find(|(_, token)| is_outside(token));
+            read.outside = read.outside.or(first.map(|(index, token)| (row, index, token)));
+            inputs.iter_mut().chain(targets).filter(|token| is_outside(token)).for_each(|token| *token = 0);
+        }
+    }
+
+    /// Copies a row as it is, and returns its checksum.
+    fn copy(&self, row: u64, inputs: &mut [u32], targets: &mut [u32]) -> u64 {
         let (shard, at) = self.find(row);
+        let last = targets.len() - 1;
         shard.tokens.read(at, inputs);
-        shard.tokens.read(at + 1, targets);
+        targets[..last].copy_from_slice(&inputs[1..]);
+        shard.tokens.read(at + inputs.len() as u64, &mut targets[last..]);
+        checksum(inputs) ^ u64::from(targets[last]).rotate_right(24)
+    }
+
+    /// Tells of a token outside the vocabulary that was read since the set was opened; costs next to nothing.
+    ///
+    /// # Errors
+    /// [`DataError::InUse`] with the token and its place.
+    pub fn outside(&self) -> Result<(), DataError> {
+        let Some((row, index, token)) = self.reading.lock().outside else { return Ok(()) };
+        let (shard, at) = self.find(row);
+        let what = format!(
+            "token {token} at index {} is not below model.vocab_size, which is {}",
+            at + index as u64,
+            self.vocab_size
+        );
+        Err(DataError::InUse { name: shard.info.name.clone(), what })
+    }
+
+    /// Checks that everything that was read came from the files as they were when the set was opened. Asks the system
+    /// what has been done to each file, and reads its contents again only where that is something.
+    ///
+    /// # Errors
+    /// [`DataError::InUse`] names the file and what has changed.
+    pub fn check(&self) -> Result<(), DataError> {
+        self.verify(|_| false)
+    }
+
+    /// Checks as [`check`](Self::check) does, and also reads the contents of every file that is not big (up to 64 MiB,
+    /// as whenever a set is opened). A change that the file system does not tell of is found as well.
+    ///
+    /// # Errors
+    /// [`DataError::InUse`] names the file and what has changed.
+    pub fn check_contents(&self) -> Result<(), DataError> {
+        self.verify(|guard| guard.bytes() <= BIG)
+    }
+
+    fn verify(&self, again: impl Fn(&Guard) -> bool) -> Result<(), DataError> {
+        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.outside()?;
+        let before = self.reading.take();
+        let mut suspects = Vec::new();
+        for guard in self.shards.iter().map(|shard| &shard.guard) {
+            suspects.push(match guard {
+                Some(guard) => guard.check(again(guard))?,
+                None => false,
+            });
+        }
+        if !suspects.contains(&true) {
+            // rows that were read since the files were looked at are left for the next time
+            return Ok(());
+        }
+        let (mut inputs, mut targets) = (vec![0; self.block_size], vec![0; self.block_size]);
+        let mut now = |row| self.copy(row, &mut inputs, &mut targets);
+        match [before, self.reading.take()].iter().find_map(|rows| rows.first_differing(&mut now)) {
+            None => self.outside(),
+            Some(row) => {
+                let (shard, at) = self.find(row);
+                let what = format!("the row from token {at} on was read with other tokens than it has now");
+                Err(DataError::InUse { name: shard.info.name.clone(), what })
+            }
+        }
     }
 
     /// The name of the shard that holds row `row`, and the index of the row's first token in that shard; for

@@ -75,22 +75,46 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// A file of llm.c's for another vocabulary than GPT-2's.
-    #[error(
-        "`{}` has the magic number {magic} of llm.c's Llama 3 shards, whose vocabulary is another: \
-         tokenize the text with GPT-2's (magic {})",
-        path.display(),
-        super::llmc::MAGIC
-    )]
+    /// A file of llm.c's that is no shard of GPT-2's tokens.
+    #[error("`{}` begins with {magic}, the magic number of {what}", path.display())]
     ForeignMagic {
         /// The file.
         path: PathBuf,
         /// Its first word.
         magic: i32,
+        /// What such files are, and what to do instead.
+        what: &'static str,
+    },
+    /// The data of an index that Megatron-LM wrote.
+    #[error(
+        "`{}` belongs to Megatron-LM's index `{}`, and such data sets are not read: write its tokens as 16-bit numbers \
+         into a file without an index, or as a llm.c shard",
+        path.display(),
+        index.display()
+    )]
+    Megatron {
+        /// The file.
+        path: PathBuf,
+        /// The index beside it.
+        index: PathBuf,
+    },
+    /// A headerless file of wider tokens than 16 bits.
+    #[error(
+        "`{}` looks like {bits}-bit tokens (the upper bytes of each are 0), but a file without a header holds 16-bit \
+         tokens: convert it, in Python with numpy.fromfile(path, dtype=numpy.uint{bits}).astype(numpy.uint16).tofile(\
+         other)",
+        path.display()
+    )]
+    Wide {
+        /// The file.
+        path: PathBuf,
+        /// The bits of a token.
+        bits: u32,
     },
     /// An unknown version of llm.c's header, or one without 16-bit tokens.
     #[error(
-        "`{}` has version {version} in its llm.c header, but only version 1 is known: write it again",
+        "`{}` has version {version} in its llm.c header, but only version 1 is known, which holds 16-bit tokens of GPT-2: \
+         write it again with llm.c's scripts for GPT-2",
         path.display()
     )]
     Version {
@@ -186,6 +210,17 @@ pub enum DataError {
     Changed {
         /// The file.
         path: PathBuf,
+    },
+    /// A file that others have changed while it is mapped.
+    #[error(
+        "`{name}` was changed while it is in use: {what}; put it back as it was at the start and run the same command \
+         again, which goes on from the last checkpoint"
+    )]
+    InUse {
+        /// The file.
+        name: String,
+        /// What has changed.
+        what: String,
     },
     /// A token that the model has no embedding for.
     #[error(

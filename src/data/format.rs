@@ -1,7 +1,8 @@
 //! The formats of token files. The magic number decides; the extension decides only for files without one.
 
 use super::DataError;
-use super::llmc::{HEADER, LLAMA3_MAGIC, MAGIC};
+use super::foreign::{refuse_headerless, refuse_llmc};
+use super::llmc::{HEADER, MAGIC};
 use std::fmt;
 use std::path::Path;
 
@@ -61,13 +62,12 @@ pub(super) struct Layout {
 
 /// Finds the tokens in the file `path`, whose contents are `bytes`; `None` if it is text.
 pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, DataError> {
+    refuse_llmc(path, bytes)?;
     let extension = path.extension().map(|e| e.to_ascii_lowercase());
     if bytes.is_empty() {
         Err(DataError::Empty { path: path.into() })
     } else if bytes.starts_with(&MAGIC.to_le_bytes()) {
         llmc(path, bytes).map(Some)
-    } else if bytes.starts_with(&LLAMA3_MAGIC.to_le_bytes()) {
-        Err(DataError::ForeignMagic { path: path.into(), magic: LLAMA3_MAGIC })
     } else if bytes.starts_with(NPY_MAGIC) {
         npy(path, bytes).map(Some)
     } else if extension.as_deref().is_some_and(|e| e == "txt") {
@@ -76,6 +76,7 @@ pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, Dat
         if bytes.len() % 2 == 1 {
             return Err(DataError::OddLength { path: path.into(), bytes: bytes.len() });
         }
+        refuse_headerless(path, bytes)?;
         Ok(Some(Layout { format: Format::Headerless, offset: 0, width: Width::U16 }))
     } else {
         Err(DataError::UnknownFormat { path: path.into() })
@@ -256,8 +257,10 @@ pub(super) mod tests {
         );
         assert!(message("a.bin", &llmc_file(1, 3, 8)).contains("but 8 bytes follow"));
         assert!(message("a.bin", &llmc_file(1, 3, 6)[..1000]).contains("after 1000 bytes"));
-        let llama = [&LLAMA3_MAGIC.to_le_bytes()[..], &[0; 2000]].concat();
-        assert!(message("a.bin", &llama).contains("Llama 3"));
+        for name in ["a.bin", "a.txt", "a"] {
+            let questions = [&20_240_522_i32.to_le_bytes()[..], &[0; 2000]].concat();
+            assert!(message(name, &questions).contains("HellaSwag"));
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Inspection {
 /// cached in `cache_dir`.
 pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
     let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
-    let (info, tokens) = shard::open(&Source::File(path.into()), &scanner)?;
+    let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), &scanner)?;
     let mut first = vec![0; info.tokens.min(FIRST) as usize];
     tokens.read(0, &mut first);
     Ok(Inspection { info, first })

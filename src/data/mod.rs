@@ -3,16 +3,20 @@
 //! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows
 //! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`TokenStream`] joins the two. All
 //! faults of the data are found when the set is opened, so reading a row afterwards cannot fail.
+//! [`Dataset::check`] finds what others change after that.
 
 pub mod dataset;
 pub mod error;
+mod foreign;
 pub mod format;
+mod guard;
 pub mod inspect;
 pub mod lipsum;
 mod llmc;
 mod mapping;
 pub mod order;
 pub mod progress;
+mod reading;
 mod scan;
 mod shard;
 mod source;

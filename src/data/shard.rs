@@ -2,6 +2,7 @@
 
 use super::DataError;
 use super::format::{Format, recognize};
+use super::guard::{Guard, Stamp};
 use super::lipsum::Lipsum;
 use super::mapping::map;
 use super::scan::{Scan, Scanner, scan_tokens};
@@ -9,7 +10,8 @@ use super::source::Source;
 use super::text;
 use super::tokenizer::Tokenizer;
 use super::tokens::Tokens;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// What is known about a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,19 +32,32 @@ pub struct ShardInfo {
     pub digest: blake3::Hash,
 }
 
+/// A shard that was opened.
+pub(super) struct Opened {
+    pub(super) info: ShardInfo,
+    pub(super) tokens: Tokens,
+    /// Of the file that is mapped.
+    pub(super) guard: Option<Guard>,
+}
+
 /// Opens a source and reads it through once. `rows` of the result is 0, because the length of a row is up to
 /// the data set.
-pub(super) fn open(source: &Source, scanner: &Scanner) -> Result<(ShardInfo, Tokens), DataError> {
-    let (name, path, format, (tokens, scan)) = match source {
-        Source::Builtin(lipsum) => (lipsum.to_string(), None, Format::Builtin, builtin(lipsum)),
+pub(super) fn open(source: &Source, scanner: &Scanner) -> Result<Opened, DataError> {
+    let (name, path, format, (tokens, scan, guard)) = match source {
+        Source::Builtin(lipsum) => {
+            let (tokens, scan) = builtin(lipsum);
+            (lipsum.to_string(), None, Format::Builtin, (tokens, scan, None))
+        }
         Source::File(path) => {
             let (file, bytes) = map(path)?;
             let (format, opened) = match recognize(path, &bytes)? {
                 None => (Format::Text, text::open(path, &file, &bytes, scanner)?),
                 Some(layout) => {
+                    let stamp = stamp(path, &file)?;
                     let tokens = Tokens::mapped(bytes, layout);
                     let scan = scanner.tokens(path, &file, &tokens, false)?;
-                    (layout.format, (tokens, scan))
+                    let guard = Guard::new(path, Some(file), true, stamp, (0, scan.digest));
+                    (layout.format, (tokens, scan, Some(guard)))
                 }
             };
             (path.display().to_string(), Some(path.clone()), format, opened)
@@ -57,7 +72,12 @@ pub(super) fn open(source: &Source, scanner: &Scanner) -> Result<(ShardInfo, Tok
         range: scan.range,
         digest: scan.digest,
     };
-    Ok((info, tokens))
+    Ok(Opened { info, tokens, guard })
+}
+
+/// What the system says of an open file before it is scanned.
+pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
+    Ok(Stamp::from(&file.metadata().map_err(DataError::read(path))?))
 }
 
 /// The tokens of a built-in text, with the digest that the text would have as a file.

@@ -5,9 +5,11 @@
 
 use super::DataError;
 use super::format::{Format, recognize};
+use super::guard::Guard;
 use super::mapping::map;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
+use super::shard::stamp;
 use super::tokenizer::{Tokenizer, safe_cut};
 use super::tokens::Tokens;
 use super::write::{ShardWriter, stored_checksum};
@@ -19,18 +21,19 @@ const BATCH: usize = 32 << 20;
 /// Bytes of text that one thread encodes at a time.
 const PART: usize = 128 << 10;
 
-/// The tokens of the text file `path`, with the digest of the text and the range of the tokens.
+/// The tokens of the text file `path`, with the digest of the text, the range of the tokens and a guard of the cached
+/// shard. The text itself is not read again, so it may change.
 pub(super) fn open(
     path: &Path,
     file: &File,
     text: &[u8],
     scanner: &Scanner,
-) -> Result<(Tokens, Scan), DataError> {
+) -> Result<(Tokens, Scan, Option<Guard>), DataError> {
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
     let cache = scanner.cache_dir.join(format!("{}.gpt2.bin", digest.to_hex()));
-    if let Some((tokens, scan)) = cached(&cache, scanner)? {
-        return Ok((tokens, Scan { digest, ..scan }));
+    if let Some((tokens, scan, guard)) = cached(&cache, scanner)? {
+        return Ok((tokens, Scan { digest, ..scan }, Some(guard)));
     }
     encode(path, text, &cache, scanner)?;
     if Identity::of(path, file)? != before {
@@ -39,13 +42,13 @@ pub(super) fn open(
         return Err(DataError::Changed { path: path.into() });
     }
     match cached(&cache, scanner)? {
-        Some((tokens, scan)) => Ok((tokens, Scan { digest, ..scan })),
+        Some((tokens, scan, guard)) => Ok((tokens, Scan { digest, ..scan }, Some(guard))),
         None => Err(DataError::Changed { path: cache }),
     }
 }
 
-/// The tokens of a complete and undamaged cached shard, with their digest and range.
-fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan)>, DataError> {
+/// The tokens of a complete and undamaged cached shard, with their digest, their range and the shard's guard.
+fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard)>, DataError> {
     let (file, bytes) = match map(cache) {
         Ok(opened) => opened,
         Err(DataError::Missing { .. }) => return Ok(None),
@@ -55,10 +58,13 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan)>, Dat
         Ok(Some(layout)) if layout.format == Format::LlmC => layout,
         _ => return Ok(None),
     };
+    let stamp = stamp(cache, &file)?;
     let tokens = Tokens::mapped(bytes, layout);
     let scan = scanner.tokens(cache, &file, &tokens, true)?;
     let whole = scan.digest.as_bytes() == stored_checksum(tokens.header());
-    Ok(whole.then_some((tokens, scan)))
+    // the cache may be emptied at any time, which leaves the open file as it is
+    let guard = Guard::new(cache, Some(file), false, stamp, (layout.offset, scan.digest));
+    Ok(whole.then_some((tokens, scan, guard)))
 }
 
 /// Encodes a text into a shard.

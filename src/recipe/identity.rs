@@ -3,10 +3,13 @@
 use super::effect::is_off;
 use super::keys::{Identity, KEYS, Key};
 use super::leaves::values;
+use super::overrides::Overrides;
+use super::resolved::load;
 use super::schema::Recipe;
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Digests of the contents that a recipe names by path, each under the last part of its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,12 +24,30 @@ pub struct DataDigests {
 }
 
 impl DataDigests {
+    /// The digests of a run's record, where [`by_name`](Self::by_name) put them.
+    fn from_names(digests: &BTreeMap<String, String>) -> Self {
+        let of = |name: &str| digests.get(name).cloned();
+        Self {
+            train: of("train").unwrap_or_default(),
+            val: of("val").unwrap_or_default(),
+            init_from: of("init_from"),
+        }
+    }
+
     /// The digests under the last part of their keys, as a run's record has them.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, String> {
         let digests = serde_json::to_value(self).and_then(serde_json::from_value);
         digests.expect("digests are plain data")
     }
+}
+
+/// The identity of the experiment that a resolved recipe's file describes, where what it names has these digests by
+/// name. `None` if the file cannot be loaded.
+#[must_use]
+pub fn identity_of_file(path: &Path, digests: &BTreeMap<String, String>) -> Option<String> {
+    let resolved = load(path, &Overrides::default()).ok()?;
+    Some(identity(&resolved.recipe, &DataDigests::from_names(digests)))
 }
 
 /// The identity of an experiment: a blake3 digest, 64 hexadecimal digits.
@@ -88,5 +109,6 @@ mod tests {
         let mut leaves: Vec<&str> = contents.map(Key::leaf).collect();
         leaves.sort_unstable();
         assert_eq!(leaves, all.keys().collect::<Vec<_>>());
+        assert_eq!(DataDigests::from_names(&all).by_name(), all);
     }
 }

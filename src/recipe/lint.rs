@@ -47,6 +47,8 @@ lints! {
     ManyEpochs = "many-epochs";
     /// The data are fewer than one step reads.
     SmallData = "small-data";
+    /// The data use a small part of the model's vocabulary.
+    UnusedVocab = "unused-vocab";
     /// The device emulates the precision.
     EmulatedPrecision = "emulated-precision";
     /// The run needs nearly all free memory.

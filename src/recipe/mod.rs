@@ -29,7 +29,7 @@ mod written;
 
 pub use diagnostics::Diagnostics;
 pub use effect::silenced_by;
-pub use identity::{DataDigests, identity};
+pub use identity::{DataDigests, identity, identity_of_file};
 pub use json_schema::json_schema;
 pub use leaves::{Difference, diff, leaves};
 pub use lint::LintCode;

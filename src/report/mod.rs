@@ -15,6 +15,7 @@ pub mod gather;
 pub mod groups;
 pub mod metrics;
 pub mod numbers;
+pub mod own;
 pub mod page;
 pub mod plot;
 pub mod runs;

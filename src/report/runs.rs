@@ -6,6 +6,7 @@
 use super::axis::{Axis, Cut};
 use super::gather::{Gathered, Results, Scratch, gather};
 use super::metrics::Metric;
+use super::own::is_own;
 use super::scan::last_row;
 use crate::recipe::written;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record};
@@ -88,13 +89,10 @@ impl Run {
     pub fn read(path: &Path) -> Result<Self, RunError> {
         let mut warnings = Vec::new();
         let mut warn = |error: &dyn std::fmt::Display| warnings.push(error.to_string());
-        let facts = match RunRecord::read(path) {
-            Ok(record) => record.map(Facts::from).unwrap_or_default(),
-            Err(error) => {
-                warn(&error);
-                Facts::default()
-            }
-        };
+        let record = RunRecord::read(path).unwrap_or_else(|error| {
+            warn(&error);
+            None
+        });
         let status = match record::status(path) {
             Ok(status) => status,
             Err(error @ RunError::NotARun { .. }) => return Err(error),
@@ -103,6 +101,16 @@ impl Run {
         };
         let file = path.join(dir::RECIPE);
         let text = fs::read_to_string(&file);
+        if let (Ok(text), Some(record)) = (&text, &record)
+            && !is_own(path, text, record)
+        {
+            warn(&format!(
+                "`{}` was edited: it is not the recipe of the run, whose hash begins with {}; `runner` with that \
+                 recipe writes it again",
+                file.display(),
+                record.hash.get(..8).unwrap_or(&record.hash)
+            ));
+        }
         let recipe = text.map_err(|error| error.to_string()).and_then(|text| written(&text));
         let recipe = recipe.unwrap_or_else(|error| {
             warn(&format!("`{}` cannot be read: {error}", file.display()));
@@ -110,6 +118,7 @@ impl Run {
         });
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let facts = record.map(Facts::from).unwrap_or_default();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
         Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings })

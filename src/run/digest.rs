@@ -19,6 +19,14 @@ pub struct FileDigest {
     pub blake3: String,
 }
 
+impl FileDigest {
+    /// The digest of a file with these contents.
+    #[must_use]
+    pub fn of(contents: &[u8]) -> Self {
+        Self { bytes: contents.len() as u64, blake3: blake3::hash(contents).to_hex().to_string() }
+    }
+}
+
 /// A new file that is hashed as it is written, in large chunks.
 #[derive(Debug)]
 pub(super) struct HashedFile {

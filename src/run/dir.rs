@@ -5,8 +5,9 @@ use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
 use super::{fault, files};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Name of the resolved recipe in a run directory.
@@ -24,6 +25,8 @@ pub const SAMPLES: &str = "samples.txt";
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// The directory itself, wherever it is moved.
+    handle: File,
     _lock: Lock,
 }
 
@@ -47,9 +50,8 @@ impl RunDir {
         if fresh {
             run.discard()?;
         }
-        let recipe = run.recipe();
-        if !recipe.exists() {
-            files::write_atomic(&recipe, recipe_toml.as_bytes(), "recipe")?;
+        if !run.recipe().exists() {
+            run.write_recipe(recipe_toml)?;
         }
         Ok(run)
     }
@@ -65,8 +67,10 @@ impl RunDir {
     }
 
     fn lock(path: PathBuf) -> Result<Self, RunError> {
+        let handle = File::open(&path).context("open", &path)?;
         let lock = Lock::acquire(&path.join(lock::FILE))?;
-        let run = Self { path, _lock: lock };
+        let run = Self { path, handle, _lock: lock };
+        run.check()?;
         files::sweep(run.path())?;
         if run.checkpoints().is_dir() {
             files::sweep(&run.checkpoints())?;
@@ -91,6 +95,22 @@ impl RunDir {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
+    ///
+    /// Errors: [`RunError::Gone`] if it was moved, removed or replaced.
+    pub fn check(&self) -> Result<(), RunError> {
+        let ours = self.handle.metadata().context("read", &self.path)?;
+        match fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            _ => Err(RunError::Gone { path: self.path.clone() }),
+        }
+    }
+
+    /// Replaces the resolved recipe.
+    pub fn write_recipe(&self, recipe_toml: &str) -> Result<(), RunError> {
+        files::write_atomic(&self.recipe(), recipe_toml.as_bytes(), "recipe")
     }
 
     /// The run directory.
@@ -129,7 +149,10 @@ impl RunDir {
     }
 
     /// Replaces the run's record.
+    ///
+    /// Errors: as those of [`check`](Self::check); [`RunError::Io`].
     pub fn write_record(&self, record: &RunRecord) -> Result<(), RunError> {
+        self.check()?;
         record.write(&self.path)
     }
 }

@@ -104,6 +104,28 @@ pub enum RunError {
         /// What is wrong, with the line where there is one.
         problem: String,
     },
+    /// A log is not the one that the run has written.
+    #[error(
+        "`{}` is not as the run has written it: {problem}; bring it back from a copy, or start over with --fresh, \
+         which discards the run",
+        path.display()
+    )]
+    Log {
+        /// The log.
+        path: PathBuf,
+        /// How it differs.
+        problem: String,
+    },
+    /// The directory of a run is no longer at its path.
+    #[error(
+        "the run's directory `{}` was moved, removed or replaced while the run trains: nothing more is written; if it \
+         was moved, `runner --resume` goes on with it at its new path",
+        path.display()
+    )]
+    Gone {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// A file of a checkpoint is not the one that was written.
     #[error(
         "`{}` is truncated or corrupted: expected {expected}, found {found}",

@@ -53,9 +53,15 @@ pub struct NewDir {
 }
 
 impl NewDir {
-    /// Makes the temporary directory beside `target`, whose parent is created if it is missing.
+    /// Makes the temporary directory beside `target`. The directory above is created if it is missing, but none above
+    /// that: what was moved away must not come into being again.
     pub fn create(target: &Path) -> Result<Self, RunError> {
-        create_dir_all(parent(target))?;
+        let above = parent(target);
+        match fs::create_dir(above) {
+            Ok(()) => sync_dir(parent(above))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).context("create", above),
+        }
         let temporary = temporary_name(target);
         fs::create_dir(&temporary).context("create", &temporary)?;
         Ok(Self { temporary, target: target.to_owned(), published: false })

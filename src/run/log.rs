@@ -6,13 +6,16 @@
 //! [`records`](super::records).
 
 use super::columns::{TrainRow, ValRow};
+use super::digest::FileDigest;
 use super::error::Context;
 use super::records::{Table, read_or_empty};
 use super::row::Row;
+use super::seal::{self, Growing};
 use super::{RunError, fault, files};
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::marker::PhantomData;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A log open for appending.
@@ -20,8 +23,10 @@ use std::path::{Path, PathBuf};
 pub struct Log<R> {
     path: PathBuf,
     file: File,
-    /// Length of the file up to its last whole row.
-    len: u64,
+    /// The file up to its last whole row.
+    whole: Growing,
+    /// The step of the last row that was appended, and the file before its first row.
+    before: Option<(u64, Growing)>,
     /// Where the file's columns lie among those of a row, if they are not all of them in order.
     places: Option<Vec<usize>>,
     /// The row being written, kept for its memory.
@@ -43,10 +48,11 @@ impl<R: Row> Log<R> {
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let mut line = String::new();
         R::write_header(&mut line);
-        let found = read_or_empty(path)?;
+        let mut found = read_or_empty(path)?;
         let mut places = None;
         if found.is_empty() {
             files::write_atomic(path, line.as_bytes(), "csv_header")?;
+            found = line.clone().into_bytes();
         } else if !found.ends_with(b"\n") {
             return Err(RunError::malformed(path, "its last line is torn"));
         } else if !found.starts_with(line.as_bytes()) {
@@ -54,9 +60,8 @@ impl<R: Row> Log<R> {
             let known = places_of::<R>(&String::from_utf8_lossy(header));
             places = Some(known.map_err(|problem| RunError::malformed(path, problem))?);
         }
-        let file = OpenOptions::new().append(true).open(path).context("open", path)?;
-        let len = file.metadata().context("read", path)?.len();
-        Ok(Self { path: path.to_owned(), file, len, places, line, rows: PhantomData })
+        let (file, whole) = (reopen(path)?, Growing::new(&found));
+        Ok(Self { path: path.to_owned(), file, whole, before: None, places, line, rows: PhantomData })
     }
 
     /// Appends one row with one write. If the write fails, the file is cut to its length before it.
@@ -82,11 +87,67 @@ impl<R: Row> Log<R> {
         });
         if written.is_err() {
             // If this fails too, the torn line is cut off when the run resumes.
-            let _ = self.file.set_len(self.len);
+            let _ = self.file.set_len(self.whole.bytes());
         }
         written.context("append to", &self.path)?;
-        self.len += bytes.len() as u64;
+        if self.before.as_ref().is_none_or(|(step, _)| *step < row.step()) {
+            self.before = Some((row.step(), self.whole.clone()));
+        }
+        self.whole.push(bytes);
         Ok(())
+    }
+
+    /// The digest of the rows before `step`, which a run that goes on from there keeps.
+    pub fn digest_before(&self, step: u64) -> FileDigest {
+        match &self.before {
+            Some((last, before)) if *last >= step => before.digest(),
+            _ => self.whole.digest(),
+        }
+    }
+
+    /// The digest of the whole log.
+    pub fn digest(&self) -> FileDigest {
+        self.whole.digest()
+    }
+
+    /// Checks that the file at the path is the one that rows are appended to. One that was removed, or replaced by an
+    /// earlier part of itself, is written again; returns whether it had to be.
+    ///
+    /// Errors: [`RunError::Log`] if something else is there.
+    pub fn check(&mut self) -> Result<bool, RunError> {
+        let ours = self.file.metadata().context("read", &self.path)?;
+        let is_ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == (ours.dev(), ours.ino());
+        if std::fs::metadata(&self.path).is_ok_and(is_ours) {
+            if ours.len() == self.whole.bytes() {
+                return Ok(false);
+            }
+            return Err(self.changed(&ours.len()));
+        }
+        let mut written = Vec::new();
+        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut written));
+        read.context("read", &self.path)?;
+        let found = read_or_empty(&self.path)?;
+        if Growing::new(&written).digest() != self.digest() || !written.starts_with(&found) {
+            return Err(self.changed(&found.len()));
+        }
+        files::write_atomic(&self.path, &written, "csv_again")?;
+        self.file = reopen(&self.path)?;
+        Ok(true)
+    }
+
+    /// Checks that the file holds what was written, by reading it.
+    ///
+    /// Errors: [`RunError::Log`] if it does not.
+    pub fn check_contents(&self) -> Result<(), RunError> {
+        seal::verify_whole(&self.path, &self.digest())
+    }
+
+    fn changed(&self, found: &dyn std::fmt::Display) -> RunError {
+        let problem = format!(
+            "another program has changed it: {found} bytes are there, {} were written",
+            self.whole.bytes()
+        );
+        RunError::Log { path: self.path.clone(), problem }
     }
 
     /// Makes the rows durable. Call it before a checkpoint is published: after a power cut, the checkpoint needs the
@@ -94,6 +155,11 @@ impl<R: Row> Log<R> {
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().context("sync", &self.path)
     }
+}
+
+/// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
+fn reopen(path: &Path) -> Result<File, RunError> {
+    OpenOptions::new().read(true).append(true).open(path).context("open", path)
 }
 
 /// Where the columns of a header lie among those of `R`.

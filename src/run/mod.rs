@@ -22,6 +22,7 @@ pub mod record;
 pub mod records;
 pub mod row;
 pub mod samples;
+pub mod seal;
 mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};

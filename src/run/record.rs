@@ -3,6 +3,7 @@
 //! Written by the holder of the lock at the start, at checkpoints and at the end. A process that is killed cannot
 //! update it. [`status`] therefore also asks whether a live process holds the lock; readers should rely on it.
 
+use super::digest::FileDigest;
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,9 @@ pub struct RunRecord {
     pub results: Value,
     /// Why the run failed or diverged.
     pub error: Option<String>,
+    /// Size and digest of `recipe.toml` and, once the run has finished, of its logs; empty in records of earlier
+    /// versions.
+    pub files: BTreeMap<String, FileDigest>,
     /// One entry for each process that trained it.
     pub sessions: Vec<Session>,
     /// Fields that this build does not know, kept as they are.

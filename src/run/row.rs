@@ -11,6 +11,9 @@ pub trait Row: Sized {
     /// A row of which nothing is known: the values that stand for columns that a file lacks.
     const UNKNOWN: Self;
 
+    /// The step that the row belongs to: that of the update, or the number of updates before an evaluation.
+    fn step(&self) -> u64;
+
     /// Appends the row to `line` as CSV, ended by a newline.
     fn write(&self, line: &mut String);
 
@@ -151,6 +154,10 @@ macro_rules! rows {
             )+];
 
             const UNKNOWN: Self = Self { $($name: $unknown),+ };
+
+            fn step(&self) -> u64 {
+                self.step
+            }
 
             fn write(&self, line: &mut String) {
                 $(

@@ -71,14 +71,15 @@ pub enum Event<'a> {
         /// What may be unwise about it.
         lints: &'a [Lint],
     },
-    /// The training log has fewer rows than steps were taken.
-    RowsMissing {
+    /// A run's `recipe.toml` was not the recipe that the run is trained by, and has been written again.
+    RecipeRestored {
+        /// The file.
+        recipe: &'a Path,
+    },
+    /// A log was removed while the run writes it, and has been written again.
+    LogRestored {
         /// The log.
         log: &'a Path,
-        /// Its rows.
-        rows: u64,
-        /// Steps taken.
-        steps: u64,
     },
     /// The first step follows.
     Started {

@@ -49,7 +49,9 @@ impl Ending {
         }
         let of_data = cause.downcast_ref::<InputError>().map(|InputError { error, .. }| error);
         if let Some(error) = of_data.or(cause.downcast_ref()) {
-            return Some(if matches!(error, DataError::Write { .. }) { Self::Failed } else { Self::Refused });
+            // what was asked for was right when the run began
+            let is_failure = matches!(error, DataError::Write { .. } | DataError::InUse { .. });
+            return Some(if is_failure { Self::Failed } else { Self::Refused });
         }
         if let Some(Elsewhere(ending)) = cause.downcast_ref() {
             return Some(*ending);

@@ -1,5 +1,6 @@
 //! The ranks other than rank 0: they train as rank 0 tells them, and write nothing.
 
+use super::data_watch::DataWatch;
 use super::ending::Ending;
 use super::inputs::Data;
 use super::machine;
@@ -22,13 +23,14 @@ struct Follower<'a> {
     sharded: bool,
     /// What is asked of a process of its own.
     requests: Option<&'a Requests>,
+    data: DataWatch<'a>,
 }
 
 impl Events for Follower<'_> {
     type Error = anyhow::Error;
 
-    fn step(&mut self, _report: &StepReport, _progress: &Progress) -> anyhow::Result<()> {
-        Ok(())
+    fn step(&mut self, _report: &StepReport, progress: &Progress) -> anyhow::Result<()> {
+        Ok(self.data.step(progress)?)
     }
 
     fn micro_step(&mut self, _tokens: usize) {}
@@ -51,6 +53,11 @@ impl Events for Follower<'_> {
         Ok(())
     }
 
+    fn check(&mut self, progress: &Progress) -> anyhow::Result<()> {
+        // a thread shares the data of rank 0, which looks after them
+        if self.requests.is_some() { Ok(self.data.check(progress)?) } else { Ok(()) }
+    }
+
     fn stop(&mut self) -> Option<Stop> {
         self.requests?.stop_asked()
     }
@@ -71,7 +78,8 @@ pub(super) fn train(
         let start = start.map(checkpoint::Reader::open).transpose()?;
         let (mut engine, progress) = member.begin(start)?;
         member.comm.set_working(false);
-        let mut events = Follower { sharded: member.plan.shard.count > 1, requests };
+        let data = DataWatch::new(member.data, member.plan.steps);
+        let mut events = Follower { sharded: member.plan.shard.count > 1, requests, data };
         member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
             TrainError::Events(error) => error,

@@ -108,6 +108,30 @@ impl Data {
         Ok(Self { train, val, digests })
     }
 
+    /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files
+    /// that are not big are read once more.
+    ///
+    /// # Errors
+    /// What was changed, and whether it is for training or for validation.
+    pub fn check(&self, contents: bool) -> Result<(), InputError> {
+        let check = |set: &Dataset| if contents { set.check_contents() } else { set.check() };
+        self.of_each(check)
+    }
+
+    /// Tells of a token outside the vocabulary that was read; costs next to nothing.
+    ///
+    /// # Errors
+    /// The token and its place, and whether it is for training or for validation.
+    pub fn outside(&self) -> Result<(), InputError> {
+        self.of_each(Dataset::outside)
+    }
+
+    fn of_each(&self, check: impl Fn(&Dataset) -> Result<(), DataError>) -> Result<(), InputError> {
+        check(&self.train).map_err(|error| InputError { key: "data.train", error })?;
+        let val = self.val.as_ref().map_or(Ok(()), check);
+        val.map_err(|error| InputError { key: "data.val", error })
+    }
+
     /// What the plan needs to know.
     pub fn size(&self) -> DataSize {
         DataSize {
@@ -125,7 +149,8 @@ impl Data {
                 Format::Builtin => info.name.split(",words").next().unwrap_or(&info.name).to_owned(),
                 _ => info.digest.to_string(),
             };
-            Shard { name: relative(&info.name), content }
+            let largest = info.range.and_then(|(_, largest)| usize::try_from(largest).ok());
+            Shard { name: relative(&info.name), content, largest }
         };
         let shards = |set: &Dataset| set.shards().map(shard).collect();
         Shards { train: shards(&self.train), val: self.val.as_ref().map(shards).unwrap_or_default() }

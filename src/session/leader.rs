@@ -11,9 +11,11 @@ use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
 use crate::plan::lints::{Subject, lints};
 use crate::recipe::MicroBatch;
-use crate::run::checkpoint::{self, Newest, Rejected};
+use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
+use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
+use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -23,6 +25,7 @@ use std::time::Duration;
 pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
     if let Some(reader) = &start {
+        job.check_logs(reader.state())?;
         // a run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it
         let is_auto = job.recipe().batch.micro_batch == MicroBatch::Auto;
         let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
@@ -170,13 +173,20 @@ impl Job<'_> {
         }
     }
 
+    /// Checks that the logs are those that led to a checkpoint. One of an earlier version does not state digests.
+    fn check_logs(&self, state: &CheckpointState) -> Result<(), RunError> {
+        seal::verify_rows(&self.dir.train_csv(), state.step)?;
+        for (name, _) in LOGS {
+            if let Some(expected) = state.logs.get(name) {
+                seal::verify_beginning(&self.dir.path().join(name), expected)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
     fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
-        if kept.rows != step {
-            let (log, rows) = (&self.dir.train_csv(), kept.rows);
-            self.call.audience.tell(Event::RowsMissing { log, rows, steps: step });
-        }
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
         samples::cut_back(&self.dir.samples(), step)?;
@@ -210,6 +220,8 @@ impl Job<'_> {
         record.threads = self.plan.threads;
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
+        let recipe = FileDigest::of(&std::fs::read(self.dir.recipe())?);
+        record.files = BTreeMap::from([(dir::RECIPE.to_owned(), recipe)]);
         Ok(record)
     }
 }

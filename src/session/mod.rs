@@ -7,6 +7,7 @@
 
 pub mod audience;
 mod call;
+mod data_watch;
 pub mod ending;
 pub mod engines;
 mod follower;

@@ -7,7 +7,8 @@ use super::inputs::{self, Data};
 use super::job::Job;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, Overrides, Resolved};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
+use crate::report::own::is_own;
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -93,14 +94,14 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let recipe = &resolved.recipe;
     let id = format!("{}-{}", recipe.name, &hash[..8]);
     let path = call.runs_dir.join(&id);
-    if !call.fresh
-        && dir::is_run(&path)
-        && let Some(ending) = ended(call, &path)?
-    {
-        return Ok(ending);
+    let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
+    if !call.fresh && dir::is_run(&path) {
+        restore_recipe(call, &path, &toml, data, hash)?;
+        if let Some(ending) = ended(call, &path)? {
+            return Ok(ending);
+        }
     }
     let plan = plan(resolved, data, None)?;
-    let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
     if !call.fresh
@@ -112,10 +113,28 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &[] })
 }
 
+/// Writes a run's recipe again where it was edited into another one, before anything trusts it.
+fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) -> anyhow::Result<()> {
+    let mut record = RunRecord::read(run)?.unwrap_or_default();
+    record.hash = hash.to_owned();
+    record.digests = data.digests.by_name();
+    let recipe = run.join(dir::RECIPE);
+    // what is no text is no recipe either
+    let text = String::from_utf8_lossy(&std::fs::read(&recipe)?).into_owned();
+    if !is_own(run, &text, &record) {
+        RunDir::open(run)?.write_recipe(toml)?;
+        call.audience.tell(Event::RecipeRestored { recipe: &recipe });
+    }
+    Ok(())
+}
+
 /// How a run has ended that needs no training, after saying why.
 fn ended(call: &Call, run: &Path) -> anyhow::Result<Option<Ending>> {
     let ending = match crate::run::status(run)? {
         RunStatus::Finished => {
+            if let Some(record) = RunRecord::read(run)? {
+                seal::verify_finished(run, &record)?;
+            }
             call.audience.tell(Event::AlreadyFinished { run, by_recipe: true });
             Ending::Finished
         }

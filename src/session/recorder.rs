@@ -4,6 +4,7 @@
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
 use super::audience::Event;
+use super::data_watch::DataWatch;
 use super::ending::{End, Ending};
 use super::job::Job;
 use super::machine;
@@ -14,7 +15,9 @@ use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::report::stats::median;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
-use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, fault, samples};
+use crate::run::{
+    RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
+};
 use crate::train::sample::{Sampling, generate};
 use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
 use std::collections::BTreeMap;
@@ -38,6 +41,9 @@ pub(super) struct Recorder<'a> {
     saver: Saver<'a>,
     /// A checkpoint was asked for from outside.
     asked: bool,
+    data: DataWatch<'a>,
+    /// When the directory and the logs were last looked at.
+    looked: Instant,
     record: RunRecord,
     start: Instant,
     elapsed_before: f64,
@@ -67,6 +73,8 @@ impl<'a> Recorder<'a> {
                 plan.bytes.snapshot,
             ),
             asked: false,
+            data: DataWatch::new(job.data, plan.steps),
+            looked: Instant::now(),
             job,
             record,
             start: Instant::now(),
@@ -95,9 +103,11 @@ impl<'a> Recorder<'a> {
         let audience = self.job.call.audience;
         let written = self.saver.wait();
         // a run whose last checkpoint is not there has not finished; what ended it before matters more
-        let result = match (result, written) {
-            (Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
-            (result, written) => {
+        let result = match (self.job.dir.check(), result, written) {
+            // because of which anything else may have failed
+            (Err(gone), ..) => Err(TrainError::Events(gone.into())),
+            (_, Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
+            (_, result, written) => {
                 if let Err(error) = written {
                     audience.tell(Event::Failed(&error));
                 }
@@ -147,6 +157,10 @@ impl<'a> Recorder<'a> {
             session.ended.clone_from(&record.ended);
             session.to_step = Some(record.steps_done);
         }
+        if record.status == RunStatus::Finished {
+            record.files.insert(dir::TRAIN_CSV.to_owned(), self.train_log.digest());
+            record.files.insert(dir::VAL_CSV.to_owned(), self.val_log.digest());
+        }
         let results = &mut record.results;
         results["final_loss"] = end.loss.into();
         results["final_val_loss"] = end.val_loss.into();
@@ -158,6 +172,23 @@ impl<'a> Recorder<'a> {
             results["tokens_per_s"] = end.tokens_per_s.into();
         }
         self.job.dir.write_record(record)
+    }
+}
+
+/// The directory and the logs are looked at this often while steps are taken.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Recorder<'_> {
+    /// Checks that what was written is still where it was written to. A log that is gone is written again.
+    fn check_written(&mut self) -> Result<(), RunError> {
+        self.looked = Instant::now();
+        self.job.dir.check()?;
+        let again = [self.train_log.check()?, self.val_log.check()?];
+        let logs = [self.job.dir.train_csv(), self.job.dir.val_csv()];
+        for (log, _) in logs.iter().zip(again).filter(|(_, again)| *again) {
+            self.job.call.audience.tell(Event::LogRestored { log });
+        }
+        Ok(())
     }
 }
 
@@ -188,6 +219,10 @@ impl Events for Recorder<'_> {
             elapsed_s: self.elapsed_s(),
         };
         self.saver.poll()?;
+        self.data.step(progress)?;
+        if self.looked.elapsed() >= LOOK {
+            self.check_written()?;
+        }
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
@@ -239,8 +274,12 @@ impl Events for Recorder<'_> {
     }
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let Job { plan, data, hash, dir, .. } = self.job;
+        let Job { plan, data, hash, .. } = self.job;
         let window = progress.watchdog.window();
+        if progress.step == plan.steps {
+            self.train_log.check_contents()?;
+            self.val_log.check_contents()?;
+        }
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
         self.val_log.sync()?;
@@ -263,10 +302,14 @@ impl Events for Recorder<'_> {
             ]),
             micro_batch: plan.batch.micro_batch,
             best_val: progress.best_val_loss,
+            logs: BTreeMap::from([
+                (dir::TRAIN_CSV.to_owned(), self.train_log.digest_before(progress.step)),
+                (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
+            ]),
             ..CheckpointState::default()
         };
         self.saver.save(engine, state)?;
-        dir.write_record(&self.record)?;
+        self.job.dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
             // the next thing that happens may be a power cut
             self.saver.wait()?;
@@ -279,6 +322,11 @@ impl Events for Recorder<'_> {
         let asked = self.job.call.requests.save_asked();
         self.asked |= asked;
         asked
+    }
+
+    fn check(&mut self, progress: &Progress) -> anyhow::Result<()> {
+        self.check_written()?;
+        Ok(self.data.check(progress)?)
     }
 
     fn skipped(&mut self, step: u64, why: &str) {

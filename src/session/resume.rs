@@ -8,7 +8,7 @@ use super::job::Job;
 use super::{leader, ranks, supported};
 use crate::recipe::keys::{KEYS, OnResume};
 use crate::recipe::{self, Overrides, Resolved};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find, seal};
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -40,7 +40,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let overrides: Vec<String> =
         changed.iter().map(|c| format!("{}={}", c.key.path, value(&c.right))).collect();
     let lead = || {
-        if record.as_ref().is_some_and(|record| record.status == RunStatus::Finished) {
+        if let Some(record) = record.as_ref().filter(|record| record.status == RunStatus::Finished) {
+            seal::verify_finished(&run, record)?;
             call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false });
             call.audience.result(&run)?;
             return Ok(Ending::Finished);

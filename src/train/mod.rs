@@ -151,6 +151,11 @@ pub trait Events {
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time to save.
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
+    /// Whether what is read and written is still what it was: asked before a validation loss is reported, and on all
+    /// ranks before any of them takes part in a checkpoint.
+    fn check(&mut self, _progress: &Progress) -> Result<(), Self::Error> {
+        Ok(())
+    }
     /// Whether to stop now.
     fn stop(&mut self) -> Option<Stop>;
     /// Whether to save now, as soon as can be, and go on. Asked once, answered once.
@@ -185,6 +190,7 @@ pub fn train<E: Events>(
             let Some(loss) = evaluate_together(engine, rows, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
+            events.events.check(progress).map_err(TrainError::Events)?;
             if !loss.is_finite() {
                 // finite weights may still overflow on other data, most easily in fp16
                 let what = format!("the validation loss is {loss}");
@@ -293,6 +299,8 @@ fn save<E: Events>(
     progress: &Progress,
     events: &mut Agreed<E>,
 ) -> Result<Option<Outcome>, TrainError<E::Error>> {
+    // before the ranks compare their parameters: none of them saves if one cannot vouch for its data
+    events.events.check(progress).map_err(TrainError::Events)?;
     let states = engine.saved_states();
     if let Some(what) = blame::first_not_finite(engine, &states)? {
         let what = format!("{what} is not finite after the update");

@@ -29,7 +29,8 @@ impl Schedule {
     /// Learning rate of a step, counted from 0: linear warm-up to the peak, then the kind's shape down to the minimum,
     /// which is reached at `max_steps` and kept.
     pub fn lr(&self, step: u64) -> f64 {
-        if step < self.warmup {
+        // exactly the peak at its end, whatever the division rounds to
+        if step < self.warmup && step + 1 != self.warmup {
             return self.peak * (step + 1) as f64 / self.warmup as f64;
         }
         let through = |start: u64| {
@@ -43,7 +44,8 @@ impl Schedule {
             ScheduleKind::Linear => through(self.warmup),
             ScheduleKind::Wsd => through(self.max_steps.saturating_sub(self.decay).max(self.warmup)),
         };
-        self.min + (1.0 - fallen) * (self.peak - self.min)
+        // minimum and difference need not add up to the peak in floating point
+        if fallen == 0.0 { self.peak } else { self.min + (1.0 - fallen) * (self.peak - self.min) }
     }
 }
 
@@ -96,6 +98,45 @@ mod tests {
             decay_steps: None,
         };
         assert!([0, 4, 50].iter().all(|&s| Schedule::new(&constant, 0.3).lr(s) == 0.3));
+    }
+
+    /// The formula of versions up to 0.1, whose first rate after the warm-up could be off by a unit in the last place.
+    fn unmended(schedule: &Schedule, step: u64) -> f64 {
+        if step < schedule.warmup {
+            return schedule.peak * (step + 1) as f64 / schedule.warmup as f64;
+        }
+        let way = (step - schedule.warmup) as f64 / (schedule.max_steps - schedule.warmup) as f64;
+        let fallen = 0.5 * (1.0 - (std::f64::consts::PI * way.min(1.0)).cos());
+        schedule.min + (1.0 - fallen) * (schedule.peak - schedule.min)
+    }
+
+    #[test]
+    fn the_peak_is_exact_and_every_other_rate_has_the_bits_that_it_had() {
+        let config = |warmup| ScheduleConfig {
+            kind: ScheduleKind::Cosine,
+            max_steps: 19_073,
+            warmup_steps: Some(warmup),
+            min_lr_ratio: Some(0.1),
+            decay_steps: None,
+        };
+        let without = Schedule::new(&config(0), 6e-4);
+        assert_eq!((unmended(&without, 0), without.lr(0)), (0.0005999999999999998, 6e-4));
+        for peak in [6e-4, 3e-4, 2.5e-4, 1e-2, 0.7] {
+            for warmup in [0, 1, 7, 715] {
+                let schedule = Schedule::new(&config(warmup), peak);
+                for step in 0..19_080 {
+                    let is_peak = [warmup, warmup + 1].contains(&(step + 1));
+                    let expected = if is_peak { peak } else { unmended(&schedule, step) };
+                    assert_eq!(
+                        schedule.lr(step).to_bits(),
+                        expected.to_bits(),
+                        "step {step} of {peak}, {warmup}"
+                    );
+                }
+            }
+        }
+        let wsd = ScheduleConfig { kind: ScheduleKind::Wsd, decay_steps: Some(100), ..config(10) };
+        assert!((9..18_973).all(|step| Schedule::new(&wsd, 6e-4).lr(step) == 6e-4));
     }
 
     proptest! {

@@ -114,6 +114,10 @@ fn timeless(state: &[u8]) -> Vec<u8> {
     for field in ["elapsed_s", "checksum"] {
         fields.remove(field).expect(field);
     }
+    // of the log that has times in it
+    if let Some(logs) = fields.get_mut("logs").and_then(Value::as_object_mut) {
+        logs.remove("train.csv").expect("a digest");
+    }
     state.to_string().into_bytes()
 }
 

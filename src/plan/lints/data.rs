@@ -1,6 +1,8 @@
 //! Data that say less than they seem to.
 
-use super::{Remark, Subject};
+use super::shape::cost;
+use super::{Remark, Shard, Subject};
+use crate::model::Dims;
 
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
 const EPOCHS: f64 = 4.0;
@@ -59,6 +61,30 @@ pub(super) fn small(subject: &Subject) -> Remark {
             format!(
                 "use more data, or a batch of {} tokens at most",
                 rows * subject.plan.memory.dims.block_size as u64
+            ),
+        )
+    })
+}
+
+/// A vocabulary of which the data use less than half. Texts of some length use nearly all of the vocabulary that they are
+/// encoded with.
+pub(super) fn vocab(subject: &Subject) -> Remark {
+    let (shards, dims) = (subject.shards?, subject.plan.memory.dims);
+    let largest = shards.train.iter().chain(&shards.val).filter_map(|shard: &Shard| shard.largest).max()?;
+    // trained weights bring their vocabulary with them
+    let is_given = subject.recipe.model.init_from.is_some();
+    (!is_given && 2 * (largest + 1) <= dims.vocab_size).then(|| {
+        let used = largest + 1;
+        let padded_vocab = used.next_multiple_of(subject.recipe.model.vocab_multiple);
+        (
+            "model.vocab_size",
+            format!(
+                "the largest token in the data is {largest}, but model.vocab_size is {}: most of it never occurs",
+                dims.vocab_size
+            ),
+            format!(
+                "if no other data will follow, model.vocab_size = {used}: {}",
+                cost(&dims, Dims { vocab_size: used, padded_vocab, ..dims })
             ),
         )
     })

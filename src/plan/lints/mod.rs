@@ -41,6 +41,8 @@ pub struct Shard {
     pub name: String,
     /// What two shards with common contents share: a digest, or the seed of a generated text.
     pub content: String,
+    /// The largest token, if there is one.
+    pub largest: Option<usize>,
 }
 
 /// A remark.
@@ -83,6 +85,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ValOverlap => data::overlap(subject),
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
+        LintCode::UnusedVocab => data::vocab(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),
     }

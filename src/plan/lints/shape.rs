@@ -101,7 +101,7 @@ pub(super) fn batch(subject: &Subject) -> Remark {
 }
 
 /// What other dimensions cost in parameters, padding included.
-fn cost(old: &Dims, new: Dims) -> String {
+pub(super) fn cost(old: &Dims, new: Dims) -> String {
     let count = |dims| {
         let layout = ParamLayout::new(dims);
         layout.count(true).0 + layout.count(false).0

@@ -80,6 +80,9 @@ pub struct CheckpointState {
     pub micro_batch: usize,
     /// The lowest validation loss so far.
     pub best_val: Option<f64>,
+    /// Size and digest of what the logs hold before `step`, by name; empty in checkpoints of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub logs: BTreeMap<String, FileDigest>,
     /// Size and digest of every other file; set when written.
     pub files: BTreeMap<String, FileDigest>,
 }

@@ -1,0 +1,262 @@
+//! Notices that a file of tokens is changed while it is mapped.
+//!
+//! The system tells for next to nothing when a file was last changed. Where that has moved on, the contents are read
+//! again: a touched, copied or linked file is still the same data, and a run of days goes on. What is trained on are the
+//! bytes of the file that was opened, so another file at its path only matters if it holds something else.
+
+use super::DataError;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Bytes that are read and hashed at a time.
+const CHUNK: usize = 4 << 20;
+
+/// A file that was changed this recently may be changed again without another time: the coarsest clock of a file system
+/// that is still in use.
+const YOUNG: Duration = Duration::from_secs(2);
+
+/// A file at one moment, as far as the system tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Device and inode.
+    file: (u64, u64),
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// Whether a further change might not show.
+    is_young: bool,
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let changed = Duration::new(meta.ctime().try_into().unwrap_or(0), 0);
+        Self {
+            file: (meta.dev(), meta.ino()),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            is_young: now.abs_diff(changed) <= YOUNG,
+        }
+    }
+}
+
+/// What a mapped file must stay.
+pub(super) struct Guard {
+    path: PathBuf,
+    /// The file that is mapped, unless too many are open already.
+    file: Option<File>,
+    /// Whether another file at the path matters. The program's own cache may be emptied at any time.
+    watches_path: bool,
+    /// The part whose contents count, up to the end.
+    from: u64,
+    /// blake3 of that part.
+    digest: blake3::Hash,
+    bytes: u64,
+    seen: Mutex<Seen>,
+}
+
+/// What was last found to hold the right contents.
+struct Seen {
+    file: Stamp,
+    /// Another file at the path.
+    other: Option<Stamp>,
+}
+
+impl Guard {
+    /// Guards a file that was opened from `path` when it had this stamp, and whose contents from byte `from` on have
+    /// this digest. Without `file`, only the path can be looked at.
+    pub(super) fn new(
+        path: &Path,
+        file: Option<File>,
+        watches_path: bool,
+        stamp: Stamp,
+        (from, digest): (usize, blake3::Hash),
+    ) -> Self {
+        let seen = Mutex::new(Seen { file: stamp, other: None });
+        let from = from as u64;
+        Self { path: path.into(), file, watches_path, from, digest, bytes: stamp.bytes, seen }
+    }
+
+    /// Gives the open file back, so that only the path can be looked at.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// Checks that the file is what it was. Reads its contents if `again`, or if the system says that something has
+    /// been done to it; returns whether they were read.
+    ///
+    /// # Errors
+    /// [`DataError::InUse`] says what has changed.
+    pub(super) fn check(&self, again: bool) -> Result<bool, DataError> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_path = std::fs::metadata(&self.path).map(|meta| Stamp::from(&meta));
+        let now = match &self.file {
+            Some(file) => Stamp::from(&file.metadata().map_err(|error| self.unreadable(&error))?),
+            None => match &at_path {
+                Ok(stamp) if stamp.file == seen.file.file => *stamp,
+                _ => return Err(self.changed("its path leads to another file or to none".to_owned())),
+            },
+        };
+        if now.bytes != self.bytes {
+            let what = format!("it had {} bytes at the start and has {} now", self.bytes, now.bytes);
+            return Err(self.changed(what));
+        }
+        let mut was_read = false;
+        let is_known = |before: &Stamp, now: &Stamp| {
+            !before.is_young && Stamp { is_young: false, ..*now } == Stamp { is_young: false, ..*before }
+        };
+        if again || !is_known(&seen.file, &now) {
+            was_read = true;
+            let is_same = match &self.file {
+                Some(file) => self.is_same(file),
+                None => File::open(&self.path).and_then(|file| self.is_same(&file)),
+            };
+            if !is_same.map_err(|error| self.unreadable(&error))? {
+                return Err(self.changed("its contents are others than at the start".to_owned()));
+            }
+            seen.file = now;
+        }
+        // a file that is gone from its path is read as before
+        let Ok(other) = at_path else { return Ok(was_read) };
+        if self.watches_path
+            && other.file != now.file
+            && !seen.other.is_some_and(|before| is_known(&before, &other))
+        {
+            let is_same = other.bytes == self.bytes
+                && File::open(&self.path)
+                    .and_then(|file| self.is_same(&file))
+                    .map_err(|error| self.unreadable(&error))?;
+            if !is_same {
+                return Err(self.changed("another file with other contents is at its path now".to_owned()));
+            }
+            seen.other = Some(other);
+        }
+        Ok(was_read)
+    }
+
+    /// Whether a file has the contents.
+    fn is_same(&self, file: &File) -> io::Result<bool> {
+        let mut hasher = blake3::Hasher::new();
+        let (mut chunk, mut at) = (vec![0; CHUNK.min(self.bytes as usize)], self.from);
+        while at < self.bytes {
+            let wanted = chunk.len().min((self.bytes - at) as usize);
+            match file.read_at(&mut chunk[..wanted], at) {
+                Ok(0) => return Ok(false),
+                Ok(read) => {
+                    hasher.update_rayon(&chunk[..read]);
+                    at += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(hasher.finalize() == self.digest)
+    }
+
+    /// The size of the file in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn changed(&self, what: String) -> DataError {
+        DataError::InUse { name: self.path.display().to_string(), what }
+    }
+
+    fn unreadable(&self, error: &io::Error) -> DataError {
+        self.changed(format!("it can no longer be read: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const OLD: Duration = Duration::from_secs(3600);
+
+    fn guard(path: &Path, from: usize, is_held: bool, watches_path: bool) -> Guard {
+        let file = File::open(path).expect("open");
+        let stamp = Stamp::from(&file.metadata().expect("stat"));
+        let digest = blake3::hash(&fs::read(path).expect("read")[from..]);
+        Guard::new(path, is_held.then_some(file), watches_path, stamp, (from, digest))
+    }
+
+    fn message(guard: &Guard) -> String {
+        guard.check(false).expect_err("changed").to_string()
+    }
+
+    #[test]
+    fn what_changes_the_contents_is_named_and_what_does_not_goes_on() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.bin");
+        let other = dir.path().join("b.bin");
+        for is_held in [true, false] {
+            let written = || fs::write(&path, "headerTOKENS").expect("written");
+            written();
+            let guarded = guard(&path, 6, is_held, true);
+            guarded.check(false).expect("as it was");
+            // touched, and written with the same bytes
+            fs::File::options()
+                .append(true)
+                .open(&path)
+                .and_then(|f| f.set_modified(SystemTime::now() - OLD))
+                .expect("dated");
+            assert!(guarded.check(false).expect("the same contents"), "they were read");
+            written();
+            assert!(guarded.check(false).expect("the same contents"));
+            for (bytes, what) in
+                [("headerTOKEN", "12 bytes at the start and has 11 now"), ("headerTOKENs", "its contents")]
+            {
+                fs::write(&path, bytes).expect("written");
+                assert!(message(&guarded).contains(what), "{}", message(&guarded));
+                assert!(message(&guarded).contains("a.bin` was changed while it is in use"));
+            }
+            written();
+            guarded.check(false).expect("back as it was");
+            // put in its place by renaming
+            fs::write(&other, "headerTOKENS").expect("written");
+            fs::rename(&other, &path).expect("renamed");
+            assert_eq!(guarded.check(false).is_ok(), is_held, "an equal file");
+            fs::write(&other, "headerTOKENs").expect("written");
+            fs::rename(&other, &path).expect("renamed");
+            let what = if is_held { "another file with other contents" } else { "another file or to none" };
+            assert!(message(&guarded).contains(what), "{}", message(&guarded));
+            fs::remove_file(&path).expect("removed");
+            assert_eq!(guarded.check(true).is_ok(), is_held, "the open file is still there");
+        }
+    }
+
+    #[test]
+    fn an_emptied_cache_does_no_harm_and_an_overwritten_one_does() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.bin");
+        fs::write(&path, "tokens").expect("written");
+        let guarded = guard(&path, 0, true, false);
+        let file = fs::File::options().write(true).open(&path).expect("open");
+        fs::remove_file(&path).expect("removed");
+        fs::write(&path, "others").expect("written");
+        guarded.check(true).expect("the open file is the same");
+        file.write_at(b"x", 0).expect("written");
+        assert!(message(&guarded).contains("its contents"));
+    }
+
+    #[test]
+    fn a_change_that_the_clock_does_not_show_is_found() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.bin");
+        fs::write(&path, "tokens").expect("written");
+        let guarded = guard(&path, 0, true, true);
+        fs::write(&path, "others").expect("written");
+        // as if both were written within one tick
+        let now = Stamp::from(&fs::metadata(&path).expect("stat"));
+        assert!(now.is_young);
+        guarded.seen.lock().expect("not poisoned").file = now;
+        assert!(message(&guarded).contains("its contents"));
+    }
+}

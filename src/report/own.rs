@@ -1,0 +1,25 @@
+//! Whether the recipe in a run's directory is the one that the run is trained by.
+//!
+//! A report shows what `recipe.toml` says, so an edited one would be believed. Reading two thousand runs must stay
+//! quick: a recipe is only resolved where its bytes are not those on record.
+
+use crate::recipe::identity_of_file;
+use crate::run::checkpoint::FileDigest;
+use crate::run::{RunRecord, dir};
+use std::path::Path;
+
+/// Whether the recipe of `run` with this text has the identity on record. It may differ in what is kept and shown, and
+/// in its paths. True as well where that cannot be told: of records without an identity, and of recipes that another
+/// version wrote.
+#[must_use]
+pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> bool {
+    let noted = record.files.get(dir::RECIPE);
+    if record.hash.is_empty() || noted.is_some_and(|noted| *noted == FileDigest::of(text.as_bytes())) {
+        return true;
+    }
+    match identity_of_file(&run.join(dir::RECIPE), &record.digests) {
+        Some(identity) => identity == record.hash,
+        // this version wrote it, and can no longer read it
+        None => noted.is_none(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The digest of a log, kept up while the log grows, and holding a log against the digest that it must have.
+//!
+//! A checkpoint states which logs led to it. A run goes on only from these: rows that were lost, edited or exchanged
+//! would make a finished run that looks whole.
+
+use super::columns::LOGS;
+use super::digest::FileDigest;
+use super::records::read_or_empty;
+use super::{RunError, RunRecord, dir, log};
+use std::path::Path;
+
+/// The digest of a file that only grows.
+#[derive(Debug, Clone)]
+pub(super) struct Growing {
+    bytes: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Growing {
+    /// Of a file that holds this much so far.
+    pub(super) fn new(contents: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(contents);
+        Self { bytes: contents.len() as u64, hasher }
+    }
+
+    /// Takes in what is appended.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// The size of the file in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The digest of what the file holds now.
+    pub(super) fn digest(&self) -> FileDigest {
+        FileDigest { bytes: self.bytes, blake3: self.hasher.finalize().to_hex().to_string() }
+    }
+}
+
+/// Checks that a log begins with what has this digest; rows may follow.
+///
+/// Errors: [`RunError::Log`] says how it differs.
+pub fn verify_beginning(path: &Path, expected: &FileDigest) -> Result<(), RunError> {
+    let found = read_or_empty(path)?;
+    let lost = |problem: String| Err(RunError::Log { path: path.to_owned(), problem });
+    let length = usize::try_from(expected.bytes).unwrap_or(usize::MAX);
+    match found.get(..length) {
+        None if found.is_empty() && !path.exists() => lost("it is gone".to_owned()),
+        None => lost(format!("it has {} of the {} bytes that were written", found.len(), expected.bytes)),
+        Some(beginning) if Growing::new(beginning).digest() == *expected => Ok(()),
+        Some(_) => lost(format!("its first {} bytes were changed", expected.bytes)),
+    }
+}
+
+/// Checks that a log is what has this digest, and nothing more.
+///
+/// Errors: [`RunError::Log`] says how it differs.
+pub fn verify_whole(path: &Path, expected: &FileDigest) -> Result<(), RunError> {
+    verify_beginning(path, expected)?;
+    let more = read_or_empty(path)?.len() as u64 - expected.bytes;
+    if more == 0 {
+        return Ok(());
+    }
+    let problem = format!("it has {more} bytes after the {} that were written", expected.bytes);
+    Err(RunError::Log { path: path.to_owned(), problem })
+}
+
+/// Checks that a training log has one row for each of the first `steps` steps.
+///
+/// Errors: [`RunError::Log`] with the number of rows; [`RunError::Malformed`] for a row that cannot be read.
+pub fn verify_rows(path: &Path, steps: u64) -> Result<(), RunError> {
+    let (kept, _) = log::cut(path, &read_or_empty(path)?, steps)?;
+    if (kept.rows, kept.last_step) == (steps, steps.checked_sub(1)) {
+        return Ok(());
+    }
+    Err(RunError::Log {
+        path: path.to_owned(),
+        problem: format!("it has {} rows for {steps} steps", kept.rows),
+    })
+}
+
+/// Checks that a finished run's logs are those that it was finished with, or, where an earlier version finished it, that
+/// the training log has a row for each step.
+///
+/// Errors: [`RunError::Log`]; [`RunError::Malformed`] for a row that cannot be read.
+pub fn verify_finished(run_dir: &Path, record: &RunRecord) -> Result<(), RunError> {
+    if !record.files.contains_key(dir::TRAIN_CSV) {
+        return verify_rows(&run_dir.join(dir::TRAIN_CSV), record.total_steps);
+    }
+    for (name, _) in LOGS {
+        if let Some(expected) = record.files.get(name) {
+            verify_whole(&run_dir.join(name), expected)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_log_is_held_against_its_digest_and_its_steps() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("train.csv");
+        let text = "step,loss\n0,5\n1,4\n2,3\n";
+        let mut growing = Growing::new(b"step,loss\n");
+        growing.push(b"0,5\n");
+        growing.push(b"1,4\n");
+        let expected = growing.digest();
+        assert_eq!(expected.bytes, growing.bytes());
+        let message = |result: Result<(), RunError>| result.expect_err("refused").to_string();
+        assert!(message(verify_beginning(&path, &expected)).contains("it is gone"));
+        fs::write(&path, text).expect("write");
+        verify_beginning(&path, &expected).expect("a row more");
+        assert!(message(verify_whole(&path, &expected)).contains("4 bytes after the 18"));
+        verify_rows(&path, 2).expect("rows 0 and 1");
+        for (other, what) in [
+            ("", "0 of the 18 bytes"),
+            ("step,loss\n0,5\n", "14 of the 18 bytes"),
+            ("step,loss\n1,4\n0,5\n2,3\n", "first 18 bytes were changed"),
+            ("step,loss\n0,5\n1,2\n2,3\n", "first 18 bytes were changed"),
+        ] {
+            fs::write(&path, other).expect("write");
+            let said = message(verify_beginning(&path, &expected));
+            assert!(said.contains(what) && said.contains("train.csv") && said.contains("--fresh"), "{said}");
+        }
+        fs::write(&path, text.replace("1,4\n", "")).expect("write");
+        assert!(message(verify_rows(&path, 3)).contains("2 rows for 3 steps"));
+        fs::write(&path, text.replace("1,4\n", "1,4\n1,4\n")).expect("write");
+        assert!(message(verify_rows(&path, 3)).contains("4 rows for 3 steps"));
+        fs::write(&path, "").expect("write");
+        verify_rows(&path, 0).expect("no step, no row");
+    }
+}
