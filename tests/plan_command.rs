@@ -163,6 +163,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("val-overlap", "--set data.val=copy.bin"),
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
+    ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("emulated-precision", "--set compute.precision=bf16"),
 ];
 

@@ -6,7 +6,9 @@ use super::shard::{self, ShardInfo};
 use super::source::expand;
 use super::tokens::Tokens;
 use super::{DataError, Progress, RowOrder};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
@@ -33,9 +35,17 @@ pub struct Dataset {
 
 struct Shard {
     info: ShardInfo,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
+    /// The tokens that belong to the set, a part of the shard's where the set was split.
+    part: Range<u64>,
     /// The number of rows in all earlier shards.
     first_row: u64,
+}
+
+impl Shard {
+    fn is_whole(&self) -> bool {
+        self.part == (0..self.tokens.len())
+    }
 }
 
 impl Dataset {
@@ -57,10 +67,9 @@ impl Dataset {
             {
                 return Err(DataError::Token { name: info.name, token, index, vocab_size });
             }
-            info.rows = info.tokens.saturating_sub(1) / block_size as u64;
-            let first_row = set.rows;
-            set.rows += info.rows;
-            set.shards.push(Shard { info, tokens, first_row });
+            info.rows = 0;
+            let part = 0..info.tokens;
+            set.push(Shard { info, tokens: Arc::new(tokens), part, first_row: 0 });
         }
         match set.shards().max_by_key(|info| info.tokens) {
             Some(longest) if set.rows == 0 => Err(DataError::TooShort {
@@ -74,6 +83,58 @@ impl Dataset {
             }),
             _ => Ok(set),
         }
+    }
+
+    /// The names in `specs` that lead to nothing, with the reason: missing files, globs without a match, unknown
+    /// built-in names. It opens no file, so it is quick however large the data are.
+    pub fn missing(specs: &[String]) -> Vec<DataError> {
+        super::source::missing(specs)
+    }
+
+    /// Adds a shard behind the others, with the rows that its part holds.
+    fn push(&mut self, mut shard: Shard) {
+        shard.info.tokens = shard.part.end - shard.part.start;
+        shard.info.rows = shard.info.tokens.saturating_sub(1) / self.block_size as u64;
+        shard.first_row = self.rows;
+        self.rows += shard.info.rows;
+        self.shards.push(shard);
+    }
+
+    /// Cuts the set in two: of its N tokens in reading order, the last ⌊`fraction` · N⌋ are the second part, the others
+    /// the first. No token belongs to both, so none is a target in one part and an input in the other.
+    ///
+    /// The cut depends on the data and the fraction alone, not on the length of a row.
+    ///
+    /// # Errors
+    /// [`DataError::SplitTooShort`] if one of the parts has not one whole row.
+    pub fn split(self, fraction: f64) -> Result<(Self, Self), DataError> {
+        let tokens = self.tokens();
+        // files of 2^53 tokens, the most that a float counts exactly, do not exist
+        let cut = tokens - ((fraction * tokens as f64) as u64).min(tokens);
+        let empty = || Self { shards: Vec::new(), block_size: self.block_size, rows: 0 };
+        let (mut first, mut second) = (empty(), empty());
+        let mut before = 0;
+        for shard in self.shards {
+            let here = cut.saturating_sub(before).min(shard.info.tokens);
+            before += shard.info.tokens;
+            for (set, part) in [(&mut first, 0..here), (&mut second, here..shard.info.tokens)] {
+                if !part.is_empty() {
+                    set.push(Shard {
+                        info: shard.info.clone(),
+                        tokens: shard.tokens.clone(),
+                        part,
+                        first_row: 0,
+                    });
+                }
+            }
+        }
+        for (part, what) in [(&first, "first"), (&second, "last")] {
+            if part.rows == 0 {
+                let (tokens, of, block_size) = (part.tokens(), tokens, self.block_size);
+                return Err(DataError::SplitTooShort { what, tokens, of, block_size });
+            }
+        }
+        Ok((first, second))
     }
 
     /// Inputs per row, T.
@@ -91,7 +152,13 @@ impl Dataset {
         self.shards().map(|info| info.tokens).sum()
     }
 
-    /// The shards in reading order.
+    /// Whether each shard belongs to the set with all of its tokens, in reading order.
+    pub fn are_whole(&self) -> impl Iterator<Item = bool> {
+        self.shards.iter().map(Shard::is_whole)
+    }
+
+    /// The shards in reading order. Of a shard of which a part belongs to the set, the number of tokens and rows is the
+    /// part's, the range and the digest are the whole shard's.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = &ShardInfo> {
         self.shards.iter().map(|shard| &shard.info)
     }
@@ -100,13 +167,23 @@ impl Dataset {
     /// no influence, except that the extension may say that a file is text.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for info in self.shards() {
+        for shard in &self.shards {
+            let info = &shard.info;
             // as text, the same bytes are other tokens
             let kind = match info.format {
                 Format::Text | Format::Builtin => b"text",
                 Format::LlmC | Format::Npy | Format::Headerless => b"toks",
             };
-            hasher.update(kind).update(info.digest.as_bytes());
+            match shard.is_whole() {
+                true => hasher.update(kind),
+                // the contents of a part are those of its shard between two tokens
+                false => hasher
+                    .update(b"part")
+                    .update(&shard.part.start.to_le_bytes())
+                    .update(&shard.part.end.to_le_bytes())
+                    .update(kind),
+            };
+            hasher.update(info.digest.as_bytes());
         }
         hasher.finalize().to_hex().to_string()
     }
@@ -138,7 +215,10 @@ impl Dataset {
             self.shards().filter_map(|info| info.range).map(|(_, max)| max as usize + 1).max().unwrap_or(0);
         let mut counts = vec![0u64; ids];
         for shard in &self.shards {
-            counts.iter_mut().zip(shard.tokens.histogram(ids)).for_each(|(sum, n)| *sum += n);
+            counts
+                .iter_mut()
+                .zip(shard.tokens.histogram(shard.part.clone(), ids))
+                .for_each(|(sum, n)| *sum += n);
         }
         let total = counts.iter().sum::<u64>() as f64;
         counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
@@ -149,7 +229,7 @@ impl Dataset {
         // the last shard that starts at or before the row; a shard without rows starts where the next one
         // does
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
-        (shard, (row - shard.first_row) * self.block_size as u64)
+        (shard, shard.part.start + (row - shard.first_row) * self.block_size as u64)
     }
 }
 

@@ -47,6 +47,8 @@ lints! {
     ManyEpochs = "many-epochs";
     /// The data are fewer than one step reads.
     SmallData = "small-data";
+    /// The part of the training data that is validated on is smaller than a batch.
+    SmallVal = "small-val";
     /// The device emulates the precision.
     EmulatedPrecision = "emulated-precision";
     /// The run needs nearly all free memory.

@@ -83,6 +83,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ValOverlap => data::overlap(subject),
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
+        LintCode::SmallVal => data::small_validation(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),
     }
