@@ -61,7 +61,7 @@ fn the_directory_is_named_with_what_it_holds_instead() {
                 at("web")
             ),
         ),
-        ("data.val=web/edu_vall_000000.bin", "similar names: `edu_train_000001.bin`".to_owned()),
+        ("data.val=web/edu_vall_000000.bin", "similar names: `edu_val_000000.bin`, `edu_".to_owned()),
         ("data.train=other/train-*.bin", format!("`{}` has no similar name, but `x.bin`", at("other"))),
         ("data.train=void/train-*.bin", format!("the directory `{}` holds no data", at("void"))),
         ("data.train=nowhere/train-*.bin", format!("there is no directory `{}`", at("nowhere"))),
@@ -120,8 +120,8 @@ fn a_tilde_is_the_home_directory() {
         };
         ended(command)
     };
-    let plain = lab.train_in("plain", &["schedule.max_steps=2"]);
-    let tilde = start(&["mine.toml", "schedule.max_steps=2"], Some(&home));
+    let plain = lab.train_in("plain", &["schedule.max_steps=4"]);
+    let tilde = start(&["mine.toml", "schedule.max_steps=4"], Some(&home));
     let run = lab.run_of(tilde.expect(0));
     assert_eq!(run.file_name(), plain.file_name(), "the same experiment");
     // the run does not depend on whose home it was
@@ -129,7 +129,7 @@ fn a_tilde_is_the_home_directory() {
     assert!(recipe.contains("\"../../home/sets/train.bin\"") && !recipe.contains('~'), "{recipe}");
     start(&["--resume", run.to_str().expect("UTF-8")], None).expect(0).says(&["already finished"]);
     // on the command line, as a glob, and for weights
-    let words = ["tiny.toml", "schedule.max_steps=2", "data.train=~/sets/tr*.bin", "--runs-dir", "globs"];
+    let words = ["tiny.toml", "schedule.max_steps=4", "data.train=~/sets/tr*.bin", "--runs-dir", "globs"];
     let globbed = lab.run_of(start(&words, Some(&home)).expect(0));
     assert_eq!(globbed.file_name(), plain.file_name());
     start(&["tiny.toml", "model.init_from=~/none"], Some(&home)).expect(2).says(&["home/none"]);

@@ -59,7 +59,7 @@ fn texts_and_built_in_texts_are_split_too() {
     let vocab = "model.vocab_size=50257";
     for train in ["data.train=builtin:lipsum:words=2000", "data.train=latin.txt"] {
         lab.write("latin.txt", "Lorem ipsum dolor sit amet, consectetur adipiscing elit.\n".repeat(60));
-        let run = lab.train(&[train, SPLIT, "data.val_fraction=0.25", vocab, "schedule.max_steps=2"]);
+        let run = lab.train(&[train, SPLIT, "data.val_fraction=0.25", vocab, "schedule.max_steps=4"]);
         assert!(val_csv(&run).numbers("val_loss").len() >= 2);
     }
 }

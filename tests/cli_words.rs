@@ -160,7 +160,10 @@ fn what_was_meant_as_a_command_is_told() {
 fn a_recipe_is_found_by_its_stem() {
     let lab = Lab::new();
     lab.write("recipes/quickstart.toml", "");
+    // rather than a command of nearly the same name
+    lab.write("plans.toml", "");
     for (word, meant) in [
+        ("plans", "plans.toml"),
         ("tiny", "tiny.toml"),
         ("quickstart", "recipes/quickstart.toml"),
         ("quickstart.toml", "recipes/quickstart.toml"),
@@ -178,7 +181,7 @@ fn a_recipe_is_found_by_its_stem() {
 #[test]
 fn a_run_is_no_recipe() {
     let lab = Lab::new();
-    let run = lab.train_in("kept", &["schedule.max_steps=2"]);
+    let run = lab.train_in("kept", &["schedule.max_steps=4"]);
     let id = run.file_name().and_then(|name| name.to_str()).expect("an id");
     let path = format!("kept/{id}");
     for words in [&[path.as_str()][..], &["tiny.toml", &path], &[id, "--runs-dir", "kept"]] {

@@ -4,7 +4,6 @@ use crate::cli::{Cli, RecipeArgs, Word};
 use crate::recipe::keys::find;
 use crate::recipe::{Overrides, similar};
 use crate::run::dir::is_run;
-use crate::run::find::one;
 use crate::session::UsageError;
 use clap::CommandFactory;
 use std::path::{Path, PathBuf};
@@ -88,10 +87,9 @@ impl Named {
         let Some(first) = self.recipes.first() else {
             return Err(UsageError("no recipe is named: write `runner RECIPE`".into()));
         };
-        if let Some(meant) = command(first, &self.recipes[1..]) {
-            return Err(UsageError(meant));
-        }
-        self.recipes.iter().find_map(|recipe| run(recipe, runs_dir)).map_or(Ok(()), |it| Err(UsageError(it)))
+        let meant = self.recipes.iter().find_map(|recipe| run(recipe, runs_dir));
+        let meant = meant.or_else(|| command(first, &self.recipes[1..]));
+        meant.map_or(Ok(()), |meant| Err(UsageError(meant)))
     }
 }
 
@@ -114,6 +112,11 @@ fn listed(paths: &[PathBuf]) -> String {
 /// What to write instead if the first word was meant as a command that does not exist. `rest` follows it.
 fn command(first: &Path, rest: &[PathBuf]) -> Option<String> {
     let word = first.to_str().filter(|word| !first.exists() && !word.contains(['/', '.']))?;
+    let recipe = similar(first);
+    if recipe.as_deref().and_then(Path::file_stem).is_some_and(|stem| stem == word) {
+        // the recipe's own message says so
+        return None;
+    }
     let rest: String = rest.iter().map(|path| format!(" {}", path.display())).collect();
     let line = |command: &str| {
         if rest.is_empty() { format!("{command} RECIPE") } else { format!("{command}{rest}") }
@@ -128,7 +131,7 @@ fn command(first: &Path, rest: &[PathBuf]) -> Option<String> {
     if distance(near) <= (near.len().max(word.len()) / 3).max(1) {
         return Some(format!("there is no command `{word}`: did you mean `runner {near}{rest}`?"));
     }
-    similar(first).is_none().then(|| {
+    recipe.is_none().then(|| {
         format!(
             "cannot read recipe `{word}`: no such file, and no command has that name: `runner --help` lists them"
         )
@@ -137,10 +140,14 @@ fn command(first: &Path, rest: &[PathBuf]) -> Option<String> {
 
 /// What to write instead of a run, if a word that should be a recipe is one.
 fn run(word: &Path, runs_dir: &Path) -> Option<String> {
+    // the beginning of an id may as well be a recipe, mistyped
     let run = match word.exists() {
-        true => is_run(word).then(|| word.to_owned())?,
-        false => one(runs_dir, word).ok()?,
+        true => word.to_owned(),
+        false => runs_dir.join(word),
     };
+    if !is_run(&run) {
+        return None;
+    }
     let run = run.display();
     Some(format!(
         "`{}` is a run, not a recipe: `runner --resume {run}` continues it, `runner compare {run}` and `runner sample \

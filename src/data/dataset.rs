@@ -61,13 +61,12 @@ impl Dataset {
         let scanner = Scanner { cache_dir, progress, big: BIG };
         let mut set = Self { shards: Vec::new(), block_size, rows: 0 };
         for source in expand(specs)? {
-            let (mut info, tokens) = shard::open(&source, &scanner)?;
+            let (info, tokens) = shard::open(&source, &scanner)?;
             if info.range.is_some_and(|(min, max)| min < 0 || max as usize >= vocab_size)
                 && let Some((index, token)) = tokens.first_outside(vocab_size)
             {
                 return Err(DataError::Token { name: info.name, token, index, vocab_size });
             }
-            info.rows = 0;
             let part = 0..info.tokens;
             set.push(Shard { info, tokens: Arc::new(tokens), part, first_row: 0 });
         }
@@ -117,7 +116,8 @@ impl Dataset {
         for shard in self.shards {
             let here = cut.saturating_sub(before).min(shard.info.tokens);
             before += shard.info.tokens;
-            for (set, part) in [(&mut first, 0..here), (&mut second, here..shard.info.tokens)] {
+            let Range { start, end } = shard.part;
+            for (set, part) in [(&mut first, start..start + here), (&mut second, start + here..end)] {
                 if !part.is_empty() {
                     set.push(Shard {
                         info: shard.info.clone(),
@@ -164,7 +164,8 @@ impl Dataset {
     }
 
     /// blake3 of the shards' contents in order, as 64 hexadecimal digits. Names and directories of files have
-    /// no influence, except that the extension may say that a file is text.
+    /// no influence, except that the extension may say that a file is text. A part of a shard enters with the shard's
+    /// contents and the numbers of its first token and of the one behind its last.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for shard in &self.shards {

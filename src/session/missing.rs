@@ -104,13 +104,13 @@ fn there(dir: &Path, wanted: &str) -> String {
         Err(_) if !dir.exists() => return format!("there is no directory `{shown}`"),
         Err(error) => return format!("the directory `{shown}` could not be read: {error}"),
     };
-    let names = entries
-        .take(LOOKED_AT)
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let files = entries.take(LOOKED_AT).filter_map(Result::ok).filter(|entry| entry.path().is_file());
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| !name.starts_with('.') && name != README).collect();
     names.sort();
-    let (similar, others): (Vec<String>, Vec<String>) =
+    let (mut similar, others): (Vec<String>, Vec<String>) =
         names.into_iter().partition(|name| is_similar(name, wanted));
+    similar.sort_by_key(|name| distance(name, wanted));
     let (list, what) = match (similar.is_empty(), others.is_empty()) {
         (true, true) => return format!("the directory `{shown}` holds no data"),
         (true, false) => (others, "no similar name, but"),
@@ -132,8 +132,12 @@ fn is_similar(name: &str, wanted: &str) -> bool {
         words.map(str::to_owned).collect()
     };
     let theirs = words(name);
-    let distance = strsim::damerau_levenshtein(&name.to_lowercase(), &wanted.to_lowercase());
-    words(wanted).iter().any(|word| theirs.contains(word)) || distance <= wanted.len() / 3
+    words(wanted).iter().any(|word| theirs.contains(word)) || distance(name, wanted) <= wanted.len() / 3
+}
+
+/// How many letters two names differ by.
+fn distance(name: &str, wanted: &str) -> usize {
+    strsim::damerau_levenshtein(&name.to_lowercase(), &wanted.to_lowercase())
 }
 
 #[cfg(test)]
