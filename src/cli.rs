@@ -1,15 +1,19 @@
 //! The command line: definitions only.
 
+mod recipes;
 mod report;
 
+pub use recipes::{RecipeArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
     WatchArgs,
 };
 
+use crate::session::model::Precision;
 use crate::session::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use recipes::{PLAIN, one};
 use std::path::PathBuf;
 
 /// Train GPT-2 models from TOML recipes.
@@ -33,12 +37,9 @@ pub struct Cli {
 /// Arguments of training.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
-    /// Recipes to train, in order
-    #[arg(value_name = "RECIPE", required_unless_present = "resume")]
-    pub recipes: Vec<PathBuf>,
-    /// Changes to the recipe.
+    /// Recipes to train, in order, and changes of all of them.
     #[command(flatten)]
-    pub overrides: OverrideArgs,
+    pub recipes: RecipeArgs,
     /// Where runs are kept.
     #[command(flatten)]
     pub runs: RunsArgs,
@@ -47,19 +48,8 @@ pub struct TrainArgs {
     pub fresh: bool,
     /// Continue this run (a directory or an id) from its own recipe; --set may change only what does not change the
     /// mathematics
-    #[arg(long, value_name = "RUN", conflicts_with = "recipes")]
+    #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-}
-
-/// Changes to a recipe from the command line.
-#[derive(Debug, Clone, Default, Args)]
-pub struct OverrideArgs {
-    /// Set a key of the recipe, e.g. optimizer.lr=1e-3; the value is TOML, a bare word is a string
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Drop what files and environment say of a key
-    #[arg(long = "unset", value_name = "KEY")]
-    pub unset: Vec<String>,
 }
 
 /// Where runs are kept.
@@ -85,16 +75,22 @@ pub enum Command {
     /// Continue a prompt with a run's newest checkpoint, or any Hugging Face GPT-2 directory
     Sample(SampleArgs),
     /// Show everything that follows from a recipe on this machine, before running it
+    #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe")))]
     Plan(PlanArgs),
     /// Show every value of a recipe and where it comes from; with KEY, every layer that sets it, the winner last
+    #[command(mut_arg(PLAIN, |plain| {
+        one(plain, "The recipe, then a key such as optimizer.lr or a table such as optimizer").value_name("RECIPE [KEY]")
+    }))]
     Explain(ExplainArgs),
     /// Print the JSON Schema of recipes, for editors, or that of comparisons
     Schema(SchemaArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
+    #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe whose engine, precision and attention are verified")))]
     Verify(VerifyArgs),
     /// Measure this recipe's throughput and where its time goes; writes no run
+    #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe whose training step is measured, on random tokens")))]
     Bench(BenchArgs),
     /// Show the processor, the CUDA libraries and devices found, their peak rates, and what is missing
     Doctor(DoctorArgs),
@@ -109,17 +105,15 @@ pub enum Command {
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The recipe whose training step is measured, on random tokens
-    pub recipe: PathBuf,
+    /// The recipe and changes of it.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
     /// Steps that are counted, after two that are not
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
     /// Print a table or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Changes to the recipe.
-    #[command(flatten)]
-    pub overrides: OverrideArgs,
 }
 
 /// Arguments of `doctor`.
@@ -141,14 +135,15 @@ fn threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(0..=4096)
 }
 
-/// The precision of matrix products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "they are the words of `compute.precision`")]
-pub enum PrecisionName {
-    Fp32,
-    Tf32,
-    Bf16,
-    Fp16,
+/// The words of `compute.precision`.
+impl ValueEnum for Precision {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Fp32, Self::Tf32, Self::Bf16, Self::Fp16]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.as_str()))
+    }
 }
 
 /// How a model that is only used is computed.
@@ -158,8 +153,8 @@ pub struct ModelArgs {
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// What the operands of matrix products are rounded to; on a CPU, anything but fp32 is emulated
-    #[arg(long, value_enum, default_value_t = PrecisionName::Fp32)]
-    pub precision: PrecisionName,
+    #[arg(long, value_enum, default_value_t = Precision::Fp32)]
+    pub precision: Precision,
     /// CPU threads, 0 for all
     #[arg(long, default_value_t = 0, value_parser = threads())]
     pub threads: usize,
@@ -198,17 +193,15 @@ pub struct SampleArgs {
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// The recipe
-    pub recipe: PathBuf,
+    /// The recipe and changes of it.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
     /// Print text or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// How fast each of several ranks sends, in GB/s; measured here if they are to be threads of this machine
     #[arg(long, value_name = "GB/S")]
     pub link: Option<f64>,
-    /// Changes to the recipe.
-    #[command(flatten)]
-    pub overrides: OverrideArgs,
     /// Where runs and their cache are kept.
     #[command(flatten)]
     pub runs: RunsArgs,
@@ -217,16 +210,12 @@ pub struct PlanArgs {
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The recipe
-    pub recipe: PathBuf,
-    /// A key, such as optimizer.lr, or a table, such as optimizer
-    pub key: Option<String>,
+    /// The recipe and changes of it.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
     /// Print text or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Changes to the recipe.
-    #[command(flatten)]
-    pub overrides: OverrideArgs,
 }
 
 /// Arguments of `completions`.
@@ -240,17 +229,15 @@ pub struct CompletionsArgs {
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The recipe whose engine, precision and attention are verified
-    pub recipe: PathBuf,
+    /// The recipe and changes of it.
+    #[command(flatten)]
+    pub recipe: RecipeArgs,
     /// Optimizer steps after which the parameters are compared
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
     /// Print a table or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Changes to the recipe.
-    #[command(flatten)]
-    pub overrides: OverrideArgs,
     /// Where runs and their cache are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

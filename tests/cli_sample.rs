@@ -115,6 +115,10 @@ fn a_run_a_checkpoint_and_hugging_face_weights_are_opened_alike() {
     let unfit = lab.run(["sample", "elsewhere", "--prompt", "!"]);
     unfit.expect(2).says(&["the weights `elsewhere` cannot be used", "h.2."]);
     assert!(!unfit.stderr.contains("init_from"), "{}", unfit.stderr);
+    for text in ["{", "{}", "{\"n_layer\": \"two\"}"] {
+        lab.write("elsewhere/config.json", text);
+        lab.run(["sample", "elsewhere"]).expect(2).says(&["elsewhere/config.json"]);
+    }
 }
 
 #[test]

@@ -8,9 +8,11 @@ mod source_support;
 use clap::CommandFactory;
 use document_support::{DOCUMENTS, blocks, read, root};
 use runner::cli::Cli;
+use runner::recipe::keys::{KEYS, OnResume, find};
 use runner::report::{metrics::metrics, plot::quantities};
 use runner::run::columns::LOGS;
 use runner::run::{dir, lock, record};
+use runner::session::missing::SHIPPED;
 use source_support::{character, comment, raw_string, source_files, string};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -121,6 +123,53 @@ fn the_columns_of_the_logs_are_listed_with_their_meanings() {
         let shown = section(&document, &format!("The columns of {log}"));
         assert!(shown.contains(&format!("\n{table}")), "the table in runs/README.md is not\n{table}");
     }
+}
+
+#[test]
+fn the_keys_that_a_resumed_run_may_change_are_listed() {
+    let guide = read("runs/README.md");
+    let spans = section(&guide, "Resuming").split('`').skip(1).step_by(2);
+    let listed: BTreeSet<&str> = spans.filter(|span| find(span).is_some()).collect();
+    let free = KEYS.iter().filter(|key| key.on_resume == OnResume::Free).map(|key| key.path);
+    assert_eq!(listed, free.collect(), "the keys under `Resuming` in runs/README.md");
+}
+
+#[test]
+fn recipes_and_the_guide_of_datasets_agree_about_names() {
+    let guide = read("datasets/README.md");
+    let mut known = 0;
+    for entry in glob::glob(&format!("{}/recipes/**/*.toml", root().display())).expect("a pattern") {
+        let path = entry.expect("readable");
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let table: toml::Table = text.parse().expect("TOML");
+        let data = table.get("data").and_then(toml::Value::as_table);
+        let named = data.into_iter().flatten().flat_map(|(key, value)| {
+            let several = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+            several.into_iter().map(move |value| (key.clone(), value))
+        });
+        for (key, value) in named {
+            let Some(name) = value.as_str().filter(|name| !name.starts_with("builtin:")) else { continue };
+            let (_, below) =
+                name.split_once("datasets/").unwrap_or_else(|| panic!("{}: {name}", path.display()));
+            let shipped = SHIPPED.iter().find(|shipped| below.starts_with(shipped.name));
+            let shipped = shipped.unwrap_or_else(|| panic!("{}: {name} is not in SHIPPED", path.display()));
+            // every name that the section gives for this key matches, and there is one
+            let pattern = glob::Pattern::new(below.rsplit('/').next().expect("a name")).expect("a pattern");
+            let section = section(&guide, shipped.heading);
+            let names = section.split('`').skip(1).step_by(2).filter(|name| name.ends_with(['t', 'n', 'y']));
+            let names: Vec<&str> = names
+                .filter(|name| {
+                    !name.contains(['/', '*', ' ']) && name.contains('.') && name.contains(key.as_str())
+                })
+                .collect();
+            assert!(key != "train" || !names.is_empty(), "{}: {key}", shipped.heading);
+            for name in names {
+                assert!(pattern.matches(name), "{}: {pattern} does not match {name}", path.display());
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 6, "only {known} names were compared");
 }
 
 #[test]

@@ -164,6 +164,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
     ("unused-vocab", "--set model.vocab_size=2000"),
+    ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("emulated-precision", "--set compute.precision=bf16"),
 ];
 

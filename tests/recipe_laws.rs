@@ -63,7 +63,8 @@ fn schedule() -> impl Strategy<Value = ScheduleConfig> {
 }
 
 fn optimizer() -> impl Strategy<Value = OptimizerConfig> {
-    let positive = || prop_oneof![1e-12..1e3, Just(f64::MIN_POSITIVE), Just(1e-300), Just(1e22)];
+    let positive =
+        || prop_oneof![1e-12..1e3, Just(f64::from(f32::MIN_POSITIVE)), Just(f64::from(f32::MAX)), Just(1e22)];
     (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0).prop_map(
         |(lr, beta1, beta2, eps, weight_decay, clip_norm)| OptimizerConfig {
             lr,
@@ -81,6 +82,15 @@ fn entry() -> impl Strategy<Value = String> {
         Just("builtin:lipsum:seed=2,words=100".to_string()),
         "(/[a-z0-9 é_.]{1,6}[a-z0-9]){1,4}",
         "(/[a-z]{1,6}){1,3}/[a-z]{0,3}[*?][a-z.]{1,4}",
+    ]
+}
+
+/// Validation data of their own, a fraction of the training data, or neither.
+fn validation() -> impl Strategy<Value = (Vec<String>, Option<f64>)> {
+    let fraction = prop_oneof![1e-9..1.0, Just(f64::MIN_POSITIVE), Just(1.0 - f64::EPSILON / 2.0)];
+    prop_oneof![
+        prop::collection::vec(entry(), 0..3).prop_map(|val| (val, None)),
+        fraction.prop_map(|fraction| (Vec::new(), Some(fraction))),
     ]
 }
 
@@ -106,7 +116,7 @@ prop_compose! {
         (name, seed, model, compute, schedule, optimizer) in
             ("[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", 0..=i64::MAX as u64, model(), compute(), schedule(), optimizer()),
         train in prop::collection::vec(entry(), 1..4),
-        val in prop::collection::vec(entry(), 0..3),
+        (val, val_fraction) in validation(),
         (shuffle, auto) in any::<(bool, bool)>(),
         (rows, world_size, steps) in (1..64_usize, 1..16_usize, 1..64_usize),
         (every, batches, keep, tokens) in (0..1_u64 << 30, 1..1_usize << 30, 0..1_usize << 30, 1..1_usize << 20),
@@ -126,7 +136,7 @@ prop_compose! {
             distributed: DistributedConfig { shard_optimizer, timeout_s },
             model,
             compute,
-            data: DataConfig { train, val, shuffle },
+            data: DataConfig { train, val, val_fraction, shuffle },
             optimizer,
             schedule,
             eval: EvalConfig { every, batches },
@@ -141,7 +151,7 @@ prop_compose! {
 /// The recipe with the defaults of the keys that have no effect in it, as loading gives them.
 fn tidy(mut recipe: Recipe) -> Recipe {
     let defaults = Recipes::with(REQUIRED).good(&Overrides::default()).recipe;
-    if recipe.data.val.is_empty() {
+    if recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
         recipe.eval = defaults.eval;
     }
     if recipe.batch.world_size == 1 {
@@ -201,7 +211,7 @@ proptest! {
         env in prop::collection::vec(("RUNNER_[A-Z_é]{0,20}", any::<String>()), 0..3),
     ) {
         let recipes = Recipes::with(REQUIRED);
-        if let Err(error) = recipes.load("recipe.toml", &Overrides { set, unset, env }) {
+        if let Err(error) = recipes.load("recipe.toml", &Overrides { set, unset, env, ..Overrides::default() }) {
             prop_assert!(!error.is_empty() && !error.to_string().is_empty());
         }
     }

@@ -97,6 +97,7 @@ const ROWS: &[Row] = &[
     ("compute.threads", "--set compute.threads=1", "compute.threads=3", Plan("/threads")),
     ("data.train", "", "data.train=data/b.bin", File(TRAIN)),
     ("data.val", "", "data.val=data/a.bin", File("val.csv")),
+    ("data.val_fraction", "--set data.val=[]", "data.val_fraction=0.25", File("val.csv")),
     ("data.shuffle", "", "data.shuffle=false", File(TRAIN)),
     ("batch.total_tokens", "", "batch.total_tokens=128", File(TRAIN)),
     ("batch.micro_batch", "", "batch.micro_batch=2", Plan("/micro_steps")),

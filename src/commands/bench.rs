@@ -1,6 +1,7 @@
 //! `runner bench RECIPE`: how fast this recipe's step is here, and where its time goes. Writes no run.
 
 use super::exit::Exit;
+use super::named::Named;
 use super::signals;
 use super::terminal::say;
 use super::voice::Voice;
@@ -15,7 +16,8 @@ use std::fmt::Write;
 
 /// Prints the median speed and the time by phase.
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
-    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    let (recipe, overrides) = Named::here(&args.recipe).one("bench")?;
+    let resolved = recipe::load(&recipe, &overrides)?;
     supported::check(&resolved, &Voice::default())?;
     let tell = |progress: Progress| match progress {
         Progress::WarmUp { step, ms } => say(&format!("warm-up step {step}/{WARM_UP}: {ms:.1} ms")),

@@ -1,8 +1,9 @@
 //! `runner explain RECIPE [KEY]`: every value with where it comes from.
 
 use super::exit::Exit;
+use super::named::Named;
 use crate::cli::{ExplainArgs, Format};
-use crate::recipe::keys::{Key, Kind, SCHEDULE_KIND, find_table};
+use crate::recipe::keys::{Key, Kind, OnResume, SCHEDULE_KIND, find_table};
 use crate::recipe::{self, Origin, Resolved, Setting, silenced_by};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -10,17 +11,21 @@ use std::path::Path;
 
 /// Prints all values, those of a table, or the layers of one key.
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
-    let key = match args.key.as_deref() {
+    let mut named = Named::here(&args.recipe);
+    let asked = (named.recipes.len() == 2).then(|| named.recipes.remove(1));
+    let asked = asked.as_deref().map(Path::to_string_lossy);
+    let key = match asked.as_deref() {
         Some(name) if find_table(name).is_none() => Some(recipe::find_key(name)?),
         _ => None,
     };
-    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    let (recipe, overrides) = named.one("explain")?;
+    let resolved = recipe::load(&recipe, &overrides)?;
     let here = std::path::absolute(".")?;
     let text = match (key, args.format) {
         (Some(key), Format::Text) => one(&resolved, key, &here),
         (Some(key), Format::Json) => format!("{:#}\n", one_json(&resolved, key, &here)),
-        (None, Format::Text) => all(&resolved, args.key.as_deref(), &here),
-        (None, Format::Json) => format!("{:#}\n", all_json(&resolved, args.key.as_deref(), &here)),
+        (None, Format::Text) => all(&resolved, asked.as_deref(), &here),
+        (None, Format::Json) => format!("{:#}\n", all_json(&resolved, asked.as_deref(), &here)),
     };
     super::print(&text)?;
     Ok(Exit::Finished)
@@ -79,6 +84,10 @@ fn one(resolved: &Resolved, key: &'static Key, here: &Path) -> String {
     if let Some(why) = silenced_by(&resolved.recipe, key.path) {
         let _ = writeln!(out, "  it has no effect with {why}");
     }
+    if key.is_resolved() {
+        let may = if key.on_resume == OnResume::Free { "may change it" } else { "keeps it as it began" };
+        let _ = writeln!(out, "  a resumed run {may}");
+    }
     out
 }
 
@@ -90,6 +99,7 @@ fn one_json(resolved: &Resolved, key: &'static Key, here: &Path) -> Json {
         "doc": key.doc,
         "value": layers.last().map_or(Json::Null, |winner| winner["value"].clone()),
         "no_effect": silenced_by(&resolved.recipe, key.path),
+        "resume_may_change": key.on_resume == OnResume::Free,
         "layers": layers,
     })
 }

@@ -7,6 +7,7 @@ mod doctor;
 pub mod exit;
 mod explain;
 mod list;
+pub mod named;
 mod plan;
 mod sample;
 mod schema;
@@ -17,8 +18,8 @@ mod verify;
 mod voice;
 mod watch;
 
-use crate::cli::{Cli, Command, ModelArgs, OverrideArgs, PrecisionName, RunsArgs, TableFormat};
-use crate::recipe::{Device, Overrides, Precision};
+use crate::cli::{Cli, Command, ModelArgs, RunsArgs, TableFormat};
+use crate::recipe::Device;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
@@ -65,24 +66,13 @@ fn print(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// The layers above a recipe's files.
-fn overrides(args: &OverrideArgs) -> Overrides {
-    Overrides { set: args.set.clone(), unset: args.unset.clone(), ..Overrides::from_process_env() }
-}
-
 /// How a model that is only used is computed, for sequences of any length that it was made for.
 ///
 /// Errors: [`UsageError`] for a word that is no device.
 fn options(args: &ModelArgs) -> Result<Options, UsageError> {
     let device = Device::try_from(args.device.clone());
     let device = device.map_err(|problem| UsageError(format!("--device: {problem}")))?;
-    let precision = match args.precision {
-        PrecisionName::Fp32 => Precision::Fp32,
-        PrecisionName::Tf32 => Precision::Tf32,
-        PrecisionName::Bf16 => Precision::Bf16,
-        PrecisionName::Fp16 => Precision::Fp16,
-    };
-    Ok(Options { device, threads: args.threads, precision, ..Options::default() })
+    Ok(Options { device, threads: args.threads, precision: args.precision, ..Options::default() })
 }
 
 /// The runs that arguments name. A name of what neither is a run nor holds one is left out with a word.

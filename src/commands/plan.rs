@@ -4,6 +4,7 @@
 //! lines that depend on it, and a run that does not fit in memory is shown with its figures.
 
 use super::exit::Exit;
+use super::named::Named;
 use super::voice::{Voice, ranks};
 use crate::cli::{Format, PlanArgs};
 use crate::plan::hardware::Hardware;
@@ -43,7 +44,8 @@ struct Outlook<'a> {
 
 /// Prints the plan. Exit code 0 also where data are missing or memory is short.
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
-    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    let (recipe, overrides) = Named::here(&args.recipe).one("plan")?;
+    let resolved = recipe::load(&recipe, &overrides)?;
     let voice = Voice::default();
     supported::check(&resolved, &voice)?;
     if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
@@ -196,6 +198,9 @@ impl<'a> Outlook<'a> {
             ),
             format!("{:.2} epochs: each row is seen {seen}", plan.epochs),
         ];
+        if let Some(fraction) = self.recipe.data.val_fraction {
+            lines.push(format!("the last {fraction} of data.train's tokens are kept for validation"));
+        }
         lines.push(match (plan.eval_rows, self.recipe.eval.every) {
             (0, _) => "no validation".to_owned(),
             (rows, 0) => {

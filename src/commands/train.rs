@@ -1,6 +1,7 @@
 //! `runner RECIPE...` and `runner --resume RUN`: trains recipes, or continues a run.
 
 use super::exit::Exit;
+use super::named::Named;
 use super::signals;
 use super::voice::Voice;
 use crate::cli::TrainArgs;
@@ -8,13 +9,14 @@ use crate::session::Call;
 
 /// Trains the recipes in order, or continues the run that is named.
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
+    let named = Named::here(&args.recipes);
+    named.check(&args.runs.runs_dir, args.resume.is_some())?;
     let requests = signals::install()?;
     let voice = Voice::new(args.fresh);
     let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh);
-    let overrides = super::overrides(&args.overrides);
     let ending = match &args.resume {
-        Some(run) => call.resume(run, &overrides)?,
-        None => call.train(&args.recipes, &overrides)?,
+        Some(run) => call.resume(run, &named.overrides)?,
+        None => call.train(&named.recipes, &named.overrides)?,
     };
     Ok(ending.into())
 }

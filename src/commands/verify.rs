@@ -1,6 +1,7 @@
 //! `runner verify RECIPE`: is the recipe's engine right, on this machine, for this model?
 
 use super::exit::Exit;
+use super::named::Named;
 use super::voice::Voice;
 use crate::cli::{Format, VerifyArgs};
 use crate::engine::verify::Report;
@@ -26,7 +27,8 @@ struct Output<'a> {
 
 /// Runs both engines and shows where they differ. Exit code 0 if everything is within its tolerance, else 1.
 pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
-    let resolved = recipe::load(&args.recipe, &super::overrides(&args.overrides))?;
+    let (recipe, overrides) = Named::here(&args.recipe).one("verify")?;
+    let resolved = recipe::load(&recipe, &overrides)?;
     if resolved.recipe.compute.engine == EngineKind::Dfdx {
         let message = "compute.engine = \"dfdx\" is the reference itself, there is nothing to compare it with; verify \
                        the other engine with --set compute.engine=fused";

@@ -8,8 +8,9 @@ use super::shard::{self, ShardInfo};
 use super::source::expand;
 use super::tokens::Tokens;
 use super::{DataError, Progress, RowOrder};
+use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
@@ -45,11 +46,19 @@ pub struct Dataset {
 
 struct Shard {
     info: ShardInfo,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
+    /// The tokens that belong to the set, a part of the shard's where the set was split.
+    part: Range<u64>,
     /// Of the mapped file, if there is one.
     guard: Option<Guard>,
     /// The number of rows in all earlier shards.
     first_row: u64,
+}
+
+impl Shard {
+    fn is_whole(&self) -> bool {
+        self.part == (0..self.tokens.len())
+    }
 }
 
 impl Dataset {
@@ -63,11 +72,9 @@ impl Dataset {
     pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
         let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
         let scanner = Scanner { cache_dir, progress, big: BIG };
-        let reading = Reading::default();
-        let looking = Mutex::new(());
-        let mut set = Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, looking };
+        let mut set = Self::empty(block_size, vocab_size);
         for source in expand(specs)? {
-            let shard::Opened { mut info, tokens, mut guard } = shard::open(&source, &scanner)?;
+            let shard::Opened { info, tokens, mut guard } = shard::open(&source, &scanner)?;
             if let Some(guard) = guard.as_mut().filter(|_| set.shards.len() >= HELD) {
                 guard.close();
             }
@@ -76,10 +83,8 @@ impl Dataset {
             {
                 return Err(DataError::Token { name: info.name, token, index, vocab_size });
             }
-            info.rows = info.tokens.saturating_sub(1) / block_size as u64;
-            let first_row = set.rows;
-            set.rows += info.rows;
-            set.shards.push(Shard { info, tokens, guard, first_row });
+            let part = 0..info.tokens;
+            set.push(Shard { info, tokens: Arc::new(tokens), part, guard, first_row: 0 });
         }
         match set.shards().max_by_key(|info| info.tokens) {
             Some(longest) if set.rows == 0 => Err(DataError::TooShort {
@@ -93,6 +98,66 @@ impl Dataset {
             }),
             _ => Ok(set),
         }
+    }
+
+    fn empty(block_size: usize, vocab_size: usize) -> Self {
+        let (reading, looking) = (Reading::default(), Mutex::new(()));
+        Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, looking }
+    }
+
+    /// The names in `specs` that lead to nothing, with the reason: missing files, globs without a match, unknown
+    /// built-in names. It opens no file, so it is quick however large the data are.
+    pub fn missing(specs: &[String]) -> Vec<DataError> {
+        super::source::missing(specs)
+    }
+
+    /// Adds a shard behind the others, with the rows that its part holds.
+    fn push(&mut self, mut shard: Shard) {
+        shard.info.tokens = shard.part.end - shard.part.start;
+        shard.info.rows = shard.info.tokens.saturating_sub(1) / self.block_size as u64;
+        shard.first_row = self.rows;
+        self.rows += shard.info.rows;
+        self.shards.push(shard);
+    }
+
+    /// Cuts the set in two: of its N tokens in reading order, the last ⌊`fraction` · N⌋ are the second part, the others
+    /// the first. No token belongs to both, so none is a target in one part and an input in the other.
+    ///
+    /// The cut depends on the data and the fraction alone, not on the length of a row.
+    ///
+    /// # Errors
+    /// [`DataError::SplitTooShort`] if one of the parts has not one whole row.
+    pub fn split(self, fraction: f64) -> Result<(Self, Self), DataError> {
+        let tokens = self.tokens();
+        // files of 2^53 tokens, the most that a float counts exactly, do not exist
+        let cut = tokens - ((fraction * tokens as f64) as u64).min(tokens);
+        let empty = || Self::empty(self.block_size, self.vocab_size);
+        let (mut first, mut second) = (empty(), empty());
+        let mut before = 0;
+        for shard in self.shards {
+            let here = cut.saturating_sub(before).min(shard.info.tokens);
+            before += shard.info.tokens;
+            let Range { start, end } = shard.part;
+            for (set, part) in [(&mut first, start..start + here), (&mut second, start + here..end)] {
+                if !part.is_empty() {
+                    set.push(Shard {
+                        info: shard.info.clone(),
+                        tokens: shard.tokens.clone(),
+                        part,
+                        // each part looks after the rows that were read of it
+                        guard: shard.guard.as_ref().map(Guard::twin),
+                        first_row: 0,
+                    });
+                }
+            }
+        }
+        for (part, what) in [(&first, "first"), (&second, "last")] {
+            if part.rows == 0 {
+                let (tokens, of, block_size) = (part.tokens(), tokens, self.block_size);
+                return Err(DataError::SplitTooShort { what, tokens, of, block_size });
+            }
+        }
+        Ok((first, second))
     }
 
     /// Inputs per row, T.
@@ -110,22 +175,39 @@ impl Dataset {
         self.shards().map(|info| info.tokens).sum()
     }
 
-    /// The shards in reading order.
+    /// Whether each shard belongs to the set with all of its tokens, in reading order.
+    pub fn are_whole(&self) -> impl Iterator<Item = bool> {
+        self.shards.iter().map(Shard::is_whole)
+    }
+
+    /// The shards in reading order. Of a shard of which a part belongs to the set, the number of tokens and rows is the
+    /// part's, the range and the digest are the whole shard's.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = &ShardInfo> {
         self.shards.iter().map(|shard| &shard.info)
     }
 
     /// blake3 of the shards' contents in order, as 64 hexadecimal digits. Names and directories of files have
-    /// no influence, except that the extension may say that a file is text.
+    /// no influence, except that the extension may say that a file is text. A part of a shard enters with the shard's
+    /// contents and the numbers of its first token and of the one behind its last.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for info in self.shards() {
+        for shard in &self.shards {
+            let info = &shard.info;
             // as text, the same bytes are other tokens
             let kind = match info.format {
                 Format::Text | Format::Builtin => b"text",
                 Format::LlmC | Format::Npy | Format::Headerless => b"toks",
             };
-            hasher.update(kind).update(info.digest.as_bytes());
+            match shard.is_whole() {
+                true => hasher.update(kind),
+                // the contents of a part are those of its shard between two tokens
+                false => hasher
+                    .update(b"part")
+                    .update(&shard.part.start.to_le_bytes())
+                    .update(&shard.part.end.to_le_bytes())
+                    .update(kind),
+            };
+            hasher.update(info.digest.as_bytes());
         }
         hasher.finalize().to_hex().to_string()
     }
@@ -239,7 +321,10 @@ impl Dataset {
             self.shards().filter_map(|info| info.range).map(|(_, max)| max as usize + 1).max().unwrap_or(0);
         let mut counts = vec![0u64; ids];
         for shard in &self.shards {
-            counts.iter_mut().zip(shard.tokens.histogram(ids)).for_each(|(sum, n)| *sum += n);
+            counts
+                .iter_mut()
+                .zip(shard.tokens.histogram(shard.part.clone(), ids))
+                .for_each(|(sum, n)| *sum += n);
         }
         let total = counts.iter().sum::<u64>() as f64;
         counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
@@ -250,7 +335,7 @@ impl Dataset {
         // the last shard that starts at or before the row; a shard without rows starts where the next one
         // does
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
-        (shard, (row - shard.first_row) * self.block_size as u64)
+        (shard, shard.part.start + (row - shard.first_row) * self.block_size as u64)
     }
 }
 

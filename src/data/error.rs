@@ -254,6 +254,22 @@ pub enum DataError {
         /// The number of inputs in a row.
         block_size: usize,
     },
+    /// A split that leaves one part with less than one whole row.
+    #[error(
+        "the {what} {tokens} of {of} tokens are too few: a row of block_size {block_size} needs {}; \
+         choose another fraction, longer data or a smaller model.block_size",
+        block_size + 1
+    )]
+    SplitTooShort {
+        /// Which part: `first` or `last`.
+        what: &'static str,
+        /// The number of tokens in it.
+        tokens: u64,
+        /// The number of tokens of both parts.
+        of: u64,
+        /// The number of inputs in a row.
+        block_size: usize,
+    },
     /// A `builtin:` name that does not exist.
     #[error("`{spec}` is not built in: the only built-in data is `builtin:lipsum`")]
     UnknownBuiltin {

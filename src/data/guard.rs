@@ -9,7 +9,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Bytes that are read and hashed at a time.
@@ -50,7 +50,7 @@ impl From<&Metadata> for Stamp {
 pub(super) struct Guard {
     path: PathBuf,
     /// The file that is mapped, unless too many are open already.
-    file: Option<File>,
+    file: Option<Arc<File>>,
     /// Whether another file at the path matters. The program's own cache may be emptied at any time.
     watches_path: bool,
     /// The part whose contents count, up to the end.
@@ -62,6 +62,7 @@ pub(super) struct Guard {
 }
 
 /// What was last found to hold the right contents.
+#[derive(Clone, Copy)]
 struct Seen {
     file: Stamp,
     /// Another file at the path.
@@ -80,7 +81,22 @@ impl Guard {
     ) -> Self {
         let seen = Mutex::new(Seen { file: stamp, other: None });
         let from = from as u64;
+        let file = file.map(Arc::new);
         Self { path: path.into(), file, watches_path, from, digest, bytes: stamp.bytes, seen }
+    }
+
+    /// Another guard of the same file, which finds for itself that the file was changed.
+    pub(super) fn twin(&self) -> Self {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            path: self.path.clone(),
+            file: self.file.clone(),
+            watches_path: self.watches_path,
+            from: self.from,
+            digest: self.digest,
+            bytes: self.bytes,
+            seen: Mutex::new(seen),
+        }
     }
 
     /// Gives the open file back, so that only the path can be looked at.

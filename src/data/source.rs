@@ -20,13 +20,29 @@ pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
     for spec in specs {
         if spec.starts_with(PREFIX) {
             sources.push(Source::Builtin(Lipsum::parse(spec)?));
-        } else if Path::new(spec).exists() || !spec.contains(['*', '?', '[']) {
+        } else if Path::new(spec).exists() || !is_glob(spec) {
             sources.push(Source::File(spec.into()));
         } else {
             sources.extend(matches(spec)?.into_iter().map(Source::File));
         }
     }
     Ok(sources)
+}
+
+/// Why a name would lead to nothing, for each such name in `specs`.
+pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
+    let fault = |spec: &String| match expand(std::slice::from_ref(spec)) {
+        Ok(sources) => sources.iter().find_map(|source| match source {
+            Source::File(path) => path.metadata().err().map(DataError::read(path)),
+            Source::Builtin(_) => None,
+        }),
+        Err(error) => Some(error),
+    };
+    specs.iter().filter_map(fault).collect()
+}
+
+fn is_glob(spec: &str) -> bool {
+    spec.contains(['*', '?', '['])
 }
 
 fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {

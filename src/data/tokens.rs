@@ -3,6 +3,7 @@
 use super::format::{Layout, Width};
 use memmap2::Mmap;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Bytes that one thread scans at a time; a multiple of every token width.
 const PART: usize = 1 << 20;
@@ -81,8 +82,8 @@ impl Tokens {
             .map(|(index, token)| (index as u64, token))
     }
 
-    /// The number of occurrences of each id below `ids`.
-    pub(super) fn histogram(&self, ids: usize) -> Vec<u64> {
+    /// The number of occurrences of each id below `ids` among the tokens of a part.
+    pub(super) fn histogram(&self, part: Range<u64>, ids: usize) -> Vec<u64> {
         let count = |mut counts: Vec<u64>, part: &[u8]| {
             decode(self.width, part).for_each(|token| counts[token as usize] += 1);
             counts
@@ -91,7 +92,12 @@ impl Tokens {
             a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
             a
         };
-        self.payload().par_chunks(PART).fold(|| vec![0; ids], count).reduce(|| vec![0; ids], add)
+        let width = self.width.bytes();
+        let byte = |token: u64| usize::try_from(token).expect("the tokens are mapped") * width;
+        self.payload()[byte(part.start)..byte(part.end)]
+            .par_chunks(PART)
+            .fold(|| vec![0; ids], count)
+            .reduce(|| vec![0; ids], add)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks over several keys: keys that contradict each other, are missing, or have no effect.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{Fallback, KEYS, PRESET, SCHEDULE_KIND, known};
+use super::keys::{Fallback, KEYS, Kind, PRESET, SCHEDULE_KIND, known};
 use super::layers::{Layer, Stack};
 use super::origin::SaidBy;
 use super::parse::Entry;
@@ -95,7 +95,7 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
 
 /// Checks the relations between values.
 pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
-    let problems = [heads(recipe), batch(recipe), warmup(recipe), decay(recipe)];
+    let problems = [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe)];
     for relation in problems.into_iter().flatten() {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
@@ -188,19 +188,33 @@ fn holds(layer: &Layer, place: &Place) -> bool {
     layer.entries.iter().any(|entry| Arc::ptr_eq(&entry.place.source, &place.source))
 }
 
+/// The nearest multiples of `unit` around `value` that the integer key accepts, for people; `None` if there is none.
+fn multiples(key: &'static str, value: usize, unit: usize) -> Option<String> {
+    let Kind::Integer { max, .. } = known(key).kind else { unreachable!("{key} is an integer") };
+    let below = value / unit * unit;
+    let fitting = [below, below + unit].into_iter();
+    let fitting: Vec<String> = fitting
+        .filter(|&fit| fit > 0 && i64::try_from(fit).is_ok_and(|fit| fit <= max))
+        .map(|fit| fit.to_string())
+        .collect();
+    (!fitting.is_empty()).then(|| fitting.join(" or "))
+}
+
 fn heads(recipe: &Recipe) -> Option<Relation> {
     let (width, heads) = (recipe.model.n_embd, recipe.model.n_head);
     if width.is_multiple_of(heads) {
         return None;
     }
-    let below = width / heads * heads;
-    let fits = if below > 0 { format!("{below} or {}", below + heads) } else { heads.to_string() };
+    let fits = multiples("model.n_embd", width, heads);
     let fewer = (1..heads).rev().find(|heads| width.is_multiple_of(*heads)).unwrap_or(1);
     let title = format!("`model.n_embd` is {width}, not a multiple of `model.n_head` = {heads}");
     let relation = Relation::broken_by("model.n_embd", title)
         .and("model.n_head")
         .help("every head takes the same number of channels")
-        .help(format!("n_embd = {fits} would fit, or n_head = {fewer}"));
+        .help(match fits {
+            Some(fits) => format!("n_embd = {fits} would fit, or n_head = {fewer}"),
+            None => format!("n_head = {fewer} would fit"),
+        });
     Some(relation)
 }
 
@@ -218,14 +232,16 @@ fn batch(recipe: &Recipe) -> Option<Relation> {
     if total.is_multiple_of(unit) {
         return None;
     }
-    let below = total / unit * unit;
-    let fits = if below > 0 { format!("{below} or {}", below + unit) } else { unit.to_string() };
+    let fits = multiples("batch.total_tokens", total, unit);
     let title = format!("`batch.total_tokens` is {total}, not a multiple of {name} = {unit}");
     let relation = Relation::broken_by("batch.total_tokens", title)
         .and("batch.micro_batch")
         .and("model.block_size")
         .and("batch.world_size")
-        .help(format!("total_tokens = {fits} would fit"));
+        .help(match fits {
+            Some(fits) => format!("total_tokens = {fits} would fit"),
+            None => format!("no total_tokens fits: {name} is more than the largest, use smaller ones"),
+        });
     let Some(rows) = rows.filter(|_| total.is_multiple_of(block * ranks)) else { return Some(relation) };
     let per_rank = total / (block * ranks);
     let fewer = (1..rows).rev().find(|rows| per_rank.is_multiple_of(*rows)).unwrap_or(1);
@@ -263,4 +279,15 @@ fn decay(recipe: &Recipe) -> Option<Relation> {
         .and("schedule.warmup_steps")
         .and("schedule.max_steps");
     Some(relation.help(help))
+}
+
+/// Validation data have one origin.
+fn validation(recipe: &Recipe) -> Option<Relation> {
+    let fraction = recipe.data.val_fraction.filter(|_| !recipe.data.val.is_empty())?;
+    let title =
+        format!("`data.val_fraction` is {fraction}, but `data.val` names validation data already: keep one");
+    let relation = Relation::broken_by("data.val_fraction", title).and("data.val").help(
+        "without data.val (--unset data.val, or data.val = []) the last tokens of data.train are taken",
+    );
+    Some(relation)
 }

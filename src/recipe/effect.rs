@@ -76,8 +76,11 @@ fn without_effect(switch: &Switch, entry: &Entry, stack: &Stack) -> Problem {
         Some(only) => format!("`{} = {only}`", entry.key.path),
         None => format!("`{}`", entry.key.path),
     };
-    let off: Vec<String> =
-        switch.keys.iter().map(|key| format!("{key} = {}", value_of(stack, key))).collect();
+    let values = switch.keys.iter().map(|key| (key, value_of(stack, key)));
+    let off: Vec<String> = values
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
     let title = format!("{shown} has no effect with {}", off.join(" and "));
     let problem = Problem::new(title, entry.place.clone());
     let cause = switch.keys[0];

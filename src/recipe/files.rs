@@ -85,7 +85,14 @@ impl Loader<'_> {
         self.chain.push(index);
         let dir = path.parent().unwrap_or(Path::new(""));
         for (name, place) in extends {
-            let base = self.visit(&paths::normalize(&dir.join(name)), Some(&place));
+            let base = match paths::join(dir, &name) {
+                Ok(base) => self.visit(&base, Some(&place)),
+                Err(fault) => {
+                    let (what, help) = fault.explain();
+                    self.diagnostics.push(Problem::new(format!("`extends` {what}"), place).help(help));
+                    None
+                }
+            };
             self.is_partial |= base.is_none();
             self.files[index].bases.extend(base);
         }

@@ -76,6 +76,9 @@ fn kind(kind: Kind) -> Json {
             json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": max }, { "const": "auto" }] })
         }
         Kind::Number(Interval::Positive) => json!({ "type": "number", "exclusiveMinimum": 0 }),
+        Kind::Number(Interval::Fraction) => {
+            json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 })
+        }
         Kind::Number(Interval::NonNegative) => json!({ "type": "number", "minimum": 0 }),
         Kind::Number(Interval::Unit) => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Kind::Betas => json!({

@@ -78,8 +78,8 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
             stack.push(SaidBy::Env(name.clone()), parsed, &here, diagnostics);
         }
     }
-    for argument in &overrides.set {
-        let parsed = overrides::set(argument, next(), diagnostics);
+    for (place, argument) in overrides.set.iter().enumerate() {
+        let parsed = overrides::set(argument, overrides.bare.contains(&place), next(), diagnostics);
         stack.push(SaidBy::Set(argument.clone()), parsed, &here, diagnostics);
     }
     for argument in &overrides.unset {
@@ -94,9 +94,9 @@ impl Stack {
         self.broken.extend(parsed.broken);
         let mut entries = parsed.entries;
         for entry in &mut entries {
-            if resolve_paths(entry, dir).is_none() {
-                let title = format!("`{}` is relative to a directory that is not UTF-8", entry.key.path);
-                let help = format!("move the recipe, or rename `{}`", dir.display());
+            if let Err(fault) = resolve_paths(entry, dir) {
+                let (what, help) = fault.explain();
+                let title = format!("`{}` {what}", entry.key.path);
                 diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
             }
         }
@@ -207,12 +207,12 @@ fn default_value(key: &Key, text: &str) -> Value {
     value::check(key, &value).expect("defaults are values of their keys")
 }
 
-/// Makes the paths of an entry absolute; `None` if one is not UTF-8.
-fn resolve_paths(entry: &mut Entry, dir: &Path) -> Option<()> {
+/// Makes the paths of an entry absolute.
+fn resolve_paths(entry: &mut Entry, dir: &Path) -> Result<(), paths::Fault> {
     match (entry.key.kind, &mut entry.value) {
         (Kind::File, Value::Text(path)) => {
-            let joined = paths::normalize(&dir.join(path.as_str()));
-            *path = joined.to_str()?.to_string();
+            let joined = paths::join(dir, path)?;
+            *path = joined.to_str().ok_or_else(|| paths::Fault::NotUtf8(dir.to_owned()))?.to_owned();
         }
         (Kind::Files { .. }, Value::Texts(entries)) => {
             for path in entries {
@@ -221,5 +221,5 @@ fn resolve_paths(entry: &mut Entry, dir: &Path) -> Option<()> {
         }
         _ => {}
     }
-    Some(())
+    Ok(())
 }

@@ -41,6 +41,7 @@ pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
     ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, WatchdogConfig,
 };
+pub use source::similar;
 pub use words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

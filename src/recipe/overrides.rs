@@ -4,6 +4,7 @@ use super::diagnostics::{Diagnostics, Problem};
 use super::keys::{KEYS, Key, Kind, find};
 use super::parse::{self, Parsed};
 use super::source::{Medium, Place, Source};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PREFIX: &str = "RUNNER_";
@@ -13,6 +14,8 @@ const PREFIX: &str = "RUNNER_";
 pub struct Overrides {
     /// `key.path=value`, in order; later ones win. The value is TOML; a bare word is a string.
     pub set: Vec<String>,
+    /// The places in `set` of those that the command line gives without `--set`; messages show them so.
+    pub bare: BTreeSet<usize>,
     /// Key paths whose values from files and the environment are dropped.
     pub unset: Vec<String>,
     /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`. Others are ignored, as is a variable
@@ -56,9 +59,12 @@ fn flag(name: &str, argument: &str, rank: usize) -> (Arc<Source>, usize) {
     (Arc::new(source), name.len() + 1)
 }
 
-/// Reads the argument of a `--set`.
-pub(super) fn set(argument: &str, rank: usize, diagnostics: &mut Diagnostics) -> Parsed {
-    let (source, start) = flag("--set", argument, rank);
+/// Reads the argument of a `--set`, or one that stands without that (`is_bare`).
+pub(super) fn set(argument: &str, is_bare: bool, rank: usize, diagnostics: &mut Diagnostics) -> Parsed {
+    let (source, start) = match is_bare {
+        true => (Arc::new(Source { medium: Medium::Flag, text: argument.to_owned(), rank }), 0),
+        false => flag("--set", argument, rank),
+    };
     let Some((name, _)) = argument.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
         let problem = Problem::new(
             format!("`--set` needs a key and a value, not `{}`", super::value::shown(argument)),

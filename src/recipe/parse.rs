@@ -72,11 +72,41 @@ pub(super) fn assignment(
             walk.parsed.broken.extend(KEYS.iter().filter(|key| key.path == path || key.table() == path));
             return walk.parsed;
         }
+        Err(_) if let Some(values) = keys::find(path).and_then(|key| several(key, text)) => {
+            let problem = several_problem(path, &values, Place::at(source, offset..source.text.len()));
+            walk.diagnostics.push(problem);
+            walk.parsed.broken.extend(keys::find(path));
+            return walk.parsed;
+        }
         Err(_) => Spanned::new(0..text.len(), DeValue::String(text.into())),
     };
     walk.offset = offset;
     walk.member(path, at, &value);
     walk.parsed
+}
+
+/// The values of a list with commas, each of which the key accepts though not their list: what sweeps of other programs
+/// are written as.
+fn several<'a>(key: &Key, text: &'a str) -> Option<Vec<&'a str>> {
+    let accepts = |text: &str| {
+        let bare = || Spanned::new(0..text.len(), DeValue::String(text.to_owned().into()));
+        value::check(key, &DeValue::parse(text).unwrap_or_else(|_| bare())).is_ok()
+    };
+    let values: Vec<&str> = text.split(',').map(str::trim).collect();
+    (values.len() > 1 && !accepts(text) && values.iter().all(|value| accepts(value))).then_some(values)
+}
+
+/// The problem of several values for a key that takes one.
+fn several_problem(path: &str, values: &[&str], place: Place) -> Problem {
+    let shown = values.iter().map(|value| shown(value)).collect::<Vec<_>>().join(" ");
+    let variable = path.rsplit('.').next().unwrap_or(path);
+    Problem::new(format!("`{path}` takes one value, not {}", values.len()), place)
+        .label("a run has one of them")
+        .help(format!(
+            "a sweep is a loop: for {variable} in {shown}; do runner RECIPE {path}=${variable}; done; then compare \
+             the runs"
+        ))
+        .help("recipes/sweeps/README.md has such loops, with seeds, grids and a table at the end")
 }
 
 struct Walk<'a> {

@@ -1,7 +1,9 @@
 //! Paths in recipes: relative to the file that names them when written, absolute when resolved.
 //!
-//! All functions are lexical, so a path may name something that does not exist yet, or be a glob.
+//! `~` is the home directory, as in a shell, but only in what people write: a resolved path has none. All functions are
+//! lexical, so a path may name something that does not exist yet, or be a glob.
 
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 /// An entry that begins with this is no path.
@@ -26,21 +28,84 @@ pub(super) fn normalize(path: &Path) -> PathBuf {
     if out.as_os_str().is_empty() { PathBuf::from(".") } else { out }
 }
 
-/// The absolute form of an entry written in a file of `dir` (absolute). `None` if it is not UTF-8.
-///
-/// A glob stays a glob, and characters of `dir` do not become part of the pattern.
-pub(super) fn absolute(dir: &Path, entry: &str) -> Option<String> {
-    if entry.starts_with(BUILTIN) {
-        return Some(entry.to_string());
+/// Why a written path cannot be made absolute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is relative to a directory whose name is not UTF-8.
+    NotUtf8(PathBuf),
+    /// It begins with `~`, and HOME names no directory.
+    NoHome,
+    /// It begins with `~` and the name of a user.
+    OtherHome,
+}
+
+impl Fault {
+    /// What is wrong, after the name of the key, and what to do.
+    pub(super) fn explain(&self) -> (&'static str, String) {
+        match self {
+            Self::NotUtf8(dir) => (
+                "is relative to a directory that is not UTF-8",
+                format!("move the recipe, or rename `{}`", dir.display()),
+            ),
+            Self::NoHome => (
+                "begins with `~`, but HOME names no directory",
+                "set HOME to an absolute path, or write the path out".into(),
+            ),
+            Self::OtherHome => (
+                "begins with `~` and a name",
+                "only `~` and `~/…` stand for a home directory, yours: write the path out; a file of that name is \
+                 `./~…`"
+                    .into(),
+            ),
+        }
     }
+}
+
+/// The directory to which a written path is relative, and the path relative to it: for a path that begins with `~` that
+/// is `home`, the value of HOME, else `dir`.
+fn origin<'a>(dir: &Path, home: Option<OsString>, entry: &'a str) -> Result<(PathBuf, &'a str), Fault> {
+    let Some(rest) = entry.strip_prefix('~') else { return Ok((dir.to_owned(), entry)) };
+    if !rest.is_empty() && !rest.starts_with('/') {
+        return Err(Fault::OtherHome);
+    }
+    let home = home.map(PathBuf::from).filter(|home| home.is_absolute()).ok_or(Fault::NoHome)?;
+    Ok((home, rest.trim_start_matches('/')))
+}
+
+/// The value of HOME, if this process has one.
+fn home() -> Option<OsString> {
+    std::env::var_os("HOME")
+}
+
+/// The path of a file or directory that `entry`, written in a file of `dir`, names.
+///
+/// # Errors
+/// It begins with a `~` that cannot be replaced.
+pub(super) fn join(dir: &Path, entry: &str) -> Result<PathBuf, Fault> {
+    let (dir, entry) = origin(dir, home(), entry)?;
+    Ok(normalize(&dir.join(entry)))
+}
+
+/// The absolute form of an entry written in a file of `dir` (absolute).
+///
+/// A glob stays a glob, and characters of `dir` and of the home directory do not become part of the pattern.
+///
+/// # Errors
+/// It has no absolute form, or none in UTF-8.
+pub(super) fn absolute(dir: &Path, entry: &str) -> Result<String, Fault> {
+    if entry.starts_with(BUILTIN) {
+        return Ok(entry.to_string());
+    }
+    let (dir, entry) = origin(dir, home(), entry)?;
+    let not_utf8 = || Fault::NotUtf8(dir.clone());
     let joined = if is_glob(entry) {
-        let escaped = glob::Pattern::escape(dir.to_str()?);
+        let escaped = glob::Pattern::escape(dir.to_str().ok_or_else(not_utf8)?);
         // Components above `entry` may be dropped by its `..`; escaping does not change their number.
         normalize(&Path::new(&escaped).join(entry))
     } else {
         normalize(&dir.join(entry))
     };
-    joined.to_str().map(str::to_string)
+    joined.to_str().map(str::to_string).ok_or_else(not_utf8)
 }
 
 /// The shortest form of an absolute entry for a file in `dir` (absolute).
@@ -69,7 +134,8 @@ pub(super) fn relative(dir: &Path, entry: &str) -> String {
     out.extend(&parts[shared..]);
     match out.to_str() {
         Some("") | None => ".".to_string(),
-        Some(text) if text.starts_with(BUILTIN) => format!("./{text}"),
+        // what a reader would take for something else
+        Some(text) if text.starts_with(BUILTIN) || text.starts_with('~') => format!("./{text}"),
         Some(text) => text.to_string(),
     }
 }
@@ -106,11 +172,13 @@ mod tests {
             ("builtin:lipsum", "builtin:lipsum", "builtin:lipsum"),
             ("../runs/a-1234/./builtin:x", "/home/u/runs/a-1234/builtin:x", "./builtin:x"),
             ("../runs/a-1234", "/home/u/runs/a-1234", "."),
+            ("../runs/a-1234/~/x.txt", "/home/u/runs/a-1234/~/x.txt", "./~/x.txt"),
+            ("../data/~u.txt", "/home/u/data/~u.txt", "../../data/~u.txt"),
         ] {
             let absolute = absolute(home, written).expect("UTF-8");
             assert_eq!(absolute, resolved);
             assert_eq!(relative(run, &absolute), moved);
-            assert_eq!(super::absolute(run, moved).as_deref(), Some(resolved));
+            assert_eq!(super::absolute(run, moved).as_deref(), Ok(resolved));
         }
     }
 
@@ -121,6 +189,30 @@ mod tests {
         let pattern = glob::Pattern::new(&glob).expect("a valid pattern");
         assert!(pattern.matches("/home/[new]/data/a.bin"), "{glob}");
         assert_eq!(relative(Path::new("/home/[new]/runs/a"), &glob), "../../data/*.bin");
-        assert_eq!(absolute(dir, "x.txt").as_deref(), Some("/home/[new]/recipes/x.txt"));
+        assert_eq!(absolute(dir, "x.txt").as_deref(), Ok("/home/[new]/recipes/x.txt"));
+    }
+
+    #[test]
+    fn a_tilde_is_the_home_directory_and_nothing_else() {
+        let (dir, home) = (Path::new("/recipes"), |path: &str| Some(OsString::from(path)));
+        let found = |home, entry| origin(dir, home, entry).map(|(dir, rest)| dir.join(rest));
+        for (entry, expected) in [
+            ("~/data/*.bin", "/home/u/data/*.bin"),
+            ("~//x", "/home/u/x"),
+            ("~", "/home/u/"),
+            ("x/~/y", "/recipes/x/~/y"),
+            ("./~x", "/recipes/./~x"),
+        ] {
+            assert_eq!(found(home("/home/u"), entry).as_deref(), Ok(Path::new(expected)), "{entry}");
+        }
+        for (home, entry, fault) in [
+            (home("/home/u"), "~root/x", Fault::OtherHome),
+            (None, "~x", Fault::OtherHome),
+            (None, "~/x", Fault::NoHome),
+            (home(""), "~", Fault::NoHome),
+            (home("relative"), "~/x", Fault::NoHome),
+        ] {
+            assert_eq!(found(home, entry), Err(fault), "{entry}");
+        }
     }
 }

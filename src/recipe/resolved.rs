@@ -79,16 +79,24 @@ impl Resolved {
     /// A default or a value of a preset has no line; the message then names the recipe file alone.
     #[must_use]
     pub fn complain(&self, key: &str, message: &str, help: &str) -> Diagnostics {
+        self.complain_at_length(key, message, (!help.is_empty()).then(|| help.to_owned()))
+    }
+
+    /// As [`complain`](Self::complain), with any number of things to know or to do.
+    #[must_use]
+    pub fn complain_at_length(
+        &self,
+        key: &str,
+        message: &str,
+        help: impl IntoIterator<Item = String>,
+    ) -> Diagnostics {
         let place = match self.origin(key) {
             Some(Setting {
                 origin: Origin::File { .. } | Origin::Env(_) | Origin::Set(_), place, ..
             }) => place.clone(),
             _ => Place::whole(&self.source),
         };
-        let mut problem = Problem::new(message, place);
-        if !help.is_empty() {
-            problem = problem.help(help);
-        }
+        let problem = help.into_iter().fold(Problem::new(message, place), Problem::help);
         let mut diagnostics = Diagnostics::default();
         diagnostics.push(problem);
         diagnostics

@@ -87,6 +87,9 @@ pub struct DataConfig {
     pub train: Vec<String>,
     /// Validation data, in the forms of `train`; empty means no validation.
     pub val: Vec<String>,
+    /// The fraction of the training data's tokens, the last ones, that are validation data instead; not with `val`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_fraction: Option<f64>,
     /// Sample rows without replacement in a seeded order instead of file order.
     pub shuffle: bool,
 }

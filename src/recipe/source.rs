@@ -133,7 +133,7 @@ fn from_io(path: &Path, error: &std::io::Error) -> Unreadable {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             let help = match similar(path) {
-                Some(name) => format!("did you mean `{name}`?"),
+                Some(name) => format!("did you mean `{}`?", name.display()),
                 None => "check the path".into(),
             };
             unreadable("no such file", help)
@@ -143,20 +143,40 @@ fn from_io(path: &Path, error: &std::io::Error) -> Unreadable {
     }
 }
 
-/// The file beside a missing one whose name is nearest to it.
-fn similar(path: &Path) -> Option<String> {
+/// Where the recipes that come with the program lie in a copy of its repository.
+const SHIPPED: &str = "recipes";
+
+/// The recipe that a path which leads nowhere probably means: a file beside it, named without its directory, or, for a
+/// name alone, a shipped one. Looks at the disk.
+#[must_use]
+pub fn similar(path: &Path) -> Option<PathBuf> {
     let wanted = path.file_name()?.to_str()?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut names: Vec<String> = fs::read_dir(parent)
-        .ok()?
-        .take(1000)
+    // where to look, and what stands before a name found there
+    let places: &[(&Path, &str)] = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => &[(parent, "")],
+        None => &[(Path::new("."), ""), (Path::new(SHIPPED), SHIPPED)],
+    };
+    let found = |near: bool| {
+        let mut found =
+            places.iter().filter_map(|(dir, shown)| Some((shown, similar_in(dir, wanted, near)?)));
+        found.next().map(|(shown, name)| Path::new(shown).join(name))
+    };
+    found(false).or_else(|| found(true))
+}
+
+/// The recipe of a directory with this name, its extension perhaps left out; or, with `near`, with a name near to it.
+fn similar_in(dir: &Path, wanted: &str, near: bool) -> Option<String> {
+    let entries = fs::read_dir(dir).ok()?.take(1000);
+    let mut names: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.ends_with(".toml"))
         .collect();
     names.sort();
-    let exact = format!("{wanted}.toml");
-    if names.contains(&exact) {
-        return Some(exact);
-    }
-    super::suggest::nearest(wanted, names.iter().map(String::as_str)).map(str::to_string)
+    let wanted = wanted.trim_end_matches(".toml");
+    let mut stems = names.iter().map(|name| name.trim_end_matches(".toml"));
+    let stem = match near {
+        false => stems.find(|stem| *stem == wanted),
+        true => super::suggest::nearest(wanted, stems),
+    };
+    stem.map(|stem| format!("{stem}.toml"))
 }

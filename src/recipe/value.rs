@@ -208,7 +208,13 @@ fn any_number<'a>(value: &'a Spanned<DeValue>) -> Result<(&'a str, f64), Fault> 
 fn number(value: &Spanned<DeValue>, interval: Interval) -> Result<f64, Fault> {
     let (text, number) = any_number(value)?;
     let (fits, range) = match interval {
-        Interval::Positive => (number > 0.0, "a finite number greater than 0"),
+        Interval::Positive if number > 0.0 && number.is_finite() => {
+            // a smaller one is 0 where denormal numbers are flushed, a larger one infinite
+            let range = f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX);
+            (range.contains(&number), "from 1.2e-38 to 3.4e38, which fp32 can hold")
+        }
+        Interval::Positive => (false, "a finite number greater than 0"),
+        Interval::Fraction => (number > 0.0 && number < 1.0, "greater than 0 and less than 1"),
         Interval::NonNegative => (number >= 0.0, "a finite number, 0 or more"),
         Interval::Unit => ((0.0..=1.0).contains(&number), "from 0 to 1"),
     };

@@ -1,6 +1,6 @@
 //! How a session ends: what an error means, and what is known of a run at its end.
 
-use super::inputs::InputError;
+use super::inputs::{InputError, InputErrors};
 use crate::data::DataError;
 use crate::data::tokenizer::PromptError;
 use crate::engine::EngineError;
@@ -47,11 +47,20 @@ impl Ending {
         {
             return Some(Self::Refused);
         }
-        let of_data = cause.downcast_ref::<InputError>().map(|InputError { error, .. }| error);
-        if let Some(error) = of_data.or(cause.downcast_ref()) {
-            // what was asked for was right when the run began
-            let is_failure = matches!(error, DataError::Write { .. } | DataError::InUse { .. });
-            return Some(if is_failure { Self::Failed } else { Self::Refused });
+        // what was asked for was right when the run began
+        let of_data = |error: &DataError| match error {
+            DataError::Write { .. } | DataError::InUse { .. } => Self::Failed,
+            _ => Self::Refused,
+        };
+        if let Some(InputErrors(errors)) = cause.downcast_ref() {
+            let mut endings = errors.iter().map(|InputError { error, .. }| of_data(error));
+            return Some(endings.find(|ending| *ending == Self::Failed).unwrap_or(Self::Refused));
+        }
+        if let Some(InputError { error, .. }) = cause.downcast_ref() {
+            return Some(of_data(error));
+        }
+        if let Some(error) = cause.downcast_ref() {
+            return Some(of_data(error));
         }
         if let Some(Elsewhere(ending)) = cause.downcast_ref() {
             return Some(*ending);

@@ -1,10 +1,11 @@
 //! The data and weights that a recipe reads.
 
+use super::missing;
 use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream};
 use crate::model::{Dims, ParamLayout};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
-use crate::recipe::{DataConfig, DataDigests, ModelConfig, Resolved};
+use crate::recipe::{DataConfig, DataDigests, Diagnostics, ModelConfig, Resolved};
 use crate::run::{RunError, import};
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
@@ -23,23 +24,44 @@ pub struct Data {
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {error}")]
 pub struct InputError {
-    /// `data.train` or `data.val`.
+    /// `data.train`, `data.val` or `data.val_fraction`.
     pub key: &'static str,
     /// What is wrong.
     pub error: DataError,
 }
 
 impl InputError {
-    /// A problem of the recipe, at the line that names the data; an encoded text that cannot be written is none.
-    pub fn at_its_key(self, resolved: &Resolved) -> anyhow::Error {
-        match self.error {
-            DataError::Write { .. } => self.error.into(),
-            // keys of a recipe and options may both name data; what a path is relative to is known here
-            DataError::Missing { .. } => resolved
-                .complain(self.key, &format!("{self}, which is relative to the file that names it"), "")
-                .into(),
-            _ => resolved.complain(self.key, &self.to_string(), "").into(),
+    /// A problem of the recipe, at the line that names the data, with what is known about data that are not there and
+    /// not `said` before.
+    fn at_its_key(&self, resolved: &Resolved, said: &mut Vec<String>) -> Diagnostics {
+        // keys of a recipe and options may both name data; what a path is relative to is known here
+        let relative = match self.error {
+            DataError::Missing { .. } => ", which is relative to the file that names it",
+            _ => "",
+        };
+        let help: Vec<String> =
+            missing::help(&self.error).into_iter().filter(|it| !said.contains(it)).collect();
+        said.extend_from_slice(&help);
+        resolved.complain_at_length(self.key, &format!("{self}{relative}"), help)
+    }
+}
+
+/// Everything that keeps the data of a recipe from being used, at least one thing.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct InputErrors(pub Vec<InputError>);
+
+impl InputErrors {
+    /// Problems of the recipe, at the lines that name the data; an encoded text that cannot be written is none.
+    pub fn at_their_keys(self, resolved: &Resolved) -> anyhow::Error {
+        let (mut problems, mut said) = (Diagnostics::default(), Vec::new());
+        for problem in self.0 {
+            match problem.error {
+                DataError::Write { .. } => return problem.error.into(),
+                _ => problems.append(problem.at_its_key(resolved, &mut said)),
+            }
         }
+        problems.into()
     }
 }
 
@@ -54,9 +76,26 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
 /// # Errors
 /// What the data itself lacks is a problem of the recipe's key that names it.
 pub fn open(resolved: &Resolved, runs_dir: &Path, progress: &dyn data::Progress) -> anyhow::Result<Data> {
-    let mut data = open_sets(resolved, runs_dir, progress)?;
-    data.digests.init_from = check_weights(&resolved.recipe.model).map_err(of_init_from)?;
-    Ok(data)
+    let sets = open_sets(resolved, runs_dir, progress);
+    let weights = check_weights(&resolved.recipe.model);
+    match (sets, weights) {
+        (Ok(mut data), Ok(digest)) => {
+            data.digests.init_from = digest;
+            Ok(data)
+        }
+        (Ok(_), Err(error)) => Err(of_init_from(error)),
+        (Err(sets), Ok(_)) => Err(sets),
+        // what is wrong with both is told at once, if both are mistakes of the recipe
+        (Err(sets), Err(error)) => match sets.downcast::<Diagnostics>() {
+            Ok(mut problems) if error.is_usage() => {
+                let key = "model.init_from";
+                problems.append(resolved.complain(key, &format!("{key}: {error}"), ""));
+                Err(problems.into())
+            }
+            Ok(problems) => Err(problems.into()),
+            Err(other) => Err(other),
+        },
+    }
 }
 
 /// Opens the data of a recipe as [`open`] does, but leaves the initial weights alone, which another run may yet have
@@ -73,7 +112,7 @@ pub fn open_sets(
     let cache_dir = cache_dir(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let options = OpenOptions { block_size, vocab_size, cache_dir: &cache_dir, progress };
-    Data::open(&resolved.recipe.data, options).map_err(|error| error.at_its_key(resolved))
+    Data::open(&resolved.recipe.data, options).map_err(|errors| errors.at_their_keys(resolved))
 }
 
 /// Names the key of the recipe that weights are named by.
@@ -94,12 +133,33 @@ impl Data {
     /// Opens and checks the files that `config` names.
     ///
     /// # Errors
-    /// What is wrong with them, and whether they are for training or for validation.
-    pub fn open(config: &DataConfig, options: OpenOptions) -> Result<Self, InputError> {
-        let open =
-            |key, named: &[String]| Dataset::open(named, options).map_err(|error| InputError { key, error });
-        let train = open("data.train", &config.train)?;
-        let val = if config.val.is_empty() { None } else { Some(open("data.val", &config.val)?) };
+    /// What is wrong with them, and whether they are for training or for validation: all that names nothing or, if
+    /// everything is there, the first fault of each set.
+    pub fn open(config: &DataConfig, options: OpenOptions) -> Result<Self, InputErrors> {
+        let at = |key| move |error| InputError { key, error };
+        let missing = |key, named: &[String]| Dataset::missing(named).into_iter().map(at(key));
+        let problems = missing("data.train", &config.train).chain(missing("data.val", &config.val));
+        let problems: Vec<_> = problems.collect();
+        if !problems.is_empty() {
+            return Err(InputErrors(problems));
+        }
+        let open = |key, named: &[String]| Dataset::open(named, options).map_err(at(key));
+        let train = open("data.train", &config.train);
+        let val = (!config.val.is_empty()).then(|| open("data.val", &config.val)).transpose();
+        let (train, val) = match (train, val) {
+            (Ok(train), Ok(val)) => (train, val),
+            (train, val) => {
+                return Err(InputErrors(train.err().into_iter().chain(val.err()).collect()));
+            }
+        };
+        let (train, val) = match config.val_fraction {
+            None => (train, val),
+            Some(fraction) => {
+                let split = train.split(fraction).map_err(at("data.val_fraction"));
+                let (train, val) = split.map_err(|error| InputErrors(vec![error]))?;
+                (train, Some(val))
+            }
+        };
         let digests = DataDigests {
             train: train.digest(),
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
@@ -153,7 +213,16 @@ impl Data {
             Shard { name: relative(&info.name), content, largest }
         };
         let shards = |set: &Dataset| set.shards().map(shard).collect();
-        Shards { train: shards(&self.train), val: self.val.as_ref().map(shards).unwrap_or_default() }
+        let mut train: Vec<Shard> = shards(&self.train);
+        let val: Vec<Shard> = self.val.as_ref().map(shards).unwrap_or_default();
+        // the parts of a shard that is cut in two have no token in common
+        if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
+            let is_elsewhere = |at: usize| at != cut && train[at].content == train[cut].content;
+            if !(0..train.len()).any(is_elsewhere) {
+                train[cut].content += " to the cut";
+            }
+        }
+        Shards { train, val }
     }
 }
 

@@ -16,6 +16,7 @@ mod job;
 mod leader;
 pub mod machine;
 mod member;
+pub mod missing;
 pub mod model;
 pub mod ranks;
 mod recipes;

@@ -12,7 +12,8 @@ use crate::model::Dims;
 use crate::model::init::initialize;
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
-use crate::recipe::{Attention, Device, Precision};
+pub use crate::recipe::Precision;
+use crate::recipe::{Attention, Device};
 use crate::run::checkpoint::{self, newest_intact};
 use crate::run::{RunError, find, hf_config, import};
 use std::path::{Path, PathBuf};
@@ -143,7 +144,11 @@ pub fn open(
 /// # Errors
 /// Where the weights do not fit their configuration, or the device, the memory or the build is not there for them.
 pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -> anyhow::Result<Model> {
-    let stated = source.dims()?;
+    let stated = source.dims().map_err(|error| match (&source, error) {
+        // of a checkpoint it would be damage, here it is what was asked for
+        (Source::HuggingFace(_), error @ RunError::Malformed { .. }) => UsageError(error.to_string()).into(),
+        (_, error) => anyhow::Error::from(error),
+    })?;
     let dims = Dims { block_size: stated.block_size.min(options.block_size), ..stated };
     let missing = |CudaMissing { message, help }| {
         UsageError(format!("device \"{}\": {message}; {help}", String::from(options.device)))

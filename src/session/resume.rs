@@ -6,8 +6,8 @@ use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
 use super::{leader, ranks, supported};
-use crate::recipe::keys::{KEYS, OnResume};
-use crate::recipe::{self, Overrides, Resolved};
+use crate::recipe::keys::{Identity, OnResume};
+use crate::recipe::{self, Difference, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find, seal};
 use std::path::{Path, PathBuf};
 
@@ -80,19 +80,10 @@ fn load(
     let resolved = recipe::load(&file, overrides)?;
     supported::check(&resolved, call.audience)?;
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
-    let mut refused = changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).peekable();
-    if refused.peek().is_some() {
-        let refused: Vec<String> =
-            refused.map(|c| format!("{} ({} -> {})", c.key.path, value(&c.left), value(&c.right))).collect();
-        let free = KEYS.iter().filter(|key| key.on_resume == OnResume::Free);
-        let free: Vec<&str> = free.map(|key| key.path).collect();
-        let message = format!(
-            "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. \
-             These may change: {}",
-            refused.join(", "),
-            free.join(", ")
-        );
-        return Err(UsageError(message).into());
+    let refused: Vec<&Difference> =
+        changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).collect();
+    if !refused.is_empty() {
+        return Err(refusal(&file, &refused).into());
     }
     if call.leads() {
         ensure_writable(runs_dir)?;
@@ -103,6 +94,33 @@ fn load(
 /// A value as TOML, or `unset`.
 fn value(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("unset")
+}
+
+/// Why a resumed run cannot change these keys of its recipe, and what to do instead.
+fn refusal(recipe: &Path, refused: &[&Difference]) -> UsageError {
+    let changes = |change: &&Difference| {
+        format!("{} ({} -> {})", change.key.path, value(&change.left), value(&change.right))
+    };
+    let changes: Vec<String> = refused.iter().map(changes).collect();
+    // a value may hold what a shell would take for its own
+    let set = |change: &&Difference| match &change.right {
+        Some(right) => format!(" --set '{}={right}'", change.key.path),
+        None => format!(" --unset {}", change.key.path),
+    };
+    let set: String = refused.iter().map(set).collect();
+    let why = match refused.iter().any(|change| !matches!(change.key.identity, Identity::Never)) {
+        true => "it would compute something else, and so be another experiment",
+        false => "its directory is called so",
+    };
+    let advice = [
+        format!("train that as a run of its own, from the start: runner {}{set}", recipe.display()),
+        "\"Resuming\" in runs/README.md lists the keys that a resumed run may change".to_owned(),
+    ];
+    UsageError(format!(
+        "a resumed run cannot change {}: {why}\n  {}",
+        changes.join(", "),
+        advice.join("\n  ")
+    ))
 }
 
 fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {

@@ -1,5 +1,7 @@
 //! Files of every kind in a directory of their own, for the tests of data sets.
 
+#![allow(dead_code, reason = "every test file uses its own part")]
+
 use runner::data::{DataError, Dataset, NoProgress, OpenOptions, Progress, write_llmc};
 use std::fs;
 use std::path::PathBuf;

@@ -3,7 +3,8 @@
 use super::lab::Lab;
 use super::{read, root};
 use clap::{CommandFactory, Parser};
-use runner::cli::{Cli, Command, OverrideArgs};
+use runner::cli::{Cli, Command, RecipeArgs};
+use runner::commands::named::Named;
 use runner::recipe::keys::{OnResume, find};
 use runner::recipe::{Overrides, Recipe, load};
 use std::path::Path;
@@ -88,21 +89,24 @@ fn is_quick(words: &[&str]) -> bool {
 /// The recipe that a call of the program is about, if it is about one.
 fn recipe(lab: &Lab, call: &[&str]) -> Result<Option<Recipe>, String> {
     let cli = Cli::try_parse_from(call).map_err(|error| error.to_string())?;
-    let resolve = |path: &Path, overrides: &OverrideArgs| -> Result<Option<Recipe>, String> {
-        let changes =
-            Overrides { set: overrides.set.clone(), unset: overrides.unset.clone(), ..Overrides::default() };
-        let resolved = load(&lab.path(path.to_str().expect("UTF-8")), &changes);
+    let resolve = |path: &Path, overrides: &Overrides| -> Result<Option<Recipe>, String> {
+        let resolved = load(&lab.path(path.to_str().expect("UTF-8")), overrides);
         resolved.map(|resolved| Some(resolved.recipe)).map_err(|problems| problems.to_string())
     };
+    let of = |args: &RecipeArgs| Named::of(args, Overrides::default());
+    let first = |args: &RecipeArgs| {
+        let named = of(args);
+        resolve(named.recipes.first().ok_or("no recipe")?, &named.overrides)
+    };
     match &cli.command {
-        Some(Command::Plan(args)) => resolve(&args.recipe, &args.overrides),
-        Some(Command::Explain(args)) => resolve(&args.recipe, &args.overrides),
-        Some(Command::Verify(args)) => resolve(&args.recipe, &args.overrides),
-        Some(Command::Bench(args)) => resolve(&args.recipe, &args.overrides),
+        Some(Command::Plan(args)) => first(&args.recipe),
+        Some(Command::Explain(args)) => first(&args.recipe),
+        Some(Command::Verify(args)) => first(&args.recipe),
+        Some(Command::Bench(args)) => first(&args.recipe),
         Some(_) => Ok(None),
         None => {
-            let train = &cli.train;
-            if let Some(run) = &train.resume {
+            let train = of(&cli.train.recipes);
+            if let Some(run) = &cli.train.resume {
                 let changed = train.overrides.set.iter().filter_map(|set| set.split('=').next());
                 if let Some(key) =
                     changed.clone().find(|key| find(key).is_none_or(|key| key.on_resume == OnResume::Kept))

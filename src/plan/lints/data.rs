@@ -89,3 +89,23 @@ pub(super) fn vocab(subject: &Subject) -> Remark {
         )
     })
 }
+
+/// A part for validation of fewer rows than a batch: its loss is mostly chance.
+pub(super) fn small_validation(subject: &Subject) -> Remark {
+    let fraction = subject.recipe.data.val_fraction?;
+    let (rows, wanted) = (subject.plan.data.val_rows, subject.plan.batch.rows_per_step as u64);
+    let all = rows + subject.plan.data.train_rows;
+    (subject.shards.is_some() && rows < wanted).then(|| {
+        let message = format!(
+            "data.val_fraction = {fraction} leaves {rows} rows for validation, fewer than the {wanted} of a step: \
+             their loss varies with the cut"
+        );
+        // a tenth is common; half of the data is the most that makes sense
+        let enough = wanted as f64 / all as f64;
+        let help = match enough <= 0.5 {
+            true => format!("data.val_fraction = {:.3} leaves about {wanted}", (enough * 1e3).ceil() / 1e3),
+            false => "use more data".to_owned(),
+        };
+        ("data.val_fraction", message, help)
+    })
+}

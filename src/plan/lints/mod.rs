@@ -86,6 +86,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
         LintCode::UnusedVocab => data::vocab(subject),
+        LintCode::SmallVal => data::small_validation(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),
     }

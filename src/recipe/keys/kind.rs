@@ -47,8 +47,10 @@ pub enum Kind {
 /// The numbers that a key accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
-    /// Greater than 0.
+    /// Greater than 0, and a number that fp32 holds with full precision.
     Positive,
+    /// Greater than 0 and less than 1.
+    Fraction,
     /// 0 or more.
     NonNegative,
     /// From 0 to 1, both included.

@@ -5,7 +5,7 @@
 pub struct Switch {
     /// The keys that must all be off; messages name the first as the cause.
     pub keys: &'static [&'static str],
-    /// Whether this value of such a key, as TOML, is off.
+    /// Whether this value of such a key, as TOML, is off; a key without a value has an empty one.
     pub is_off: fn(&str) -> bool,
     /// The one TOML value of a silenced key that has no effect; `None` if no value has one.
     pub only: Option<&'static str>,
@@ -29,8 +29,8 @@ impl Switch {
 
 /// Without validation data nothing is evaluated.
 pub(super) static VALIDATION: Switch = Switch {
-    keys: &["data.val"],
-    is_off: |value| value == "[]",
+    keys: &["data.val", "data.val_fraction"],
+    is_off: |value| value == "[]" || value.is_empty(),
     only: None,
     remedy: "name validation data",
     on: "\"builtin:lipsum:seed=2\"",

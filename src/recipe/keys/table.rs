@@ -2,7 +2,7 @@
 
 use super::Fallback::{Absent, FifthOf, FileStem, Is, Required};
 use super::Identity::{Contents, Never, UnlessDefault, While};
-use super::Interval::{NonNegative, Positive, Unit};
+use super::Interval::{Fraction, NonNegative, Positive, Unit};
 use super::Kind::{
     Betas, Choice, Choices, Device, Extends, File, Files, Flag, Integer, MicroBatch, Name, Number, Preset,
     Text,
@@ -134,6 +134,14 @@ pub const KEYS: &[Key] = &[
     .identity(Contents)
     .on_resume(Free)
     .example("[\"../datasets/val-*.bin\"]"),
+    key(
+        "data.val_fraction",
+        Number(Fraction),
+        Absent,
+        "validate on the last tokens of data.train, this fraction of them, which are then not trained on",
+    )
+    .identity(UnlessDefault)
+    .example("0.1"),
     key("data.shuffle", Flag, Is("true"), "sample rows without replacement in a seeded order")
         .example("false"),
     // batch

@@ -1,0 +1,175 @@
+//! What helps when data are not there: where shipped recipes get theirs from, where a name was looked for, and what lies
+//! there under a similar name.
+
+use crate::data::DataError;
+use std::path::{Component, Path, PathBuf};
+
+/// Data that shipped recipes name.
+#[derive(Debug)]
+pub struct Shipped {
+    /// How their paths go on below the directory of datasets.
+    pub name: &'static str,
+    /// The heading in that directory's README.
+    pub heading: &'static str,
+    /// Where they come from.
+    pub from: &'static str,
+}
+
+/// The data of all shipped recipes. `datasets/README.md` has the same headings.
+pub const SHIPPED: &[Shipped] = &[
+    Shipped {
+        name: "fineweb-edu/",
+        heading: "FineWeb-Edu",
+        from: "10 billion tokens of web pages, in shards: ready-made from the Hugging Face hub, or made by the script of \
+               llm.c or build-nanogpt",
+    },
+    Shipped {
+        name: "tinyshakespeare",
+        heading: "Tiny Shakespeare",
+        from: "one megabyte of plays, a single text that nanoGPT and char-rnn use too, cut in two",
+    },
+];
+
+/// The directory that shipped recipes take their data from.
+const DATASETS: &str = "datasets";
+/// The file that says where data come from.
+const README: &str = "README.md";
+/// At most this many names are shown, of at most so many files.
+const SHOWN: usize = 3;
+const LOOKED_AT: usize = 10_000;
+
+/// What to know and to do about data that are not there; nothing for other faults.
+pub(super) fn help(error: &DataError) -> Vec<String> {
+    let named = match error {
+        DataError::Missing { path } => path.clone(),
+        DataError::NoMatch { pattern } => PathBuf::from(pattern),
+        _ => return Vec::new(),
+    };
+    let (dir, wanted) = literal_directory(&named);
+    shipped(&named).into_iter().chain([there(&dir, &wanted)]).collect()
+}
+
+/// Where the data of a shipped recipe come from; `None` for other data.
+fn shipped(named: &Path) -> Option<String> {
+    let text = named.to_str()?;
+    let below =
+        |(at, _): (usize, &str)| Some((&text[..at + DATASETS.len()], text.get(at + DATASETS.len() + 1..)?));
+    let found = text.match_indices(DATASETS).filter_map(below).find_map(|(datasets, rest)| {
+        let known = SHIPPED.iter().find(|known| rest.starts_with(known.name))?;
+        let readme = literal_directory(Path::new(datasets)).0.join(DATASETS).join(README);
+        readme.is_file().then_some((known, readme))
+    });
+    let (known, readme) = found?;
+    Some(format!(
+        "these are {}; \"{}\" in {} says how to get them",
+        known.from,
+        known.heading,
+        super::inputs::relative(&readme.display().to_string())
+    ))
+}
+
+/// The directory in which the last part of a path, or the first part with a wildcard, is looked for; and what is looked
+/// for there.
+fn literal_directory(named: &Path) -> (PathBuf, String) {
+    let parts: Vec<Component> = named.components().collect();
+    let last = parts.len().saturating_sub(1);
+    let mut dir = PathBuf::new();
+    for (i, part) in parts.iter().enumerate() {
+        let text = part.as_os_str().to_string_lossy();
+        match unescaped(&text) {
+            Some(literal) if i < last => dir.push(literal),
+            _ => {
+                let rest: PathBuf = parts[i..].iter().collect();
+                return (dir, rest.to_string_lossy().into_owned());
+            }
+        }
+    }
+    (dir, String::new())
+}
+
+/// The name that a part of a path stands for, its wildcards in brackets taken out; `None` if others are left.
+fn unescaped(part: &str) -> Option<String> {
+    let plain = ["[*]", "[?]", "[[]", "[]]"]
+        .iter()
+        .fold(part.to_owned(), |text, escaped| text.replace(escaped, &escaped[1..2]));
+    (plain == part && !part.contains(['*', '?', '[']) || glob::Pattern::escape(&plain) == part)
+        .then_some(plain)
+}
+
+/// What a directory holds instead of what was looked for.
+fn there(dir: &Path, wanted: &str) -> String {
+    let shown = dir.display();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(_) if !dir.exists() => return format!("there is no directory `{shown}`"),
+        Err(error) => return format!("the directory `{shown}` could not be read: {error}"),
+    };
+    let files = entries.take(LOOKED_AT).filter_map(Result::ok).filter(|entry| entry.path().is_file());
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.') && name != README).collect();
+    names.sort();
+    let (mut similar, others): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| is_similar(name, wanted));
+    similar.sort_by_key(|name| distance(name, wanted));
+    let (list, what) = match (similar.is_empty(), others.is_empty()) {
+        (true, true) => return format!("the directory `{shown}` holds no data"),
+        (true, false) => (others, "no similar name, but"),
+        (false, _) => (similar, "similar names:"),
+    };
+    let more = match list.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let first: Vec<String> = list.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    format!("the directory `{shown}` has {what} {}{more}", first.join(", "))
+}
+
+/// Whether a name may be what was meant by `wanted`, a name or a pattern: they share a word, or are nearly equal.
+fn is_similar(name: &str, wanted: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let stem = Path::new(text).file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        let words = stem.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 2);
+        words.map(str::to_owned).collect()
+    };
+    let theirs = words(name);
+    words(wanted).iter().any(|word| theirs.contains(word)) || distance(name, wanted) <= wanted.len() / 3
+}
+
+/// How many letters two names differ by.
+fn distance(name: &str, wanted: &str) -> usize {
+    strsim::damerau_levenshtein(&name.to_lowercase(), &wanted.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_what_stands_before_the_first_wildcard() {
+        for (named, dir, wanted) in [
+            ("/data/x.bin", "/data", "x.bin"),
+            ("/data/web/train-*.bin", "/data/web", "train-*.bin"),
+            ("/data/*/a.bin", "/data", "*/a.bin"),
+            ("/odd [[]1[]]/train-*.bin", "/odd [1]", "train-*.bin"),
+            ("x.bin", "", "x.bin"),
+        ] {
+            assert_eq!(literal_directory(Path::new(named)), (dir.into(), wanted.to_owned()), "{named}");
+        }
+    }
+
+    #[test]
+    fn names_are_similar_if_they_share_a_word_or_nearly_all_letters() {
+        for (name, wanted) in [
+            ("edu_fineweb_train_000001.bin", "train-*.bin"),
+            ("train.npy", "train.bin"),
+            ("tinyshakespere.txt", "tinyshakespeare.txt"),
+            ("Train-1.bin", "train-*.bin"),
+        ] {
+            assert!(is_similar(name, wanted), "{name} for {wanted}");
+        }
+        for (name, wanted) in [("val-0.bin", "train-*.bin"), ("README.md", "train-*.bin"), ("a.bin", "*.txt")]
+        {
+            assert!(!is_similar(name, wanted), "{name} for {wanted}");
+        }
+    }
+}
