@@ -108,6 +108,7 @@ impl Audience for Voice {
                     say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
                 }
             }
+            Event::Begins(line) => say(&format!("  {line}")),
             Event::RowsMissing { log, rows, steps } => say(&format!(
                 "warning: {} has {rows} rows for {steps} steps; earlier ones were removed",
                 log.display()

@@ -210,7 +210,7 @@ fn default_value(key: &Key, text: &str) -> Value {
 /// Makes the paths of an entry absolute; `None` if one is not UTF-8.
 fn resolve_paths(entry: &mut Entry, dir: &Path) -> Option<()> {
     match (entry.key.kind, &mut entry.value) {
-        (Kind::File, Value::Text(path)) => {
+        (Kind::File | Kind::Start, Value::Text(path) | Value::Branch { run: path, .. }) => {
             let joined = paths::normalize(&dir.join(path.as_str()));
             *path = joined.to_str()?.to_string();
         }

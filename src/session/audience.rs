@@ -71,6 +71,8 @@ pub enum Event<'a> {
         /// What may be unwise about it.
         lints: &'a [Lint],
     },
+    /// What a new run begins from, where that is more than random weights: a sentence.
+    Begins(&'a str),
     /// The training log has fewer rows than steps were taken.
     RowsMissing {
         /// The log.

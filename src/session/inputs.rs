@@ -1,11 +1,11 @@
 //! The data and weights that a recipe reads.
 
+use super::start::Start;
 use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream};
-use crate::model::{Dims, ParamLayout};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
-use crate::recipe::{DataConfig, DataDigests, ModelConfig, Resolved};
-use crate::run::{RunError, import};
+use crate::recipe::{DataConfig, DataDigests, Resolved};
+use crate::run::RunError;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ pub struct Data {
     pub val: Option<Dataset>,
     /// Digests of both, and of the initial weights.
     pub digests: DataDigests,
+    /// What the run begins from.
+    pub start: Start,
 }
 
 /// Data that cannot be used, with the key that names it.
@@ -55,7 +57,7 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
 /// What the data itself lacks is a problem of the recipe's key that names it.
 pub fn open(resolved: &Resolved, runs_dir: &Path, progress: &dyn data::Progress) -> anyhow::Result<Data> {
     let mut data = open_sets(resolved, runs_dir, progress)?;
-    data.digests.init_from = check_weights(&resolved.recipe.model).map_err(of_init_from)?;
+    (data.start, data.digests.init_from) = Start::find(resolved, &data.train)?;
     Ok(data)
 }
 
@@ -81,15 +83,6 @@ pub(super) fn of_init_from(error: RunError) -> anyhow::Error {
     anyhow::Error::from(error).context("model.init_from")
 }
 
-/// The digest of the weights of `model.init_from`, if there are any and they fit the model.
-fn check_weights(model: &ModelConfig) -> Result<Option<String>, RunError> {
-    let Some(path) = &model.init_from else { return Ok(None) };
-    let digest = import::content_digest(path)?;
-    let dims = Dims::new(model);
-    import::check(path, &dims, &ParamLayout::new(&dims))?;
-    Ok(Some(digest))
-}
-
 impl Data {
     /// Opens and checks the files that `config` names.
     ///
@@ -105,7 +98,7 @@ impl Data {
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
             init_from: None,
         };
-        Ok(Self { train, val, digests })
+        Ok(Self { train, val, digests, start: Start::Random })
     }
 
     /// What the plan needs to know.

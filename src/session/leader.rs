@@ -30,7 +30,8 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         job.plan = plan(job.resolved, job.data, kept)?;
     }
     let peak = machine::peak(&job.plan);
-    job.announce(start.as_ref().map_or(0, |reader| reader.state().step));
+    let begins_at = job.data.start.parent().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step);
+    job.announce(start.as_ref().map_or(begins_at, |reader| reader.state().step), start.is_none());
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
@@ -65,7 +66,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
 
 impl Job<'_> {
     /// Says what is about to be trained, and what may be unwise about it.
-    fn announce(&self, step: u64) {
+    fn announce(&self, step: u64, is_new: bool) {
         let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
         let shards = self.data.shards();
         let lints = machine::hardware(recipe).map_or_else(
@@ -73,6 +74,11 @@ impl Job<'_> {
             |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
         );
         self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+        if is_new {
+            for line in self.data.start.lines() {
+                self.call.audience.tell(Event::Begins(&line));
+            }
+        }
     }
 
     /// Rank 0: trains as the others do, and writes down what happens.
@@ -100,9 +106,10 @@ impl Job<'_> {
         comm.set_working(true);
         let member =
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
+        let is_new = start.is_none();
         let (mut engine, progress) = member.begin(start)?;
-        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(record.first_step(), progress.step)?;
         record.peak = Some(Peak { flops: peak, how });
         record.sessions.push(RecordedSession {
             started: facts::now(),
@@ -121,7 +128,7 @@ impl Job<'_> {
 
         let mut recorder = Recorder::new(self, record, elapsed_before, last_loss)?;
         comm.set_working(false);
-        let result = member.run(engine.as_mut(), progress, &mut recorder);
+        let result = member.run(engine.as_mut(), progress, is_new, &mut recorder);
         comm.set_working(true);
         if let Err(error) = &result {
             // before the end is written down: the others wait
@@ -171,11 +178,12 @@ impl Job<'_> {
     }
 
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
-    fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
+    fn cut_logs_back(&self, first_step: u64, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
         let kept = cut_back(&self.dir.train_csv(), step)?;
-        if kept.rows != step {
+        let steps = step.saturating_sub(first_step);
+        if kept.rows != steps {
             let (log, rows) = (&self.dir.train_csv(), kept.rows);
-            self.call.audience.tell(Event::RowsMissing { log, rows, steps: step });
+            self.call.audience.tell(Event::RowsMissing { log, rows, steps });
         }
         // the evaluation and the sample at this step are made again
         cut_back(&self.dir.val_csv(), step)?;
@@ -200,6 +208,9 @@ impl Job<'_> {
             None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
         };
         record.digests = self.data.digests.by_name();
+        if let Some(parent) = self.data.start.parent() {
+            record.parent = Some(parent.clone());
+        }
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

@@ -5,10 +5,10 @@ use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
-use super::{leader, ranks, supported};
+use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{KEYS, OnResume};
-use crate::recipe::{self, Overrides, Resolved};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find};
+use crate::recipe::{self, Difference, Overrides, Resolved};
+use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find};
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -27,7 +27,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let run = ranks::agree(call.joined(), found)?;
     let runs_dir = runs_dir_of(&run)?;
     let (original, resolved) = ranks::agree(call.joined(), load(call, &run, &runs_dir, overrides))?;
-    let data = call.open(&resolved, &runs_dir)?;
+    let begun = ranks::agree(call.joined(), begun(&run, &original, &resolved))?;
+    let data = call.open(&resolved, &runs_dir, begun.as_deref())?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     let record = || -> anyhow::Result<_> {
         match RunRecord::read(&run)? {
@@ -52,6 +53,16 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)
+}
+
+/// The digest on record of the state that a run has branched off, if it goes on from a checkpoint of its own: the other
+/// run may be gone.
+fn begun(run: &Path, original: &Resolved, resolved: &Resolved) -> anyhow::Result<Option<String>> {
+    let named = |resolved: &Resolved| resolved.recipe.branch().cloned();
+    if named(resolved).is_none() || named(original) != named(resolved) || checkpoint::list(run)?.is_empty() {
+        return Ok(None);
+    }
+    Ok(RunRecord::read(run)?.and_then(|record| record.digests.get("init_from").cloned()))
 }
 
 /// The directory of runs that holds a run.
@@ -81,15 +92,22 @@ fn load(
     let changed = recipe::diff(&original.recipe, &resolved.recipe);
     let mut refused = changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).peekable();
     if refused.peek().is_some() {
-        let refused: Vec<String> =
-            refused.map(|c| format!("{} ({} -> {})", c.key.path, value(&c.left), value(&c.right))).collect();
+        let refused: Vec<&Difference> = refused.collect();
+        let values: Vec<_> = refused.iter().map(|c| (c.key.path, value(&c.right))).collect();
+        let instead = instead::branch(run, &values)
+            .map(|command| format!("\nto begin another experiment from this run's state: {command}"));
+        let refused: Vec<String> = refused
+            .iter()
+            .map(|c| format!("{} ({} -> {})", c.key.path, value(&c.left), value(&c.right)))
+            .collect();
         let free = KEYS.iter().filter(|key| key.on_resume == OnResume::Free);
         let free: Vec<&str> = free.map(|key| key.path).collect();
         let message = format!(
             "a resumed run cannot change {}: that would be another experiment; start it as a recipe of its own. \
-             These may change: {}",
+             These may change: {}{}",
             refused.join(", "),
-            free.join(", ")
+            free.join(", "),
+            instead.unwrap_or_default()
         );
         return Err(UsageError(message).into());
     }
