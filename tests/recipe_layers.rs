@@ -4,7 +4,7 @@ mod recipe_support;
 
 use recipe_support::{REQUIRED, Recipes, env, set, unset};
 use runner::recipe::{
-    Device, MicroBatch, Origin, Overrides, Precision, Resolved, ScheduleKind, load, to_toml,
+    Device, InitFrom, MicroBatch, Origin, Overrides, Precision, Resolved, ScheduleKind, load, to_toml,
 };
 use std::path::Path;
 
@@ -290,7 +290,7 @@ fn paths_belong_to_the_file_that_names_them() {
     let recipe = recipes.good(&none()).recipe;
     assert_eq!(recipe.data.train, [here("data/t.bin")]);
     assert_eq!(recipe.data.val, [here("val-*.bin"), "/abs/x.bin".into(), "builtin:lipsum".into()]);
-    assert_eq!(recipe.model.init_from.as_deref(), Some(recipes.path("weights").as_path()));
+    assert_eq!(recipe.model.init_from.as_ref().map(InitFrom::path), Some(recipes.path("weights").as_path()));
     let current = std::env::current_dir().expect("a current directory");
     let told =
         Overrides { env: vec![("RUNNER_DATA__VAL".into(), "v.bin".into())], ..set(&["data.train=../t.bin"]) };

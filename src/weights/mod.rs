@@ -143,10 +143,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let index = path.join(INDEX);
     if !index.exists() {
         let torch = TORCH.iter().map(|name| path.join(name)).find(|path| path.exists());
-        let none = || {
-            let names = [&[MODEL, INDEX], &TORCH[..]].concat().join(", ");
-            vec![format!("the directory has no weights, which would be called {names}")]
-        };
+        let none = || vec![format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or "))];
         return torch.map(|path| vec![path]).ok_or_else(none);
     }
     let index = json(&index).map_err(|problem| vec![problem])?;

@@ -394,3 +394,6 @@ fn storage(class: &str) -> Option<ElementType> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

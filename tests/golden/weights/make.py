@@ -9,7 +9,8 @@ Next to this file:
   pytorch_model.bin  as Hugging Face saved it before safetensors: Conv1D layout, F16, with the causal masks; 40 ids
   llmc.bin           llm.c's model file, version 3 (fp32), 40 ids in 48 rows
   llmc_bf16.bin      the same, version 5 (bf16)
-  expected.json      dimensions; tokens [rows, T + 1]; for every file the mean loss of these rows
+  expected.json      dimensions; tokens, whose rows of T + 1 overlap by one; for every file the
+                     mean loss of these rows
 
 The layout of llm.c's file is that of its train_gpt2.cu (header, then tensors in the order of ParameterTensors), written
 out here anew. The model is written out in plain operations and owes nothing to the Rust code.
@@ -163,7 +164,8 @@ def hugging_face(m):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(7)
-    ROWS = torch.randint(V, (4, T + 1), generator=generator)
+    tokens = torch.randint(V, (4 * T + 1,), generator=generator)
+    ROWS = tokens.unfold(0, T + 1, T)
     loss = {}
 
     m = model(1, PADDED)
@@ -190,6 +192,6 @@ if __name__ == "__main__":
     llmc(m, 5, "llmc_bf16.bin")
 
     dims = dict(n_layer=L, n_head=H, n_embd=C, block_size=T, vocab_size=V, padded=PADDED)
-    expected = dict(torch=torch.__version__, dims=dims, tokens=ROWS.tolist(), loss=loss)
+    expected = dict(torch=torch.__version__, dims=dims, tokens=tokens.tolist(), loss=loss)
     (HERE / "expected.json").write_text(json.dumps(expected) + "\n")
     print(loss)
