@@ -144,10 +144,11 @@ fn weights_that_do_not_fit_are_told_in_a_few_lines_with_the_cause() {
     // no configuration says what they are
     fs::remove_file(lab.path("hugging/config.json")).expect("removed");
     recipe(&lab, "hugging");
-    let bare = run(&lab, &["batch.total_tokens=1024", "batch.micro_batch=1"]);
+    lab.shard("data/low.bin", &[7; 49]);
+    let bare = run(&lab, &["model.block_size=12"]);
     bare.expect(2).says(&["model.n_layer = 2", "model.n_embd = 8"]);
     assert!(bare.stderr.lines().count() < 20, "{}", bare.stderr);
-    let dims = ["model.n_head=2", "model.n_embd=8", "model.block_size=12"];
+    let dims = ["model.n_head=2", "model.n_embd=8", "model.block_size=12", "data.train=data/low.bin"];
     let unfit = |more: &[&str], parts: &[&str]| {
         let ended = run(&lab, &[&dims[..], more].concat());
         ended.expect(2).says(parts);

@@ -373,3 +373,27 @@ fn shipped_recipes_are_right() {
     let gpt3 = load(&dir.join("gpt3-small.toml"), &none()).expect("right").recipe;
     assert_eq!((gpt3.model.block_size, gpt3.schedule.warmup_steps), (2048, Some(715)));
 }
+
+#[test]
+fn a_branch_is_one_value_that_a_stronger_layer_replaces_as_a_whole() {
+    let text = "[model]\ninit_from = { run = \"runs/a-01234567\", step = 3, optimizer = false }\n[data]\ntrain = \"x\"\n\
+                [schedule]\nmax_steps = 9\n";
+    let recipes = Recipes::with(text);
+    let branch = |sets: &[&str]| recipes.good(&set(sets)).recipe.branch().cloned().expect("a branch");
+    let first = branch(&[]);
+    assert_eq!(
+        (first.run.as_path(), first.step, first.optimizer),
+        (recipes.path("runs/a-01234567").as_path(), Some(3), false)
+    );
+    let other = branch(&["model.init_from={run=\"/b\"}"]);
+    assert_eq!((other.run.as_path(), other.step, other.optimizer), (Path::new("/b"), None, true));
+    let weights = recipes.good(&set(&["model.init_from=w.safetensors"])).recipe;
+    assert!(weights.branch().is_none() && weights.model.init_from.is_some());
+    // what is written reads back, relative to where it stands
+    let resolved = recipes.good(&none()).recipe;
+    let written = to_toml(&resolved, recipes.dir());
+    let line = "init_from = { run = \"runs/a-01234567\", step = 3, optimizer = false }";
+    assert!(written.contains(line), "{written}");
+    recipes.write("recipe.toml", written);
+    assert_eq!(branch(&[]), first);
+}

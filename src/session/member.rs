@@ -2,7 +2,6 @@
 
 use super::engines;
 use super::inputs::Data;
-use super::inputs::of_init_from;
 use super::model::Weights;
 use super::start::Start;
 use crate::comm::Comm;
@@ -38,8 +37,8 @@ impl Member<'_> {
         let mut engine = engines::engine(recipe, &self.plan, &self.comm)?;
         let mut weights = match (start, &self.data.start) {
             (Some(reader), _) => Weights::Checkpoint(Box::new(reader)),
-            (None, Start::State { checkpoint, .. }) => {
-                Weights::Branch(Box::new(checkpoint::Reader::open(checkpoint).map_err(of_init_from)?))
+            (None, Start::State { checkpoint, digest, .. }) => {
+                Weights::Branch(Box::new(Start::open_state(checkpoint, digest)?))
             }
             (None, Start::Weights { path, .. }) => Weights::InitFrom(path.clone()),
             (None, Start::Random) => Weights::Random { seed: recipe.seed },

@@ -37,6 +37,8 @@ pub enum Start {
     State {
         /// The directory of its checkpoint.
         checkpoint: PathBuf,
+        /// Of what is taken of it.
+        digest: String,
         /// The run.
         parent: Parent,
         /// What differs between the runs and matters, one sentence each.
@@ -66,13 +68,26 @@ impl Start {
                 check(resolved, branch, &reader)?;
                 let notes = notes(recipe, branch, reader.state(), training);
                 let digest = digest(reader.state());
-                return Ok((
-                    Self::State { checkpoint: reader.path().to_owned(), parent, notes },
-                    Some(digest),
-                ));
+                let checkpoint = reader.path().to_owned();
+                let state = Self::State { checkpoint, digest: digest.clone(), parent, notes };
+                return Ok((state, Some(digest)));
             }
         };
         found.context(INIT_FROM)
+    }
+
+    /// The state that a run begins with, opened.
+    ///
+    /// # Errors
+    /// Where it is no longer what it was when it was found.
+    pub(super) fn open_state(checkpoint: &Path, expected: &str) -> anyhow::Result<Reader> {
+        let reader = Reader::open(checkpoint).context(INIT_FROM)?;
+        let shown = checkpoint.display();
+        anyhow::ensure!(
+            digest(reader.state()) == expected,
+            "{INIT_FROM}: `{shown}` was replaced by another checkpoint meanwhile: start again"
+        );
+        Ok(reader)
     }
 
     /// The run that was named, if one was.
@@ -135,7 +150,9 @@ fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Resu
 /// The checkpoint that is meant.
 fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
     let (run, shown) = (&branch.run, branch.run.display());
-    let complain = |message: String, help: &str| resolved.complain(INIT_FROM, &message, help);
+    let complain = |message: String, help: &str| {
+        resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
+    };
     if !dir::is_run(run) {
         let help = "`run` names the directory of a run, relative to the file that names it; a run that has begun goes on \
                     without it: runner --resume";
