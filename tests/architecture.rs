@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 /// What each top-level module may import of the others.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("recipe", &[]),
+    ("weights", &[]),
+    ("recipe", &["weights"]),
     ("cuda", &[]),
     ("data", &[]),
     // what options are where they are not given
@@ -20,9 +21,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("engine", &["comm", "cuda", "model", "recipe"]),
     ("plan", &["engine", "model", "recipe"]),
     ("train", &["comm", "engine", "model", "recipe"]),
-    ("run", &["engine", "model"]),
+    ("run", &["engine", "model", "weights"]),
     ("report", &["run", "recipe"]),
-    ("session", &["comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "train"]),
+    (
+        "session",
+        &["comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "train", "weights"],
+    ),
     ("commands", &["cli", "cuda", "data", "engine", "plan", "recipe", "report", "run", "session", "train"]),
 ];
 
@@ -82,6 +86,7 @@ const RULES: &[Rule] = &[
             "comm/frame.rs",
             "comm/meeting.rs",
             "recipe/",
+            "weights/",
             "cuda/",
             "data/",
             "plan/",

@@ -220,11 +220,11 @@ fn weights_that_are_not_there_or_do_not_fit() {
     let from = format!("model.init_from={checkpoint}");
     let file = format!("{from}/model.safetensors");
     for (from, change, parts) in [
-        (&from, "model.n_embd=64", &["wte.weight", "[256, 32]", "[256, 64]"][..]),
-        (&from, "model.n_layer=3", &["h.2."]),
-        (&file, "model.n_embd=64", &["wte.weight", "[256, 32]", "[256, 64]"]),
-        (&file, "model.n_layer=3", &["h.2."]),
-        (&from, "model.vocab_size=300", &["wte.weight", "[300, 32]", "[256, 32]"]),
+        (&from, "model.n_embd=64", &["`model.n_embd` is 64", "config.json` says 32"][..]),
+        (&from, "model.n_layer=3", &["`model.n_layer` is 3", "config.json` says 2"]),
+        (&file, "model.n_embd=64", &["`model.n_embd` is 64", "config.json` says 32"]),
+        (&file, "model.n_layer=3", &["`model.n_layer` is 3", "config.json` says 2"]),
+        (&from, "model.vocab_size=300", &["`model.vocab_size` is 300", "config.json` says 256"]),
     ] {
         refused(&lab, &[from, change], parts).says(&["model.init_from", &checkpoint]);
     }

@@ -6,18 +6,24 @@ use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes};
 use runner::recipe::{
-    Attention, BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
-    EngineKind, EvalConfig, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig, Overrides,
-    Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig, to_toml,
+    Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
+    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
+    Overrides, Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
+    to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
 const SEED_TEXT: &str = include_str!("../recipes/quickstart.toml");
 
 fn model() -> impl Strategy<Value = ModelConfig> {
-    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, 1..100_usize, 1..32_usize, 1..64_usize, any::<bool>())
+    let branch = (prop::option::of(0..1_u64 << 40), any::<bool>()).prop_map(|(step, optimizer)| {
+        InitFrom::Run(Branch { run: "/runs/x-01234567".into(), step, optimizer })
+    });
+    let weights = Just(InitFrom::Weights("/models/gpt2/model.safetensors".into()));
+    let init = prop::option::of(prop_oneof![weights, branch]);
+    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, 1..100_usize, 1..32_usize, 1..64_usize, init)
         .prop_map(|(block_size, vocab_size, vocab_multiple, n_layer, n_head, head_size, init)| ModelConfig {
-            init_from: init.then(|| "/models/gpt2/model.safetensors".into()),
+            init_from: init,
             block_size,
             vocab_size,
             vocab_multiple,

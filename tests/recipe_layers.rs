@@ -4,7 +4,7 @@ mod recipe_support;
 
 use recipe_support::{REQUIRED, Recipes, env, set, unset};
 use runner::recipe::{
-    Device, MicroBatch, Origin, Overrides, Precision, Resolved, ScheduleKind, load, to_toml,
+    Device, InitFrom, MicroBatch, Origin, Overrides, Precision, Resolved, ScheduleKind, load, to_toml,
 };
 use std::path::Path;
 
@@ -290,7 +290,7 @@ fn paths_belong_to_the_file_that_names_them() {
     let recipe = recipes.good(&none()).recipe;
     assert_eq!(recipe.data.train, [here("data/t.bin")]);
     assert_eq!(recipe.data.val, [here("val-*.bin"), "/abs/x.bin".into(), "builtin:lipsum".into()]);
-    assert_eq!(recipe.model.init_from.as_deref(), Some(recipes.path("weights").as_path()));
+    assert_eq!(recipe.model.init_from.as_ref().map(InitFrom::path), Some(recipes.path("weights").as_path()));
     let current = std::env::current_dir().expect("a current directory");
     let told =
         Overrides { env: vec![("RUNNER_DATA__VAL".into(), "v.bin".into())], ..set(&["data.train=../t.bin"]) };
@@ -372,4 +372,28 @@ fn shipped_recipes_are_right() {
     assert_eq!((quickstart.batch.total_tokens, quickstart.schedule.max_steps), (1024, 300));
     let gpt3 = load(&dir.join("gpt3-small.toml"), &none()).expect("right").recipe;
     assert_eq!((gpt3.model.block_size, gpt3.schedule.warmup_steps), (2048, Some(715)));
+}
+
+#[test]
+fn a_branch_is_one_value_that_a_stronger_layer_replaces_as_a_whole() {
+    let text = "[model]\ninit_from = { run = \"runs/a-01234567\", step = 3, optimizer = false }\n[data]\ntrain = \"x\"\n\
+                [schedule]\nmax_steps = 9\n";
+    let recipes = Recipes::with(text);
+    let branch = |sets: &[&str]| recipes.good(&set(sets)).recipe.branch().cloned().expect("a branch");
+    let first = branch(&[]);
+    assert_eq!(
+        (first.run.as_path(), first.step, first.optimizer),
+        (recipes.path("runs/a-01234567").as_path(), Some(3), false)
+    );
+    let other = branch(&["model.init_from={run=\"/b\"}"]);
+    assert_eq!((other.run.as_path(), other.step, other.optimizer), (Path::new("/b"), None, true));
+    let weights = recipes.good(&set(&["model.init_from=w.safetensors"])).recipe;
+    assert!(weights.branch().is_none() && weights.model.init_from.is_some());
+    // what is written reads back, relative to where it stands
+    let resolved = recipes.good(&none()).recipe;
+    let written = to_toml(&resolved, recipes.dir());
+    let line = "init_from = { run = \"runs/a-01234567\", step = 3, optimizer = false }";
+    assert!(written.contains(line), "{written}");
+    recipes.write("recipe.toml", written);
+    assert_eq!(branch(&[]), first);
 }

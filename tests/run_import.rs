@@ -161,7 +161,8 @@ fn all_that_does_not_fit_is_listed_at_once() {
     ] {
         assert!(error.contains(line), "{line} in {error}");
     }
-    assert_eq!(error.lines().count(), 7, "{error}");
+    assert!(error.contains("the weights have 3 blocks: set model.n_layer = 3"), "{error}");
+    assert_eq!(error.lines().count(), 8, "{error}");
     assert!(error.starts_with("the weights `") && error.contains("weights.safetensors"), "{error}");
 }
 

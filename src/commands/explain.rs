@@ -125,6 +125,7 @@ fn setting_json(setting: &Setting, here: &Path) -> Json {
     let origin = match &setting.origin {
         Origin::Default => json!({ "kind": "default" }),
         Origin::Preset(name) => json!({ "kind": "preset", "name": name }),
+        Origin::InitFrom(path) => json!({ "kind": "init_from", "path": seen(path, here) }),
         Origin::File { path, line, column } => {
             json!({ "kind": "file", "path": seen(path, here), "line": line, "column": column })
         }
@@ -137,6 +138,7 @@ fn setting_json(setting: &Setting, here: &Path) -> Json {
 fn shown(origin: &Origin, here: &Path) -> String {
     match origin {
         Origin::File { path, line, column } => format!("{}:{line}:{column}", seen(path, here)),
+        Origin::InitFrom(path) => Origin::InitFrom(seen(path, here).into()).to_string(),
         other => other.to_string(),
     }
 }

@@ -30,6 +30,8 @@ const FORMULA_FROM: &str =
 /// All that there is to show.
 struct Outlook<'a> {
     recipe: &'a Recipe,
+    /// What the run begins from, where that is more than random weights.
+    begins: Vec<String>,
     plan: Plan,
     hardware: Hardware,
     /// The data's shards, or why they could not be opened.
@@ -69,9 +71,9 @@ impl<'a> Outlook<'a> {
         let recipe = &resolved.recipe;
         let blame = supported::at_its_key(resolved);
         let hardware = machine::hardware(recipe).map_err(&blame)?;
-        let (size, data) = match inputs::open(resolved, runs_dir, voice.progress()) {
-            Ok(data) => (data.size(), Ok(data.shards())),
-            Err(error) => (DataSize::default(), Err(reason(&error))),
+        let (size, data, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {
+            Ok(data) => (data.size(), Ok(data.shards()), data.start.lines()),
+            Err(error) => (DataSize::default(), Err(reason(&error)), Vec::new()),
         };
         let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
         let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
@@ -89,7 +91,7 @@ impl<'a> Outlook<'a> {
         let scaling = scaling.map(|((prediction, _), rate)| plan.scaling(prediction, rate));
         let subject = Subject { recipe, plan: &plan, hardware: &hardware, shards: data.as_ref().ok() };
         let lints = lints(&subject);
-        Ok(Self { recipe, plan, hardware, data, prediction, scaling, lints, refusal })
+        Ok(Self { recipe, begins, plan, hardware, data, prediction, scaling, lints, refusal })
     }
 
     fn text(&self) -> String {
@@ -124,6 +126,9 @@ impl<'a> Outlook<'a> {
         if plan.ranks.world_size > 1 {
             line("ranks", self.ranks_text());
             line("", format!("each sends {} bytes per step", thousands(plan.wire_bytes_per_step)));
+        }
+        for (i, text) in self.begins.iter().enumerate() {
+            line(if i == 0 { "begins" } else { "" }, text.clone());
         }
         line("run", format!("{} steps, {} tokens", thousands(plan.steps), thousands(plan.tokens)));
         for (i, text) in self.data_lines().into_iter().enumerate() {
@@ -277,6 +282,7 @@ impl<'a> Outlook<'a> {
                 out[key] = Json::Null;
             }
         }
+        out["begins"] = json!(self.begins);
         out["data_error"] = json!(self.data.as_ref().err());
         out["free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);

@@ -108,6 +108,7 @@ impl Audience for Voice {
                     say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
                 }
             }
+            Event::Begins(line) => say(&format!("  {line}")),
             Event::RecipeRestored { recipe } => say(&format!(
                 "warning: {} was edited and was not this run's recipe any more: it is written again",
                 recipe.display()

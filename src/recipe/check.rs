@@ -104,7 +104,7 @@ pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagno
 }
 
 /// A relation that does not hold.
-struct Relation {
+pub(super) struct Relation {
     /// The keys in it, first the one to be changed.
     keys: Vec<&'static str>,
     title: String,
@@ -113,24 +113,24 @@ struct Relation {
 
 impl Relation {
     /// A relation that `first` would best be changed to restore.
-    fn broken_by(first: &'static str, title: String) -> Self {
+    pub(super) fn broken_by(first: &'static str, title: String) -> Self {
         Self { keys: vec![first], title, help: Vec::new() }
     }
 
     /// Adds a key on which it depends as well.
-    fn and(mut self, key: &'static str) -> Self {
+    pub(super) fn and(mut self, key: &'static str) -> Self {
         self.keys.push(key);
         self
     }
 
-    fn help(mut self, help: impl Into<String>) -> Self {
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }
 
     /// Blames the key of the strongest layer, which broke the relation among the others. `None` if one of the keys
     /// has a problem of its own.
-    fn blame(self, stack: &Stack) -> Option<Problem> {
+    pub(super) fn blame(self, stack: &Stack) -> Option<Problem> {
         let is_unknown = |&key: &&'static str| {
             let placeholder = known(key).default == Fallback::Required
                 && stack.winner(key).is_none_or(|entry| is_built_in(&entry.place));

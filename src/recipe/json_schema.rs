@@ -4,7 +4,7 @@
 //! divisibility, are beyond a schema and left to the loader.
 
 use super::keys::{Fallback, Interval, KEYS, Key, Kind, TABLES};
-use super::presets;
+use super::{init_from, presets};
 use serde_json::{Map, Value as Json, json};
 
 /// The schema as a JSON document (draft 2020-12), without a final newline.
@@ -89,6 +89,16 @@ fn kind(kind: Kind) -> Json {
         }),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Text | Kind::File => text(),
+        Kind::Start => json!({ "anyOf": [text(), {
+            "type": "object",
+            "properties": {
+                "run": text(),
+                "step": { "type": "integer", "minimum": 0, "maximum": init_from::STEPS },
+                "optimizer": { "type": "boolean", "default": true },
+            },
+            "required": ["run"],
+            "additionalProperties": false,
+        }] }),
         Kind::Name => {
             json!({ "type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$", "maxLength": 100 })
         }

@@ -210,7 +210,7 @@ fn default_value(key: &Key, text: &str) -> Value {
 /// Makes the paths of an entry absolute.
 fn resolve_paths(entry: &mut Entry, dir: &Path) -> Result<(), paths::Fault> {
     match (entry.key.kind, &mut entry.value) {
-        (Kind::File, Value::Text(path)) => {
+        (Kind::File | Kind::Start, Value::Text(path) | Value::Branch { run: path, .. }) => {
             let joined = paths::join(dir, path)?;
             *path = joined.to_str().ok_or_else(|| paths::Fault::NotUtf8(dir.to_owned()))?.to_owned();
         }

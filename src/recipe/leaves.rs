@@ -50,6 +50,12 @@ pub(super) fn toml(value: &Json) -> String {
     match value {
         Json::String(text) => quoted(text),
         Json::Array(items) => format!("[{}]", comma(items.iter().map(toml))),
+        Json::Object(members) => {
+            format!(
+                "{{ {} }}",
+                comma(members.iter().map(|(name, value)| format!("{name} = {}", toml(value))))
+            )
+        }
         Json::Number(number) if number.is_f64() => number.as_f64().map(float).unwrap_or_default(),
         other => other.to_string(),
     }

@@ -12,6 +12,8 @@ pub enum Origin {
     Default,
     /// The preset of this name.
     Preset(String),
+    /// The file that states the dimensions of what `model.init_from` names.
+    InitFrom(PathBuf),
     /// A recipe file.
     File {
         /// The file, relative to the current directory if the recipe was.
@@ -32,6 +34,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("default"),
             Self::Preset(name) => write!(f, "preset {name}"),
+            Self::InitFrom(path) => write!(f, "{} (model.init_from)", path.display()),
             Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
             Self::Env(name) => write!(f, "environment variable {name}"),
             Self::Set(argument) => write!(f, "--set {argument}"),
@@ -43,6 +46,8 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SaidBy {
     Defaults,
+    /// The file that states the dimensions of what `model.init_from` names.
+    InitFrom(PathBuf),
     Preset(&'static str),
     /// The n-th file.
     File(usize),
@@ -61,6 +66,7 @@ impl SaidBy {
         let place = &entry.place;
         match (self, &place.source.medium) {
             (Self::Preset(name), _) => Origin::Preset((*name).into()),
+            (Self::InitFrom(path), _) => Origin::InitFrom(path.clone()),
             (Self::Env(name), _) => Origin::Env(name.clone()),
             (Self::Set(argument), _) => Origin::Set(argument.clone()),
             (Self::File(_), Medium::File(path)) => {

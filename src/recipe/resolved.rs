@@ -7,7 +7,7 @@ use super::overrides::Overrides;
 use super::schema::Recipe;
 use super::source::{Place, Source};
 use super::value::Value;
-use super::{check, effect, paths};
+use super::{check, effect, paths, stated};
 use figment::value::{Dict, Map, Value as Figment};
 use figment::{Error, Metadata, Profile, Provider};
 use std::path::{Path, PathBuf};
@@ -39,6 +39,12 @@ impl Setting {
             Value::Text(text) => seen(text).into(),
             Value::Texts(texts) => texts.iter().map(|text| seen(text)).collect(),
             Value::Numbers(numbers) => numbers.clone().into(),
+            Value::Branch { run, step, optimizer } => {
+                let mut members = serde_json::Map::from_iter([("run".to_owned(), seen(run).into())]);
+                members.extend(step.map(|step| ("step".to_owned(), step.into())));
+                members.insert("optimizer".to_owned(), (*optimizer).into());
+                members.into()
+            }
         }
     }
 
@@ -123,6 +129,7 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     let kind = check::schedule_kind(&mut stack, diagnostics);
     effect::apply(&mut stack, diagnostics);
     check::required(&stack, diagnostics);
+    let stated = stated::insert(&mut stack);
     stack.insert_defaults(&kind);
     check::name(&stack, diagnostics);
     // A key that is missing or broken must not hide problems of the others.
@@ -137,6 +144,9 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
         }
     };
     check::relations(&stack, &recipe, diagnostics);
+    if let Some(stated) = stated {
+        stated::check(&stack, &recipe, &stated, diagnostics);
+    }
     Some(Resolved { settings: settings(&stack.layers), source: stack.recipe, files: stack.files, recipe })
 }
 
@@ -169,6 +179,7 @@ impl Provider for Layer {
     fn metadata(&self) -> Metadata {
         Metadata::named(match &self.said_by {
             SaidBy::Defaults => "the defaults".into(),
+            SaidBy::InitFrom(path) => format!("model of {}", path.display()).into(),
             SaidBy::Preset(name) => format!("preset {name}"),
             SaidBy::File(index) => format!("recipe file {index}"),
             SaidBy::Env(name) => format!("environment variable {name}"),

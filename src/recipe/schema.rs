@@ -3,10 +3,10 @@
 //! Values that are one of a few words are in [`words`](super::words). A component receives its own table's
 //! struct and nothing else.
 
+use super::init_from::InitFrom;
 use super::lint::LintCode;
 use super::words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 /// A fully resolved experiment: every layer merged, every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ pub struct Recipe {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Hugging Face GPT-2 weights to start from: a `.safetensors` file or a model directory.
+    /// Weights, or the state of another run, to begin from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub init_from: Option<PathBuf>,
+    pub init_from: Option<InitFrom>,
     /// Context length T, in tokens.
     pub block_size: usize,
     /// Number of token ids.

@@ -1,7 +1,7 @@
 //! Values of keys, and the checks that turn a TOML value into one.
 
 use super::keys::{Interval, Key, Kind};
-use super::{presets, suggest};
+use super::{init_from, presets, suggest};
 use figment::value::Value as Figment;
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +17,12 @@ pub(super) enum Value {
     Text(String),
     Texts(Vec<String>),
     Numbers(Vec<f64>),
+    /// The table form of `model.init_from`.
+    Branch {
+        run: String,
+        step: Option<i64>,
+        optimizer: bool,
+    },
 }
 
 impl From<Value> for Figment {
@@ -28,6 +34,11 @@ impl From<Value> for Figment {
             Value::Text(text) => text.into(),
             Value::Texts(texts) => texts.into(),
             Value::Numbers(numbers) => numbers.into(),
+            // as an array, which a stronger layer replaces as a whole: figment would merge tables key by key
+            Value::Branch { run, step, optimizer } => {
+                let step = step.map_or(Figment::from(figment::value::Empty::None), Figment::from);
+                vec![run.into(), step, optimizer.into()].into()
+            }
         }
     }
 }
@@ -42,6 +53,10 @@ impl fmt::Display for Value {
             Self::Text(text) => f.write_str(&quoted(text)),
             Self::Texts(texts) => write!(f, "[{}]", comma(texts.iter().map(|text| quoted(text)))),
             Self::Numbers(numbers) => write!(f, "[{}]", comma(numbers.iter().map(|&number| float(number)))),
+            Self::Branch { run, step, optimizer } => {
+                let step = step.map_or_else(String::new, |step| format!("step = {step}, "));
+                write!(f, "{{ run = {}, {step}optimizer = {optimizer} }}", quoted(run))
+            }
         }
     }
 }
@@ -120,6 +135,7 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
         Kind::Preset => choice(value, presets::names),
         Kind::Device => device(value),
         Kind::File => path(value).map(Value::Text),
+        Kind::Start => init_from::check(value),
         Kind::Files { min } => files(value, min),
         Kind::Extends => files(value, 0),
     }
@@ -258,7 +274,7 @@ fn text(value: &Spanned<DeValue>) -> Result<String, Fault> {
     }
 }
 
-fn path(value: &Spanned<DeValue>) -> Result<String, Fault> {
+pub(super) fn path(value: &Spanned<DeValue>) -> Result<String, Fault> {
     let text = text(value)?;
     if text.contains('\0') {
         return Err(Fault {

@@ -38,6 +38,8 @@ pub fn to_toml(recipe: &Recipe, dir: &Path) -> String {
 fn make_relative(value: &mut Json, dir: &Path) {
     match value {
         Json::String(path) => *path = paths::relative(&paths::normalize(dir), path),
+        // a branch, whose one text is a path
+        Json::Object(members) => members.values_mut().for_each(|member| make_relative(member, dir)),
         Json::Array(items) => items.iter_mut().for_each(|item| make_relative(item, dir)),
         _ => {}
     }

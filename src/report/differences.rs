@@ -82,8 +82,18 @@ pub fn shown(value: &Json) -> String {
         Json::Number(number) if number.is_f64() => {
             super::numbers::compact(number.as_f64().unwrap_or(f64::NAN))
         }
+        Json::Object(branch) => branched(branch).unwrap_or_else(|| spelled(value)),
         other => spelled(other),
     }
+}
+
+/// What a run branched off, such as `wsd-01234567@300`; `None` for a table that says something else.
+fn branched(branch: &serde_json::Map<String, Json>) -> Option<String> {
+    let run = branch.get("run")?.as_str()?;
+    let run = run.trim_end_matches('/').rsplit('/').next().unwrap_or(run);
+    let step = branch.get("step").map_or_else(String::new, |step| format!("@{step}"));
+    let alone = if branch.get("optimizer") == Some(&Json::Bool(false)) { " (weights)" } else { "" };
+    Some(format!("{run}{step}{alone}"))
 }
 
 /// The shortest name of a key among some: its last part if no other ends so.

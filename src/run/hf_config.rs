@@ -3,6 +3,7 @@
 use super::RunError;
 use super::error::Context;
 use crate::model::Dims;
+use crate::weights::{CONFIG, Stated};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -43,28 +44,43 @@ pub(super) fn to_json(dims: &Dims) -> String {
 /// The dimensions that a model directory states. Errors: [`RunError::Io`], [`RunError::Malformed`] naming what is
 /// missing.
 pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
-    let path = model_dir.join("config.json");
+    let path = model_dir.join(CONFIG);
     let text = std::fs::read(&path).context("read", &path)?;
     let config: Value = serde_json::from_slice(&text).map_err(|error| RunError::malformed(&path, error))?;
-    let number = |names: &[&str]| {
-        let found = names.iter().find_map(|&name| config.get(name)?.as_u64());
+    let number = |names: &[&str]| names.iter().find_map(|&name| config.get(name)?.as_u64());
+    dims_of(&Stated {
+        n_layer: number(&["n_layer"]),
+        n_head: number(&["n_head"]),
+        n_embd: number(&["n_embd"]),
+        block_size: number(&["n_positions", "n_ctx"]),
+        vocab_size: number(&["vocab_size"]),
+        file: path,
+    })
+}
+
+/// The dimensions that a file states. Errors: [`RunError::Malformed`] naming what is missing or makes no model.
+pub(super) fn dims_of(stated: &Stated) -> Result<Dims, RunError> {
+    let number = |name: &str, theirs: &str| {
+        let numbers = stated.numbers();
+        let found = numbers.iter().find(|(known, _)| *known == name).and_then(|(_, number)| *number);
         found
-            .filter(|&n| (1..1 << 32).contains(&n))
+            .filter(|n| (1..1 << 32).contains(n))
             .map(|n| n as usize)
-            .ok_or_else(|| RunError::malformed(&path, format!("it states no usable {}", names[0])))
+            .ok_or_else(|| RunError::malformed(&stated.file, format!("it states no usable {theirs}")))
     };
-    let vocab_size = number(&["vocab_size"])?;
+    let is_config = stated.file.ends_with(CONFIG);
+    let vocab_size = number("vocab_size", "vocab_size")?;
     let dims = Dims {
-        n_layer: number(&["n_layer"])?,
-        n_head: number(&["n_head"])?,
-        n_embd: number(&["n_embd"])?,
-        block_size: number(&["n_positions", "n_ctx"])?,
+        n_layer: number("n_layer", "n_layer")?,
+        n_head: number("n_head", "n_head")?,
+        n_embd: number("n_embd", "n_embd")?,
+        block_size: number("block_size", if is_config { "n_positions" } else { "block_size" })?,
         vocab_size,
         padded_vocab: vocab_size,
     };
     match dims.n_embd % dims.n_head {
         0 => Ok(dims),
-        _ => Err(RunError::malformed(&path, "its n_head does not divide n_embd")),
+        _ => Err(RunError::malformed(&stated.file, "its n_head does not divide n_embd")),
     }
 }
 

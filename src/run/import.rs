@@ -1,50 +1,59 @@
-//! Starting from Hugging Face GPT-2 weights (`model.init_from`).
+//! Starting from weights that another trainer, or another run, has made (`model.init_from`).
 //!
 //! Weights come in many forms: with or without the `transformer.` prefix, whole or in shards, in three precisions,
-//! with buffers and a tied head that carry no information. Weights that almost fit would be worse than none, so every
-//! difference from the model is reported, all of them at once.
+//! linear layers as `[in, out]` or `[out, in]`, with buffers and a tied head that carry no information. Weights that
+//! almost fit would be worse than none, so every difference from the model is reported, with the likely cause.
 
-use super::hf_config;
-use super::tensors::{TensorFile, stored_range, unfit};
-use super::{RunError, digest};
-use crate::model::{Dims, ParamLayout};
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use super::import_advice::{few, likely};
+use super::tensors::{Found, TensorFile, Unfit, stored_range, unfit};
+use super::{RunError, digest, hf_config};
+use crate::model::{Dims, ParamLayout, Tensor};
+use crate::weights::{self, CONFIG, MODEL};
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const MODEL: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const CONFIG: &str = "config.json";
 const HEAD: &str = "lm_head.weight";
 
-/// Fills a flat buffer of `layout.len` fp32 elements with the weights at `path`: a `.safetensors` file, or a directory
-/// with `model.safetensors` or its sharded form.
+/// Fills a flat buffer of `layout.len` fp32 elements with the weights at `path`: a file in the format of safetensors,
+/// PyTorch or llm.c, or a directory that holds one.
 ///
-/// F16 and BF16 are widened. A position embedding longer than `block_size` is cropped to its first rows; rows that pad
-/// the vocabulary become zero. Errors: [`RunError::Weights`] listing all that does not fit.
+/// F16 and BF16 are widened. A position embedding longer than `block_size` is cropped to its first rows, and so is a
+/// token embedding with the model's rows of padding; rows that pad the vocabulary become zero, and so do the biases of
+/// a file that has none. Errors: [`RunError::Weights`] listing what does not fit.
 pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), RunError> {
     assert_eq!(out.len(), layout.len, "a buffer has the layout's length");
     out.fill(0.0);
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
-/// Checks whether [`import`] would accept the weights at `path`, without reading them all.
+/// Checks whether [`import`] would accept the weights at `path`, without reading them all; what it would leave out or
+/// make up, one sentence each.
 ///
-/// Errors: [`RunError::Weights`] listing all that does not fit.
-pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
-    let checked = fitting(path, dims, layout).map(drop);
+/// Errors: [`RunError::Weights`] listing what does not fit.
+pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Vec<String>, RunError> {
+    let checked = fitting(path, dims, layout).map(|weights| weights.notes(dims));
     checked.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+}
+
+/// The dimensions of the model at `path`, as its file or the configuration beside it states them.
+///
+/// Errors: [`RunError::Io`], or [`RunError::Malformed`] naming what is missing.
+pub fn dims(path: &Path) -> Result<Dims, RunError> {
+    match weights::stated(path) {
+        Some(stated) => hf_config::dims_of(&stated),
+        None => hf_config::dims(if path.is_dir() { path } else { path.parent().unwrap_or(path) }),
+    }
 }
 
 /// blake3 of the weight files at `path`, in order, as 64 hexadecimal digits: the same wherever they lie.
 pub fn content_digest(path: &Path) -> Result<String, RunError> {
-    let weights = |problems| RunError::Weights { path: path.to_owned(), problems };
+    let weights_error = |problems| RunError::Weights { path: path.to_owned(), problems };
     let mut hasher = blake3::Hasher::new();
-    for file in files(path).map_err(weights)? {
+    for file in weights::files(path).map_err(weights_error)? {
         let found = fs::File::open(&file).and_then(digest::of_reader);
-        let found =
-            found.map_err(|error| weights(vec![format!("could not read `{}`: {error}", file.display())]))?;
+        let found = found
+            .map_err(|error| weights_error(vec![format!("could not read `{}`: {error}", file.display())]))?;
         hasher.update(found.blake3.as_bytes());
     }
     Ok(hasher.finalize().to_hex().to_string())
@@ -53,23 +62,57 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
     let mut weights = fitting(path, dims, layout)?;
     for tensor in &layout.tensors {
-        weights.read(&tensor.name, 0, &mut out[stored_range(dims, tensor)])?;
+        let out = &mut out[stored_range(dims, tensor)];
+        if weights.info(&tensor.name).is_none() {
+            // a bias that the file does not have
+            continue;
+        }
+        if weights.is_transposed(&tensor.name) {
+            weights.read_transposed(&tensor.name, tensor.shape[0], out)?;
+        } else {
+            weights.read(&tensor.name, 0, out)?;
+        }
     }
     Ok(())
 }
 
 /// The weights at `path`, if they are those of the model.
 fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
+    let config = config_problems(path, dims);
+    if config.iter().any(|problem| problem.contains("`model_type`")) {
+        // of another architecture no tensor fits, which says nothing
+        return Err(config);
+    }
     let mut weights = Weights::open(path)?;
-    let mut problems = config_problems(path, dims);
+    let mut problems = config;
     problems.append(&mut weights.problems);
     let names = weights.places.keys().map(String::as_str).filter(|name| !carries_nothing(name));
     let tensors: Vec<_> = layout.tensors.iter().collect();
-    problems.extend(unfit(dims, &tensors, true, names, |name| weights.info(name)));
+    let accepts = |tensor: &Tensor, found: &[usize]| is_cropped(dims, tensor, found);
+    let mut unfit = unfit(dims, &tensors, names, |name| weights.info(name), accepts);
+    if !weights.has_biases() {
+        unfit.missing.retain(|problem| !problem.contains(".bias`"));
+    }
+    let likely = likely(dims, &unfit, |name| weights.info(name).map(|found| found.shape), &weights.names());
+    let Unfit { missing, different, unknown } = unfit;
+    problems.extend([missing, different, unknown].into_iter().flat_map(few));
+    problems.extend(likely);
     if problems.is_empty() {
         problems.extend(weights.head_problem()?);
     }
     if problems.is_empty() { Ok(weights) } else { Err(problems) }
+}
+
+/// Whether the first rows of a tensor of this shape are the model's: of a longer context, or of an embedding that has
+/// the rows with which the model pads its own.
+fn is_cropped(dims: &Dims, tensor: &Tensor, found: &[usize]) -> bool {
+    let [rows, width] = found[..] else { return false };
+    let crops = match tensor.name.as_str() {
+        "wpe.weight" => rows > dims.block_size,
+        "wte.weight" => rows == dims.padded_vocab,
+        _ => false,
+    };
+    crops && width == dims.n_embd
 }
 
 /// The tensors of one or more files by their unprefixed names.
@@ -78,28 +121,55 @@ struct Weights {
     /// Index of the file, and the name there.
     places: BTreeMap<String, (usize, String)>,
     problems: Vec<String>,
+    /// Whether linear layers are `[out, in]`, as PyTorch's are, and not `[in, out]`, as in Hugging Face's GPT-2.
+    out_in: bool,
 }
 
 impl Weights {
     fn open(path: &Path) -> Result<Self, Vec<String>> {
-        let mut weights = Self { files: Vec::new(), places: BTreeMap::new(), problems: Vec::new() };
-        for path in files(path)? {
-            let file = TensorFile::open(&path).map_err(one)?;
+        let mut weights =
+            Self { files: Vec::new(), places: BTreeMap::new(), problems: Vec::new(), out_in: false };
+        for path in weights::files(path)? {
+            let mut file = TensorFile::open(&path).map_err(one)?;
+            weights.problems.append(&mut file.problems);
             for full in file.names() {
-                let name = full.strip_prefix("transformer.").unwrap_or(&full).to_owned();
+                let name = full.strip_prefix("transformer.").unwrap_or(full).to_owned();
                 if weights.places.contains_key(&name) {
                     weights.problems.push(format!("`{name}` is there twice"));
                 }
-                weights.places.insert(name, (weights.files.len(), full));
+                weights.places.insert(name, (weights.files.len(), full.clone()));
             }
             weights.files.push(file);
         }
+        // the one matrix that is never square
+        let c_attn = weights.info("h.0.attn.c_attn.weight").map(|found| found.shape);
+        weights.out_in = matches!(c_attn.as_deref(), Some([outputs, inputs]) if *outputs == 3 * inputs);
         Ok(weights)
     }
 
-    fn info(&self, name: &str) -> Option<&safetensors::tensor::TensorInfo> {
+    fn names(&self) -> Vec<&str> {
+        self.places.keys().map(String::as_str).collect()
+    }
+
+    /// A tensor with the shape that it has in the model's layout.
+    fn info(&self, name: &str) -> Option<Found<'_>> {
         let (file, full) = self.places.get(name)?;
-        self.files[*file].info(full)
+        let place = self.files[*file].info(full)?;
+        let mut shape = place.shape.clone();
+        if self.is_transposed(name) {
+            shape.reverse();
+        }
+        Some(Found { elements: &place.elements, shape })
+    }
+
+    fn is_transposed(&self, name: &str) -> bool {
+        let linear = ["c_attn.weight", "c_proj.weight", "c_fc.weight"];
+        self.out_in && linear.iter().any(|end| name.ends_with(end))
+    }
+
+    /// Whether any tensor is a bias: nanoGPT's models may do without.
+    fn has_biases(&self) -> bool {
+        self.places.keys().any(|name| name.ends_with(".bias") && !carries_nothing(name))
     }
 
     fn read(&mut self, name: &str, start: usize, out: &mut [f32]) -> Result<(), Vec<String>> {
@@ -107,15 +177,56 @@ impl Weights {
         self.files[*file].read(full, start, out).map_err(one)
     }
 
+    /// Reads a matrix that the file has as `[out, in]` into `[in, out]`, some rows of the file at a time.
+    fn read_transposed(&mut self, name: &str, inputs: usize, out: &mut [f32]) -> Result<(), Vec<String>> {
+        let outputs = out.len() / inputs;
+        let at_once = (digest::CHUNK / 4 / inputs).clamp(1, outputs);
+        let mut rows = vec![0.0; at_once * inputs];
+        for first in (0..outputs).step_by(at_once) {
+            let rows = &mut rows[..at_once.min(outputs - first) * inputs];
+            self.read(name, first * inputs, rows)?;
+            for (row, values) in rows.chunks_exact(inputs).enumerate() {
+                for (input, value) in values.iter().enumerate() {
+                    out[input * outputs + first + row] = *value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left out of the weights, or made up, one sentence each.
+    fn notes(&self, dims: &Dims) -> Vec<String> {
+        let rows = |name: &str| self.info(name).and_then(|found| found.shape.first().copied()).unwrap_or(0);
+        let mut notes = Vec::new();
+        let beyond = rows("wte.weight").saturating_sub(dims.vocab_size);
+        if beyond > 0 {
+            let (size, all) = (dims.vocab_size, rows("wte.weight"));
+            notes.push(format!("{beyond} of the {all} rows of `wte.weight` lie beyond model.vocab_size = {size} and are left out"));
+        }
+        if rows("wpe.weight") > dims.block_size {
+            let (size, all) = (dims.block_size, rows("wpe.weight"));
+            notes.push(format!(
+                "`wpe.weight` has {all} positions, the first {size} are used (model.block_size)"
+            ));
+        }
+        if !self.has_biases() {
+            notes.push(
+                "the weights have no biases: they begin at zero, which is the same model, and are trained"
+                    .into(),
+            );
+        }
+        notes
+    }
+
     /// The head is tied here, so one that is not the token embedding would be lost.
     fn head_problem(&mut self) -> Result<Option<String>, Vec<String>> {
-        let Some(head) = self.info(HEAD) else { return Ok(None) };
-        let embedding = self.info("wte.weight").expect("a missing tensor was reported before");
-        if head.shape != embedding.shape {
-            let shapes = format!("{:?} is not that of `wte.weight`, {:?}", head.shape, embedding.shape);
+        let Some(head) = self.info(HEAD).map(|found| found.shape) else { return Ok(None) };
+        let embedding = self.info("wte.weight").expect("a missing tensor was reported before").shape;
+        if head != embedding {
+            let shapes = format!("{head:?} is not that of `wte.weight`, {embedding:?}");
             return Ok(Some(format!("`{HEAD}`: the shape {shapes}")));
         }
-        let (len, chunk) = (head.shape.iter().product(), digest::CHUNK / 4);
+        let (len, chunk) = (head.iter().product(), digest::CHUNK / 4);
         let (mut a, mut b) = (vec![0.0; chunk], vec![0.0; chunk]);
         for start in (0..len).step_by(chunk) {
             let n = chunk.min(len - start);
@@ -130,26 +241,6 @@ impl Weights {
     }
 }
 
-/// The safetensors files that `path` stands for.
-fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    if path.join(MODEL).exists() {
-        return Ok(vec![path.join(MODEL)]);
-    }
-    let index = path.join(INDEX);
-    if !index.exists() {
-        return Err(vec![format!("the directory has neither {MODEL} nor {INDEX}")]);
-    }
-    let index = json(&index)?;
-    let map = index.get("weight_map").and_then(Value::as_object);
-    let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
-    let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
-    let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
-    Ok(names.into_iter().map(|name| path.join(name)).collect())
-}
-
 /// A causal mask that old checkpoints carry along, or the head, which is looked at separately.
 fn carries_nothing(name: &str) -> bool {
     let mask = |name: &str| {
@@ -162,21 +253,15 @@ fn carries_nothing(name: &str) -> bool {
 
 /// The problems that the configuration beside the weights shows, if there is one.
 fn config_problems(path: &Path, dims: &Dims) -> Vec<String> {
-    let is_model = path.file_name().is_some_and(|name| name == MODEL);
+    let is_model = path.file_name().is_some_and(|name| name == MODEL || name == "pytorch_model.bin");
     let config = if is_model { path.with_file_name(CONFIG) } else { path.join(CONFIG) };
     if !config.is_file() {
         return Vec::new();
     }
-    match json(&config) {
+    match weights::json(&config) {
         Ok(config) => hf_config::unfit(dims, &config),
-        Err(problems) => problems,
+        Err(problem) => vec![problem],
     }
-}
-
-fn json(path: &Path) -> Result<Value, Vec<String>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let bytes = fs::read(path).map_err(|error| vec![format!("could not read {name}: {error}")])?;
-    serde_json::from_slice(&bytes).map_err(|error| vec![format!("{name} is malformed: {error}")])
 }
 
 fn one(error: RunError) -> Vec<String> {

@@ -16,6 +16,7 @@ pub mod files;
 pub mod find;
 pub mod hf_config;
 pub mod import;
+mod import_advice;
 pub mod lock;
 pub mod log;
 pub mod record;

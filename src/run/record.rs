@@ -75,6 +75,17 @@ pub struct Session {
     pub overrides: Vec<String>,
 }
 
+/// The run that another one began from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The name of its directory.
+    pub run: String,
+    /// The step of its checkpoint.
+    pub step: u64,
+    /// Whether the whole state was taken, so that the new run went on at that step, or the weights alone.
+    pub optimizer: bool,
+}
+
 /// The contents of `run.json`. Times are RFC 3339 in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -91,6 +102,9 @@ pub struct RunRecord {
     pub hash: String,
     /// Digests that went into the identity, keyed by what was digested: the recipe, each data set.
     pub digests: BTreeMap<String, String>,
+    /// The run that it began from, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// When the directory was made.
     pub created: String,
     /// When training first started.
@@ -148,6 +162,11 @@ impl RunRecord {
             versions: BTreeMap::from([("runner".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             ..Self::default()
         }
+    }
+
+    /// The first step that the run takes itself: 0 but for a run that branched off another one.
+    pub fn first_step(&self) -> u64 {
+        self.parent.as_ref().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step)
     }
 
     /// Reads the record of a run directory; `None` if none has been written.

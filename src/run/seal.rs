@@ -7,6 +7,7 @@ use super::columns::LOGS;
 use super::digest::FileDigest;
 use super::records::read_or_empty;
 use super::{RunError, RunRecord, dir, log};
+use std::ops::Range;
 use std::path::Path;
 
 /// The digest of a file that only grows.
@@ -69,17 +70,20 @@ pub fn verify_whole(path: &Path, expected: &FileDigest) -> Result<(), RunError> 
     Err(RunError::Log { path: path.to_owned(), problem })
 }
 
-/// Checks that a training log has one row for each of the first `steps` steps.
+/// Checks that a training log has one row for each of these steps. (A run that branched off another one begins at that
+/// one's step.)
 ///
 /// Errors: [`RunError::Log`] with the number of rows; [`RunError::Malformed`] for a row that cannot be read.
-pub fn verify_rows(path: &Path, steps: u64) -> Result<(), RunError> {
-    let (kept, _) = log::cut(path, &read_or_empty(path)?, steps)?;
-    if (kept.rows, kept.last_step) == (steps, steps.checked_sub(1)) {
+pub fn verify_rows(path: &Path, steps: Range<u64>) -> Result<(), RunError> {
+    let (kept, _) = log::cut(path, &read_or_empty(path)?, steps.end)?;
+    let count = steps.end.saturating_sub(steps.start);
+    let last = steps.end.checked_sub(1).filter(|_| count > 0);
+    if (kept.rows, kept.last_step) == (count, last) {
         return Ok(());
     }
     Err(RunError::Log {
         path: path.to_owned(),
-        problem: format!("it has {} rows for {steps} steps", kept.rows),
+        problem: format!("it has {} rows for {count} steps", kept.rows),
     })
 }
 
@@ -89,7 +93,7 @@ pub fn verify_rows(path: &Path, steps: u64) -> Result<(), RunError> {
 /// Errors: [`RunError::Log`]; [`RunError::Malformed`] for a row that cannot be read.
 pub fn verify_finished(run_dir: &Path, record: &RunRecord) -> Result<(), RunError> {
     if !record.files.contains_key(dir::TRAIN_CSV) {
-        return verify_rows(&run_dir.join(dir::TRAIN_CSV), record.total_steps);
+        return verify_rows(&run_dir.join(dir::TRAIN_CSV), record.first_step()..record.total_steps);
     }
     for (name, _) in LOGS {
         if let Some(expected) = record.files.get(name) {
@@ -119,7 +123,7 @@ mod tests {
         fs::write(&path, text).expect("write");
         verify_beginning(&path, &expected).expect("a row more");
         assert!(message(verify_whole(&path, &expected)).contains("4 bytes after the 18"));
-        verify_rows(&path, 2).expect("rows 0 and 1");
+        verify_rows(&path, 0..2).expect("rows 0 and 1");
         for (other, what) in [
             ("", "0 of the 18 bytes"),
             ("step,loss\n0,5\n", "14 of the 18 bytes"),
@@ -131,10 +135,10 @@ mod tests {
             assert!(said.contains(what) && said.contains("train.csv") && said.contains("--fresh"), "{said}");
         }
         fs::write(&path, text.replace("1,4\n", "")).expect("write");
-        assert!(message(verify_rows(&path, 3)).contains("2 rows for 3 steps"));
+        assert!(message(verify_rows(&path, 0..3)).contains("2 rows for 3 steps"));
         fs::write(&path, text.replace("1,4\n", "1,4\n1,4\n")).expect("write");
-        assert!(message(verify_rows(&path, 3)).contains("4 rows for 3 steps"));
+        assert!(message(verify_rows(&path, 0..3)).contains("4 rows for 3 steps"));
         fs::write(&path, "").expect("write");
-        verify_rows(&path, 0).expect("no step, no row");
+        verify_rows(&path, 0..0).expect("no step, no row");
     }
 }

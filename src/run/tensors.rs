@@ -6,6 +6,7 @@
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
+use crate::weights::{self, ElementType, Foreign, Place};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::collections::{HashMap, HashSet};
@@ -54,22 +55,30 @@ impl TensorWriter {
     }
 }
 
-/// A safetensors file open for reading.
+/// A file of tensors open for reading: safetensors, or one of those that [`weights`] knows.
 #[derive(Debug)]
 pub(super) struct TensorFile {
     path: PathBuf,
     file: File,
-    data_start: u64,
-    metadata: Metadata,
+    /// In the order of the file, where it has one.
+    names: Vec<String>,
+    places: HashMap<String, Place>,
+    /// What the file says of the model that GPT-2 does not have, one line each.
+    pub(super) problems: Vec<String>,
 }
 
 impl TensorFile {
-    /// Opens a file and checks its header against its length.
+    /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
-        Self::new(path, File::open(path).context("open", path)?)
+        let mut file = File::open(path).context("open", path)?;
+        let foreign =
+            weights::foreign(path, &mut file).map_err(|problem| RunError::malformed(path, problem))?;
+        let Some(Foreign { tensors, problems, .. }) = foreign else { return Self::new(path, file) };
+        let names = tensors.keys().cloned().collect();
+        Ok(Self { path: path.to_owned(), file, names, places: tensors.into_iter().collect(), problems })
     }
 
-    /// Reads and checks the header of an open file.
+    /// Reads and checks the header of an open safetensors file.
     pub(super) fn new(path: &Path, mut file: File) -> Result<Self, RunError> {
         let length = file.metadata().context("read", path)?.len();
         let mut prefix = [0; 8];
@@ -92,38 +101,47 @@ impl TensorFile {
             let problem = format!("its header describes {expected} bytes, the file has {length}");
             return Err(RunError::malformed(path, problem));
         }
-        Ok(Self { path: path.to_owned(), file, data_start, metadata })
+        let names = metadata.offset_keys();
+        let place = |name: &String| {
+            let info = metadata.info(name)?;
+            let place = Place {
+                elements: elements(info.dtype),
+                shape: info.shape.clone(),
+                offset: data_start + info.data_offsets.0 as u64,
+            };
+            Some((name.clone(), place))
+        };
+        let places = names.iter().filter_map(place).collect();
+        Ok(Self { path: path.to_owned(), file, names, places, problems: Vec::new() })
     }
 
-    /// The tensors' names in the order of the file.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.metadata.offset_keys()
+    /// The tensors' names.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Type, shape and place of a tensor.
-    pub(super) fn info(&self, name: &str) -> Option<&TensorInfo> {
-        self.metadata.info(name)
+    pub(super) fn info(&self, name: &str) -> Option<&Place> {
+        self.places.get(name)
     }
 
     /// Reads elements `[start, start + out.len())` of a tensor as fp32. The caller has checked that it has as many.
     ///
     /// Errors: [`RunError::Malformed`] for types other than F32, F16 and BF16.
     pub(super) fn read(&mut self, name: &str, start: usize, out: &mut [f32]) -> Result<(), RunError> {
-        let info = self.metadata.info(name).expect("the caller found this name here");
-        let dtype = info.dtype;
-        if !is_read(dtype) {
-            return Err(RunError::malformed(&self.path, format!("`{name}` has {}", unread(dtype))));
-        }
-        let width = dtype.bitsize() / 8;
-        let place = self.data_start + (info.data_offsets.0 + start * width) as u64;
-        self.file.seek(SeekFrom::Start(place)).context("read", &self.path)?;
+        let place = self.places.get(name).expect("the caller found this name here");
+        let Some(width) = place.elements.width() else {
+            return Err(RunError::malformed(&self.path, format!("`{name}` has {}", unread(&place.elements))));
+        };
+        let first = place.offset + (start * width) as u64;
+        self.file.seek(SeekFrom::Start(first)).context("read", &self.path)?;
         let mut bytes = vec![0; CHUNK.min(out.len() * width)];
         for values in out.chunks_mut(CHUNK / width) {
             let bytes = &mut bytes[..values.len() * width];
             self.file.read_exact(bytes).context("read", &self.path)?;
-            match dtype {
-                Dtype::F16 => convert(bytes, values, |b| f16::from_le_bytes(b).to_f32()),
-                Dtype::BF16 => convert(bytes, values, |b| bf16::from_le_bytes(b).to_f32()),
+            match place.elements {
+                ElementType::F16 => convert(bytes, values, |b| f16::from_le_bytes(b).to_f32()),
+                ElementType::Bf16 => convert(bytes, values, |b| bf16::from_le_bytes(b).to_f32()),
                 _ => convert(bytes, values, f32::from_le_bytes),
             }
         }
@@ -131,12 +149,21 @@ impl TensorFile {
     }
 }
 
-fn is_read(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
+fn elements(dtype: Dtype) -> ElementType {
+    match dtype {
+        Dtype::F32 => ElementType::F32,
+        Dtype::F16 => ElementType::F16,
+        Dtype::BF16 => ElementType::Bf16,
+        other => ElementType::Other(other.to_string()),
+    }
 }
 
-fn unread(dtype: Dtype) -> String {
-    format!("type {dtype}, only F32, F16 and BF16 are read")
+fn unread(elements: &ElementType) -> String {
+    let name = match elements {
+        ElementType::Other(name) => name,
+        _ => "of a strange width",
+    };
+    format!("type {name}, only F32, F16 and BF16 are read")
 }
 
 fn convert<const N: usize>(bytes: &[u8], values: &mut [f32], from: impl Fn([u8; N]) -> f32) {
@@ -159,39 +186,59 @@ pub(super) fn stored_range(dims: &Dims, tensor: &Tensor) -> std::ops::Range<usiz
     tensor.offset..tensor.offset + stored_shape(dims, tensor).iter().product::<usize>()
 }
 
-/// Everything that keeps a file from filling these tensors of a layout, one line each: missing, misshapen, of a type
-/// that is not converted, or unknown. `names` are the file's names as `info` knows them, without prefixes. With
-/// `crop`, `wpe.weight` may have more rows than the model.
+/// A tensor as a file has it, for [`unfit`].
+#[derive(Debug, Clone)]
+pub(super) struct Found<'a> {
+    pub(super) elements: &'a ElementType,
+    /// In the layout of the model.
+    pub(super) shape: Vec<usize>,
+}
+
+/// What keeps a file from filling the tensors of a layout, one line for each tensor.
+#[derive(Debug, Default)]
+pub(super) struct Unfit {
+    /// Tensors of the model that the file lacks.
+    pub(super) missing: Vec<String>,
+    /// Tensors of another shape, or of a type that is not converted.
+    pub(super) different: Vec<String>,
+    /// Tensors that the model does not have.
+    pub(super) unknown: Vec<String>,
+}
+
+impl Unfit {
+    /// All lines.
+    pub(super) fn all(self) -> Vec<String> {
+        [self.missing, self.different, self.unknown].concat()
+    }
+}
+
+/// Compares a file with these tensors of a layout. `names` are the file's names as `info` knows them, without
+/// prefixes. `accepts` may take a shape that is not the model's.
 pub(super) fn unfit<'a>(
     dims: &Dims,
     tensors: &[&Tensor],
-    crop: bool,
     names: impl Iterator<Item = &'a str>,
-    info: impl Fn(&str) -> Option<&'a TensorInfo>,
-) -> Vec<String> {
-    let mut problems = Vec::new();
+    info: impl Fn(&str) -> Option<Found<'a>>,
+    accepts: impl Fn(&Tensor, &[usize]) -> bool,
+) -> Unfit {
+    let mut problems = Unfit::default();
     for tensor in tensors {
         let (name, expected) = (&tensor.name, stored_shape(dims, tensor));
         let Some(found) = info(name) else {
-            problems.push(format!("`{name}` {expected:?} is missing"));
+            problems.missing.push(format!("`{name}` {expected:?} is missing"));
             continue;
         };
-        let croppable = crop
-            && name == "wpe.weight"
-            && found.shape.len() == 2
-            && found.shape[0] > expected[0]
-            && found.shape[1] == expected[1];
-        if found.shape != expected && !croppable {
-            problems.push(format!("`{name}` should be {expected:?} but is {:?}", found.shape));
+        if found.shape != expected && !accepts(tensor, &found.shape) {
+            problems.different.push(format!("`{name}` should be {expected:?} but is {:?}", found.shape));
         }
-        if !is_read(found.dtype) {
-            problems.push(format!("`{name}` has {}", unread(found.dtype)));
+        if found.elements.width().is_none() {
+            problems.different.push(format!("`{name}` has {}", unread(found.elements)));
         }
     }
     let known: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     let unknown = names.filter(|name| !known.contains(name));
-    problems.extend(unknown.map(|name| {
-        let shape = info(name).map_or(&[][..], |info| &info.shape);
+    problems.unknown.extend(unknown.map(|name| {
+        let shape = info(name).map_or_else(Vec::new, |info| info.shape);
         format!("`{name}` {shape:?} is not part of the model")
     }));
     problems

@@ -71,6 +71,8 @@ pub enum Event<'a> {
         /// What may be unwise about it.
         lints: &'a [Lint],
     },
+    /// What a new run begins from, where that is more than random weights: a sentence.
+    Begins(&'a str),
     /// A run's `recipe.toml` was not the recipe that the run is trained by, and has been written again.
     RecipeRestored {
         /// The file.

@@ -5,6 +5,7 @@ use super::ending::{Elsewhere, Ending};
 use super::inputs::{self, Data};
 use super::ranks::{self, Order};
 use super::requests::Requests;
+use super::start::Start;
 use super::supported::at_its_key;
 use super::{follower, machine};
 use crate::comm::Comm;
@@ -81,8 +82,22 @@ impl<'a> Call<'a> {
 
     /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a
     /// disk.
-    pub(super) fn open(&self, resolved: &Resolved, runs_dir: &Path) -> anyhow::Result<Data> {
-        let open = || inputs::open(resolved, runs_dir, self.audience.progress());
+    ///
+    /// `begun` is the digest on record of what the run began from, if it goes on from a checkpoint of its own.
+    pub(super) fn open(
+        &self,
+        resolved: &Resolved,
+        runs_dir: &Path,
+        begun: Option<&str>,
+    ) -> anyhow::Result<Data> {
+        let open = || match begun {
+            None => inputs::open(resolved, runs_dir, self.audience.progress()),
+            Some(digest) => {
+                let mut data = inputs::open_sets(resolved, runs_dir, self.audience.progress())?;
+                (data.start, data.digests.init_from) = (Start::Own, Some(digest.to_owned()));
+                Ok(data)
+            }
+        };
         let Some(comm) = self.joined() else { return open() };
         comm.set_timeout(Duration::from_secs(resolved.recipe.distributed.timeout_s));
         let open = || {

@@ -76,11 +76,12 @@ pub(super) fn train(
     let trained = catch_unwind(AssertUnwindSafe(|| -> anyhow::Result<Outcome> {
         member.comm.set_working(true);
         let start = start.map(checkpoint::Reader::open).transpose()?;
+        let is_new = start.is_none();
         let (mut engine, progress) = member.begin(start)?;
         member.comm.set_working(false);
         let data = DataWatch::new(member.data, member.plan.steps);
         let mut events = Follower { sharded: member.plan.shard.count > 1, requests, data };
-        member.run(engine.as_mut(), progress, &mut events).map_err(|error| match error {
+        member.run(engine.as_mut(), progress, is_new, &mut events).map_err(|error| match error {
             TrainError::Engine(error) => error.into(),
             TrainError::Events(error) => error,
         })

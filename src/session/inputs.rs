@@ -1,12 +1,12 @@
 //! The data and weights that a recipe reads.
 
 use super::missing;
+use super::start::Start;
 use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream};
-use crate::model::{Dims, ParamLayout};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
-use crate::recipe::{DataConfig, DataDigests, Diagnostics, ModelConfig, Resolved};
-use crate::run::{RunError, import};
+use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
+use crate::run::RunError;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,8 @@ pub struct Data {
     pub val: Option<Dataset>,
     /// Digests of both, and of the initial weights.
     pub digests: DataDigests,
+    /// What the run begins from.
+    pub start: Start,
 }
 
 /// Data that cannot be used, with the key that names it.
@@ -77,24 +79,25 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
 /// What the data itself lacks is a problem of the recipe's key that names it.
 pub fn open(resolved: &Resolved, runs_dir: &Path, progress: &dyn data::Progress) -> anyhow::Result<Data> {
     let sets = open_sets(resolved, runs_dir, progress);
-    let weights = check_weights(&resolved.recipe.model);
-    match (sets, weights) {
-        (Ok(mut data), Ok(digest)) => {
-            data.digests.init_from = digest;
-            Ok(data)
+    let start = Start::find(resolved, sets.as_ref().ok().map(|data| &data.train));
+    match (sets, start) {
+        (Ok(data), Ok((start, digest))) => {
+            let digests = DataDigests { init_from: digest, ..data.digests };
+            Ok(Data { start, digests, ..data })
         }
-        (Ok(_), Err(error)) => Err(of_init_from(error)),
-        (Err(sets), Ok(_)) => Err(sets),
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
         // what is wrong with both is told at once, if both are mistakes of the recipe
-        (Err(sets), Err(error)) => match sets.downcast::<Diagnostics>() {
-            Ok(mut problems) if error.is_usage() => {
-                let key = "model.init_from";
-                problems.append(resolved.complain(key, &format!("{key}: {error}"), ""));
-                Err(problems.into())
+        (Err(sets), Err(start)) => {
+            let mut problems = sets.downcast::<Diagnostics>()?;
+            match start.downcast::<Diagnostics>() {
+                Ok(more) => problems.append(more),
+                Err(error) if error.downcast_ref().is_some_and(RunError::is_usage) => {
+                    problems.append(resolved.complain("model.init_from", &format!("{error:#}"), ""));
+                }
+                Err(_) => {}
             }
-            Ok(problems) => Err(problems.into()),
-            Err(other) => Err(other),
-        },
+            Err(problems.into())
+        }
     }
 }
 
@@ -118,15 +121,6 @@ pub fn open_sets(
 /// Names the key of the recipe that weights are named by.
 pub(super) fn of_init_from(error: RunError) -> anyhow::Error {
     anyhow::Error::from(error).context("model.init_from")
-}
-
-/// The digest of the weights of `model.init_from`, if there are any and they fit the model.
-fn check_weights(model: &ModelConfig) -> Result<Option<String>, RunError> {
-    let Some(path) = &model.init_from else { return Ok(None) };
-    let digest = import::content_digest(path)?;
-    let dims = Dims::new(model);
-    import::check(path, &dims, &ParamLayout::new(&dims))?;
-    Ok(Some(digest))
 }
 
 impl Data {
@@ -165,7 +159,7 @@ impl Data {
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
             init_from: None,
         };
-        Ok(Self { train, val, digests })
+        Ok(Self { train, val, digests, start: Start::Random })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files

@@ -33,7 +33,8 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         job.plan = plan(job.resolved, job.data, kept)?;
     }
     let peak = machine::peak(&job.plan);
-    job.announce(start.as_ref().map_or(0, |reader| reader.state().step));
+    let begins_at = job.data.start.parent().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step);
+    job.announce(start.as_ref().map_or(begins_at, |reader| reader.state().step), start.is_none());
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
@@ -68,7 +69,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
 
 impl Job<'_> {
     /// Says what is about to be trained, and what may be unwise about it.
-    fn announce(&self, step: u64) {
+    fn announce(&self, step: u64, is_new: bool) {
         let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
         let shards = self.data.shards();
         let lints = machine::hardware(recipe).map_or_else(
@@ -76,6 +77,11 @@ impl Job<'_> {
             |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
         );
         self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+        if is_new {
+            for line in self.data.start.lines() {
+                self.call.audience.tell(Event::Begins(&line));
+            }
+        }
     }
 
     /// Rank 0: trains as the others do, and writes down what happens.
@@ -103,9 +109,10 @@ impl Job<'_> {
         comm.set_working(true);
         let member =
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
+        let is_new = start.is_none();
         let (mut engine, progress) = member.begin(start)?;
-        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         record.peak = Some(Peak { flops: peak, how });
         record.sessions.push(RecordedSession {
             started: facts::now(),
@@ -124,7 +131,7 @@ impl Job<'_> {
 
         let mut recorder = Recorder::new(self, record, elapsed_before, last_loss)?;
         comm.set_working(false);
-        let result = member.run(engine.as_mut(), progress, &mut recorder);
+        let result = member.run(engine.as_mut(), progress, is_new, &mut recorder);
         comm.set_working(true);
         if let Err(error) = &result {
             // before the end is written down: the others wait
@@ -174,8 +181,8 @@ impl Job<'_> {
     }
 
     /// Checks that the logs are those that led to a checkpoint. One of an earlier version does not state digests.
-    fn check_logs(&self, state: &CheckpointState) -> Result<(), RunError> {
-        seal::verify_rows(&self.dir.train_csv(), state.step)?;
+    fn check_logs(&self, state: &CheckpointState) -> anyhow::Result<()> {
+        seal::verify_rows(&self.dir.train_csv(), self.record()?.first_step()..state.step)?;
         for (name, _) in LOGS {
             if let Some(expected) = state.logs.get(name) {
                 seal::verify_beginning(&self.dir.path().join(name), expected)?;
@@ -210,6 +217,9 @@ impl Job<'_> {
             None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
         };
         record.digests = self.data.digests.by_name();
+        if let Some(parent) = self.data.start.parent() {
+            record.parent = Some(parent.clone());
+        }
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

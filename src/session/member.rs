@@ -3,12 +3,13 @@
 use super::engines;
 use super::inputs::Data;
 use super::model::Weights;
+use super::start::Start;
 use crate::comm::Comm;
 use crate::data::TokenStream;
 use crate::engine::Engine;
 use crate::plan::Plan;
-use crate::recipe::Resolved;
-use crate::run::checkpoint;
+use crate::recipe::{Precision, Resolved};
+use crate::run::checkpoint::{self, Scaler};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use crate::train::watchdog::{Watchdog, Window};
@@ -26,7 +27,7 @@ pub(super) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// The engine, with the weights and optimizer states of a checkpoint, the weights of `model.init_from`, or
+    /// The engine, with the weights and optimizer states of a checkpoint, those of `model.init_from`, or
     /// fresh random weights; and where the run stands.
     pub(super) fn begin(
         &self,
@@ -34,10 +35,16 @@ impl Member<'_> {
     ) -> anyhow::Result<(Box<dyn Engine>, Progress)> {
         let recipe = &self.resolved.recipe;
         let mut engine = engines::engine(recipe, &self.plan, &self.comm)?;
-        let mut weights = match (start, &recipe.model.init_from) {
+        let mut weights = match (start, &self.data.start) {
             (Some(reader), _) => Weights::Checkpoint(Box::new(reader)),
-            (None, Some(path)) => Weights::InitFrom(path.clone()),
-            (None, None) => Weights::Random { seed: recipe.seed },
+            (None, Start::State { checkpoint, digest, .. }) => {
+                Weights::Branch(Box::new(Start::open_state(checkpoint, digest)?))
+            }
+            (None, Start::Weights { path, .. }) => Weights::InitFrom(path.clone()),
+            (None, Start::Random) => Weights::Random { seed: recipe.seed },
+            (None, Start::Own) => {
+                anyhow::bail!("the checkpoints of the run are gone: start over with --fresh")
+            }
         };
         weights.load(engine.as_mut(), &self.plan.memory.dims)?;
         Ok((engine, self.progress(&weights)))
@@ -47,12 +54,22 @@ impl Member<'_> {
     fn progress(&self, weights: &Weights) -> Progress {
         let recipe = &self.resolved.recipe;
         let (precision, watchdog) = (recipe.compute.precision, recipe.watchdog.clone());
-        let Weights::Checkpoint(reader) = weights else {
-            let scaler = LossScaler::new(precision);
-            let watchdog = Watchdog::new(watchdog, Window::default());
-            return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None };
+        let (reader, is_own) = match weights {
+            Weights::Checkpoint(reader) => (reader, true),
+            Weights::Branch(reader) => (reader, false),
+            Weights::Random { .. } | Weights::At(_) | Weights::InitFrom(_) => {
+                let scaler = LossScaler::new(precision);
+                let watchdog = Watchdog::new(watchdog, Window::default());
+                return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None };
+            }
         };
         let state = reader.state();
+        // a branch may have another precision, whose scale the other run does not tell
+        let was_scaled = state.scaler != Scaler::default();
+        let scaler = match is_own || (precision == Precision::Fp16 && was_scaled) {
+            true => LossScaler::restore(precision, state.scaler.scale, state.scaler.good_steps),
+            false => LossScaler::new(precision),
+        };
         let window = Window {
             losses: state.watchdog.losses.iter().copied().collect(),
             grad_norms: state.watchdog.grad_norms.iter().copied().collect(),
@@ -61,17 +78,27 @@ impl Member<'_> {
         Progress {
             step: state.step,
             updates: state.updates_applied,
-            scaler: LossScaler::restore(precision, state.scaler.scale, state.scaler.good_steps),
+            scaler,
             watchdog: Watchdog::new(watchdog, window),
-            best_val_loss: state.best_val,
+            // that of this run
+            best_val_loss: state.best_val.filter(|_| is_own),
         }
     }
 
+    /// Whether a run that begins without a checkpoint of its own begins with one of another run.
+    fn branches(&self) -> bool {
+        matches!(self.data.start, Start::State { .. })
+    }
+
     /// Trains to the last step, or until a stop, a divergence or a failure.
+    ///
+    /// A run that branches off another one saves what it begins from, so that it does not need the other one again;
+    /// `is_new` says that it has no checkpoint yet.
     pub(super) fn run<E: Events>(
         &self,
         engine: &mut dyn Engine,
         mut progress: Progress,
+        is_new: bool,
         events: &mut E,
     ) -> Result<Outcome, TrainError<E::Error>> {
         let recipe = &self.resolved.recipe;
@@ -90,6 +117,11 @@ impl Member<'_> {
         let training = TokenStream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
         let validation = self.data.val.as_ref().map(|data| TokenStream::new(data, recipe.seed, false));
         let validation = validation.as_ref().filter(|_| config.eval_rows > 0).map(|v| v as &dyn train::Rows);
+        if is_new && self.branches() {
+            self.comm.set_working(true);
+            events.checkpoint(engine, &progress).map_err(TrainError::Events)?;
+            self.comm.set_working(false);
+        }
         train::train(self.comm.as_ref(), engine, &training, validation, &config, &mut progress, events)
     }
 }

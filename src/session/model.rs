@@ -1,4 +1,4 @@
-//! Opening a model for use: from a run, a checkpoint or Hugging Face weights to an engine that has them.
+//! Opening a model for use: from a run, a checkpoint or weights from elsewhere to an engine that has them.
 
 use super::audience::{Audience, Event};
 use super::ending::UsageError;
@@ -15,7 +15,8 @@ use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
 use crate::run::checkpoint::{self, newest_intact};
-use crate::run::{RunError, find, hf_config, import};
+use crate::run::{RunError, find, import};
+use crate::weights;
 use std::path::{Path, PathBuf};
 
 /// What a model is opened for.
@@ -73,8 +74,9 @@ pub enum Source {
     },
     /// A checkpoint's directory.
     Checkpoint(PathBuf),
-    /// A Hugging Face model: a directory, or a `.safetensors` file with its `config.json` beside it.
-    HuggingFace(PathBuf),
+    /// A model from elsewhere: Hugging Face's, as a directory or a `.safetensors` file with its `config.json` beside it,
+    /// or a file of nanoGPT or llm.c.
+    Weights(PathBuf),
 }
 
 impl Source {
@@ -86,16 +88,20 @@ impl Source {
     pub fn find(named: &Path, runs_dir: &Path) -> anyhow::Result<Self> {
         if named.join("config.json").is_file() {
             let is_checkpoint = checkpoint::is_checkpoint(named);
-            let source = if is_checkpoint { Self::Checkpoint } else { Self::HuggingFace };
+            let source = if is_checkpoint { Self::Checkpoint } else { Self::Weights };
             return Ok(source(named.to_owned()));
         }
         if named.extension().is_some_and(|extension| extension == "safetensors") && named.is_file() {
             if named.with_file_name("config.json").is_file() {
-                return Ok(Self::HuggingFace(named.to_owned()));
+                return Ok(Self::Weights(named.to_owned()));
             }
             let message =
                 format!("`{}` has no config.json beside it, which says what model it is", named.display());
             return Err(UsageError(message).into());
+        }
+        // a file that states its dimensions, or a directory with such a file; a run has none
+        if !crate::run::dir::is_run(named) && weights::stated(named).is_some() {
+            return Ok(Self::Weights(named.to_owned()));
         }
         let run = find::one(runs_dir, named)?;
         let newest = newest_intact(&run)?;
@@ -112,7 +118,7 @@ impl Source {
     /// The directory or file that holds the weights.
     pub fn weights(&self) -> &Path {
         match self {
-            Self::Run { checkpoint: path, .. } | Self::Checkpoint(path) | Self::HuggingFace(path) => path,
+            Self::Run { checkpoint: path, .. } | Self::Checkpoint(path) | Self::Weights(path) => path,
         }
     }
 
@@ -121,8 +127,7 @@ impl Source {
     /// # Errors
     /// [`RunError::Io`], or [`RunError::Malformed`] naming what is missing.
     pub fn dims(&self) -> Result<Dims, RunError> {
-        let path = self.weights();
-        hf_config::dims(if path.is_dir() { path } else { path.parent().unwrap_or(path) })
+        import::dims(self.weights())
     }
 }
 
@@ -146,7 +151,7 @@ pub fn open(
 pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -> anyhow::Result<Model> {
     let stated = source.dims().map_err(|error| match (&source, error) {
         // of a checkpoint it would be damage, here it is what was asked for
-        (Source::HuggingFace(_), error @ RunError::Malformed { .. }) => UsageError(error.to_string()).into(),
+        (Source::Weights(_), error @ RunError::Malformed { .. }) => UsageError(error.to_string()).into(),
         (_, error) => anyhow::Error::from(error),
     })?;
     let dims = Dims { block_size: stated.block_size.min(options.block_size), ..stated };
@@ -212,6 +217,8 @@ pub(super) enum Weights {
     InitFrom(PathBuf),
     /// Those of a checkpoint, with the optimizer's states.
     Checkpoint(Box<checkpoint::Reader>),
+    /// Those of a checkpoint of another run, with the optimizer's states.
+    Branch(Box<checkpoint::Reader>),
 }
 
 impl Weights {
@@ -221,9 +228,9 @@ impl Weights {
         let mut buffer = vec![0.0; layout.len];
         match self {
             Self::Random { seed } => initialize(dims, &layout, *seed, &mut buffer),
-            Self::At(path) => import(path, dims, &layout, &mut buffer)?,
-            Self::InitFrom(path) => import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
-            Self::Checkpoint(reader) => {
+            Self::At(path) => import::import(path, dims, &layout, &mut buffer)?,
+            Self::InitFrom(path) => import::import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
+            Self::Checkpoint(reader) | Self::Branch(reader) => {
                 for state in engine.saved_states() {
                     reader.fill(state, dims, &layout, &mut buffer)?;
                     engine.write(state, &buffer)?;

@@ -84,7 +84,8 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
 }
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
-    let data = call.open(resolved, call.runs_dir)?;
+    let data = call.open(resolved, call.runs_dir, None)?;
+    let resolved = &data.start.pinned(resolved.clone());
     let hash = recipe::identity(&resolved.recipe, &data.digests);
     call.together(resolved, &data, &hash, || lead(call, resolved, &data, &hash))
 }

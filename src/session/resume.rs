@@ -5,10 +5,10 @@ use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
-use super::{leader, ranks, supported};
+use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, find, seal};
+use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find, seal};
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -27,7 +27,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let run = ranks::agree(call.joined(), found)?;
     let runs_dir = runs_dir_of(&run)?;
     let (original, resolved) = ranks::agree(call.joined(), load(call, &run, &runs_dir, overrides))?;
-    let data = call.open(&resolved, &runs_dir)?;
+    let begun = ranks::agree(call.joined(), begun(&run, &original, &resolved))?;
+    let data = call.open(&resolved, &runs_dir, begun.as_deref())?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     let record = || -> anyhow::Result<_> {
         match RunRecord::read(&run)? {
@@ -53,6 +54,16 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)
+}
+
+/// The digest on record of the state that a run has branched off, if it goes on from a checkpoint of its own: the other
+/// run may be gone.
+fn begun(run: &Path, original: &Resolved, resolved: &Resolved) -> anyhow::Result<Option<String>> {
+    let named = |resolved: &Resolved| resolved.recipe.branch().cloned();
+    if named(resolved).is_none() || named(original) != named(resolved) || checkpoint::list(run)?.is_empty() {
+        return Ok(None);
+    }
+    Ok(RunRecord::read(run)?.and_then(|record| record.digests.get("init_from").cloned()))
 }
 
 /// The directory of runs that holds a run.
@@ -83,7 +94,7 @@ fn load(
     let refused: Vec<&Difference> =
         changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).collect();
     if !refused.is_empty() {
-        return Err(refusal(&file, &refused).into());
+        return Err(refusal(run, &file, &refused).into());
     }
     if call.leads() {
         ensure_writable(runs_dir)?;
@@ -97,7 +108,7 @@ fn value(value: &Option<String>) -> &str {
 }
 
 /// Why a resumed run cannot change these keys of its recipe, and what to do instead.
-fn refusal(recipe: &Path, refused: &[&Difference]) -> UsageError {
+fn refusal(run: &Path, recipe: &Path, refused: &[&Difference]) -> UsageError {
     let changes = |change: &&Difference| {
         format!("{} ({} -> {})", change.key.path, value(&change.left), value(&change.right))
     };
@@ -112,10 +123,15 @@ fn refusal(recipe: &Path, refused: &[&Difference]) -> UsageError {
         true => "it would compute something else, and so be another experiment",
         false => "its directory is called so",
     };
+    let values: Vec<_> = refused.iter().map(|change| (change.key.path, value(&change.right))).collect();
+    let branch = instead::branch(run, &values)
+        .map(|command| format!("begin another experiment from this run's state: {command}"));
     let advice = [
-        format!("train that as a run of its own, from the start: runner {}{set}", recipe.display()),
-        "\"Resuming\" in runs/README.md lists the keys that a resumed run may change".to_owned(),
+        Some(format!("train that as a run of its own, from the start: runner {}{set}", recipe.display())),
+        branch,
+        Some("\"Resuming\" in runs/README.md lists the keys that a resumed run may change".to_owned()),
     ];
+    let advice: Vec<String> = advice.into_iter().flatten().collect();
     UsageError(format!(
         "a resumed run cannot change {}: {why}\n  {}",
         changes.join(", "),

@@ -33,6 +33,8 @@ pub enum Kind {
     Device,
     /// The path of one file or directory, relative to the file that names it.
     File,
+    /// The path of weights, as [`File`](Self::File), or a table that names a run and one of its checkpoints.
+    Start,
     /// Files, globs or `builtin:` names, as a list or a single string.
     Files {
         /// Fewest entries.

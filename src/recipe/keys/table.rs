@@ -4,7 +4,7 @@ use super::Fallback::{Absent, FifthOf, FileStem, Is, Required};
 use super::Identity::{Contents, Never, UnlessDefault, While};
 use super::Interval::{Fraction, NonNegative, Positive, Unit};
 use super::Kind::{
-    Betas, Choice, Choices, Device, Extends, File, Files, Flag, Integer, MicroBatch, Name, Number, Preset,
+    Betas, Choice, Choices, Device, Extends, Files, Flag, Integer, MicroBatch, Name, Number, Preset, Start,
     Text,
 };
 use super::OnResume::Free;
@@ -66,10 +66,15 @@ pub const KEYS: &[Key] = &[
     .example("1"),
     // model
     key(PRESET, Preset, Absent, "a published model, whose values every explicit key overrides"),
-    key("model.init_from", File, Absent, "Hugging Face GPT-2 weights to start from, a file or a directory")
-        .identity(Contents)
-        .on_resume(Free)
-        .example("\"weights\""),
+    key(
+        "model.init_from",
+        Start,
+        Absent,
+        "weights to begin from, a file or a directory, or { run, step, optimizer } to branch off a run",
+    )
+    .identity(Contents)
+    .on_resume(Free)
+    .example("\"weights\""),
     key("model.block_size", Integer { min: 1, max: 1 << 20 }, Is("1024"), "context length in tokens")
         .also_called(&["n_ctx", "context_length"])
         .example("512"),

@@ -3,7 +3,7 @@
 use super::super::digest::{self, FileDigest};
 use super::super::error::{Context, RunError};
 use super::super::fault;
-use super::super::tensors::{TensorFile, stored_range, unfit};
+use super::super::tensors::{Found, TensorFile, stored_range, unfit};
 use super::state::CheckpointState;
 use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name, tensors};
 use crate::engine::State;
@@ -92,7 +92,11 @@ impl Reader {
                 format!("it has no `{}`, {} that the optimizer goes on from", state.name, state.label);
             return Err(RunError::malformed(&path, problem));
         }
-        let problems = unfit(dims, &tensors, false, names, |name| file.info(&tensor_name(state, name)));
+        let info = |name: &str| {
+            let place = file.info(&tensor_name(state, name))?;
+            Some(Found { elements: &place.elements, shape: place.shape.clone() })
+        };
+        let problems = unfit(dims, &tensors, names, info, |_, _| false).all();
         if !problems.is_empty() {
             return Err(RunError::Tensors { path, problems });
         }

@@ -5,6 +5,7 @@ mod scope;
 
 use super::ending::UsageError;
 use super::inputs::of_init_from;
+use super::start::weights_of;
 use super::supported::at_its_key;
 use super::{engines, machine};
 use crate::data;
@@ -20,13 +21,15 @@ use crate::run::RunError;
 use crate::train::scaler::LossScaler;
 use rows::Rows;
 use scope::Setting;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use scope::Scope;
 
 /// A verification that is ready to run.
 pub struct Verification<'a> {
     recipe: &'a Recipe,
+    /// Where the initial weights lie, if they are not random.
+    weights: Option<PathBuf>,
     hardware: Hardware,
     setting: Setting,
     steps: u32,
@@ -63,7 +66,16 @@ impl<'a> Verification<'a> {
         let verified = declared.shrunk(&setting, hardware.free_memory);
         check_memory(verified.bytes(&setting), hardware.free_memory)?;
         let rows = Rows::open(recipe, verified.block_size, runs_dir, progress);
-        Ok(Self { recipe, hardware, setting, steps, rows, declared, verified })
+        Ok(Self {
+            recipe,
+            weights: weights_of(resolved)?,
+            hardware,
+            setting,
+            steps,
+            rows,
+            declared,
+            verified,
+        })
     }
 
     /// What the rows are called that are verified on.
@@ -83,7 +95,7 @@ impl<'a> Verification<'a> {
     pub fn run(&self) -> anyhow::Result<Report> {
         let Self { recipe, setting, verified, .. } = self;
         let dims = verified.dims(setting);
-        let initial = initial(recipe, &setting.dims, &dims).map_err(of_init_from)?;
+        let initial = initial(recipe, self.weights.as_deref(), &setting.dims, &dims).map_err(of_init_from)?;
         let plan = MemoryPlan::new(verified.memory(setting));
         let cuda = self.hardware.cuda.as_ref().map(|cuda| cuda.index);
         let mut engine = engines::fused(plan, cuda, &engines::solo())?;
@@ -114,10 +126,15 @@ fn check_memory(needed: usize, free: usize) -> Result<(), UsageError> {
 
 /// The parameters that both engines start from: those of `model.init_from`, as far as the verified model has them, or
 /// the run's random ones, moved off the values that would hide a fault.
-fn initial(recipe: &Recipe, declared: &Dims, verified: &Dims) -> Result<Vec<f32>, RunError> {
+fn initial(
+    recipe: &Recipe,
+    path: Option<&Path>,
+    declared: &Dims,
+    verified: &Dims,
+) -> Result<Vec<f32>, RunError> {
     let layout = ParamLayout::new(verified);
     let mut parameters = vec![0.0; layout.len];
-    let Some(path) = &recipe.model.init_from else {
+    let Some(path) = path else {
         initialize(verified, &layout, recipe.seed, &mut parameters);
         disturb(&layout, &mut parameters);
         return Ok(parameters);

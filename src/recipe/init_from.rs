@@ -1,0 +1,93 @@
+//! `model.init_from`: the weights or the run that a run begins from.
+
+use super::value::{Fault, Value, path};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// What a run begins from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum InitFrom {
+    /// Weights: a file, or a directory that holds one.
+    Weights(PathBuf),
+    /// The state of another run.
+    Run(Branch),
+}
+
+/// Where a run branches off another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// The directory of the other run.
+    pub run: PathBuf,
+    /// The step of its checkpoint; `None` for the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// Whether its optimizer states, step and position in the data are taken as well; otherwise its weights only.
+    pub optimizer: bool,
+}
+
+impl InitFrom {
+    /// The file or directory that is named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Weights(path) | Self::Run(Branch { run: path, .. }) => path,
+        }
+    }
+}
+
+/// The members of the table, in the order in which a [`Branch`] is written.
+pub(super) const MEMBERS: [&str; 3] = ["run", "step", "optimizer"];
+/// The largest step of a run.
+pub(super) const STEPS: u64 = 1 << 40;
+
+/// Checks the value of the key: a path, or a table.
+pub(super) fn check(value: &Spanned<DeValue>) -> Result<Value, Fault> {
+    let table = match value.get_ref() {
+        DeValue::Table(table) => table,
+        DeValue::String(_) => return path(value).map(Value::Text),
+        _ => return Err(fault(value, "must be a string or a table", "expected a path or a table".into())),
+    };
+    if let Some((name, _)) = table.iter().find(|(name, _)| !MEMBERS.contains(&name.get_ref().as_ref())) {
+        let label = format!("its members are {}", MEMBERS.join(", "));
+        let what = format!("has no member `{}`", super::value::shown(name.get_ref()));
+        return Err(Fault { what, label, help: Some(EXAMPLE.into()), span: name.span() });
+    }
+    let Some(run) = table.get("run") else {
+        return Err(fault(value, "names no run", "`run` is missing".into()));
+    };
+    let step = match table.get("step").map(|step| (step, step.get_ref())) {
+        None => None,
+        Some((_, DeValue::Integer(digits)))
+            if let Ok(step) = u64::from_str_radix(digits.as_str(), digits.radix())
+                && step <= STEPS =>
+        {
+            Some(step as i64)
+        }
+        Some((step, _)) => {
+            return Err(fault(
+                step,
+                "has a `step` that is none",
+                format!("expected an integer from 0 to {STEPS}"),
+            ));
+        }
+    };
+    let optimizer = match table.get("optimizer").map(|flag| (flag, flag.get_ref())) {
+        None => true,
+        Some((_, DeValue::Boolean(flag))) => *flag,
+        Some((flag, _)) => {
+            return Err(fault(flag, "has an `optimizer` that is no flag", "expected true or false".into()));
+        }
+    };
+    Ok(Value::Branch { run: path(run)?, step, optimizer })
+}
+
+const EXAMPLE: &str = "write it as { run = \"runs/NAME-01234567\", step = 300, optimizer = true }, where a run without \
+                       `step` means its newest checkpoint";
+
+fn fault(value: &Spanned<DeValue>, what: &str, label: String) -> Fault {
+    Fault { what: what.into(), label, help: Some(EXAMPLE.into()), span: value.span() }
+}

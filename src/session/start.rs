@@ -1,0 +1,279 @@
+//! What a run begins from: random weights, weights from elsewhere, or the state of another run.
+//!
+//! A run that branches off another one takes its weights, all states of its optimizer, its loss scale and what its
+//! watchdog remembers, and goes on at its step: what follows is what the other run would have done under the new
+//! recipe. The identity covers the contents of that state, not its path, and the first thing that the new run does is to
+//! save it, so it does not need the other run again.
+
+use crate::data::Dataset;
+use crate::model::{Dims, ParamLayout};
+use crate::recipe::{Branch, Diagnostics, InitFrom, Recipe, Resolved};
+use crate::run::checkpoint::{self, CheckpointState, Reader, newest_intact};
+use crate::run::record::Parent;
+use crate::run::{RunError, dir, import};
+use anyhow::Context;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// The key that names it.
+const INIT_FROM: &str = "model.init_from";
+
+/// What a run begins from.
+#[derive(Debug, Clone, Default)]
+pub enum Start {
+    /// Random weights.
+    #[default]
+    Random,
+    /// Weights.
+    Weights {
+        /// The file or directory that holds them.
+        path: PathBuf,
+        /// The run that they are of, if it was named as a run.
+        parent: Option<Parent>,
+        /// What is left out of them or made up, one sentence each.
+        notes: Vec<String>,
+    },
+    /// The whole state of another run.
+    State {
+        /// The directory of its checkpoint.
+        checkpoint: PathBuf,
+        /// Of what is taken of it.
+        digest: String,
+        /// The run.
+        parent: Parent,
+        /// What differs between the runs and matters, one sentence each.
+        notes: Vec<String>,
+    },
+    /// Nothing: the run has begun before, and goes on from a checkpoint of its own.
+    Own,
+}
+
+impl Start {
+    /// What `model.init_from` names, with its digest; `training` is the data of the new run, where they can be used.
+    ///
+    /// # Errors
+    /// Where it is not there, is not intact or does not fit the recipe.
+    pub(super) fn find(
+        resolved: &Resolved,
+        training: Option<&Dataset>,
+    ) -> anyhow::Result<(Self, Option<String>)> {
+        let recipe = &resolved.recipe;
+        let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
+        let found = match from {
+            InitFrom::Weights(path) => weights(recipe, path, None),
+            InitFrom::Run(branch) => {
+                let mut reader = reader(resolved, branch)?;
+                reader.verify().context(INIT_FROM)?;
+                let parent = parent(branch, reader.state())?;
+                if !branch.optimizer {
+                    return weights(recipe, reader.path(), Some(parent)).context(INIT_FROM);
+                }
+                check(resolved, branch, &reader)?;
+                let notes = notes(recipe, branch, reader.state(), training);
+                let digest = digest(reader.state());
+                let checkpoint = reader.path().to_owned();
+                let state = Self::State { checkpoint, digest: digest.clone(), parent, notes };
+                return Ok((state, Some(digest)));
+            }
+        };
+        found.context(INIT_FROM)
+    }
+
+    /// The state that a run begins with, opened.
+    ///
+    /// # Errors
+    /// Where it is no longer what it was when it was found.
+    pub(super) fn open_state(checkpoint: &Path, expected: &str) -> anyhow::Result<Reader> {
+        let reader = Reader::open(checkpoint).context(INIT_FROM)?;
+        let shown = checkpoint.display();
+        anyhow::ensure!(
+            digest(reader.state()) == expected,
+            "{INIT_FROM}: `{shown}` was replaced by another checkpoint meanwhile: start again"
+        );
+        Ok(reader)
+    }
+
+    /// The run that was named, if one was.
+    #[must_use]
+    pub fn parent(&self) -> Option<&Parent> {
+        match self {
+            Self::Weights { parent, .. } => parent.as_ref(),
+            Self::State { parent, .. } => Some(parent),
+            Self::Random | Self::Own => None,
+        }
+    }
+
+    /// What people should know about it before the first step, one sentence each.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let begins = self.parent().map(|Parent { run, step, optimizer }| match optimizer {
+            true => {
+                format!("branches off {run} at step {step}, with its optimizer and its position in the data")
+            }
+            false => format!("begins at step 0 with the weights of {run} at step {step}"),
+        });
+        let notes = match self {
+            Self::Weights { notes, .. } | Self::State { notes, .. } => &notes[..],
+            Self::Random | Self::Own => &[],
+        };
+        begins.into_iter().chain(notes.iter().cloned()).collect()
+    }
+
+    /// The recipe with the step that was found written out: the newest checkpoint is another one tomorrow.
+    #[must_use]
+    pub fn pinned(&self, mut resolved: Resolved) -> Resolved {
+        if let (Some(parent), Some(InitFrom::Run(branch))) =
+            (self.parent(), &mut resolved.recipe.model.init_from)
+        {
+            branch.step = Some(parent.step);
+        }
+        resolved
+    }
+}
+
+/// Where the weights of `model.init_from` lie, none of them checked; `None` for random ones.
+///
+/// # Errors
+/// Where it names a run that has no such checkpoint.
+pub(super) fn weights_of(resolved: &Resolved) -> anyhow::Result<Option<PathBuf>> {
+    Ok(match &resolved.recipe.model.init_from {
+        None => None,
+        Some(InitFrom::Weights(path)) => Some(path.clone()),
+        Some(InitFrom::Run(branch)) => Some(reader(resolved, branch)?.path().to_owned()),
+    })
+}
+
+fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Result<(Start, Option<String>)> {
+    let digest = import::content_digest(path)?;
+    let dims = Dims::new(&recipe.model);
+    let notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
+    Ok((Start::Weights { path: path.to_owned(), parent, notes }, Some(digest)))
+}
+
+/// The checkpoint that is meant.
+fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
+    let (run, shown) = (&branch.run, branch.run.display());
+    let complain = |message: String, help: &str| {
+        resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
+    };
+    if !dir::is_run(run) {
+        let help = "`run` names the directory of a run, relative to the file that names it; a run that has begun goes on \
+                    without it: runner --resume";
+        return Err(complain(format!("`{shown}` is not a run: it has no recipe.toml"), help).into());
+    }
+    let steps: Vec<u64> =
+        checkpoint::list(run).context(INIT_FROM)?.into_iter().map(|(step, _)| step).collect();
+    let known = || steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match branch.step {
+        Some(step) if !steps.contains(&step) => {
+            let help =
+                if steps.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known()) };
+            Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into())
+        }
+        Some(step) => Reader::open(&checkpoint::path_of(run, step)).context(INIT_FROM),
+        None => match newest_intact(run).context(INIT_FROM)?.reader {
+            Some(reader) => Ok(reader),
+            None => Err(anyhow::Error::from(RunError::NoCheckpoint { path: run.clone() }).context(INIT_FROM)),
+        },
+    }
+}
+
+fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
+    // of `.` the path does not tell
+    let run = branch.run.canonicalize()?;
+    let run = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Parent { run, step: state.step, optimizer: branch.optimizer })
+}
+
+/// The digest of everything that is taken of a state, its files included.
+fn digest(state: &CheckpointState) -> String {
+    let taken = json!({
+        "step": state.step,
+        "tokens": state.tokens,
+        "updates_applied": state.updates_applied,
+        "rows_consumed": state.rows_consumed,
+        "scaler": state.scaler,
+        "watchdog": state.watchdog,
+        "files": state.files,
+    });
+    blake3::hash(format!("runner branch 1\n{taken}\n").as_bytes()).to_hex().to_string()
+}
+
+/// Refuses a recipe under which the state would mean something else.
+fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Diagnostics> {
+    let (recipe, state) = (&resolved.recipe, reader.state());
+    let shown = branch.run.display();
+    let mut problems = Diagnostics::default();
+    let mut refuse =
+        |key: &str, message: String, help: &str| problems.append(resolved.complain(key, &message, help));
+    let ours = Dims { padded_vocab: recipe.model.vocab_size, ..Dims::new(&recipe.model) };
+    match import::dims(reader.path()) {
+        Ok(theirs) if theirs == ours => {}
+        Ok(theirs) => {
+            let numbers = |dims: Dims| {
+                [
+                    ("model.n_layer", dims.n_layer),
+                    ("model.n_head", dims.n_head),
+                    ("model.n_embd", dims.n_embd),
+                    ("model.block_size", dims.block_size),
+                    ("model.vocab_size", dims.vocab_size),
+                ]
+            };
+            for ((key, ours), (_, theirs)) in numbers(ours).into_iter().zip(numbers(theirs)) {
+                if ours != theirs {
+                    refuse(
+                        key,
+                        format!("`{key}` is {ours}, and the state of `{shown}` has {theirs}"),
+                        TAKE_WEIGHTS,
+                    );
+                }
+            }
+        }
+        Err(error) => refuse(INIT_FROM, error.to_string(), ""),
+    }
+    let total = recipe.batch.total_tokens as u64;
+    if state.tokens != state.step * total {
+        let before = state.tokens.checked_div(state.step).unwrap_or_default();
+        let message = format!("`batch.total_tokens` is {total}, and the steps of `{shown}` took {before}");
+        refuse("batch.total_tokens", message, TAKE_WEIGHTS);
+    }
+    let steps = recipe.schedule.max_steps;
+    if steps <= state.step {
+        let message = format!(
+            "`schedule.max_steps` is {steps}, and the state of `{shown}` is that of step {}",
+            state.step
+        );
+        refuse("schedule.max_steps", message, "the steps count from the other run's first: ask for more");
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+const TAKE_WEIGHTS: &str = "the step and the position in the data go on only with the same; optimizer = false takes the weights alone";
+
+/// What differs from the other run and changes what its rows or numbers mean.
+fn notes(
+    recipe: &Recipe,
+    branch: &Branch,
+    state: &CheckpointState,
+    training: Option<&Dataset>,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let position = state.rows_consumed;
+    let ours = training.map(Dataset::digest);
+    if ours.is_some_and(|ours| state.data_digests.get("train").is_some_and(|theirs| *theirs != ours)) {
+        notes.push(format!(
+            "the training data are not those of the other run: row {position} of theirs comes next"
+        ));
+    }
+    let text = std::fs::read_to_string(branch.run.join(dir::RECIPE)).unwrap_or_default();
+    let theirs = crate::recipe::written(&text).unwrap_or_default();
+    let differs = |key: &str, ours: serde_json::Value| {
+        theirs.iter().any(|(known, theirs)| known == key && *theirs != ours)
+    };
+    if differs("seed", recipe.seed.into()) || differs("data.shuffle", recipe.data.shuffle.into()) {
+        notes.push(format!(
+            "the order of rows is another (seed, data.shuffle): row {position} of it comes next, and rows may come twice"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,168 @@
+//! Model files of other trainers: what they say about the model, and where their tensors lie.
+//!
+//! A run may begin from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and from llm.c's. They
+//! come from elsewhere, so nothing in them is executed and nothing is trusted: every length is held against the file
+//! before it is used. Recipes take the dimensions from here, and imports the places of tensors.
+
+mod config;
+mod llmc;
+mod pickle;
+mod torch;
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+pub use config::{CONFIG, json};
+
+/// Hugging Face's name of a model's weights.
+pub const MODEL: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// In a directory without those: Hugging Face's older name, and nanoGPT's.
+const TORCH: [&str; 2] = ["pytorch_model.bin", "ckpt.pt"];
+
+/// The dimensions of a model as a file states them; what it leaves out is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// The file that states them.
+    pub file: PathBuf,
+    /// Transformer blocks.
+    pub n_layer: Option<u64>,
+    /// Attention heads per block.
+    pub n_head: Option<u64>,
+    /// Width of the residual stream.
+    pub n_embd: Option<u64>,
+    /// Context length in tokens.
+    pub block_size: Option<u64>,
+    /// Number of token ids.
+    pub vocab_size: Option<u64>,
+}
+
+impl Stated {
+    /// The numbers by their names in `[model]`.
+    #[must_use]
+    pub fn numbers(&self) -> [(&'static str, Option<u64>); 5] {
+        [
+            ("n_layer", self.n_layer),
+            ("n_head", self.n_head),
+            ("n_embd", self.n_embd),
+            ("block_size", self.block_size),
+            ("vocab_size", self.vocab_size),
+        ]
+    }
+}
+
+/// What the elements of a tensor are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ElementType {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of single precision.
+    Bf16,
+    /// Another, by name.
+    Other(String),
+}
+
+impl ElementType {
+    /// Bytes of an element; `None` for a type that is not read.
+    #[must_use]
+    pub fn width(&self) -> Option<usize> {
+        match self {
+            Self::F32 => Some(4),
+            Self::F16 | Self::Bf16 => Some(2),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// Where a tensor lies in a file: row-major, little-endian, without gaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The type of its elements.
+    pub elements: ElementType,
+    /// Its shape as the file has it.
+    pub shape: Vec<usize>,
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+}
+
+/// A model file of PyTorch or llm.c, read as far as its tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// The tensors by name, without the prefixes that `torch.compile` and data-parallel training leave.
+    pub tensors: BTreeMap<String, Place>,
+    /// The dimensions that the file itself states.
+    pub stated: Option<Stated>,
+    /// What it says of the model that a GPT-2 does not have, one line each.
+    pub problems: Vec<String>,
+}
+
+/// Reads a file of PyTorch or llm.c; `None` for a file that begins like neither, such as safetensors.
+///
+/// # Errors
+/// What is wrong with the file, without its name.
+pub fn foreign(path: &Path, file: &mut File) -> Result<Option<Foreign>, String> {
+    let unreadable = |error: std::io::Error| format!("it could not be read: {error}");
+    let mut head = Vec::with_capacity(8);
+    file.rewind().and_then(|()| Read::by_ref(file).take(8).read_to_end(&mut head)).map_err(unreadable)?;
+    file.rewind().map_err(unreadable)?;
+    if torch::is_archive(&head) {
+        return torch::read(path, file).map(Some);
+    }
+    if llmc::is_model(&head) {
+        return llmc::read(path, file).map(Some);
+    }
+    if llmc::is_data(&head) {
+        return Err("it holds tokens in llm.c's format, not weights".into());
+    }
+    if pickle::begins(&head) {
+        return Err(
+            "it is in the format that PyTorch had before version 1.6: load it with `torch.load` and save it \
+                    again with `torch.save`"
+                .into(),
+        );
+    }
+    Ok(None)
+}
+
+/// The files of weights that a path stands for: itself, or those of a directory.
+///
+/// # Errors
+/// Why there are none, one line each.
+pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    if path.join(MODEL).exists() {
+        return Ok(vec![path.join(MODEL)]);
+    }
+    let index = path.join(INDEX);
+    if !index.exists() {
+        let torch = TORCH.iter().map(|name| path.join(name)).find(|path| path.exists());
+        let none = || vec![format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or "))];
+        return torch.map(|path| vec![path]).ok_or_else(none);
+    }
+    let index = json(&index).map_err(|problem| vec![problem])?;
+    let map = index.get("weight_map").and_then(Value::as_object);
+    let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
+    let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
+    let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
+    Ok(names.into_iter().map(|name| path.join(name)).collect())
+}
+
+/// The dimensions that the weights at `path` come with: in the file itself, or in the `config.json` beside it. `None`
+/// where nothing can be read; opening the weights tells why.
+#[must_use]
+pub fn stated(path: &Path) -> Option<Stated> {
+    let first = files(path).ok()?.into_iter().next()?;
+    let mut file = fs::metadata(&first).is_ok_and(|m| m.is_file()).then(|| File::open(&first).ok())??;
+    match foreign(&first, &mut file) {
+        Ok(Some(Foreign { stated: Some(stated), .. })) => Some(stated),
+        Ok(_) => config::stated(&first.with_file_name(CONFIG)),
+        Err(_) => None,
+    }
+}
