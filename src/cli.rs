@@ -4,7 +4,7 @@ mod report;
 
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
-    WatchArgs,
+    WatchArgs, WidthArgs,
 };
 
 use crate::session::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
