@@ -208,6 +208,12 @@ pub struct WatchArgs {
     /// Where runs are kept.
     #[command(flatten)]
     pub dir: RunsArgs,
+    /// What is drawn: any column of train.csv or val.csv
+    #[arg(long, value_name = "COLUMN", default_value = "loss")]
+    pub y: String,
+    /// The horizontal axis
+    #[arg(long, value_enum, value_name = "AXIS", default_value_t = AxisName::Step)]
+    pub x: AxisName,
 }
 
 /// Arguments of `schema`.
