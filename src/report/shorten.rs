@@ -68,7 +68,7 @@ fn start(chars: &[char], most: usize) -> String {
 
 fn ends(chars: &[char], most: usize) -> String {
     // of an id the last eight characters are its hash
-    let tail = (most / 2).min(8);
+    let tail = if most > 10 { 8 } else { most / 2 };
     let head = most - 1 - tail;
     chars[..head].iter().chain([&ELLIPSIS]).chain(&chars[chars.len() - tail..]).collect()
 }

@@ -45,7 +45,7 @@ fn line(run: &Watched, id: &str, columns: usize, drawn: Option<String>) -> Strin
         let least = figures.iter_mut().enumerate().max_by_key(|(_, figure)| figure.leaves);
         match least {
             Some((_, figure)) if figure.text.starts_with("step ") => {
-                *figure = Figure { leaves: 15, text: figure.text.replacen("step ", "", 1) };
+                *figure = Figure { leaves: 5, text: figure.text.replacen("step ", "", 1) };
             }
             Some((place, figure)) if figure.leaves > 0 => drop(figures.remove(place)),
             _ => return line,
