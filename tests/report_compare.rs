@@ -252,7 +252,7 @@ fn a_table_fits_the_width_and_says_what_it_leaves_out() {
         let rows = text.lines().filter(|line| line.starts_with("small-")).count();
         assert_eq!(rows, 6, "names in full: {text}");
     }
-    let text = lab.run(["compare", "runs", "--width", "80"]).expect(0).stdout.clone();
+    let text = lab.run(["compare", "runs", "--width", "60"]).expect(0).stdout.clone();
     let told =
         text.split("\n\n").find(|part| part.starts_with("not shown: ")).expect("a line").replace('\n', " ");
     assert!(

@@ -114,6 +114,10 @@ fn runs_that_were_evaluated_on_other_data_are_not_ranked_against_each_other() {
     // set by set, the best of each first
     let sets: Vec<&Value> = found["runs"].as_array().expect("runs").iter().map(|run| &run["set"]).collect();
     assert_eq!(sets, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+    let sorted = json(&lab, &["--sort", "val_loss", "--reverse"]);
+    let sets: Vec<u64> =
+        sorted["runs"].as_array().expect("runs").iter().filter_map(|run| run["set"].as_u64()).collect();
+    assert!(sets.len() == 12 && sets.is_sorted(), "{sets:?}");
     assert!(found["notes"][0].as_str().is_some_and(|note| note.contains("data.val")), "{found:#}");
     let said = text(&lab, &[]);
     assert!(said.contains("val_loss was measured on different data (data.val differ)"), "{said}");

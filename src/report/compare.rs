@@ -125,30 +125,33 @@ impl Comparison {
     ///
     /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
-        let mut runs = read_all(paths, options.cut, &options.further)?;
+        let runs = read_all(paths, options.cut, &options.further)?;
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",
             false => "loss",
         };
         let judge = options.judge.as_ref().or_else(|| metrics::find(usual)).unwrap_or(&metrics()[0]).clone();
-        match &options.order {
-            RowOrder::Given => {}
-            RowOrder::Best => sort_by_metric(&mut runs, &judge),
-            RowOrder::By(name) => match options.metric(name) {
-                Some(metric) => sort_by_metric(&mut runs, metric),
-                None => sort_by_key(&mut runs, name),
-            },
+        let sorted_by = match &options.order {
+            RowOrder::Given => None,
+            RowOrder::Best => Some(&judge),
+            RowOrder::By(name) => options.metric(name),
+        };
+        let footing = sorted_by.map(|metric| Footing::new(&runs, metric)).filter(Footing::is_mixed);
+        let mut sets = match footing {
+            Some(footing) => footing.apart(runs),
+            None => vec![runs],
+        };
+        for set in &mut sets {
+            match (&options.order, sorted_by) {
+                (_, Some(metric)) => sort_by_metric(set, metric),
+                (RowOrder::By(key), None) => sort_by_key(set, key),
+                _ => {}
+            }
+            if options.reverse {
+                set.reverse();
+            }
         }
-        if options.reverse {
-            runs.reverse();
-        }
-        if options.order == RowOrder::Best {
-            let sets = Footing::new(&runs, &judge).sets;
-            let mut sorted: Vec<_> =
-                sets.into_iter().map(|set| set.unwrap_or(usize::MAX)).zip(runs).collect();
-            sorted.sort_by_key(|(set, _)| *set);
-            runs = sorted.into_iter().map(|(_, run)| run).collect();
-        }
+        let runs: Vec<Run> = sets.into_iter().flatten().collect();
         let footing = Footing::new(&runs, &judge);
         let differences = differences(&runs);
         let groups = groups(&runs, &differences.differing);

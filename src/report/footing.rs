@@ -70,6 +70,17 @@ impl Footing {
         self.count() > 1
     }
 
+    /// The runs of each set, in their order; those without the metric come behind all sets.
+    #[must_use]
+    pub fn apart(&self, runs: Vec<Run>) -> Vec<Vec<Run>> {
+        let count = self.count();
+        let mut apart: Vec<Vec<Run>> = (0..=count).map(|_| Vec::new()).collect();
+        for (run, set) in runs.into_iter().zip(&self.sets) {
+            apart[set.unwrap_or(count)].push(run);
+        }
+        apart
+    }
+
     /// What to make of several sets, as a sentence; `None` for a single one.
     #[must_use]
     pub fn note(&self, metric: &Metric) -> Option<String> {

@@ -109,10 +109,13 @@ fn described(first: &[&Run], telling: &[&String], keys: &[String]) -> Vec<String
         let label = |run: &&Run| telling.iter().map(|key| part(run, key)).collect::<Vec<_>>().join(", ");
         first.iter().map(label).collect()
     };
+    let longest = |key: &String| first.iter().map(|run| part(run, key).chars().count()).max();
+    let mut wordy: Vec<&String> = telling.to_vec();
+    wordy.sort_by_key(|key| std::cmp::Reverse(longest(key)));
     let mut kept = telling.to_vec();
     let is_long = |kept: &[&String]| describe(kept).iter().any(|label| label.chars().count() > MOST);
-    for key in telling.iter().rev() {
-        let others: Vec<&String> = kept.iter().copied().filter(|other| other != key).collect();
+    for key in wordy {
+        let others: Vec<&String> = kept.iter().copied().filter(|other| *other != key).collect();
         if is_long(&kept) && tells(first, &others) {
             kept = others;
         }

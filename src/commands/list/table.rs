@@ -150,7 +150,8 @@ fn cells(item: &Item) -> Vec<Cell> {
 
 /// What a narrow list leaves out.
 pub(super) fn leaving(differing: &Differing) -> Leaving {
-    let first = ["total_steps", "steps", "loss", "age_s", "began", "progress"].map(str::to_owned).to_vec();
+    let first =
+        ["total_steps", "steps", "loss", "age_s", "began", "progress", "status"].map(str::to_owned).to_vec();
     Leaving { first, at_last: differing.shown.clone() }
 }
 
