@@ -86,7 +86,7 @@ impl Footing {
     pub fn note(&self, metric: &Metric) -> Option<String> {
         self.is_mixed().then(|| {
             format!(
-                "{} was measured on different data ({} differ): {} sets of runs, which are neither ranked against \
+                "{} was measured on different data ({}): {} sets of runs, which are neither ranked against \
                  each other nor tested",
                 metric.name,
                 self.differing.join(" and "),

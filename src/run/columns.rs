@@ -72,7 +72,8 @@ rows! {
         /// Wall time of the step in milliseconds.
         step_ms: f64 = f64::NAN => Column {
             summaries: &[Summary {
-                place: 80, leaves: 110, name: "step_ms", title: "step", meaning: "median wall time of a step in milliseconds",
+                place: 80, leaves: 110, name: "step_ms", title: "step",
+                meaning: "median wall time of a step in milliseconds",
                 for_people: false, ..Summary::of(Median, Lower)
             }],
             curve: Some(Curve::noisy(70, "step time (ms)")),
@@ -81,7 +82,8 @@ rows! {
         /// Tokens per second of the step.
         tokens_per_s: f64 = f64::NAN => Column {
             summaries: &[Summary {
-                place: 70, leaves: 40, name: "tokens_per_s", title: "tokens/s", meaning: "median tokens per second of the steps",
+                place: 70, leaves: 40, name: "tokens_per_s", title: "tokens/s",
+                meaning: "median tokens per second of the steps",
                 ..Summary::of(Median, Higher)
             }],
             curve: Some(Curve::noisy(50, "tokens per second")),
@@ -90,7 +92,8 @@ rows! {
         /// Fraction of the device's peak rate that the model's operations reached; empty where the peak is unknown.
         mfu: Option<f64> = None => Column {
             summaries: &[Summary {
-                place: 90, leaves: 80, name: "mfu", title: "MFU", meaning: "median fraction of the peak rate that was reached",
+                place: 90, leaves: 80, name: "mfu", title: "MFU",
+                meaning: "median fraction of the peak rate that was reached",
                 ..Summary::of(Median, Higher)
             }],
             curve: Some(Curve::noisy(60, "model FLOPs utilization")),
@@ -127,7 +130,8 @@ rows! {
         val_loss: f32 = f32::NAN => Column {
             summaries: &[
                 Summary {
-                    place: 50, leaves: 10, name: "val_loss", title: "val loss", meaning: "validation loss of the last evaluation",
+                    place: 50, leaves: 10, name: "val_loss", title: "val loss",
+                    meaning: "validation loss of the last evaluation",
                     ..Summary::of(Last, Lower)
                 },
                 Summary {
