@@ -203,7 +203,7 @@ mod tests {
         let found = legend(&[of(1, 1), of(2, 1), of(3, 2)]).labels;
         assert!(found.iter().all(|label| label.chars().count() <= MOST), "{found:?}");
         assert_eq!(found.iter().collect::<HashSet<_>>().len(), 3, "{found:?}");
-        assert_eq!(found, ["n_layer 1", "n_layer 2", "n_layer 3"], "what says enough");
+        assert_eq!(found, ["seed 1, n_layer 1", "seed 1, n_layer 2", "seed 2, n_layer 3"], "no paths");
         // nothing differs but where they are
         let same = legend(&[of(1, 1), of(1, 1)]).labels;
         assert_ne!(same[0], same[1]);
