@@ -6,7 +6,7 @@ mod report;
 pub use recipes::{RecipeArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
-    WatchArgs,
+    WatchArgs, WidthArgs,
 };
 
 use crate::session::model::Precision;

@@ -210,8 +210,8 @@ fn the_guide_to_recipes_shows_what_happens() {
 fn the_guide_to_sweeps_shows_what_happens() {
     let lab = Lab::new();
     let (_, calls) = check(&lab, "recipes/sweeps/README.md");
-    // six runs by two stand-ins each, two scripts, three runs of a loop and a comparison
-    assert_eq!(calls.len(), 18, "{calls:?}");
+    // six runs by two stand-ins each, two scripts, three runs of a loop, a comparison and two lists
+    assert_eq!(calls.len(), 20, "{calls:?}");
     let trained = calls.iter().filter(|call| call[0] == "runner" && call[1].ends_with(".toml"));
     let plans = trained.map(|call| {
         let words = call[1..].iter().take_while(|word| *word != "--runs-dir");

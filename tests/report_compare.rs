@@ -231,6 +231,65 @@ fn json_follows_the_committed_schema() {
 }
 
 #[test]
+fn a_table_fits_the_width_and_says_what_it_leaves_out() {
+    let lab = Lab::new();
+    for (i, lr) in [5e-4, 1e-3, 2e-3].into_iter().enumerate() {
+        for seed in 1..=2 {
+            let id = format!("small-{i}{seed}aa{i}{seed}bb");
+            let last = 3.0 + i as f64 / 10.0 + seed as f64 / 100.0;
+            let fake = Fake { tokens_per_s: 700.0 + last, ..Fake::new(&id, seed, lr, last) };
+            fake.write(&lab.path("runs"));
+        }
+    }
+    let piped = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(piped.lines().any(|line| line.chars().count() > 120) && !piped.contains("not shown"), "{piped}");
+    assert_eq!(lab.run(["compare", "runs", "--wide"]).expect(0).stdout, piped);
+    for width in [60, 80, 120] {
+        let text = lab.run(["compare", "runs", "--width", &width.to_string()]).expect(0).stdout.clone();
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        let head = text.lines().find(|line| line.starts_with("run ")).expect("a head");
+        assert!(["seed", "lr", "val loss"].iter().all(|title| head.contains(title)), "{head}");
+        let rows = text.lines().filter(|line| line.starts_with("small-")).count();
+        assert_eq!(rows, 6, "names in full: {text}");
+    }
+    let text = lab.run(["compare", "runs", "--width", "60"]).expect(0).stdout.clone();
+    let told =
+        text.split("\n\n").find(|part| part.starts_with("not shown: ")).expect("a line").replace('\n', " ");
+    assert!(
+        told.contains("in every row") && told.contains("steps 4") && told.contains("best (as loss)"),
+        "{told}"
+    );
+    assert!(told.contains("--wide") && told.contains("--metrics"), "{told}");
+    // what is asked for by name is shown
+    let asked = ["compare", "runs", "--width", "60", "--metrics", "steps,tokens,loss,best_loss,memory_bytes"];
+    let text = lab.run(asked).expect(0).stdout.clone();
+    assert!(["steps", "tokens", "best", "memory"].iter().all(|title| text.contains(title)), "{text}");
+    for format in ["csv", "json", "markdown"] {
+        let narrow =
+            lab.run(["compare", "runs", "--format", format, "--width", "40"]).expect(0).stdout.clone();
+        assert_eq!(narrow, lab.run(["compare", "runs", "--format", format]).expect(0).stdout, "{format}");
+    }
+}
+
+#[test]
+fn what_a_name_contains_is_shown_and_not_obeyed() {
+    let lab = Lab::new();
+    for (i, id) in ["a\u{1b}[31mred", "b\u{1b}]0;title\u{7}"].into_iter().enumerate() {
+        Fake { val: vec![(0, 9.0)], ..Fake::new(id, 1, 1e-3, 3.0 + i as f64) }.write(&lab.path("runs"));
+    }
+    for args in
+        [&["compare", "runs"][..], &["compare", "runs", "--align", "step"], &["list"], &["list", "--wide"]]
+    {
+        for format in ["table", "markdown"] {
+            let ended = lab.run([args, &["--format", format]].concat());
+            let printed = format!("{}{}", ended.expect(0).stdout, ended.stderr);
+            let raw = printed.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(raw, None, "{args:?} {format}: {printed:?}");
+        }
+    }
+}
+
+#[test]
 fn emulated_precisions_are_marked() {
     let lab = Lab::new();
     let runs = lab.path("runs");

@@ -55,6 +55,86 @@ fn every_run_is_listed_with_what_it_is_doing() {
 }
 
 #[test]
+fn a_list_shows_what_differs_when_runs_began_and_in_the_order_asked_for() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    for (i, (lr, last)) in [(1e-3, 3.0), (3e-3, 4.0), (2e-3, 5.0)].into_iter().enumerate() {
+        let extra = json!({"created": format!("2026-11-2{}T19:56:59Z", 3 - i)});
+        let status = ["finished", "failed", "finished"][i];
+        Fake { extra, status, ..Fake::new(&format!("fake-{i}"), 1, lr, last) }.write(&runs);
+    }
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("began (UTC)") && lines[0].ends_with("lr"), "{text}");
+    assert!(lines[1].contains("2026-11-23 19:56") && lines[1].ends_with(" 1e-3"), "{text}");
+    assert!(!text.contains("seed"), "it is the same in all: {text}");
+    let sorted = |args: &[&str]| {
+        let ended = lab.run([&["list", "--format", "csv"], args].concat());
+        rfc4180(&ended.expect(0).stdout).iter().skip(1).map(|row| row[0].clone()).collect::<Vec<_>>()
+    };
+    for (by, order) in [
+        ("time", ["fake-2", "fake-1", "fake-0"]),
+        ("val_loss", ["fake-0", "fake-1", "fake-2"]),
+        ("optimizer.lr", ["fake-0", "fake-2", "fake-1"]),
+        ("status", ["fake-1", "fake-0", "fake-2"]),
+        ("name", ["fake-0", "fake-1", "fake-2"]),
+    ] {
+        assert_eq!(sorted(&["--sort", by]), order, "{by}");
+    }
+    assert_eq!(sorted(&["--sort", "time", "--reverse"]), ["fake-0", "fake-1", "fake-2"]);
+    lab.run(["list", "--sort", "los"]).expect(2).says(&["cannot sort by `los`", "val_loss"]);
+    let csv = rfc4180(&lab.run(["list", "--format", "csv"]).expect(0).stdout);
+    let expected = "run,status,steps,total_steps,progress,loss,val_loss,age_s,began,optimizer.lr";
+    assert_eq!(csv[0].join(","), expected);
+    assert_eq!(csv[1][8..], ["2026-11-23T19:56:59Z", "0.001"]);
+}
+
+#[test]
+fn runs_of_many_recipes_are_told_from_those_of_their_name() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    for (i, name) in ["one", "one", "two", "two"].into_iter().enumerate() {
+        let run = Fake::new(&format!("{name}-{i}"), i as u64, 1e-3, 3.0).write(&runs);
+        let recipe = std::fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        let many: String = (0..6).map(|key| format!("key{key} = \"{name}\"\n")).collect();
+        let recipe = recipe.replace("name = \"fake\"", &format!("name = \"{name}\""));
+        std::fs::write(run.join("recipe.toml"), recipe + "[novelty]\n" + &many).expect("a file");
+    }
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    assert!(
+        !text.contains("key0") && text.lines().next().is_some_and(|head| head.ends_with("seed")),
+        "{text}"
+    );
+    let csv = rfc4180(&lab.run(["list", "--format", "csv"]).expect(0).stdout);
+    assert!(csv[0].contains(&"novelty.key5".to_owned()), "{:?}", csv[0]);
+}
+
+#[test]
+fn a_list_fits_eighty_columns() {
+    let lab = Lab::new();
+    for (i, lr) in [1e-3, 2e-3].into_iter().enumerate() {
+        for seed in 1..=3 {
+            let id = format!("transformer-sweep-{i}{seed}aabb{i}{seed}");
+            let extra = json!({"created": "2026-11-21T19:56:59Z"});
+            Fake { extra, ..Fake::new(&id, seed, lr, 3.0) }.write(&lab.path("runs"));
+        }
+    }
+    for width in [60, 80, 100, 140] {
+        let text = lab.run(["list", "--width", &width.to_string()]).expect(0).stdout.clone();
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        let ids: std::collections::HashSet<&str> =
+            text.lines().skip(1).take(6).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(ids.len(), 6, "{text}");
+        assert!(["lr", "seed", "status"].iter().all(|title| text.contains(title)), "{text}");
+    }
+    let narrow = lab.run(["list", "--width", "80"]).expect(0).stdout.clone();
+    assert!(narrow.contains("not shown: ") && narrow.contains("--wide"), "{narrow}");
+    let wide = lab.run(["list", "--wide"]).expect(0).stdout.clone();
+    assert_eq!(wide, lab.run(["list"]).expect(0).stdout, "in a pipe there is no limit");
+    assert!(!wide.contains("not shown"), "{wide}");
+}
+
+#[test]
 fn nothing_is_removed_unasked() {
     let lab = lab();
     lab.run(["list", "--remove"]).expect(2).says(&["needs to know which"]);

@@ -5,6 +5,7 @@ mod support;
 
 use report_support::{Fake, sweep};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -100,9 +101,27 @@ fn hundreds_of_runs_and_runs_without_a_row_are_drawn() {
         Fake::new(&format!("fake-{i:03}"), 1, 1e-4 * f64::from(i + 1), 2.0 + f64::from(i) / 100.0)
             .write(&lab.path("runs"));
     }
+    // a sweep over numbers: every line has a shade, and the legend names enough of them to read the others
     let text = String::from_utf8(plot(&lab, "a.svg", &[])).expect("UTF-8");
-    assert!(text.contains(">104 more</text>"), "{text}");
-    assert_eq!(text.matches("class=\"re\"").count(), 104 + 1);
+    assert!(!text.contains(" more</text>") && !text.contains("class=\"re\""), "{text}");
+    let shades: HashSet<&str> =
+        text.split("<path class=\"h").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(shades.len(), 120, "{text}");
+    assert!(text.contains(">1e-4</text>") && text.contains(">0.012</text>"), "both ends: {text}");
+    // without an order there are as many looks as colours and dashes give
+    for i in 0..30 {
+        let run = lab.path("runs").join(format!("fake-{i:03}"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), recipe + &format!("[novelty]\nkind = \"kind {i}\"\n"))
+            .expect("a file");
+    }
+    let names = (0..30).map(|i| format!("fake-{i:03}"));
+    let args: Vec<String> =
+        ["compare", "--plot", "b.svg"].map(str::to_owned).into_iter().chain(names).collect();
+    lab.run(&args).expect(0);
+    let text = fs::read_to_string(lab.path("b.svg")).expect("drawn");
+    assert!(text.contains(">2 more</text>"), "{text}");
+    assert_eq!(text.matches("class=\"re\"").count(), 2 + 1);
     let empty = Lab::new();
     let run = Fake { losses: vec![], val: vec![], ..Fake::new("fake-1", 1, 1e-3, 0.0) };
     run.write(&empty.path("runs"));
@@ -110,6 +129,61 @@ fn hundreds_of_runs_and_runs_without_a_row_are_drawn() {
     assert!(text.contains("nothing to show"));
     plot(&empty, "a.png", &[]);
     plot(&empty, "a.html", &[]);
+}
+
+/// The texts of a picture that stand beside samples of lines, in order.
+fn legend(text: &str) -> Vec<String> {
+    let texts = text.split("<text class=\"fgf\"").skip(1).filter_map(|rest| rest.split_once('>'));
+    let texts: Vec<String> = texts.filter_map(|(_, rest)| Some(rest.split_once('<')?.0.to_owned())).collect();
+    // the panel's title and the axis come first
+    texts[2..].to_vec()
+}
+
+#[test]
+fn a_legend_tells_lines_apart_in_few_words_in_every_kind_of_plot() {
+    let lab = Lab::new();
+    for (i, lr) in [1e-2, 1e-4, 1e-3].into_iter().enumerate() {
+        Fake::new(&format!("fake-{i}"), 1, lr, 3.0 - i as f64 / 10.0).write(&lab.path("runs"));
+    }
+    let drawn = |args: &[&str]| String::from_utf8(plot(&lab, "a.svg", args)).expect("UTF-8");
+    assert_eq!(legend(&drawn(&[])), ["1e-4", "1e-3", "0.01"], "by size, not by rank");
+    assert!(drawn(&[]).contains("class=\"h0\"") && drawn(&[]).contains("class=\"h255\""));
+    let page = String::from_utf8(plot(&lab, "a.html", &[])).expect("UTF-8");
+    let labels: Vec<&str> =
+        page.split("\"label\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(labels, ["lr 1e-4", "lr 1e-3", "lr 0.01"]);
+    assert!(page.contains("\"ink\":\"h0\"") && page.contains("--h128:#"), "{page}");
+    // several keys, one of them long, and no names of their own
+    let rename = |i: u64, name: &str, data: &str| {
+        let file = lab.path("runs").join(format!("fake-{i}/recipe.toml"));
+        let text = fs::read_to_string(&file).expect("a recipe");
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines[0] = format!("name = \"{name}\"");
+        let at = lines.iter().position(|line| line.starts_with("train = ")).expect("a line");
+        lines[at] = format!("train = [\"{data}\"]");
+        fs::write(file, lines.join("\n")).expect("a file");
+    };
+    let data = |i: u64| format!("a/long/way/to/the/directory/in/which/the/data/are/train-{i}.bin");
+    (0..3).for_each(|i| rename(i, "fake", &data(i)));
+    assert_eq!(legend(&drawn(&[])), ["lr 1e-3", "lr 1e-4", "lr 0.01"], "what is enough, the best first");
+    // one key, whose values differ at the end only
+    for i in 0..3 {
+        Fake::new(&format!("fake-{i}"), 1, 1e-3, 3.0).write(&lab.path("runs"));
+        rename(i, "fake", &data(i));
+    }
+    let labels = legend(&drawn(&[]));
+    assert_eq!(labels.iter().collect::<HashSet<_>>().len(), 3, "{labels:?}");
+    assert!(labels.iter().all(|label| label.contains('…') && label.chars().count() <= 40), "{labels:?}");
+    // names that tell
+    for (i, name) in ["baseline", "more data", "more layers"].into_iter().enumerate() {
+        Fake {
+            precision: ["fp32", "bf16", "tf32"][i],
+            ..Fake::new(&format!("fake-{i}"), 1, 1e-3, 3.0 + i as f64)
+        }
+        .write(&lab.path("runs"));
+        rename(i as u64, name, &data(i as u64));
+    }
+    assert_eq!(legend(&drawn(&[])), ["baseline", "more data", "more layers"]);
 }
 
 fn browser() -> &'static str {

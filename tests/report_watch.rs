@@ -24,6 +24,17 @@ fn a_finished_run_is_told_in_a_line() {
 }
 
 #[test]
+fn any_column_of_the_logs_can_be_watched() {
+    let lab = Lab::new();
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    let said = |y: &str| lab.run(["watch", "fake", "--y", y, "--x", "tokens"]).expect(0).stdout.clone();
+    assert!(said("memory_bytes").trim_end().ends_with("memory_bytes 1.0 MiB"), "{}", said("memory_bytes"));
+    assert_eq!(said("loss"), lab.run(["watch", "fake"]).expect(0).stdout);
+    lab.run(["watch", "fake", "--y", "los"]).expect(2).says(&["`los` is no column", "grad_norm"]);
+    lab.run(["watch", "fake", "--x", "epochs"]).expect(2).says(&["tokens"]);
+}
+
+#[test]
 fn a_run_is_followed_to_its_end_with_a_restart_on_the_way() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=400", "checkpoint.every=50"];
@@ -86,6 +97,7 @@ frame = seen.rsplit(b"\x1b[H", 1)[-1].decode()
 import re
 lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame).split("\r\n")
 assert len(lines) <= 10 and max(map(len, lines)) <= 40, lines
+assert "loss 5.5000" in lines[0], lines
 text = open(log).read().splitlines()
 with open(log + ".new", "w") as f: f.write("\n".join(text[:3]) + "\n")
 os.rename(log + ".new", log)

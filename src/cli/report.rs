@@ -17,6 +17,18 @@ pub enum TableFormat {
     Markdown,
 }
 
+/// How wide a table for people may be.
+#[derive(Debug, Args)]
+pub struct WidthArgs {
+    /// Show every column, however wide the table becomes
+    #[arg(long, conflicts_with = "width")]
+    pub wide: bool,
+    /// Leave columns out until the table has at most so many characters [default: those of the terminal; no limit
+    /// without one]
+    #[arg(long, value_name = "CHARACTERS", value_parser = clap::value_parser!(u16).range(20..))]
+    pub width: Option<u16>,
+}
+
 /// What progress is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AxisName {
@@ -40,6 +52,9 @@ pub struct CompareArgs {
     /// How the table is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     pub format: TableFormat,
+    /// How the table fits.
+    #[command(flatten)]
+    pub width: WidthArgs,
     /// Columns, separated by commas: steps, tokens, loss, best_loss, val_loss, best_val_loss, tokens_per_s,
     /// step_ms, mfu, memory_bytes, elapsed_s; speedup and gain are tokens_per_s over the first row's and over
     /// the row's above; any other column of val.csv by its name, or its best value as best_NAME
@@ -64,7 +79,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub plots: PlotArgs,
     /// Exit with 1 unless all runs logged the same numbers as the first
-    #[arg(long, conflicts_with_all = ["metrics", "by", "sort", "reverse", "align", "format", "plot"])]
+    #[arg(long, conflicts_with_all = ["metrics", "by", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
     pub assert_equal: bool,
     /// With --assert-equal: how far numbers may be apart, relative to the larger
     #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]
@@ -153,6 +168,16 @@ pub struct ListArgs {
     /// How the table is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table, conflicts_with = "remove")]
     pub format: TableFormat,
+    /// How the table fits.
+    #[command(flatten)]
+    pub width: WidthArgs,
+    /// Sort by when the runs began (`time`), a column of the CSV such as status or val_loss, or a key of the recipe
+    /// [default: by id]
+    #[arg(long, value_name = "COLUMN|KEY")]
+    pub sort: Option<String>,
+    /// Turn the order of the rows around
+    #[arg(long)]
+    pub reverse: bool,
     /// Remove the runs listed, after asking; runs that a live process trains are left alone
     #[arg(long)]
     pub remove: bool,
@@ -183,6 +208,12 @@ pub struct WatchArgs {
     /// Where runs are kept.
     #[command(flatten)]
     pub dir: RunsArgs,
+    /// What is drawn: any column of train.csv or val.csv
+    #[arg(long, value_name = "COLUMN", default_value = "loss")]
+    pub y: String,
+    /// The horizontal axis
+    #[arg(long, value_enum, value_name = "AXIS", default_value_t = AxisName::Step)]
+    pub x: AxisName,
 }
 
 /// Arguments of `schema`.

@@ -3,13 +3,15 @@
 mod plot;
 
 use super::exit::Exit;
-use super::terminal::say;
-use super::{exporter, find_runs};
-use crate::cli::{AxisName, CompareArgs, TableFormat};
+use super::terminal::{say, tame};
+use super::{axis, exporter, find_runs};
+use crate::cli::{CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
 use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
 use crate::report::equal::first_difference;
+use crate::report::export::Table;
+use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
@@ -48,21 +50,39 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
     for remark in comparison.remarks() {
-        say(&remark);
+        say(&tame(&remark));
+    }
+    if args.format == TableFormat::Csv {
+        // a table of values has no place for sentences
+        comparison.notes().iter().for_each(|note| say(&tame(&format!("note: {note}"))));
     }
     plots.write()?;
     super::print(&match args.format {
         TableFormat::Json => document(&comparison, &measures),
         TableFormat::Csv => exporter(args.format).export(&comparison.table(&measures, false)),
-        TableFormat::Table | TableFormat::Markdown => text(&comparison, &measures, args.format),
+        TableFormat::Table | TableFormat::Markdown => text(args, &comparison, &measures),
     })?;
     Ok(Exit::Finished)
 }
 
 /// The tables and sentences for people.
-fn text(comparison: &Comparison, measures: &[Measure], format: TableFormat) -> String {
-    let exporter = exporter(format);
-    let mut out = format!("{}\n", comparison.shared_line());
+fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> String {
+    let exporter = exporter(args.format);
+    let room = super::room(&args.width, args.format);
+    let prose = |text: &str| {
+        let text = tame(text);
+        room.map_or_else(|| text.clone(), |room| wrapped(&text, room)) + "\n"
+    };
+    // what was asked for by name stays
+    let leaving = comparison.leaving(if args.metrics.is_empty() { measures } else { &[] });
+    let table = |table: Table| {
+        let Some(room) = room else { return exporter.export(&table) };
+        let Fitted { table, hidden } = fit(&table, room, &leaving);
+        let hidden = hidden
+            .map(|hidden| format!("\n{}", prose(&format!("{hidden}; --wide shows all, --metrics chooses"))));
+        exporter.export(&table) + &hidden.unwrap_or_default()
+    };
+    let mut out = prose(&comparison.shared_line());
     if let Some(Cut { axis, at }) = comparison.cut {
         let (at, unit) = match axis {
             Axis::Time => (seconds(at), " of training"),
@@ -71,17 +91,23 @@ fn text(comparison: &Comparison, measures: &[Measure], format: TableFormat) -> S
         };
         out += &format!("compared after {at}{unit}\n");
     }
-    out += &format!("\n{}", exporter.export(&comparison.table(measures, true)));
+    out += &format!("\n{}", table(comparison.table(measures, true)));
+    let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
+    let notes = comparison.notes();
+    if !notes.is_empty() {
+        out += "\n";
+        out.extend(notes.iter().map(|note| prose(&format!("{bullet}{note}"))));
+    }
     if comparison.has_replicas() {
         out += "\nreplicas, mean ± standard deviation over seeds\n\n";
-        out += &exporter.export(&comparison.replicas(measures));
+        out += &table(comparison.replicas(measures));
     }
     let sentences = comparison.sentences();
     if !sentences.is_empty() {
-        let bullet = if format == TableFormat::Markdown { "- " } else { "" };
-        let shown: Vec<String> =
-            sentences.iter().take(MOST_SENTENCES).map(|sentence| format!("{bullet}{sentence}\n")).collect();
-        out += &format!("\n{}", shown.concat());
+        out += "\n";
+        out.extend(
+            sentences.iter().take(MOST_SENTENCES).map(|sentence| prose(&format!("{bullet}{sentence}"))),
+        );
         if sentences.len() > MOST_SENTENCES {
             out += &format!("{bullet}{} more: --format json\n", sentences.len() - MOST_SENTENCES);
         }
@@ -100,14 +126,6 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
         })?,
     };
     Ok(Some(Cut { axis, at }))
-}
-
-fn axis(name: AxisName) -> Axis {
-    match name {
-        AxisName::Step => Axis::Step,
-        AxisName::Tokens => Axis::Tokens,
-        AxisName::Time => Axis::Time,
-    }
 }
 
 /// What the arguments name that is no metric of the table of columns, but a column of some run's `val.csv`.

@@ -1,30 +1,19 @@
 //! `runner list`: the runs there are, what they are doing, and removing those that are no longer wanted.
 
+mod table;
+
 use super::exit::Exit;
-use super::terminal::say;
+use super::terminal::{say, tame};
 use super::{exporter, find_runs};
-use crate::cli::ListArgs;
-use crate::report::export::{Cell, Column, Table};
+use crate::cli::{ListArgs, TableFormat};
+use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
-use crate::report::runs::Run;
-use crate::report::scan::last_row;
-use crate::run::column::Unit;
 use crate::run::{RunDir, RunError, RunStatus, dir, files};
 use crate::session::UsageError;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-
-/// A run in the list.
-struct Item {
-    run: Run,
-    /// `step` and `loss` of the last row of the training log.
-    last: Option<(f64, f64)>,
-    val_loss: Option<f64>,
-    /// Time since something was written.
-    age: Duration,
-}
+use table::{Differing, Item};
 
 /// Prints the list, or removes what is on it.
 pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
@@ -50,73 +39,42 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     if items.is_empty() {
         say(&format!("there are no such runs in `{}`", args.dir.runs_dir.display()));
     }
-    super::print(&exporter(args.format).export(&table(&items)))?;
+    let differences = Differing::new(&items);
+    if let Some(name) = &args.sort {
+        table::sort(&mut items, name, &differences)?;
+    }
+    if args.reverse {
+        items.reverse();
+    }
+    super::print(&text(args, &items, &differences))?;
     for warning in items.iter().flat_map(|item| &item.run.warnings) {
-        say(&format!("warning: {warning}"));
+        say(&format!("warning: {}", tame(warning)));
     }
     Ok(Exit::Finished)
 }
 
-impl Item {
-    fn read(path: &Path) -> Result<Self, RunError> {
-        let run = Run::read(path)?;
-        let pair = |row: Vec<f64>| (row[0], row[1]);
-        let last = last_row(&path.join(dir::TRAIN_CSV), &["step", "loss"])?.map(pair);
-        let val_loss = last_row(&path.join(dir::VAL_CSV), &["val_loss"])?.map(|row| row[0]);
-        // a log grows with every step, the record changes at the end
-        let written = [dir::TRAIN_CSV, dir::VAL_CSV, crate::run::record::FILE, dir::RECIPE]
-            .iter()
-            .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
-            .max();
-        let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
-        Ok(Self { run, last, val_loss, age })
+/// The list in the format that was asked for.
+fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
+    let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
+    let table = table::table(items, differing, for_people);
+    if !for_people {
+        return exporter(args.format).export(&table);
     }
-
-    fn steps(&self) -> f64 {
-        self.last.map_or(0.0, |(step, _)| step + 1.0)
-    }
-
-    fn total_steps(&self) -> Option<f64> {
-        let recipe = self.run.value("schedule.max_steps").and_then(serde_json::Value::as_f64);
-        Some(self.run.facts.total_steps as f64).filter(|&steps| steps > 0.0).or(recipe)
-    }
-}
-
-fn table(items: &[Item]) -> Table {
-    let columns = vec![
-        Column::words("run", "run"),
-        Column::words("status", "status"),
-        Column::numbers("steps", "steps"),
-        Column::numbers("total_steps", "of"),
-        Column::numbers("progress", "done"),
-        Column::numbers("loss", "loss"),
-        Column::numbers("val_loss", "val loss"),
-        Column::numbers("age_s", "age"),
-    ];
-    let whole = |x: f64| format!("{x}");
-    let row = |item: &Item| {
-        let progress = item.total_steps().map(|total| item.steps() / total);
-        vec![
-            Cell::text(&*item.run.id),
-            Cell::text(item.run.status.to_string()),
-            Cell::number(Some(item.steps()), whole),
-            Cell::number(item.total_steps(), whole),
-            // cut off, not rounded: 100 % is the end
-            Cell::number(progress, |x| format!("{} %", (x * 100.0).floor())),
-            Cell::number(item.last.map(|(_, loss)| loss), |x| Unit::Loss.shown(x)),
-            Cell::number(item.val_loss, |x| Unit::Loss.shown(x)),
-            Cell::number(Some(item.age.as_secs() as f64), |_| age(item.age)),
-        ]
+    let (table, hidden) = match super::room(&args.width, args.format) {
+        Some(room) => {
+            let Fitted { table, hidden } = fit(&table, room, &table::leaving(differing));
+            (
+                table,
+                hidden.map(|hidden| format!("\n{}\n", wrapped(&format!("{hidden}; --wide shows all"), room))),
+            )
+        }
+        None => (table, None),
     };
-    Table { rows: items.iter().map(row).collect(), columns }
-}
-
-/// A time in its largest unit.
-fn age(time: Duration) -> String {
-    let s = time.as_secs();
-    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| s >= *unit).unwrap_or((1, "s"));
-    format!("{} {name}", s / unit)
+    let notes =
+        items.iter().flat_map(|Item { run, .. }| run.notes.iter().map(|note| format!("{}: {note}", run.id)));
+    let notes: String = notes.map(|note| format!("{}\n", tame(&note))).collect();
+    let gap = if notes.is_empty() { "" } else { "\n" };
+    format!("{}{}{gap}{notes}", exporter(args.format).export(&table), hidden.unwrap_or_default())
 }
 
 fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {

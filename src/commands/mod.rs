@@ -18,14 +18,15 @@ mod verify;
 mod voice;
 mod watch;
 
-use crate::cli::{Cli, Command, ModelArgs, RunsArgs, TableFormat};
+use crate::cli::{AxisName, Cli, Command, ModelArgs, RunsArgs, TableFormat, WidthArgs};
 use crate::recipe::Device;
+use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
 use exit::Exit;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Runs what the command line asks for and reports errors on stderr.
@@ -80,6 +81,23 @@ fn find_runs(dir: &RunsArgs, named: &[PathBuf]) -> Result<Vec<PathBuf>, RunError
     find::all(&dir.runs_dir, named, |name| {
         terminal::say(&format!("`{}` is not a run and holds none; left out", name.display()));
     })
+}
+
+/// What a word of an option measures progress in.
+fn axis(name: AxisName) -> Axis {
+    match name {
+        AxisName::Step => Axis::Step,
+        AxisName::Tokens => Axis::Tokens,
+        AxisName::Time => Axis::Time,
+    }
+}
+
+/// How many characters a line of a table may have; `None` for any number. Only a table on a terminal has to fit, unless
+/// a width is asked for.
+fn room(args: &WidthArgs, format: TableFormat) -> Option<usize> {
+    let terminal = || std::io::stdout().is_terminal().then(|| usize::from(console::Term::stdout().size().1));
+    let is_table = format == TableFormat::Table && !args.wide;
+    is_table.then(|| args.width.map(usize::from).or_else(terminal)).flatten()
 }
 
 /// The writer of a format.

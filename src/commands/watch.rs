@@ -2,7 +2,9 @@
 //!
 //! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
 
+mod header;
 mod screen;
+mod view;
 
 use super::exit::Exit;
 use super::find_runs;
@@ -14,10 +16,12 @@ use crate::report::runs::Run;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir};
 use crate::session::{Ending, UsageError};
+use header::Figure;
 use screen::Screen;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use view::View;
 
 /// Time between two looks at the logs, on a terminal and without one.
 const LIVE: Duration = Duration::from_millis(300);
@@ -25,9 +29,9 @@ const PLAIN: Duration = Duration::from_secs(1);
 /// How soon a signal or a change of the window's size is noticed.
 const NAP: Duration = Duration::from_millis(50);
 
-/// The columns of the training log that are shown, as [`Latest`] has them.
-const TRAIN: &[&str] = &["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
-const VAL: &[&str] = &["step", "tokens", "val_loss"];
+/// The columns of the logs that lines and axes need; the one that is drawn comes behind them.
+const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
+const VAL: [&str; 3] = ["step", "tokens", "val_loss"];
 
 /// A run that is followed.
 struct Watched {
@@ -45,19 +49,21 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     if paths.is_empty() {
         return Err(UsageError("there is no run to watch".into()).into());
     }
+    let view = View::new(&args.y, super::axis(args.x), &paths)?;
     let requests = signals::install()?;
     let _held = requests.hold();
-    let mut runs: Vec<Watched> = paths.iter().map(|path| Watched::new(path)).collect::<Result<_, _>>()?;
+    let mut runs: Vec<Watched> =
+        paths.iter().map(|path| Watched::new(path, &view)).collect::<Result<_, _>>()?;
     let is_live = std::io::stdout().is_terminal();
     let mut screen = if is_live { Some(Screen::open()?) } else { None };
     let ended = loop {
         let mut lines = String::new();
         for run in &mut runs {
-            let line = run.poll()?;
+            let line = run.poll(&view)?;
             lines.extend(line.map(|line| line + "\n"));
         }
         match &mut screen {
-            Some(screen) => screen.draw(&runs)?,
+            Some(screen) => screen.draw(&runs, &view)?,
             // stdout is closed
             None if !lines.is_empty() && !super::print(&lines)? => break None,
             None => {}
@@ -70,7 +76,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
         while requests.stop_asked().is_none() && Instant::now() < next {
             std::thread::sleep(NAP);
             if let Some(screen) = screen.as_mut().filter(|screen| screen.was_resized()) {
-                screen.draw(&runs)?;
+                screen.draw(&runs, &view)?;
             }
         }
         if let Some(signal) = requests.stop_asked() {
@@ -80,13 +86,13 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     // the terminal is given back before the last words
     drop(screen);
     if is_live {
-        super::print(&runs.iter().map(|run| run.line() + "\n").collect::<String>())?;
+        super::print(&runs.iter().map(|run| run.whole_line(&view) + "\n").collect::<String>())?;
     }
     Ok(ended.map_or(Ending::Finished, Ending::from).into())
 }
 
 impl Watched {
-    fn new(path: &Path) -> Result<Self, RunError> {
+    fn new(path: &Path, view: &View) -> Result<Self, RunError> {
         let run = Run::read(path)?;
         let asked = run.value("schedule.max_steps").and_then(serde_json::Value::as_f64);
         Ok(Self {
@@ -95,13 +101,13 @@ impl Watched {
             id: run.id,
             // what it does now is news
             status: RunStatus::Created,
-            train: Follow::new(&path.join(dir::TRAIN_CSV), TRAIN),
-            val: Follow::new(&path.join(dir::VAL_CSV), VAL),
+            train: Follow::new(&path.join(dir::TRAIN_CSV), view.columns(dir::TRAIN_CSV)),
+            val: Follow::new(&path.join(dir::VAL_CSV), view.columns(dir::VAL_CSV)),
         })
     }
 
     /// Looks at the files; a line if there is something new to say.
-    fn poll(&mut self) -> Result<Option<String>, RunError> {
+    fn poll(&mut self, view: &View) -> Result<Option<String>, RunError> {
         // asked first: what a run logs before it ends is then seen with its end
         let status = match crate::run::status(&self.path) {
             Ok(status) => status,
@@ -114,7 +120,7 @@ impl Watched {
         if train.was_cut {
             return Ok(Some(format!("{}: went back to step {}", self.id, self.train.rows().len())));
         }
-        Ok((is_new || train.added > 0 || val.added > 0).then(|| self.line()))
+        Ok((is_new || train.added > 0 || val.added > 0).then(|| self.whole_line(view)))
     }
 
     fn has_ended(&self, may_resume: bool) -> bool {
@@ -141,25 +147,38 @@ impl Watched {
 
     /// Where the run is, on one line.
     fn line(&self) -> String {
-        let mut parts =
-            vec![format!("{}: {}, step {}/{}", self.id, self.status, self.steps(), self.total_steps)];
+        let progress = format!("{}: {}, step {}/{}", self.id, self.status, self.steps(), self.total_steps);
+        let figures = self.figures().into_iter().map(|figure| figure.text);
+        std::iter::once(progress).chain(figures).collect::<Vec<_>>().join("  ")
+    }
+
+    /// Where the run is, with the value that is drawn.
+    fn whole_line(&self, view: &View) -> String {
+        let drawn = view.latest(self).map(|text| format!("  {text}"));
+        self.line() + &drawn.unwrap_or_default()
+    }
+
+    /// The latest figures, in order.
+    fn figures(&self) -> Vec<Figure> {
+        let figure = |leaves, text| Figure { leaves, text };
+        let mut figures = Vec::new();
         if let Some(row) = self.train.rows().last() {
-            let figures = [
-                ("loss", row[2], Unit::Loss.shown(row[2])),
-                ("lr", row[3], significant(row[3], 3)),
-                ("norm", row[4], significant(row[4], 3)),
-                ("tok/s", row[5], thousands(row[5].round() as u64)),
-                ("MFU", row[6], Unit::Fraction.shown(row[6])),
+            let of_step = [
+                (0, "loss", row[2], Unit::Loss.shown(row[2])),
+                (60, "lr", row[3], significant(row[3], 3)),
+                (70, "norm", row[4], significant(row[4], 3)),
+                (30, "tok/s", row[5], thousands(row[5].round() as u64)),
+                (50, "MFU", row[6], Unit::Fraction.shown(row[6])),
             ];
-            let known = figures.into_iter().filter(|(_, value, _)| !value.is_nan());
-            parts.extend(known.map(|(name, _, shown)| format!("{name} {shown}")));
+            let known = of_step.into_iter().filter(|(_, _, value, _)| !value.is_nan());
+            figures.extend(known.map(|(leaves, name, _, shown)| figure(leaves, format!("{name} {shown}"))));
         }
         if let Some(row) = self.val.rows().last() {
-            parts.push(format!("val {}", Unit::Loss.shown(row[2])));
+            figures.push(figure(10, format!("val {}", Unit::Loss.shown(row[2]))));
         }
         if let (RunStatus::Running, Some(left)) = (self.status, self.left()) {
-            parts.push(format!("{} left", seconds(left)));
+            figures.push(figure(20, format!("{} left", seconds(left))));
         }
-        parts.join("  ")
+        figures
     }
 }

@@ -6,13 +6,27 @@ use super::plot::scale::{Scale, labels};
 /// A character and the curve that it belongs to.
 pub type Glyph = (char, Option<usize>);
 
-/// Draws curves, each as its places and values in order, on so many columns and rows with a scale at the left and a
-/// line with the ends of the horizontal axis below. Empty if nothing can be drawn.
+/// The sign of a point that is marked.
+pub const MARK: char = '◆';
+
+/// A curve: places and values in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curve {
+    /// The points that a line joins.
+    pub line: (Vec<f64>, Vec<f64>),
+    /// Points that are marked singly.
+    pub marks: (Vec<f64>, Vec<f64>),
+}
+
+/// Draws curves on so many columns and rows with a scale at the left and a line with the ends of the horizontal axis
+/// below. Empty if nothing can be drawn.
 #[must_use]
-pub fn chart(curves: &[(Vec<f64>, Vec<f64>)], columns: usize, rows: usize) -> Vec<Vec<Glyph>> {
+pub fn chart(curves: &[Curve], columns: usize, rows: usize) -> Vec<Vec<Glyph>> {
     let plot_rows = rows.saturating_sub(1);
-    let x = Scale::over(curves.iter().flat_map(|(x, _)| x.iter().copied()), false, 0.0);
-    let y = Scale::over(curves.iter().flat_map(|(_, y)| y.iter().copied()), false, 0.0);
+    let xs = || curves.iter().flat_map(|curve| curve.line.0.iter().chain(&curve.marks.0).copied());
+    let ys = curves.iter().flat_map(|curve| curve.line.1.iter().chain(&curve.marks.1).copied());
+    let x = Scale::over(xs(), false, 0.0);
+    let y = Scale::over(ys, false, 0.0);
     let (Some(x), Some(y)) = (x, y) else { return Vec::new() };
     let ticks = y.ticks((plot_rows / 3).clamp(1, 6));
     let texts = labels(&ticks, false);
@@ -28,11 +42,19 @@ pub fn chart(curves: &[(Vec<f64>, Vec<f64>)], columns: usize, rows: usize) -> Ve
         rows: plot_rows,
     };
     // the first curve last, so that it lies on top
-    for (i, (xs, ys)) in curves.iter().enumerate().rev() {
-        canvas.curve(i, xs, ys, &x, &y);
+    for (i, curve) in curves.iter().enumerate().rev() {
+        canvas.curve(i, &curve.line.0, &curve.line.1, &x, &y);
     }
     let mut lines: Vec<Vec<Glyph>> =
         (0..plot_rows).map(|row| [vec![(' ', None); gutter], canvas.row(row)].concat()).collect();
+    for (i, Curve { marks, .. }) in curves.iter().enumerate().rev() {
+        for (mark_x, mark_y) in marks.0.iter().zip(&marks.1) {
+            let (Some(along), Some(up)) = (x.place(*mark_x), y.place(*mark_y)) else { continue };
+            let column = ((along * width as f64) as usize).min(width - 1);
+            let row = ((1.0 - up) * (plot_rows as f64 * 4.0 - 1.0) / 4.0) as usize;
+            lines[row.min(plot_rows - 1)][gutter + column] = (MARK, Some(i));
+        }
+    }
     for (tick, text) in ticks.iter().zip(&texts) {
         let Some(up) = y.place(*tick) else { continue };
         let row = ((1.0 - up) * (plot_rows as f64 * 4.0 - 1.0) / 4.0) as usize;
@@ -41,7 +63,7 @@ pub fn chart(curves: &[(Vec<f64>, Vec<f64>)], columns: usize, rows: usize) -> Ve
             lines[row.min(plot_rows - 1)][begin + k] = (c, None);
         }
     }
-    let ends = curves.iter().flat_map(|(x, _)| x.iter().copied()).filter(|x| x.is_finite());
+    let ends = xs().filter(|x| x.is_finite());
     let (low, high) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
     let shown = |v: f64| if v.abs() < 1e4 { significant(v, 4) } else { si(v) };
     let (low, high) = (shown(low), shown(high));
@@ -109,13 +131,23 @@ mod tests {
         lines.iter().map(|line| line.iter().map(|(c, _)| *c).collect()).collect()
     }
 
+    fn line(xs: Vec<f64>, ys: Vec<f64>) -> Curve {
+        Curve { line: (xs, ys), ..Curve::default() }
+    }
+
+    #[test]
+    fn points_are_marked_over_lines() {
+        let mut curve = line(vec![0.0, 100.0], vec![10.0, 0.0]);
+        curve.marks = (vec![0.0, 100.0, 50.0], vec![10.0, f64::NAN, 12.0]);
+        let lines = text(&chart(&[curve], 40, 9));
+        assert_eq!(lines.concat().matches(MARK).count(), 2, "{lines:#?}");
+        assert!(lines[0].contains(MARK), "the highest value: {lines:#?}");
+    }
+
     #[test]
     fn a_falling_line_falls() {
-        let lines = chart(
-            &[((0..100).map(f64::from).collect(), (0..100).map(|i| f64::from(100 - i)).collect())],
-            24,
-            7,
-        );
+        let xs: Vec<f64> = (0..100).map(f64::from).collect();
+        let lines = chart(&[line(xs.clone(), xs.iter().map(|x| 100.0 - x).collect())], 24, 7);
         let text = text(&lines);
         assert_eq!(text.len(), 7);
         assert!(text.iter().all(|line| line.chars().count() <= 24), "{text:#?}");
@@ -126,9 +158,9 @@ mod tests {
 
     #[test]
     fn what_has_no_room_or_no_values_is_empty() {
-        let curve = || vec![(vec![0.0, 1.0], vec![1.0, 2.0])];
+        let curve = || vec![line(vec![0.0, 1.0], vec![1.0, 2.0])];
         assert!(chart(&[], 80, 20).is_empty());
-        assert!(chart(&[(vec![0.0], vec![f64::NAN])], 80, 20).is_empty());
+        assert!(chart(&[line(vec![0.0], vec![f64::NAN])], 80, 20).is_empty());
         assert!(chart(&curve(), 80, 2).is_empty() && chart(&curve(), 5, 20).is_empty());
         for (columns, rows) in [(12, 3), (13, 50), (200, 4)] {
             assert_eq!(chart(&curve(), columns, rows).len(), rows);

@@ -3,6 +3,8 @@
 use super::axis::Cut;
 use super::differences::{self, Differences, differences, short};
 use super::export::{Cell, Column, Table};
+use super::fit::Leaving;
+use super::footing::Footing;
 use super::groups::{Group, Verdict, groups, sentence, verdicts};
 use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
@@ -106,7 +108,9 @@ pub struct Comparison {
     pub differences: Differences,
     /// Replicas.
     pub groups: Vec<Group>,
-    /// The best group against each other one.
+    /// Which runs were measured on the same data, so that they can be ranked by the judged metric.
+    pub footing: Footing,
+    /// The best group of each set against the set's other ones.
     pub verdicts: Vec<Verdict>,
     /// The metric that the verdicts are about.
     pub judge: Metric,
@@ -121,34 +125,51 @@ impl Comparison {
     ///
     /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
-        let mut runs = read_all(paths, options.cut, &options.further)?;
+        let runs = read_all(paths, options.cut, &options.further)?;
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",
             false => "loss",
         };
         let judge = options.judge.as_ref().or_else(|| metrics::find(usual)).unwrap_or(&metrics()[0]).clone();
-        match &options.order {
-            RowOrder::Given => {}
-            RowOrder::Best => sort_by_metric(&mut runs, &judge),
-            RowOrder::By(name) => match options.metric(name) {
-                Some(metric) => sort_by_metric(&mut runs, metric),
-                None => sort_by_key(&mut runs, name),
-            },
+        let sorted_by = match &options.order {
+            RowOrder::Given => None,
+            RowOrder::Best => Some(&judge),
+            RowOrder::By(name) => options.metric(name),
+        };
+        let footing = sorted_by.map(|metric| Footing::new(&runs, metric)).filter(Footing::is_mixed);
+        let mut sets = match footing {
+            Some(footing) => footing.apart(runs),
+            None => vec![runs],
+        };
+        for set in &mut sets {
+            match (&options.order, sorted_by) {
+                (_, Some(metric)) => sort_by_metric(set, metric),
+                (RowOrder::By(key), None) => sort_by_key(set, key),
+                _ => {}
+            }
+            if options.reverse {
+                set.reverse();
+            }
         }
-        if options.reverse {
-            runs.reverse();
-        }
+        let runs: Vec<Run> = sets.into_iter().flatten().collect();
+        let footing = Footing::new(&runs, &judge);
         let differences = differences(&runs);
         let groups = groups(&runs, &differences.differing);
-        let verdicts = verdicts(&groups, &runs, &judge);
+        let verdicts = verdicts(&groups, &runs, &judge, &footing);
         let further = options.further.clone();
-        Ok(Self { runs, differences, groups, verdicts, judge, further, cut: options.cut })
+        Ok(Self { runs, differences, groups, footing, verdicts, judge, further, cut: options.cut })
     }
 
     /// Whether some run has a replica.
     #[must_use]
     pub fn has_replicas(&self) -> bool {
-        self.groups.iter().any(|group| group.runs.len() > 1)
+        self.groups.iter().any(|group| group.counted().count() > 1)
+    }
+
+    /// What a reader must know before believing the figures, one sentence each.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        super::notes::notes(self)
     }
 
     /// One row per run: its id, the keys that differ, its status, and the measures.
@@ -156,6 +177,10 @@ impl Comparison {
     pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
         let keys = &self.differences.differing;
         let mut columns = vec![Column::words("run", "run")];
+        let shows_sets = self.footing.is_mixed();
+        if shows_sets && for_people {
+            columns.push(Column::words("set", "set"));
+        }
         for key in keys {
             let values = || self.runs.iter().filter_map(|run| differences::value(run, key));
             let is_numeric = values().all(|value| value.is_number());
@@ -164,6 +189,7 @@ impl Comparison {
         }
         let all_finished = self.runs.iter().all(|run| run.status == RunStatus::Finished);
         let shows_status = !for_people || !all_finished;
+        let shows_notes = self.runs.iter().any(|run| !run.notes.is_empty());
         if shows_status {
             columns.push(Column::words("status", "status"));
         }
@@ -171,10 +197,17 @@ impl Comparison {
         if !for_people {
             columns.push(Column::words("emulated", "emulated"));
             columns.push(Column::words("path", "path"));
+            columns.extend(self.cut.map(|_| Column::words("interpolated", "interpolated")));
+            columns.extend(shows_sets.then(|| Column::numbers("set", "set")));
+            columns.extend(shows_notes.then(|| Column::words("notes", "notes")));
         }
+        let set = |i: usize| self.footing.sets[i];
         let speed = |i: usize| self.runs.get(i).and_then(|run| run.results.get("tokens_per_s"));
         let row = |(i, run): (usize, &Run)| {
             let mut cells = vec![Cell::text(&*run.id)];
+            if shows_sets && for_people {
+                cells.push(set(i).map_or_else(Cell::empty, |set| Cell::text((set + 1).to_string())));
+            }
             for key in keys {
                 let cell = |value| {
                     let mark = if run.facts.emulated && key == PRECISION { " (emulated)" } else { "" };
@@ -189,7 +222,9 @@ impl Comparison {
                 let over = |other: Option<f64>| Some(speed(i)? / other?);
                 cells.push(match measure {
                     Measure::Own(metric) => {
-                        Cell::number(run.results.get(&metric.name), |x| metric.unit.shown(x))
+                        let mark = if run.results.interpolated().contains(&metric.name) { "~" } else { "" };
+                        let shown = |x| format!("{mark}{}", metric.unit.shown(x));
+                        Cell::number(run.results.get(&metric.name), shown)
                     }
                     Measure::Speedup => Cell::number(over(speed(0)), |x| Unit::Ratio.shown(x)),
                     Measure::Gain => {
@@ -200,6 +235,11 @@ impl Comparison {
             if !for_people {
                 cells.push(Cell { value: run.facts.emulated.into(), shown: run.facts.emulated.to_string() });
                 cells.push(Cell::text(run.path.display().to_string()));
+                cells.extend(self.cut.map(|_| Cell::text(run.results.interpolated().join(" "))));
+                cells.extend(
+                    shows_sets.then(|| Cell::number(set(i).map(|set| (set + 1) as f64), |n| n.to_string())),
+                );
+                cells.extend(shows_notes.then(|| Cell::text(run.notes.join("; "))));
             }
             cells
         };
@@ -208,6 +248,20 @@ impl Comparison {
             table.drop_empty_columns();
         }
         table
+    }
+
+    /// The columns that a table may leave out where it is too wide: the figures `measures` but the one that is judged
+    /// by, and if need be keys.
+    #[must_use]
+    pub fn leaving(&self, measures: &[Measure]) -> Leaving {
+        let own = measures.iter().filter_map(|measure| match measure {
+            Measure::Own(metric) if metric.name != self.judge.name => Some(metric),
+            _ => None,
+        });
+        let mut own: Vec<&Metric> = own.collect();
+        own.sort_by_key(|metric| std::cmp::Reverse(metric.leaves));
+        let first = own.iter().map(|metric| metric.name.clone()).collect();
+        Leaving { first, at_last: self.differences.differing.clone() }
     }
 
     /// One row per group of replicas: mean ± standard deviation of the measures that vary from run to run.
@@ -222,7 +276,7 @@ impl Comparison {
         let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
         columns.extend(own().map(|metric| Column::numbers(&metric.name, &metric.title)));
         let row = |group: &Group| {
-            let complete = group.runs.len() - group.incomplete(&self.runs);
+            let complete = group.counted().count() - group.incomplete(&self.runs);
             let mut cells =
                 vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
             cells.extend(own().map(|metric| {
@@ -232,8 +286,11 @@ impl Comparison {
                         Unit::Fraction => format!(" ± {:.1}", sd * 100.0),
                         unit => format!(" ± {}", unit.shown(sd)),
                     };
+                    let is_interpolated =
+                        |i: usize| self.runs[i].results.interpolated().contains(&metric.name);
+                    let mark = if group.counted().any(is_interpolated) { "~" } else { "" };
                     Cell::text(format!(
-                        "{}{}",
+                        "{mark}{}{}",
                         metric.unit.shown(spread.mean),
                         spread.sd.map_or_else(String::new, sd)
                     ))
@@ -266,7 +323,9 @@ impl Comparison {
     /// What the replicas allow to conclude about the best group and each other one, one sentence each.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
-        if self.groups.len() < 2 {
+        let sets: Vec<Option<usize>> = self.groups.iter().map(|group| self.footing.of_group(group)).collect();
+        let is_alone = |i: usize| sets.iter().filter(|set| **set == sets[i]).count() < 2;
+        if self.groups.len() < 2 || (self.footing.is_mixed() && (0..sets.len()).all(is_alone)) {
             return Vec::new();
         }
         if !self.has_replicas() {
@@ -315,14 +374,7 @@ fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
     runs.sort_by(|a, b| value(a).total_cmp(&value(b)));
 }
 
-/// Sorts by a key: numbers by size, then words by the alphabet, then runs without the key.
+/// Sorts by a key, runs without it last.
 fn sort_by_key(runs: &mut [Run], key: &str) {
-    runs.sort_by(|a, b| match (differences::value(a, key), differences::value(b, key)) {
-        (Some(a), Some(b)) => match (a.as_f64(), b.as_f64()) {
-            (Some(a), Some(b)) => a.total_cmp(&b),
-            (a, b) if a.is_some() || b.is_some() => b.is_some().cmp(&a.is_some()),
-            _ => differences::shown(&a).cmp(&differences::shown(&b)),
-        },
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    });
+    runs.sort_by(|a, b| differences::order(differences::value(a, key), differences::value(b, key)));
 }

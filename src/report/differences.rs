@@ -4,6 +4,8 @@ use super::runs::Run;
 use crate::recipe::keys::{Identity, KEYS, Key, SEED, find};
 use crate::recipe::{rank, spelled};
 use serde_json::Value as Json;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A fact of a run.
@@ -27,7 +29,8 @@ pub struct Differences {
 
 /// Compares the recipes of runs.
 #[must_use]
-pub fn differences(runs: &[Run]) -> Differences {
+pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
+    let runs: Vec<&Run> = runs.iter().map(Borrow::borrow).collect();
     let mut values: BTreeMap<(usize, &str), Vec<Option<&Json>>> = BTreeMap::new();
     for (i, run) in runs.iter().enumerate() {
         let is_compared = |key: &str| find(key).is_none_or(|key| key.is_compared);
@@ -37,14 +40,16 @@ pub fn differences(runs: &[Run]) -> Differences {
     }
     let mut found = Differences::default();
     for ((_, key), values) in values {
-        let same = same_contents(runs, key).unwrap_or_else(|| values.iter().all(|value| *value == values[0]));
+        let same =
+            same_contents(&runs, key).unwrap_or_else(|| values.iter().all(|value| *value == values[0]));
         match values[0] {
             Some(value) if same => found.shared.push((key.to_owned(), value.clone())),
             _ => found.differing.push(key.to_owned()),
         }
     }
     for (name, fact) in FACTS {
-        let known: BTreeSet<&str> = runs.iter().map(fact).filter(|fact| !fact.is_empty()).collect();
+        let known: BTreeSet<&str> =
+            runs.iter().map(|run| fact(run)).filter(|fact| !fact.is_empty()).collect();
         if known.len() > 1 {
             found.differing.push((*name).to_owned());
         }
@@ -53,14 +58,14 @@ pub fn differences(runs: &[Run]) -> Differences {
 }
 
 /// Whether a path leads to the same contents in all runs; `None` where that is not on record, or the key is no path.
-fn same_contents(runs: &[Run], key: &str) -> Option<bool> {
+fn same_contents(runs: &[&Run], key: &str) -> Option<bool> {
     let digests: Option<Vec<_>> = runs.iter().map(|run| digest(run, key)).collect();
     let digests = digests?;
     Some(digests.iter().all(|digest| digest == &digests[0]))
 }
 
 /// The digest of what a key names, if it enters the identity by its contents and the digest is on record.
-fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
+pub(super) fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
     let key = find(key).filter(|key| matches!(key.identity, Identity::Contents))?;
     run.facts.digests.get(key.leaf())
 }
@@ -94,6 +99,19 @@ fn branched(branch: &serde_json::Map<String, Json>) -> Option<String> {
     let step = branch.get("step").map_or_else(String::new, |step| format!("@{step}"));
     let alone = if branch.get("optimizer") == Some(&Json::Bool(false)) { " (weights)" } else { "" };
     Some(format!("{run}{step}{alone}"))
+}
+
+/// The order of two values: numbers by size, then words by the alphabet, then nothing.
+#[must_use]
+pub fn order(a: Option<Json>, b: Option<Json>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            (a, b) if a.is_some() || b.is_some() => b.is_some().cmp(&a.is_some()),
+            _ => shown(&a).cmp(&shown(&b)),
+        },
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
 }
 
 /// The shortest name of a key among some: its last part if no other ends so.

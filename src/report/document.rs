@@ -16,7 +16,7 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The document, ended by a newline.
 #[must_use]
 pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
-    let Comparison { runs, differences, groups, verdicts, judge, further, cut } = comparison;
+    let Comparison { runs, differences, groups, footing, verdicts, judge, further, cut } = comparison;
     let table = comparison.table(measures, false);
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
@@ -44,6 +44,9 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
                 "differing": values,
                 "metrics": measured(i),
                 "warnings": run.warnings,
+                "interpolated": run.results.interpolated(),
+                "set": footing.sets[i],
+                "notes": run.notes,
             })
         })
         .collect();
@@ -57,7 +60,14 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
                 Some((metric.name.clone(), value))
             });
             let ids: Vec<&str> = group.runs.iter().map(|&i| comparison.runs[i].id.as_str()).collect();
-            json!({ "label": group.label, "runs": ids, "metrics": spreads.collect::<Map<_, _>>() })
+            let copies: Vec<&str> =
+                group.copies.iter().map(|&(copy, _)| comparison.runs[copy].id.as_str()).collect();
+            json!({
+                "label": group.label,
+                "runs": ids,
+                "metrics": spreads.collect::<Map<_, _>>(),
+                "copies": copies,
+            })
         })
         .collect();
     let document = json!({
@@ -69,6 +79,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
         "judged_by": judge.name,
         "groups": groups,
         "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
+        "notes": comparison.notes(),
     });
     format!("{document:#}\n")
 }
@@ -118,6 +129,7 @@ pub fn schema() -> String {
         ),
     ]);
     let spreads: Map<String, Value> = metrics().iter().map(|m| (m.name.clone(), spread.clone())).collect();
+    let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
     let further_number = or_null(number("a further column of val.csv that was asked for by name"));
     let run = object(&[
         ("id", text("name of the run directory")),
@@ -138,13 +150,34 @@ pub fn schema() -> String {
             json!({ "type": "object", "properties": values, "additionalProperties": further_number }),
         ),
         ("warnings", list(text("one line"), "what was odd about its files")),
+        (
+            "interpolated",
+            list(
+                text("a metric"),
+                "metrics of evaluations whose value at the cut lies linearly between the evaluations on both sides",
+            ),
+        ),
+        (
+            "set",
+            or_null(index(
+                "runs of the same set had the judged metric measured on the same data, and only these are ranked and \
+                 tested against each other; null without the metric",
+            )),
+        ),
+        ("notes", list(text("a phrase"), "what a reader should know about it")),
     ]);
     let group = object(&[
         ("label", text("what tells it from the other groups")),
         ("runs", list(text("an id"), "its runs")),
         ("metrics", json!({ "type": "object", "properties": spreads, "additionalProperties": spread })),
+        (
+            "copies",
+            list(
+                text("an id"),
+                "those of its runs that do not count, because another one has the same recipe and seed",
+            ),
+        ),
     ]);
-    let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
     let test = object(&[
         ("better", index("the group with the better mean, by its place in groups")),
         ("other", index("the group that it is held against")),
@@ -179,7 +212,8 @@ pub fn schema() -> String {
         ("runs", list(run, "the runs, in order")),
         ("judged_by", text("the metric that is tested")),
         ("groups", list(group, "runs whose recipes differ only in the seed")),
-        ("tests", list(test, "Welch's t-test of the best group against each other one")),
+        ("tests", list(test, "Welch's t-test of the best group of each set against the set's other ones")),
+        ("notes", list(text("a sentence"), "what a reader must know before believing the figures")),
     ]);
     let head = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

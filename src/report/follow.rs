@@ -20,7 +20,7 @@ pub struct News {
 #[derive(Debug)]
 pub struct Follow {
     path: PathBuf,
-    columns: &'static [&'static str],
+    columns: Vec<String>,
     /// Which file it is: a log is cut back by putting another one in its place.
     identity: Option<u64>,
     /// Bytes read so far, whole lines only.
@@ -32,10 +32,10 @@ pub struct Follow {
 impl Follow {
     /// Follows a log, which need not exist yet. The first column must be the step.
     #[must_use]
-    pub fn new(path: &Path, columns: &'static [&'static str]) -> Self {
+    pub fn new<'a>(path: &Path, columns: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
             path: path.to_owned(),
-            columns,
+            columns: columns.into_iter().map(str::to_owned).collect(),
             identity: None,
             offset: 0,
             header: Vec::new(),
@@ -90,7 +90,8 @@ impl Follow {
             (self.header, lines) = (header.to_vec(), rest);
         }
         let begin = self.rows.len();
-        scan_bytes(&[&self.header, lines].concat(), self.columns, |row| self.rows.push(row.to_vec()));
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        scan_bytes(&[&self.header, lines].concat(), &columns, |row| self.rows.push(row.to_vec()));
         // another file is news only as far as it differs
         let kept = old.iter().zip(&self.rows).take_while(|(a, b)| a[0] == b[0]).count();
         let begin = if old.is_empty() { begin } else { kept };
@@ -119,7 +120,7 @@ mod tests {
     fn rows_are_read_once_and_torn_lines_later() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("train.csv");
-        let mut log = Follow::new(&path, &["step", "loss"]);
+        let mut log = Follow::new(&path, ["step", "loss"]);
         let add = |text: &str| {
             let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).expect("open");
             file.write_all(text.as_bytes()).expect("write");

@@ -1,5 +1,6 @@
 //! Gathering the metrics of a run, in one pass over each log.
 
+use super::around::{Around, Clock};
 use super::axis::{Axis, Cut};
 use super::metrics::{Metric, metrics};
 use super::scan::{last_of, scan};
@@ -10,13 +11,31 @@ use std::path::Path;
 
 /// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Results(Vec<(String, f64)>);
+pub struct Results {
+    values: Vec<(String, f64)>,
+    /// Metrics of `val.csv` whose value at the cut lies between two evaluations.
+    interpolated: Vec<String>,
+    /// Metrics of `val.csv` that the log has, but with no evaluation at the cut or on both sides of it.
+    unknown: Vec<String>,
+}
 
 impl Results {
     /// The value of a metric; `None` if the logs do not say it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// The metrics whose value is interpolated linearly between the evaluations before and after the cut.
+    #[must_use]
+    pub fn interpolated(&self) -> &[String] {
+        &self.interpolated
+    }
+
+    /// The metrics of evaluations that have no value, because no evaluation is at the cut or on both sides of it.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
     }
 }
 
@@ -52,7 +71,7 @@ pub fn gather(
     let Scratch { bytes, values } = scratch;
     let mut reached = false;
     // evaluations have no clock of their own: they are as old as the step before them
-    let mut until_step = f64::INFINITY;
+    let mut clock = Clock::new(cut);
     let (mut each, mut last) = Fold::of_log(dir::TRAIN_CSV, further, values);
     if cut.is_some() {
         each.append(&mut last);
@@ -64,8 +83,8 @@ pub fn gather(
         if let (Some(cut), Some(axis), Some(step)) = (cut, axis, step) {
             let at = cut.axis.reached(row[axis]);
             reached |= at >= cut.at;
+            clock.take(row[step], at);
             if at > cut.at {
-                until_step = until_step.min(row[step]);
                 return;
             }
         }
@@ -76,24 +95,28 @@ pub fn gather(
         last.iter_mut().for_each(|fold| fold.take(&row));
     }
     each.append(&mut last);
-    let mut results = finish(each, &trained.header, values);
+    let mut results = Results::default();
+    finish(each, &trained.header, values, &mut results);
     let (mut each, mut last) = Fold::of_log(dir::VAL_CSV, further, values);
     each.append(&mut last);
     let mut wanted = place(&mut each);
     let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
-    let validated = scan(&run.join(dir::VAL_CSV), &wanted, bytes, |row| {
-        let beyond = match cut {
-            Some(Cut { axis: Axis::Step, at }) => row[step] > at,
-            Some(Cut { axis: Axis::Tokens, at }) => row[tokens] > at,
-            Some(Cut { axis: Axis::Time, .. }) => row[step] > until_step,
-            None => false,
-        };
-        if !beyond {
-            each.iter_mut().for_each(|fold| fold.take(row));
+    let validated = scan(&run.join(dir::VAL_CSV), &wanted, bytes, |row| match cut {
+        None => each.iter_mut().for_each(|fold| fold.take(row)),
+        Some(cut) => {
+            let at = match cut.axis {
+                Axis::Step => row[step],
+                Axis::Tokens => row[tokens],
+                Axis::Time => clock.at(row[step]),
+            };
+            each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
         }
     })?;
-    results.extend(finish(each, &validated.header, values));
-    Ok(Gathered { results: Results(results), malformed: trained.malformed + validated.malformed, reached })
+    if let Some(cut) = cut {
+        each.iter_mut().for_each(|fold| fold.cut(cut.at, &validated.header, &mut results));
+    }
+    finish(each, &validated.header, values, &mut results);
+    Ok(Gathered { results, malformed: trained.malformed + validated.malformed, reached })
 }
 
 /// A metric while the rows of its log go by.
@@ -106,6 +129,8 @@ struct Fold<'a> {
     values: Vec<f64>,
     /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
     is_always_there: bool,
+    /// The evaluations on both sides of a cut.
+    around: Around,
 }
 
 impl<'a> Fold<'a> {
@@ -128,7 +153,7 @@ impl<'a> Fold<'a> {
                     Aggregate::Median => scratch.pop().unwrap_or_default(),
                     _ => Vec::new(),
                 };
-                Fold { metric, place: 0, value: None, values, is_always_there }
+                Fold { metric, place: 0, value: None, values, is_always_there, around: Around::default() }
             })
             .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
     }
@@ -142,6 +167,42 @@ impl<'a> Fold<'a> {
             Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
             Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
             Aggregate::Median if !value.is_nan() => self.values.push(value),
+            _ => {}
+        }
+    }
+
+    /// Takes an evaluation that lies at `at` along the axis of a cut.
+    fn take_around(&mut self, row: &[f64], at: f64, cut: f64) {
+        if at <= cut {
+            self.take(row);
+        }
+        let value = row[self.place];
+        if !value.is_nan() || self.is_always_there {
+            self.around.take(at, value, cut);
+        }
+    }
+
+    /// Settles the value at a cut, once all evaluations have been taken.
+    fn cut(&mut self, cut: f64, header: &[String], results: &mut Results) {
+        let (value, name) = (self.around.value(cut), || self.metric.name.clone());
+        match (value, self.metric.aggregate) {
+            (None, _) => {
+                let was_evaluated = header.contains(&self.metric.column) && self.around.is_known();
+                results.unknown.extend(was_evaluated.then(name));
+                self.value = None;
+            }
+            (Some((value, is_between)), Aggregate::Last) => {
+                results.interpolated.extend(is_between.then(name));
+                self.value = Some(value);
+            }
+            (Some((value, true)), Aggregate::Min) if value < self.value.unwrap_or(f64::INFINITY) => {
+                results.interpolated.push(name());
+                self.value = Some(value);
+            }
+            (Some((value, true)), Aggregate::Max) if value > self.value.unwrap_or(f64::NEG_INFINITY) => {
+                results.interpolated.push(name());
+                self.value = Some(value);
+            }
             _ => {}
         }
     }
@@ -164,9 +225,8 @@ fn column_of<'a>(wanted: &mut Vec<&'a str>, column: &'a str) -> usize {
     })
 }
 
-/// The results of the folds, for columns that the log has. The memory of medians goes back to `scratch`.
-fn finish(folds: Vec<Fold>, header: &[String], scratch: &mut Vec<Vec<f64>>) -> Vec<(String, f64)> {
-    let mut results = Vec::new();
+/// Adds the results of the folds, for columns that the log has. The memory of medians goes back to `scratch`.
+fn finish(folds: Vec<Fold>, header: &[String], scratch: &mut Vec<Vec<f64>>, results: &mut Results) {
     for Fold { metric, value, mut values, .. } in folds {
         let value = if metric.aggregate == Aggregate::Median { median(&mut values) } else { value };
         if values.capacity() > 0 {
@@ -174,9 +234,8 @@ fn finish(folds: Vec<Fold>, header: &[String], scratch: &mut Vec<Vec<f64>>) -> V
             scratch.push(values);
         }
         let is_known = header.contains(&metric.column) && !(metric.unit == Unit::Bytes && value == Some(0.0));
-        results.extend(value.filter(|_| is_known).map(|value| (metric.name.clone(), value)));
+        results.values.extend(value.filter(|_| is_known).map(|value| (metric.name.clone(), value)));
     }
-    results
 }
 
 #[cfg(test)]
@@ -227,13 +286,36 @@ mod tests {
     #[test]
     fn what_lies_beyond_the_cut_does_not_count() {
         let run = run(TRAIN, VAL);
-        for (axis, at) in [(Axis::Step, 2.0), (Axis::Tokens, 16.0), (Axis::Time, 3.0)] {
+        for (axis, at) in [(Axis::Step, 2.0), (Axis::Tokens, 16.0), (Axis::Time, 2.5)] {
             let found = results(&run, Some((axis, at)));
             let of = ["steps", "loss", "memory_bytes", "val_loss"].map(|name| found.get(name));
             assert_eq!(of, [Some(2.0), Some(3.0), Some(300.0), Some(4.5)], "{axis:?}");
         }
-        let before = Results(vec![("val_loss".to_owned(), 6.0), ("best_val_loss".to_owned(), 6.0)]);
+        let before = ["val_loss", "best_val_loss"].map(|name| (name.to_owned(), 6.0)).to_vec();
+        let before = Results { values: before, ..Results::default() };
         assert_eq!(results(&run, Some((Axis::Step, 0.0))), before);
+    }
+
+    #[test]
+    fn between_two_evaluations_the_loss_is_interpolated_and_beyond_the_last_it_is_unknown() {
+        let run = run(TRAIN, VAL);
+        let of = |axis, at| {
+            let found = results(&run, Some((axis, at)));
+            assert!(found.unknown().is_empty(), "{found:?}");
+            (found.get("val_loss"), found.get("best_val_loss"), found.interpolated().to_vec())
+        };
+        let both = ["val_loss", "best_val_loss"].map(str::to_owned).to_vec();
+        // a quarter of the way from 6 to 4.5, and half of the way from there to 5.5
+        assert_eq!(of(Axis::Step, 0.5), (Some(5.625), Some(5.625), both.clone()));
+        assert_eq!(of(Axis::Tokens, 4.0), (Some(5.625), Some(5.625), both.clone()));
+        assert_eq!(of(Axis::Time, 3.0), (Some(5.0), Some(4.5), both[..1].to_vec()));
+        assert_eq!(of(Axis::Step, 3.0), (Some(5.5), Some(4.5), Vec::new()));
+        for (axis, at) in [(Axis::Step, 4.0), (Axis::Tokens, 25.0), (Axis::Time, 3.6)] {
+            let beyond = results(&run, Some((axis, at)));
+            assert_eq!((beyond.get("val_loss"), beyond.get("best_val_loss")), (None, None), "{axis:?}");
+            assert_eq!(beyond.unknown(), both);
+            assert_eq!(beyond.get("loss"), Some(4.0));
+        }
     }
 
     #[test]

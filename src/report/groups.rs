@@ -1,12 +1,13 @@
 //! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
 use super::differences::{label, replica_key};
+use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use crate::recipe::keys::SEED;
 use crate::run::column::Better;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Runs whose recipes differ only in the seed.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,13 +16,20 @@ pub struct Group {
     pub label: String,
     /// Its runs, by their place in the comparison.
     pub runs: Vec<usize>,
+    /// Those of its runs that do not count, because another one has the same seed, each with the one that counts.
+    pub copies: Vec<(usize, usize)>,
 }
 
 impl Group {
-    /// Mean and spread of a metric over the complete runs that have it.
+    /// Its runs that count: one for each seed, by their place in the comparison.
+    pub fn counted(&self) -> impl Iterator<Item = usize> {
+        self.runs.iter().copied().filter(|run| self.copies.iter().all(|(copy, _)| copy != run))
+    }
+
+    /// Mean and spread of a metric over the complete runs that have it, one for each seed.
     #[must_use]
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
-        let complete = self.runs.iter().map(|&i| &runs[i]).filter(|run| run.complete);
+        let complete = self.counted().map(|i| &runs[i]).filter(|run| run.complete);
         let values: Vec<f64> =
             complete.filter_map(|run| run.results.get(&metric.name)).filter(|v| v.is_finite()).collect();
         spread(&values)
@@ -30,7 +38,7 @@ impl Group {
     /// The number of runs that do not count because they are not complete.
     #[must_use]
     pub fn incomplete(&self, runs: &[Run]) -> usize {
-        self.runs.iter().filter(|&&i| !runs[i].complete).count()
+        self.counted().filter(|&i| !runs[i].complete).count()
     }
 }
 
@@ -47,8 +55,11 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
                 group.runs.push(i);
                 several = true;
             }
-            None => groups.push(Group { label: String::new(), runs: vec![i] }),
+            None => groups.push(Group { label: String::new(), runs: vec![i], copies: Vec::new() }),
         }
+    }
+    for group in &mut groups {
+        group.copies = copies(&group.runs, runs);
     }
     // among groups, a key counts only if it differs between them, as the seed does not
     let keys: Vec<String> = differing
@@ -69,7 +80,25 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     groups
 }
 
-/// How the best group compares with another one.
+/// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
+/// possible under the name that it was made with, and of those the first by its path. So the choice does not depend on
+/// results.
+fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
+    let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for &i in group {
+        let seed = runs[i].value(SEED).map_or_else(String::new, ToString::to_string);
+        by_seed.entry(seed).or_default().push(i);
+    }
+    let mut copies = Vec::new();
+    for mut same in by_seed.into_values() {
+        same.sort_by_key(|&i| (!runs[i].complete, runs[i].id != runs[i].facts.id, &runs[i].path));
+        copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
+    }
+    copies.sort_unstable();
+    copies
+}
+
+/// How the best group of a set compares with another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// The better group by its mean, and the other one.
@@ -92,26 +121,27 @@ impl Verdict {
     }
 }
 
-/// Compares the best group with each other one by a metric.
+/// Compares the best group with each other one by a metric, within each set of `footing`.
 #[must_use]
-pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric) -> Vec<Verdict> {
-    let mut known: Vec<(usize, Spread)> =
-        groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
-    known.sort_by(|(_, a), (_, b)| match metric.better {
-        Better::Lower => a.mean.total_cmp(&b.mean),
-        Better::Higher => b.mean.total_cmp(&a.mean),
-    });
-    let Some((&(best, first), others)) = known.split_first() else { return Vec::new() };
-    let mut verdicts: Vec<Verdict> = others
-        .iter()
-        .map(|&(other, second)| Verdict {
+pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric, footing: &Footing) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for set in 0..footing.count() {
+        let of_set = groups.iter().enumerate().filter(|(_, group)| footing.of_group(group) == Some(set));
+        let mut known: Vec<(usize, Spread)> =
+            of_set.filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
+        known.sort_by(|(_, a), (_, b)| match metric.better {
+            Better::Lower => a.mean.total_cmp(&b.mean),
+            Better::Higher => b.mean.total_cmp(&a.mean),
+        });
+        let Some((&(best, first), others)) = known.split_first() else { continue };
+        verdicts.extend(others.iter().map(|&(other, second)| Verdict {
             groups: (best, other),
             spreads: (first, second),
             test: welch(first, second),
             p_adjusted: None,
             seeds_needed: None,
-        })
-        .collect();
+        }));
+    }
     let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
     let mut adjusted = holm(&p).into_iter();
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.test.is_some()) {

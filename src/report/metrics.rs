@@ -46,6 +46,8 @@ pub struct Metric {
     pub better: Better,
     /// Whether people see it without asking.
     pub for_people: bool,
+    /// How soon a table that is too wide leaves it out: the lowest stays longest.
+    pub leaves: u32,
     /// The log that it is read from.
     pub(super) log: &'static str,
     /// The column of that log.
@@ -63,6 +65,7 @@ impl Metric {
             unit: column.unit,
             better: summary.better,
             for_people: summary.for_people,
+            leaves: summary.leaves,
             log,
             column: column.name.to_owned(),
             aggregate: summary.aggregate,
@@ -117,6 +120,7 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
             unit,
             better,
             for_people: true,
+            leaves: 0,
             log: dir::VAL_CSV,
             column: column.to_owned(),
             aggregate,

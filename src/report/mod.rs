@@ -3,6 +3,7 @@
 //! Everything is computed from the plain files of the run directories, without a lock, while they are being written.
 //! Texts, tables and pictures are made here; printing them is the commands' business.
 
+mod around;
 pub mod axis;
 pub mod braille;
 pub mod compare;
@@ -10,14 +11,19 @@ pub mod differences;
 pub mod document;
 pub mod equal;
 pub mod export;
+pub mod fit;
 pub mod follow;
+pub mod footing;
 pub mod gather;
 pub mod groups;
+pub mod legend;
 pub mod metrics;
+mod notes;
 pub mod numbers;
 pub mod own;
 pub mod page;
 pub mod plot;
 pub mod runs;
 pub mod scan;
+pub mod shorten;
 pub mod stats;

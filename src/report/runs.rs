@@ -35,11 +35,15 @@ pub struct Run {
     pub complete: bool,
     /// What was odd about its files, one line each, naming the file.
     pub warnings: Vec<String>,
+    /// What a reader of a comparison should know about the run, one phrase each, without its id.
+    pub notes: Vec<String>,
 }
 
 /// What a report takes from `run.json`; the fields are empty if the run has no such file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
+    /// The name of the directory that it was made in.
+    pub id: String,
     /// The recipe's name.
     pub name: String,
     /// Optimizer steps asked for.
@@ -56,6 +60,8 @@ pub struct Facts {
     pub emulated: bool,
     /// Digests of the data, by what they are of.
     pub digests: BTreeMap<String, String>,
+    /// Rows of one evaluation, as the plan had them.
+    pub eval_rows: Option<u64>,
     /// Why it failed or diverged.
     pub error: Option<String>,
     /// When it was made, RFC 3339 in UTC.
@@ -67,6 +73,7 @@ pub struct Facts {
 impl From<RunRecord> for Facts {
     fn from(record: RunRecord) -> Self {
         Self {
+            id: record.id,
             name: record.name,
             total_steps: record.total_steps,
             device: record.device,
@@ -75,6 +82,7 @@ impl From<RunRecord> for Facts {
             git_commit: record.git_commit,
             emulated: record.emulated,
             digests: record.digests,
+            eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             error: record.error,
             created: record.created,
             ended: record.ended,
@@ -121,7 +129,17 @@ impl Run {
         let facts = record.map(Facts::from).unwrap_or_default();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
-        Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings })
+        Ok(Self {
+            path: path.to_owned(),
+            id,
+            status,
+            recipe,
+            facts,
+            results,
+            complete,
+            warnings,
+            notes: Vec::new(),
+        })
     }
 
     /// Reads a run with the results of its logs up to `cut`: the metrics of the table of columns, and `further` ones.
@@ -138,6 +156,9 @@ impl Run {
         run.results = results;
         if cut.is_some() {
             run.complete = reached;
+            if !reached {
+                run.notes.push("it ended before the point of comparison".to_owned());
+            }
         }
         if malformed > 0 {
             run.warnings

@@ -83,12 +83,14 @@ pub struct Summary {
     pub better: Better,
     /// Whether tables for people show it unless they ask for other figures.
     pub for_people: bool,
+    /// How soon a table that is too wide leaves it out: the lowest stays longest.
+    pub leaves: u32,
 }
 
 impl Summary {
     /// The parts of a summary that its row in the table need not repeat.
     pub const fn of(aggregate: Aggregate, better: Better) -> Self {
-        Self { place: 0, name: "", title: "", meaning: "", aggregate, better, for_people: true }
+        Self { place: 0, name: "", title: "", meaning: "", aggregate, better, for_people: true, leaves: 0 }
     }
 }
 

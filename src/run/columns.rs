@@ -21,7 +21,7 @@ rows! {
         step: u64 = 0 => Column {
             is_required: true,
             summaries: &[Summary {
-                place: 10, name: "steps", title: "steps", meaning: "optimizer steps taken",
+                place: 10, leaves: 50, name: "steps", title: "steps", meaning: "optimizer steps taken",
                 ..Summary::of(LastPlusOne, Higher)
             }],
             ..Column::deterministic(Unit::Count)
@@ -29,7 +29,7 @@ rows! {
         /// Tokens trained on after the step.
         tokens: u64 = 0 => Column {
             summaries: &[Summary {
-                place: 20, name: "tokens", title: "tokens", meaning: "tokens trained on",
+                place: 20, leaves: 60, name: "tokens", title: "tokens", meaning: "tokens trained on",
                 ..Summary::of(Last, Higher)
             }],
             ..Column::deterministic(Unit::Count)
@@ -38,11 +38,11 @@ rows! {
         loss: f32 = f32::NAN => Column {
             summaries: &[
                 Summary {
-                    place: 30, name: "loss", title: "loss", meaning: "training loss of the last step",
+                    place: 30, leaves: 20, name: "loss", title: "loss", meaning: "training loss of the last step",
                     ..Summary::of(Last, Lower)
                 },
                 Summary {
-                    place: 40, name: "best_loss", title: "best", meaning: "lowest training loss of a step",
+                    place: 40, leaves: 90, name: "best_loss", title: "best", meaning: "lowest training loss of a step",
                     ..Summary::of(Min, Lower)
                 },
             ],
@@ -72,7 +72,8 @@ rows! {
         /// Wall time of the step in milliseconds.
         step_ms: f64 = f64::NAN => Column {
             summaries: &[Summary {
-                place: 80, name: "step_ms", title: "step", meaning: "median wall time of a step in milliseconds",
+                place: 80, leaves: 110, name: "step_ms", title: "step",
+                meaning: "median wall time of a step in milliseconds",
                 for_people: false, ..Summary::of(Median, Lower)
             }],
             curve: Some(Curve::noisy(70, "step time (ms)")),
@@ -81,7 +82,8 @@ rows! {
         /// Tokens per second of the step.
         tokens_per_s: f64 = f64::NAN => Column {
             summaries: &[Summary {
-                place: 70, name: "tokens_per_s", title: "tokens/s", meaning: "median tokens per second of the steps",
+                place: 70, leaves: 40, name: "tokens_per_s", title: "tokens/s",
+                meaning: "median tokens per second of the steps",
                 ..Summary::of(Median, Higher)
             }],
             curve: Some(Curve::noisy(50, "tokens per second")),
@@ -90,7 +92,8 @@ rows! {
         /// Fraction of the device's peak rate that the model's operations reached; empty where the peak is unknown.
         mfu: Option<f64> = None => Column {
             summaries: &[Summary {
-                place: 90, name: "mfu", title: "MFU", meaning: "median fraction of the peak rate that was reached",
+                place: 90, leaves: 80, name: "mfu", title: "MFU",
+                meaning: "median fraction of the peak rate that was reached",
                 ..Summary::of(Median, Higher)
             }],
             curve: Some(Curve::noisy(60, "model FLOPs utilization")),
@@ -99,7 +102,7 @@ rows! {
         /// Peak resident memory of the process so far, in bytes.
         memory_bytes: u64 = 0 => Column {
             summaries: &[Summary {
-                place: 100, name: "memory_bytes", title: "memory", meaning: "peak memory in bytes",
+                place: 100, leaves: 100, name: "memory_bytes", title: "memory", meaning: "peak memory in bytes",
                 ..Summary::of(Max, Lower)
             }],
             curve: Some(Curve::exact(90, "peak memory (bytes)")),
@@ -108,7 +111,7 @@ rows! {
         /// Seconds trained so far, over all sessions of the run.
         elapsed_s: f64 = f64::NAN => Column {
             summaries: &[Summary {
-                place: 110, name: "elapsed_s", title: "time", meaning: "seconds trained, over all sessions",
+                place: 110, leaves: 70, name: "elapsed_s", title: "time", meaning: "seconds trained, over all sessions",
                 ..Summary::of(Last, Lower)
             }],
             ..Column::measured(Unit::Seconds)
@@ -127,11 +130,12 @@ rows! {
         val_loss: f32 = f32::NAN => Column {
             summaries: &[
                 Summary {
-                    place: 50, name: "val_loss", title: "val loss", meaning: "validation loss of the last evaluation",
+                    place: 50, leaves: 10, name: "val_loss", title: "val loss",
+                    meaning: "validation loss of the last evaluation",
                     ..Summary::of(Last, Lower)
                 },
                 Summary {
-                    place: 60, name: "best_val_loss", title: "best val", meaning: "lowest validation loss",
+                    place: 60, leaves: 30, name: "best_val_loss", title: "best val", meaning: "lowest validation loss",
                     ..Summary::of(Min, Lower)
                 },
             ],

@@ -1,7 +1,7 @@
 //! `--plot`: pictures and pages of a comparison, written whole or not at all.
 
+use super::super::axis;
 use super::super::terminal::say;
-use super::axis;
 use crate::cli::{LogAxis, PlotArgs, ThemeName};
 use crate::report::axis::Axis;
 use crate::report::compare::Comparison;

@@ -1,7 +1,8 @@
 //! The terminal of `watch`: drawn anew at every look, in whatever size it has by then.
 
-use super::Watched;
-use crate::report::braille::{Glyph, chart};
+use super::view::View;
+use super::{Watched, header};
+use crate::report::braille::{Curve, Glyph, chart};
 use crate::run::RunStatus;
 use console::Term;
 use std::io::{self, Write};
@@ -34,14 +35,14 @@ impl Screen {
     }
 
     /// Draws everything.
-    pub(super) fn draw(&mut self, runs: &[Watched]) -> io::Result<()> {
+    pub(super) fn draw(&mut self, runs: &[Watched], view: &View) -> io::Result<()> {
         let mut out = String::from("\x1b[H");
         if self.was_resized() {
             out.push_str("\x1b[2J");
             self.size = self.term.size();
         }
         let (rows, columns) = (usize::from(self.size.0), usize::from(self.size.1));
-        let lines = frame(runs, columns, rows);
+        let lines = frame(runs, view, columns, rows);
         for (i, line) in lines.iter().enumerate() {
             if i > 0 {
                 out.push('\n');
@@ -81,12 +82,13 @@ fn write(term: &Term, text: &str) -> io::Result<()> {
 }
 
 /// The lines of the screen: no more than `rows`, none longer than `columns`.
-pub(super) fn frame(runs: &[Watched], columns: usize, rows: usize) -> Vec<Vec<Glyph>> {
+pub(super) fn frame(runs: &[Watched], view: &View, columns: usize, rows: usize) -> Vec<Vec<Glyph>> {
     // half of the screen at most is for figures
     let most = (rows / 2).max(1);
     let mut lines: Vec<Vec<Glyph>> = Vec::new();
-    for (i, run) in runs.iter().enumerate().take(most) {
-        let text = run.line();
+    // before each line a sign in the colour of its run
+    let texts = header::lines(runs, view, columns.saturating_sub(2));
+    for (i, text) in texts.iter().enumerate().take(most) {
         let mark = [('●', Some(i)), (' ', None)].into_iter();
         lines.push(mark.chain(text.chars().map(|c| (if c.is_control() { '?' } else { c }, None))).collect());
     }
@@ -95,18 +97,15 @@ pub(super) fn frame(runs: &[Watched], columns: usize, rows: usize) -> Vec<Vec<Gl
         lines.push(glyphs(&format!("and {} more", runs.len() - most + 1)));
     }
     let waits = runs.iter().any(|run| run.status == RunStatus::Interrupted);
-    let foot = match waits {
-        true => "loss by step; an interrupted run may go on; Ctrl-C ends",
-        false => "loss by step; Ctrl-C ends",
-    };
+    let may_go_on = if waits { "; an interrupted run may go on" } else { "" };
+    let foot = format!("{}{may_go_on}; Ctrl-C ends", view.caption());
     let room = rows.saturating_sub(lines.len() + 2);
-    let curves: Vec<(Vec<f64>, Vec<f64>)> =
-        runs.iter().map(|run| run.train.rows().iter().map(|row| (row[0], row[2])).unzip()).collect();
+    let curves: Vec<Curve> = runs.iter().map(|run| view.curve(run)).collect();
     if room >= 4 {
         lines.push(Vec::new());
         let chart = chart(&curves, columns, room);
         lines.extend(if chart.is_empty() { vec![glyphs("no step yet")] } else { chart });
-        lines.push(glyphs(foot));
+        lines.push(glyphs(&foot));
     }
     lines.truncate(rows);
     lines.iter_mut().for_each(|line| line.truncate(columns));
@@ -115,4 +114,92 @@ pub(super) fn frame(runs: &[Watched], columns: usize, rows: usize) -> Vec<Vec<Gl
 
 fn glyphs(text: &str) -> Vec<Glyph> {
     text.chars().map(|c| (c, None)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::axis::Axis;
+    use crate::report::braille::MARK;
+    use std::fs;
+    use std::path::Path;
+
+    fn run(dir: &Path, id: &str, loss: f64) -> std::path::PathBuf {
+        let run = dir.join(id);
+        fs::create_dir(&run).expect("a directory");
+        fs::write(run.join("recipe.toml"), "seed = 1\n[schedule]\nmax_steps = 400\n").expect("a file");
+        let row = |step: u32| {
+            let (tokens, loss) = ((step + 1) * 512, loss - f64::from(step) / 100.0);
+            format!("{step},{tokens},{loss},1e-3,1.5,1000,0.25,{},7\n", f64::from(step) / 10.0)
+        };
+        let head = "step,tokens,loss,lr,grad_norm,tokens_per_s,mfu,elapsed_s,loss_scale\n";
+        fs::write(run.join("train.csv"), head.to_owned() + &(0..300).map(row).collect::<String>())
+            .expect("a file");
+        fs::write(
+            run.join("val.csv"),
+            "step,tokens,val_loss,poems\n0,0,9,1\n150,76800,8,2\n300,153600,7,3\n",
+        )
+        .expect("a file");
+        run
+    }
+
+    fn shown(runs: &[std::path::PathBuf], y: &str, axis: Axis, columns: usize) -> Vec<String> {
+        let view = View::new(y, axis, runs).expect("a column");
+        let mut watched: Vec<Watched> =
+            runs.iter().map(|run| Watched::new(run, &view).expect("a run")).collect();
+        watched.iter_mut().for_each(|run| drop(run.poll(&view).expect("readable")));
+        let lines = frame(&watched, &view, columns, 24);
+        lines.iter().map(|line| line.iter().map(|(c, _)| *c).collect()).collect()
+    }
+
+    #[test]
+    fn the_loss_stays_to_the_last_and_evaluations_are_marked() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let names = ["transformer-sweep-5fc1322b", "transformer-sweep-afaf88f1"];
+        let runs: Vec<_> = names.iter().map(|name| run(dir.path(), name, 10.0)).collect();
+        for columns in [40, 80, 120, 200] {
+            let lines = shown(&runs, "loss", Axis::Step, columns);
+            let text = lines.join("\n");
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns}:\n{text}");
+            assert!(
+                lines[..2].iter().all(|line| line.contains("loss 7.0100") && line.contains("300/400")),
+                "{text}"
+            );
+            assert!(lines[0].contains("5fc1322b") && lines[1].contains("afaf88f1"), "{text}");
+            assert_eq!(lines[0].contains("val 7.0000"), columns > 40, "{text}");
+            assert_eq!(lines[0].contains("MFU"), columns > 80, "{text}");
+            assert_eq!(
+                lines[0].contains("created") || lines[0].contains("interrupted"),
+                columns > 80,
+                "{text}"
+            );
+            // three evaluations, the one run over the other, and the sign's meaning
+            assert_eq!(text.matches(MARK).count(), 3 + 1, "{text}");
+            assert!(text.contains("loss by step"), "{text}");
+        }
+        assert!(shown(&runs, "loss", Axis::Step, 14)[0].chars().count() <= 14);
+    }
+
+    #[test]
+    fn any_column_is_drawn_along_any_axis() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let runs = [run(dir.path(), "a-5fc1322b", 10.0)];
+        let last = |y: &str, axis: Axis| {
+            let lines = shown(&runs, y, axis, 80);
+            (lines[0].clone(), lines[lines.len() - 2].trim().to_owned(), lines[lines.len() - 1].clone())
+        };
+        let (head, ends, foot) = last("loss_scale", Axis::Time);
+        assert!(
+            head.contains("loss_scale 7") && foot.starts_with("loss_scale by training time"),
+            "{head} {foot}"
+        );
+        assert!(ends.starts_with('0') && ends.ends_with("29.9"), "{ends}");
+        let (head, ends, foot) = last("poems", Axis::Tokens);
+        assert!(head.contains("poems 3") && foot.contains("poems by tokens"), "{head} {foot}");
+        assert!(ends.ends_with("154k"), "{ends}");
+        let (_, ends, foot) = last("val_loss", Axis::Time);
+        assert!(ends.ends_with("29.9") && foot.contains("◆ val_loss"), "{ends} {foot}");
+        let problem = View::new("los", Axis::Step, &runs).err().expect("a mistyped name").to_string();
+        assert!(problem.contains("`los` is no column") && problem.contains("grad_norm"), "{problem}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A table for a README or an issue.
 
+use super::text::tame;
 use super::{Export, Table};
 
 /// The format.
@@ -22,7 +23,8 @@ impl Export for Markdown {
 
 /// A cell must stay on its line and within its bars.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>")
+    let text = text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>");
+    tame(&text)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub use html::{Html, escaped};
 pub use json::Json;
 pub use markdown::Markdown;
 pub use text::Text;
+pub(in crate::report) use text::tame;
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,10 +93,15 @@ impl Table {
     pub fn drop_empty_columns(&mut self) {
         for i in (0..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row[i].value.is_null()) {
-                self.columns.remove(i);
-                self.rows.iter_mut().for_each(|row| drop(row.remove(i)));
+                self.remove_column(i);
             }
         }
+    }
+
+    /// Takes away the column at this place.
+    pub fn remove_column(&mut self, at: usize) {
+        self.columns.remove(at);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(at)));
     }
 }
 

@@ -9,13 +9,30 @@ pub struct Text;
 /// Between two columns.
 const GAP: &str = "  ";
 
+impl Text {
+    /// Characters of the longest line of the table.
+    #[must_use]
+    pub fn width(table: &Table) -> usize {
+        let widths = widths(table);
+        widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
+    }
+}
+
+/// Characters of each column.
+fn widths(table: &Table) -> Vec<usize> {
+    let of = |i: usize| {
+        let cells = table.rows.iter().map(|row| row[i].shown.chars().count());
+        cells.chain([table.columns[i].title.chars().count()]).max().unwrap_or(0)
+    };
+    (0..table.columns.len()).map(of).collect()
+}
+
 impl Export for Text {
     fn export(&self, table: &Table) -> String {
         let titles: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
         let rows = table.rows.iter().map(|row| row.iter().map(|cell| tame(&cell.shown)).collect());
         let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
-        let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
+        let widths = widths(table);
         let mut out = String::new();
         for line in &lines {
             let cells = line.iter().zip(&table.columns).zip(&widths).map(|((cell, column), &width)| {
@@ -32,7 +49,7 @@ impl Export for Text {
 }
 
 /// A name is whatever a recipe says: what could move the cursor is shown instead of obeyed.
-fn tame(text: &str) -> String {
+pub(in crate::report) fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 

@@ -4,16 +4,18 @@
 
 use super::axis::Axis;
 use super::compare::{Comparison, Measure};
-use super::differences::label;
 use super::export::{Export, Html, escaped, number};
+use super::legend::Legend;
 use super::plot::curve::read_val;
-use super::plot::palette::{Ink, Theme, colour};
-use super::plot::{Options, Quantity, quantities};
+use super::plot::palette::{DASHES, Ink, Look, MOST_SERIES, Theme, colour, looks};
+use super::plot::svg::class;
+use super::plot::{Options, Quantity, legend, quantities};
 use super::runs::Run;
 use super::scan::scan;
 use crate::run::{RunError, dir};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const HTML: &str = include_str!("page.html");
@@ -30,19 +32,40 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
     let runs = &comparison.runs;
     let shown: Vec<&Quantity> = shown(options);
     let points = (MOST_POINTS / runs.len().max(1)).clamp(60, 600);
-    let place = |i: usize| comparison.groups.iter().position(|group| group.runs.contains(&i)).unwrap_or(0);
-    let replica = |i: usize| comparison.groups[place(i)].runs.iter().position(|&run| run == i).unwrap_or(0);
-    let curves: Result<Vec<Value>, RunError> = runs
+    let of_groups = legend(comparison);
+    let looks = looks(of_groups.order.len(), of_groups.shades.as_deref());
+    let group = |i: usize| comparison.groups.iter().position(|group| group.runs.contains(&i)).unwrap_or(0);
+    let replica = |i: usize| comparison.groups[group(i)].runs.iter().position(|&run| run == i).unwrap_or(0);
+    // each run has a line of its own here, and the colour of its group
+    let lines: Vec<Vec<&Run>> = runs.iter().map(|run| vec![run]).collect();
+    let labels = Legend::new(&lines, &comparison.differences.differing);
+    let titled = |label: &String| match &labels.title {
+        Some(title) => format!("{title} {label}"),
+        None => label.clone(),
+    };
+    let mut inks: BTreeMap<String, Ink> = BTreeMap::new();
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    if of_groups.shades.is_some() {
+        order.sort_by_key(|&i| (of_groups.order.iter().position(|&place| place == group(i)), replica(i)));
+    }
+    let curves: Result<Vec<Value>, RunError> = order
         .par_iter()
-        .enumerate()
-        .map(|(i, run)| {
-            let mut value = curves(run, points, &shown)?;
-            value["label"] = label(run, &comparison.differences.differing).into();
-            value["group"] = place(i).into();
-            value["replica"] = replica(i).into();
+        .map(|&i| {
+            let mut value = curves(&runs[i], points, &shown)?;
+            value["label"] = titled(&labels.labels[i]).into();
+            // a page shows every line, also those that a picture has no colour for
+            let cycled = Look { ink: Ink::Series(group(i) % MOST_SERIES), place: group(i) };
+            let look = looks[group(i)].unwrap_or(cycled);
+            value["ink"] = class(look.ink).into();
+            value["dash"] = ((look.place + replica(i)) % DASHES.len()).into();
             Ok(value)
         })
         .collect();
+    for look in (0..runs.len()).map(|i| looks[group(i)]) {
+        let ink = look.map(|look| look.ink);
+        inks.extend(ink.map(|ink| (class(ink), ink)));
+    }
+    inks.extend((0..MOST_SERIES.min(runs.len())).map(Ink::Series).map(|ink| (class(ink), ink)));
     let described = |q: &&Quantity| {
         json!({
             "name": q.name,
@@ -72,10 +95,11 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         tables += "<h2>Replicas, mean ± standard deviation over seeds</h2>\n";
         tables += &format!("<div class=\"scroll\">{}</div>\n", Html.export(&comparison.replicas(&measures)));
     }
-    let sentences = comparison.sentences();
-    if !sentences.is_empty() {
-        let items: String = sentences.iter().map(|s| format!("<li>{}</li>\n", escaped(s))).collect();
-        tables += &format!("<ul>\n{items}</ul>\n");
+    for sentences in [comparison.notes(), comparison.sentences()] {
+        if !sentences.is_empty() {
+            let items: String = sentences.iter().map(|s| format!("<li>{}</li>\n", escaped(s))).collect();
+            tables += &format!("<ul>\n{items}</ul>\n");
+        }
     }
     // a text in the data must not end the script that holds it
     let data = data.to_string().replace("</", "<\\/").replace("<!--", "<\\u0021--");
@@ -85,7 +109,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
             "{{theme}}",
             theme.map_or("auto", |theme| if theme == Theme::Light { "light" } else { "dark" }).to_owned(),
         ),
-        ("{{colours}}", colours()),
+        ("{{colours}}", colours(&inks)),
         ("{{css}}", CSS.to_owned()),
         ("{{tables}}", tables),
         ("{{data}}", data),
@@ -115,7 +139,7 @@ fn fill(template: &str, parts: &[(&str, String)]) -> String {
 }
 
 /// The palette as variables of the style sheet.
-fn colours() -> String {
+fn colours(of_lines: &BTreeMap<String, Ink>) -> String {
     let inks = [("fg", Ink::Foreground), ("muted", Ink::Muted), ("grid", Ink::Grid), ("bg", Ink::Background)];
     let of = |theme: Theme| {
         let mut out = String::new();
@@ -123,8 +147,8 @@ fn colours() -> String {
             // writing to a string cannot fail
             let _ = write!(out, "--{name}:#{:06x};", colour(ink, theme));
         }
-        for place in 0..7 {
-            let _ = write!(out, "--s{place}:#{:06x};", colour(Ink::Series(place), theme));
+        for (name, ink) in of_lines {
+            let _ = write!(out, "--{name}:#{:06x};", colour(*ink, theme));
         }
         out
     };

@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const get = (id) => document.getElementById(id);
   const canvas = get("canvas"), tip = get("tip"), ctx = canvas.getContext("2d");
-  const COLOURS = 7, DASHES = [[], [9, 4], [3, 3], [11, 3, 3, 3]];
+  const DASHES = [[], [9, 4], [3, 3], [11, 3, 3, 3]];
   const longest = Math.max(1, ...data.runs.map((run) => (run.train.step || []).length));
   const state = {
     axis: data.axis, quantity: data.quantity, logX: data.logX, logY: data.logY,
@@ -103,8 +103,8 @@
   }
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (run) => style("--s" + (run.group % COLOURS));
-  const dash = (run) => DASHES[(data.runs.length > 1 ? run.group + run.replica : 0) % DASHES.length];
+  const colour = (run) => style("--" + run.ink);
+  const dash = (run) => DASHES[data.runs.length > 1 ? run.dash : 0];
 
   function draw() {
     const box = canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
@@ -295,7 +295,7 @@
     svg.setAttribute("height", 8);
     const line = svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "line"));
     for (const [name, value] of [["x1", 0], ["x2", 26], ["y1", 4], ["y2", 4], ["stroke-width", 2]]) line.setAttribute(name, value);
-    line.style.stroke = `var(--s${run.group % COLOURS})`;
+    line.style.stroke = `var(--${run.ink})`;
     line.setAttribute("stroke-dasharray", dash(run).join(" "));
     button.append(svg, run.label);
     button.addEventListener("click", () => { if (!state.hidden.delete(i)) state.hidden.add(i); show(); });

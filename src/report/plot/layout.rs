@@ -2,7 +2,7 @@
 
 use super::curve::{Curve, thin};
 use super::font;
-use super::palette::{Ink, MOST_SERIES, dash};
+use super::palette::{Ink, Look, dash};
 use super::scale::{Scale, horizontal, labels};
 use super::scene::{Anchor, Item, Point, Scene, Stroke, shape};
 use super::{Figure, Options, Panel, Series};
@@ -20,6 +20,12 @@ const SAMPLE: f32 = 30.0;
 /// Above a panel, for its title, and below it, for the ticks.
 const PANEL_HEAD: f32 = 26.0;
 const PANEL_FOOT: f32 = 22.0;
+/// Between the title of a legend below the panels and its entries.
+const TITLE_GAP: f32 = 14.0;
+/// A legend of so few rows may stand beside a panel that is lower.
+const FEW_ROWS: usize = 8;
+/// Shades in a legend; those between them are not named.
+const MOST_ENTRIES: usize = 20;
 /// Points are marked singly up to so many.
 const MOST_MARKS: usize = 40;
 
@@ -37,10 +43,16 @@ struct Frame {
 pub fn draw(figure: &Figure, options: &Options) -> Scene {
     let entries = entries(figure);
     let legend_width = legend_width(figure, &entries);
-    // a legend that takes too much of the width goes below
-    let beside = !entries.is_empty() && legend_width < options.width * 0.34;
-    let columns = ((options.width - 2.0 * EDGE) / legend_width.max(1.0)).floor().max(1.0) as usize;
     let legend_rows = entries.len() + usize::from(figure.legend_title.is_some());
+    let panels = figure.panels.len().max(1) as f32 * (PANEL_HEAD + options.panel_height + PANEL_FOOT);
+    // a legend that takes too much of the width or the height goes below
+    let is_narrow = legend_width < options.width * 0.34;
+    let is_low = legend_rows <= FEW_ROWS || legend_rows as f32 * LINE_HEIGHT + PANEL_HEAD <= panels;
+    let beside = !entries.is_empty() && is_narrow && is_low;
+    // below, the title stands at the left of the entries
+    let title_room = figure.legend_title.as_ref().map_or(0.0, |title| font::width(title, SIZE) + TITLE_GAP);
+    let room = options.width - 2.0 * EDGE - title_room;
+    let columns = (room / legend_width.max(1.0)).floor().max(1.0) as usize;
     let below = if beside || entries.is_empty() {
         0.0
     } else {
@@ -48,7 +60,6 @@ pub fn draw(figure: &Figure, options: &Options) -> Scene {
     };
     let title = options.title.as_ref().map_or(0.0, |_| TITLE_SIZE + 12.0);
     let note = if figure.note.is_empty() { 0.0 } else { SMALL + 10.0 };
-    let panels = figure.panels.len().max(1) as f32 * (PANEL_HEAD + options.panel_height + PANEL_FOOT);
     let body = if beside { panels.max(legend_rows as f32 * LINE_HEIGHT + PANEL_HEAD) } else { panels };
     let height = EDGE + title + body + SIZE + 8.0 + below + note + EDGE;
     let mut scene = Scene {
@@ -98,38 +109,44 @@ fn describe(figure: &Figure) -> String {
     format!("{} of {} curves: {}", names.join(", "), figure.labels.len(), figure.labels.join("; "))
 }
 
-/// The entries of the legend: the place of the curve, or none for the line that counts the others.
-fn entries(figure: &Figure) -> Vec<(Option<usize>, String)> {
+/// An entry of the legend: how its curve looks, or nothing for the line that counts those that have no entry.
+struct Entry {
+    look: Option<Look>,
+    label: String,
+}
+
+/// The entries of the legend. Of many shades of a sweep some are enough to read the others.
+fn entries(figure: &Figure) -> Vec<Entry> {
     if figure.labels.len() < 2 && figure.labels.iter().all(|label| label.len() < 2) {
         return Vec::new();
     }
-    let shown = figure.labels.iter().take(MOST_SERIES).enumerate();
-    let mut entries: Vec<_> = shown.map(|(i, label)| (Some(i), fitted(label))).collect();
-    if figure.labels.len() > MOST_SERIES {
-        entries.push((None, format!("{} more", figure.labels.len() - MOST_SERIES)));
+    let curves = figure.labels.iter().zip(&figure.looks);
+    let mut entries: Vec<Entry> = curves
+        .filter_map(|(label, look)| Some(Entry { look: Some((*look)?), label: label.clone() }))
+        .collect();
+    let rest = figure.labels.len() - entries.len();
+    if rest > 0 {
+        entries.push(Entry { look: None, label: format!("{rest} more") });
+    }
+    let last = entries.len() - 1;
+    if entries.len() > MOST_ENTRIES && matches!(entries[0].look, Some(Look { ink: Ink::Shade(_), .. })) {
+        let kept: Vec<usize> = (0..MOST_ENTRIES).map(|i| i * last / (MOST_ENTRIES - 1)).collect();
+        let mut place = 0..;
+        entries.retain(|_| place.next().is_some_and(|place: usize| kept.contains(&place)));
     }
     entries
 }
 
-/// A label that is not endless.
-fn fitted(label: &str) -> String {
-    const MOST: usize = 70;
-    match label.char_indices().nth(MOST) {
-        Some((at, _)) => format!("{}…", &label[..at]),
-        None => label.to_owned(),
-    }
-}
-
-fn legend_width(figure: &Figure, entries: &[(Option<usize>, String)]) -> f32 {
+fn legend_width(figure: &Figure, entries: &[Entry]) -> f32 {
     let titles = figure.legend_title.iter().map(|title| font::width(title, SIZE));
-    let labels = entries.iter().map(|(_, label)| SAMPLE + 8.0 + font::width(label, SIZE));
+    let labels = entries.iter().map(|entry| SAMPLE + 8.0 + font::width(&entry.label, SIZE));
     titles.chain(labels).fold(0.0, f32::max) + 6.0
 }
 
 fn draw_legend(
     scene: &mut Scene,
     figure: &Figure,
-    entries: &[(Option<usize>, String)],
+    entries: &[Entry],
     (left, top): Point,
     columns: usize,
     width: f32,
@@ -143,26 +160,26 @@ fn draw_legend(
         if columns == 1 {
             top += LINE_HEIGHT;
         } else {
-            left += font::width(title, SIZE) + 14.0;
+            left += font::width(title, SIZE) + TITLE_GAP;
         }
     }
     let marked =
         figure.panels.iter().any(|panel| panel.series.iter().any(|series| !series.marks.x.is_empty()));
-    for (i, (place, label)) in entries.iter().enumerate() {
+    for (i, Entry { look, label }) in entries.iter().enumerate() {
         let x = left + (i % columns) as f32 * width;
         let y = top + (i / columns) as f32 * LINE_HEIGHT + SIZE * 0.65;
-        scene.items.push(Item::Line { points: vec![(x, y), (x + SAMPLE, y)], stroke: stroke(*place) });
-        if let Some(place) = place.filter(|_| marked) {
+        scene.items.push(Item::Line { points: vec![(x, y), (x + SAMPLE, y)], stroke: stroke(*look) });
+        if let Some(look) = look.filter(|_| marked) {
             let at = (x + SAMPLE / 2.0, y);
-            scene.items.push(Item::Marker { at, shape: shape(place), radius: 3.6, ink: Ink::Series(place) });
+            scene.items.push(Item::Marker { at, shape: shape(look.place), radius: 3.6, ink: look.ink });
         }
         scene.text((x + SAMPLE + 8.0, y + SIZE * 0.35), label, SIZE, Anchor::Start, Ink::Foreground);
     }
 }
 
-fn stroke(place: Option<usize>) -> Stroke {
-    match place {
-        Some(place) => Stroke { ink: Ink::Series(place), width: 1.8, dash: dash(place), opacity: 1.0 },
+fn stroke(look: Option<Look>) -> Stroke {
+    match look {
+        Some(look) => Stroke { ink: look.ink, width: 1.8, dash: dash(look.place), opacity: 1.0 },
         None => Stroke { ink: Ink::Rest, width: 0.8, dash: &[], opacity: 1.0 },
     }
 }
@@ -232,9 +249,8 @@ fn draw_panel(
         (-0.001..=1.001).contains(&along).then_some(point)
     };
     // the best last, so that nothing covers it; those without a place in the legend first
-    for (i, series) in panel.series.iter().enumerate().rev() {
-        let place = (i < MOST_SERIES).then_some(i);
-        draw_series(scene, series, place, &x, at);
+    for (series, look) in panel.series.iter().zip(&figure.looks).rev() {
+        draw_series(scene, series, *look, &x, at);
     }
 }
 
@@ -269,13 +285,13 @@ fn draw_axes(scene: &mut Scene, figure: &Figure, options: &Options, frame: Frame
 fn draw_series(
     scene: &mut Scene,
     series: &Series,
-    place: Option<usize>,
+    look: Option<Look>,
     x: &Scale,
     at: impl Fn(f64, f64) -> Option<Point>,
 ) {
     let rows = thin(&series.line, x);
     let Curve { x: xs, y: ys } = &series.line;
-    if let Some(place) = place.filter(|_| !series.band.is_empty()) {
+    if let Some(look) = look.filter(|_| !series.band.is_empty()) {
         let edge = |y: fn(f64, f64) -> f64| {
             let at = &at;
             rows.iter().filter_map(move |&i| at(xs[i], y(ys[i], series.band[i]))).collect::<Vec<_>>()
@@ -283,7 +299,7 @@ fn draw_series(
         let mut points = edge(|y, sd| y + sd);
         points.extend(edge(lower).into_iter().rev());
         if points.len() > 2 {
-            scene.items.push(Item::Area { points, ink: Ink::Series(place), opacity: 0.18 });
+            scene.items.push(Item::Area { points, ink: look.ink, opacity: 0.18 });
         }
     }
     // a gap ends a line, and another one begins behind it
@@ -291,10 +307,10 @@ fn draw_series(
     let mut finish = |points: &mut Vec<Point>| match points.len() {
         0 => {}
         1 => {
-            let ink = place.map_or(Ink::Rest, Ink::Series);
+            let ink = look.map_or(Ink::Rest, |look| look.ink);
             scene.items.push(Item::Marker { at: points.remove(0), shape: shape(0), radius: 1.6, ink });
         }
-        _ => scene.items.push(Item::Line { points: std::mem::take(points), stroke: stroke(place) }),
+        _ => scene.items.push(Item::Line { points: std::mem::take(points), stroke: stroke(look) }),
     };
     for &i in &rows {
         match at(xs[i], ys[i]) {
@@ -303,12 +319,12 @@ fn draw_series(
         }
     }
     finish(&mut points);
-    let Some(place) = place else { return };
+    let Some(look) = look else { return };
     let stride = series.marks.x.len().div_ceil(MOST_MARKS).max(1);
     let last = series.marks.x.len().saturating_sub(1);
     for i in (0..series.marks.x.len()).filter(|i| i % stride == 0 || *i == last) {
         if let Some(at) = at(series.marks.x[i], series.marks.y[i]) {
-            scene.items.push(Item::Marker { at, shape: shape(place), radius: 3.6, ink: Ink::Series(place) });
+            scene.items.push(Item::Marker { at, shape: shape(look.place), radius: 3.6, ink: look.ink });
         }
     }
 }

@@ -14,12 +14,13 @@ pub mod svg;
 
 use super::axis::Axis;
 use super::compare::Comparison;
-use super::differences::{self, short};
 use super::groups::Group;
+use super::legend::Legend;
 use super::runs::Run;
 use crate::recipe::keys::SEED;
 use crate::run::RunError;
 use curve::{Curve, average, read, read_val, smooth, usual_window};
+use palette::{Look, looks};
 pub use quantity::{Quantity, further, quantities};
 use rayon::prelude::*;
 
@@ -71,6 +72,8 @@ pub struct Figure {
     pub legend_title: Option<String>,
     /// What tells the series apart.
     pub labels: Vec<String>,
+    /// How each series is drawn; `None` for one that is not in the legend.
+    pub looks: Vec<Option<Look>>,
     /// From top to bottom.
     pub panels: Vec<Panel>,
     /// How lines, marks and bands are to be read.
@@ -114,14 +117,17 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
     let by_group: Result<Vec<_>, _> = comparison.groups.par_iter().map(read_group).collect();
     let mut panels: Vec<Panel> =
         options.quantities.iter().cloned().map(|quantity| Panel { quantity, series: Vec::new() }).collect();
-    for group in by_group? {
-        for (panel, series) in panels.iter_mut().zip(group) {
+    let legend = legend(comparison);
+    let mut by_group = by_group?;
+    for &place in &legend.order {
+        for (panel, series) in panels.iter_mut().zip(std::mem::take(&mut by_group[place])) {
             panel.series.push(series);
         }
     }
-    let (legend_title, labels) = legend(comparison);
-    let note = note(&panels, options);
-    Ok(Figure { legend_title, labels, panels, note })
+    let note = note(&panels, options, comparison);
+    let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
+    let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
+    Ok(Figure { legend_title: legend.title, labels, looks, panels, note })
 }
 
 fn several(band: Vec<f64>, runs: usize) -> Vec<f64> {
@@ -136,43 +142,33 @@ fn window(quantity: &Quantity, rows: usize) -> usize {
 /// The runs that a group's curve is the mean of: those that came to their end, if any did, for a mean that loses
 /// members on the way jumps.
 fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
-    let all = || group.runs.iter().map(|&i| &runs[i]);
+    let all = || group.counted().map(|i| &runs[i]);
     let complete: Vec<&Run> = all().filter(|run| run.complete).collect();
     if complete.is_empty() { all().collect() } else { complete }
 }
 
-/// What the labels are values of, and the labels.
-fn legend(comparison: &Comparison) -> (Option<String>, Vec<String>) {
+/// What tells the groups apart; the number of seeds is part of a label.
+pub(super) fn legend(comparison: &Comparison) -> Legend {
     let keys = &comparison.differences.differing;
-    let groups = &comparison.groups;
-    let counted = |label: &str, group: &Group| match plotted(group, &comparison.runs).len() {
-        1 => label.to_owned(),
-        n => format!("{label} (n = {n})"),
-    };
-    let first = |group: &Group| &comparison.runs[group.runs[0]];
-    let telling: Vec<&String> = keys
+    let keys: Vec<String> =
+        keys.iter().filter(|key| !comparison.has_replicas() || *key != SEED).cloned().collect();
+    let lines: Vec<Vec<&Run>> = comparison
+        .groups
         .iter()
-        .filter(|key| {
-            let value = |group: &Group| differences::value(first(group), key);
-            groups.iter().any(|group| value(group) != value(&groups[0]))
-        })
-        .filter(|key| !comparison.has_replicas() || *key != SEED)
+        .map(|group| group.counted().map(|i| &comparison.runs[i]).collect())
         .collect();
-    match telling.as_slice() {
-        [key] => {
-            let value = |group: &Group| {
-                differences::value(first(group), key)
-                    .map_or_else(|| "none".to_owned(), |v| differences::shown(&v))
-            };
-            let labels = groups.iter().map(|group| counted(&value(group), group)).collect();
-            (Some(short(key, keys).to_owned()), labels)
+    let mut legend = Legend::new(&lines, &keys);
+    for (label, group) in legend.labels.iter_mut().zip(&comparison.groups) {
+        match plotted(group, &comparison.runs).len() {
+            1 => {}
+            n => *label += &format!(" (n = {n})"),
         }
-        _ => (None, groups.iter().map(|group| counted(&group.label, group)).collect()),
     }
+    legend
 }
 
 /// How the picture is to be read, on one line.
-fn note(panels: &[Panel], options: &Options) -> String {
+fn note(panels: &[Panel], options: &Options, comparison: &Comparison) -> String {
     let mut parts = Vec::new();
     let any = |with: &dyn Fn(&Panel, &Series) -> bool| {
         panels.iter().any(|panel| panel.series.iter().any(|series| with(panel, series)))
@@ -192,6 +188,10 @@ fn note(panels: &[Panel], options: &Options) -> String {
     }
     if any(&|_, series| !series.band.is_empty()) {
         parts.push("bands: ± standard deviation over seeds".to_owned());
+    }
+    if comparison.footing.is_mixed() {
+        let sets = comparison.footing.count();
+        parts.push(format!("{} is of {sets} different sets of data", comparison.judge.name));
     }
     parts.join("; ")
 }

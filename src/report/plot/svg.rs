@@ -37,16 +37,22 @@ pub fn svg(scene: &Scene, theme: Option<Theme>) -> String {
     )
 }
 
-/// A class for each ink, so that a theme is a few rules.
-fn class(ink: Ink, inks: &mut BTreeMap<String, Ink>) -> String {
-    let name = match ink {
+/// The name of an ink, so that a theme is a few rules.
+pub(in crate::report) fn class(ink: Ink) -> String {
+    match ink {
         Ink::Foreground => "fg".to_owned(),
         Ink::Muted => "mu".to_owned(),
         Ink::Grid => "gr".to_owned(),
         Ink::Background => "bg".to_owned(),
         Ink::Series(place) => format!("s{place}"),
+        Ink::Shade(at) => format!("h{at}"),
         Ink::Rest => "re".to_owned(),
-    };
+    }
+}
+
+/// The class of an ink, which is noted.
+fn noted(ink: Ink, inks: &mut BTreeMap<String, Ink>) -> String {
+    let name = class(ink);
     inks.entry(name.clone()).or_insert(ink);
     name
 }
@@ -63,7 +69,7 @@ fn draw(item: &Item, inks: &mut BTreeMap<String, Ink>, out: &mut String) {
             };
             let opacity =
                 if stroke.opacity < 1.0 { format!(" opacity=\"{}\"", stroke.opacity) } else { String::new() };
-            let (class, width) = (class(stroke.ink, inks), short(stroke.width));
+            let (class, width) = (noted(stroke.ink, inks), short(stroke.width));
             writeln!(
                 out,
                 "<path class=\"{class}\" stroke-width=\"{width}\"{dash}{opacity} d=\"{}\"/>",
@@ -71,7 +77,7 @@ fn draw(item: &Item, inks: &mut BTreeMap<String, Ink>, out: &mut String) {
             )
         }
         Item::Area { points, ink, opacity } => {
-            let class = class(*ink, inks);
+            let class = noted(*ink, inks);
             writeln!(
                 out,
                 "<path class=\"{class}f\" style=\"fill-opacity:{opacity}\" d=\"{}Z\"/>",
@@ -80,11 +86,11 @@ fn draw(item: &Item, inks: &mut BTreeMap<String, Ink>, out: &mut String) {
         }
         Item::Marker { at, shape: Shape::Circle, radius, ink } => {
             let (x, y) = (short(at.0), short(at.1));
-            let class = class(*ink, inks);
+            let class = noted(*ink, inks);
             writeln!(out, "<circle class=\"{class}f m\" cx=\"{x}\" cy=\"{y}\" r=\"{}\"/>", short(*radius))
         }
         Item::Marker { at, shape, radius, ink } => {
-            let class = class(*ink, inks);
+            let class = noted(*ink, inks);
             writeln!(out, "<path class=\"{class}f m\" d=\"{}Z\"/>", path(&corners(*shape, *at, *radius)))
         }
         Item::Text { at, text, size, anchor, ink } => {
@@ -93,7 +99,7 @@ fn draw(item: &Item, inks: &mut BTreeMap<String, Ink>, out: &mut String) {
                 Anchor::Middle => " text-anchor=\"middle\"",
                 Anchor::End => " text-anchor=\"end\"",
             };
-            let (x, y, class) = (short(at.0), short(at.1), class(*ink, inks));
+            let (x, y, class) = (short(at.0), short(at.1), noted(*ink, inks));
             let text = escaped(text);
             writeln!(
                 out,

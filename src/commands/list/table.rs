@@ -1,0 +1,202 @@
+//! The rows of the list: what each run is doing, when it began, and in what the runs differ.
+
+use crate::report::differences::{self, differences, short, shown};
+use crate::report::export::{Cell, Column, Table};
+use crate::report::fit::Leaving;
+use crate::report::runs::Run;
+use crate::report::scan::last_row;
+use crate::run::column::Unit;
+use crate::run::{RunError, dir};
+use crate::session::UsageError;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Runs of several recipes differ in more keys than this; then only those count in which runs of one name differ.
+const MOST_KEYS: usize = 5;
+
+/// A run in the list.
+pub(super) struct Item {
+    pub(super) run: Run,
+    /// `step` and `loss` of the last row of the training log.
+    last: Option<(f64, f64)>,
+    val_loss: Option<f64>,
+    /// Time since something was written.
+    pub(super) age: Duration,
+}
+
+impl Item {
+    pub(super) fn read(path: &Path) -> Result<Self, RunError> {
+        let run = Run::read(path)?;
+        let pair = |row: Vec<f64>| (row[0], row[1]);
+        let last = last_row(&path.join(dir::TRAIN_CSV), &["step", "loss"])?.map(pair);
+        let val_loss = last_row(&path.join(dir::VAL_CSV), &["val_loss"])?.map(|row| row[0]);
+        // a log grows with every step, the record changes at the end
+        let written = [dir::TRAIN_CSV, dir::VAL_CSV, crate::run::record::FILE, dir::RECIPE]
+            .iter()
+            .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
+            .max();
+        let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
+        Ok(Self { run, last, val_loss, age })
+    }
+
+    pub(super) fn steps(&self) -> f64 {
+        self.last.map_or(0.0, |(step, _)| step + 1.0)
+    }
+
+    fn total_steps(&self) -> Option<f64> {
+        let recipe = self.run.value("schedule.max_steps").and_then(Json::as_f64);
+        Some(self.run.facts.total_steps as f64).filter(|&steps| steps > 0.0).or(recipe)
+    }
+
+    fn name(&self) -> &str {
+        self.run.value("name").and_then(Json::as_str).unwrap_or(&self.run.facts.name)
+    }
+}
+
+/// In what the runs of a list differ.
+pub(super) struct Differing {
+    /// All keys in which two runs differ.
+    all: Vec<String>,
+    /// For people: these keys, and which of them tell the runs of each name apart. `None` stands for every name.
+    shown: Vec<String>,
+    of_name: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl Differing {
+    pub(super) fn new(items: &[Item]) -> Self {
+        let all = keys(items.iter());
+        if all.len() <= MOST_KEYS {
+            return Self { shown: all.clone(), all, of_name: None };
+        }
+        let mut by_name: BTreeMap<&str, Vec<&Item>> = BTreeMap::new();
+        items.iter().for_each(|item| by_name.entry(item.name()).or_default().push(item));
+        let of_name: BTreeMap<String, Vec<String>> =
+            by_name.into_iter().map(|(name, items)| (name.to_owned(), keys(items.into_iter()))).collect();
+        let is_shown = |key: &&String| of_name.values().any(|keys| keys.contains(key));
+        Self { shown: all.iter().filter(is_shown).cloned().collect(), all, of_name: Some(of_name) }
+    }
+
+    /// Whether a key tells a run from others of its name.
+    fn tells(&self, item: &Item, key: &String) -> bool {
+        self.of_name
+            .as_ref()
+            .is_none_or(|names| names.get(item.name()).is_some_and(|keys| keys.contains(key)))
+    }
+}
+
+fn keys<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<String> {
+    let runs: Vec<&Run> = items.map(|item| &item.run).collect();
+    if runs.len() < 2 { Vec::new() } else { differences(&runs).differing }
+}
+
+/// The list as a table.
+pub(super) fn table(items: &[Item], differing: &Differing, for_people: bool) -> Table {
+    let mut columns = vec![
+        Column::words("run", "run"),
+        Column::words("status", "status"),
+        Column::numbers("steps", "steps"),
+        Column::numbers("total_steps", "of"),
+        Column::numbers("progress", "done"),
+        Column::numbers("loss", "loss"),
+        Column::numbers("val_loss", "val loss"),
+        Column::numbers("age_s", "age"),
+        Column::words("began", "began (UTC)"),
+    ];
+    let keys = if for_people { &differing.shown } else { &differing.all };
+    for key in keys {
+        let is_number =
+            |item: &Item| differences::value(&item.run, key).is_none_or(|value| value.is_number());
+        let title = if for_people { short(key, keys) } else { key };
+        let is_numeric = items.iter().all(is_number);
+        columns.push(Column { name: key.clone(), title: title.to_owned(), is_numeric });
+    }
+    let has_notes = !for_people && items.iter().any(|item| !item.run.notes.is_empty());
+    columns.extend(has_notes.then(|| Column::words("notes", "notes")));
+    let row = |item: &Item| {
+        let mut cells = cells(item);
+        cells.extend(keys.iter().map(|key| {
+            let value =
+                differences::value(&item.run, key).filter(|_| !for_people || differing.tells(item, key));
+            value.map_or_else(Cell::empty, |value| Cell { shown: shown(&value), value })
+        }));
+        cells.extend(has_notes.then(|| Cell::text(item.run.notes.join("; "))));
+        cells
+    };
+    Table { rows: items.iter().map(row).collect(), columns }
+}
+
+/// What does not depend on the other runs.
+fn cells(item: &Item) -> Vec<Cell> {
+    let whole = |x: f64| format!("{x}");
+    let progress = item.total_steps().map(|total| item.steps() / total);
+    let created = &item.run.facts.created;
+    let began = Cell { value: created.as_str().into(), shown: minute(created) };
+    vec![
+        Cell::text(&*item.run.id),
+        Cell::text(item.run.status.to_string()),
+        Cell::number(Some(item.steps()), whole),
+        Cell::number(item.total_steps(), whole),
+        // cut off, not rounded: 100 % is the end
+        Cell::number(progress, |x| format!("{} %", (x * 100.0).floor())),
+        Cell::number(item.last.map(|(_, loss)| loss), |x| Unit::Loss.shown(x)),
+        Cell::number(item.val_loss, |x| Unit::Loss.shown(x)),
+        Cell::number(Some(item.age.as_secs() as f64), |_| age(item.age)),
+        if created.is_empty() { Cell::empty() } else { began },
+    ]
+}
+
+/// What a narrow list leaves out.
+pub(super) fn leaving(differing: &Differing) -> Leaving {
+    let first =
+        ["total_steps", "steps", "loss", "age_s", "began", "progress", "status"].map(str::to_owned).to_vec();
+    Leaving { first, at_last: differing.shown.clone() }
+}
+
+/// Sorts by a column or a key of the recipe, what has none last.
+///
+/// Errors: [`UsageError`] for what is neither.
+pub(super) fn sort(items: &mut Vec<Item>, name: &str, differing: &Differing) -> Result<(), UsageError> {
+    let table = table(items, differing, false);
+    let column = match name {
+        "time" => "began",
+        "age" => "age_s",
+        "done" => "progress",
+        other => other,
+    };
+    let place = table.columns.iter().position(|known| known.name == column);
+    let is_key = || items.iter().any(|item| item.run.value(name).is_some());
+    if place.is_none() && !is_key() {
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        return Err(UsageError(format!(
+            "cannot sort by `{name}`: it is no column and no key of these runs; there are time, name, {}",
+            names.join(", ")
+        )));
+    }
+    let values = items.drain(..).zip(table.rows).map(|(item, row)| {
+        let value = match place {
+            Some(place) => Some(row[place].value.clone()).filter(|value| !value.is_null()),
+            None => item.run.value(name).cloned(),
+        };
+        (value, item)
+    });
+    let mut sorted: Vec<(Option<Json>, Item)> = values.collect();
+    sorted.sort_by(|(a, _), (b, _)| differences::order(a.clone(), b.clone()));
+    items.extend(sorted.into_iter().map(|(_, item)| item));
+    Ok(())
+}
+
+/// A time of the record to the minute.
+fn minute(rfc3339: &str) -> String {
+    rfc3339.replacen('T', " ", 1).chars().take("2000-01-01 00:00".len()).collect()
+}
+
+/// A time in its largest unit.
+fn age(time: Duration) -> String {
+    let s = time.as_secs();
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| s >= *unit).unwrap_or((1, "s"));
+    format!("{} {name}", s / unit)
+}

@@ -1,0 +1,90 @@
+//! What a log of evaluations says at a point between two of them.
+//!
+//! Runs are evaluated every so many steps, so at the point where they are aligned most of them have no evaluation. The
+//! value there is interpolated linearly between the evaluations on both sides; where a side has none it is not known.
+
+use super::axis::{Axis, Cut};
+
+/// The evaluations of one column on both sides of a cut, each as its place along the axis and its value.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Around {
+    before: Option<(f64, f64)>,
+    after: Option<(f64, f64)>,
+}
+
+impl Around {
+    /// Takes an evaluation; they come in the order of the log.
+    pub(super) fn take(&mut self, at: f64, value: f64, cut: f64) {
+        match at <= cut {
+            true => self.before = Some((at, value)),
+            false => self.after = self.after.or(Some((at, value))),
+        }
+    }
+
+    /// Whether there was any evaluation.
+    pub(super) fn is_known(&self) -> bool {
+        self.before.is_some() || self.after.is_some()
+    }
+
+    /// The value at the cut, and whether it is interpolated. `None` unless an evaluation is there or on both sides. A
+    /// loss that is finite on one side only gives none: where it diverged is not known.
+    pub(super) fn value(&self, cut: f64) -> Option<(f64, bool)> {
+        let (from, first) = self.before?;
+        if from == cut {
+            return Some((first, false));
+        }
+        let (to, second) = self.after?;
+        let along = (cut - from) / (to - from);
+        match first.is_finite() == second.is_finite() {
+            true => Some((first + along * (second - first), true)),
+            false => None,
+        }
+    }
+}
+
+/// When steps were over. Evaluations have no clock of their own: each is as old as the step before it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clock {
+    is_needed: bool,
+    /// Steps and seconds, in order.
+    times: Vec<(f64, f64)>,
+}
+
+impl Clock {
+    /// A clock that notes times if the cut is one.
+    pub(super) fn new(cut: Option<Cut>) -> Self {
+        Self { is_needed: cut.is_some_and(|cut| cut.axis == Axis::Time), times: Vec::new() }
+    }
+
+    /// Notes that a step, counted from 0, was over after so many seconds.
+    pub(super) fn take(&mut self, step: f64, seconds: f64) {
+        if self.is_needed {
+            self.times.push((step, seconds));
+        }
+    }
+
+    /// The age in seconds of an evaluation after so many steps.
+    pub(super) fn at(&self, steps: f64) -> f64 {
+        match self.times.partition_point(|(step, _)| *step < steps) {
+            0 => 0.0,
+            after => self.times[after - 1].1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_diverges_between_two_evaluations_has_no_value_there() {
+        let around = |values: [f64; 2]| {
+            let mut around = Around::default();
+            (0..2).for_each(|i| around.take(i as f64, values[i], 0.5));
+            around.value(0.5)
+        };
+        assert_eq!(around([4.0, 2.0]), Some((3.0, true)));
+        assert_eq!(around([4.0, f64::NAN]), None);
+        assert!(around([f64::NAN, f64::NAN]).is_some_and(|(value, _)| value.is_nan()));
+    }
+}
