@@ -15,3 +15,4 @@ pub mod report;
 pub mod run;
 pub mod session;
 pub mod train;
+pub mod wording;

@@ -5,12 +5,14 @@ use super::signals;
 use super::voice::Voice;
 use crate::cli::TrainArgs;
 use crate::session::Call;
+use crate::session::machine::Cache;
 
 /// Trains the recipes in order, or continues the run that is named.
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let requests = signals::install()?;
     let voice = Voice::new(args.fresh);
-    let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh);
+    let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh).remembering(Cache::of_user());
+    let call = call.rehearsing(args.dry_run);
     let overrides = super::overrides(&args.overrides);
     let ending = match &args.resume {
         Some(run) => call.resume(run, &overrides)?,

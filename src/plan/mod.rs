@@ -109,6 +109,9 @@ pub struct Plan {
     pub cuda: Option<usize>,
     /// CPU threads of a rank.
     pub threads: usize,
+    /// How many times slower a rank computes than alone, because the ranks on this machine have more threads than it has;
+    /// 1 where each thread has one of its own, and for one rank.
+    pub crowding: f64,
     /// Whether the precision is emulated by rounding.
     pub emulated: bool,
     /// The engine that the bytes are of.
@@ -205,6 +208,7 @@ impl Plan {
             device: hardware.device(),
             cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
             threads: threads(recipe, hardware),
+            crowding: crowding(recipe, hardware),
             emulated: recipe.compute.precision != Precision::Fp32 && hardware.cuda.is_none(),
             engine,
             ranks,
@@ -299,6 +303,14 @@ fn ranks(recipe: &Recipe, hardware: &Hardware) -> (RankPlan, OptimizerShard) {
 
 fn threads(recipe: &Recipe, hardware: &Hardware) -> usize {
     if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads }
+}
+
+/// See [`Plan::crowding`]. Ranks on CUDA devices have one each.
+fn crowding(recipe: &Recipe, hardware: &Hardware) -> f64 {
+    let wanted = threads(recipe, hardware) as f64;
+    let there_are = hardware.threads as f64;
+    let share = |wanted: f64| (wanted / there_are).max(1.0);
+    if hardware.cuda.is_some() { 1.0 } else { share(wanted * hardware.ranks as f64) / share(wanted) }
 }
 
 /// The tokens of all steps.

@@ -1,20 +1,24 @@
 //! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
 use super::audience::Event;
-use super::call::plan;
+use super::call::{self, Call};
 use super::ending::Ending;
+use super::inputs::Data;
 use super::job::Job;
 use super::member::Member;
 use super::ranks::{self, Order};
 use super::recorder::Recorder;
 use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
+use crate::engine::cpu;
+use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
-use crate::recipe::MicroBatch;
+use crate::recipe::{MicroBatch, Resolved};
 use crate::run::checkpoint::{self, Newest, Rejected};
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, facts, read_train, samples};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -22,15 +26,10 @@ use std::time::Duration;
 /// Trains a run to its end.
 pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
-    if let Some(reader) = &start {
-        // a run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it
-        let is_auto = job.recipe().batch.micro_batch == MicroBatch::Auto;
-        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
-        let kept = kept.filter(|rows| job.plan.batch.rows_per_rank.is_multiple_of(*rows));
-        job.plan = plan(job.resolved, job.data, kept)?;
-    }
-    let peak = machine::peak(&job.plan);
-    job.announce(start.as_ref().map_or(0, |reader| reader.state().step));
+    keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
+    let peak = machine::peaks::peak(&job.plan, &job.call.cache);
+    let step = start.as_ref().map_or(0, |reader| reader.state().step);
+    announce(job.call, job.resolved, job.data, (job.dir.path(), step), &job.plan);
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
@@ -63,24 +62,83 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
 }
 
-impl Job<'_> {
-    /// Says what is about to be trained, and what may be unwise about it.
-    fn announce(&self, step: u64) {
-        let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
-        let shards = self.data.shards();
-        let lints = machine::hardware(recipe).map_or_else(
-            |_| Vec::new(),
-            |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
-        );
-        self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
-    }
+/// Says what is about to be trained from a step on, and what may be unwise about it.
+pub(super) fn announce(
+    call: &Call,
+    resolved: &Resolved,
+    data: &Data,
+    (run, step): (&Path, u64),
+    plan: &Plan,
+) {
+    let recipe = &resolved.recipe;
+    let shards = data.shards();
+    let lints = machine::hardware(recipe).map_or_else(
+        |_| Vec::new(),
+        |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
+    );
+    call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+}
 
+/// A run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it.
+pub(super) fn keep_micro_batch(
+    plan: &mut Plan,
+    resolved: &Resolved,
+    data: &Data,
+    start: Option<&checkpoint::Reader>,
+) -> anyhow::Result<()> {
+    if let Some(reader) = start {
+        let is_auto = resolved.recipe.batch.micro_batch == MicroBatch::Auto;
+        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
+        let kept = kept.filter(|rows| plan.batch.rows_per_rank.is_multiple_of(*rows));
+        *plan = call::plan(resolved, data, kept)?;
+    }
+    Ok(())
+}
+
+/// The checkpoint that a run goes on from, after a word about damaged ones. If there are only such, it is an error.
+pub(super) fn usable(
+    call: &Call,
+    run: &Path,
+    hash: &str,
+    newest: Newest,
+) -> anyhow::Result<Option<checkpoint::Reader>> {
+    for Rejected { path: checkpoint, reason } in &newest.rejected {
+        call.audience.tell(Event::Damaged { checkpoint, reason });
+    }
+    let Some(reader) = newest.reader else {
+        return if newest.rejected.is_empty() {
+            Ok(None)
+        } else {
+            Err(only_damaged(run, newest.rejected.len()).into())
+        };
+    };
+    if reader.state().recipe_hash != hash {
+        let problem = format!(
+            "it belongs to an experiment with hash {}, this run has {hash}; start over with --fresh",
+            reader.state().recipe_hash,
+        );
+        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
+    }
+    Ok(Some(reader))
+}
+
+/// Damage that the user has to decide about.
+fn only_damaged(run: &Path, checkpoints: usize) -> RunError {
+    let problem = match checkpoints {
+        1 => "its only checkpoint is not intact".to_owned(),
+        _ => format!("none of its {checkpoints} checkpoints is intact"),
+    };
+    let problem = format!("{problem}; start over with --fresh, or bring one back from a backup");
+    RunError::Malformed { path: run.to_owned(), problem }
+}
+
+impl Job<'_> {
     /// Rank 0: trains as the others do, and writes down what happens.
     fn lead(
         &self,
         comm: Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
-        peak: (f64, String),
+        peak: Peak,
     ) -> anyhow::Result<Ending> {
         let result = catch_unwind(AssertUnwindSafe(|| self.record_training(&comm, start, peak)));
         match &result {
@@ -95,7 +153,7 @@ impl Job<'_> {
         &self,
         comm: &Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
-        (peak, how): (f64, String),
+        peak: Peak,
     ) -> anyhow::Result<Ending> {
         comm.set_working(true);
         let member =
@@ -103,13 +161,15 @@ impl Job<'_> {
         let (mut engine, progress) = member.begin(start)?;
         let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
         let mut record = self.record()?;
-        record.peak = Some(Peak { flops: peak, how });
+        let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.sessions.push(RecordedSession {
             started: facts::now(),
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
+            peak_flops: Some(peak.flops),
             ..RecordedSession::default()
         });
+        record.peak = Some(peak);
         record.status = RunStatus::Running;
         record.steps_done = progress.step;
         record.error = None;
@@ -133,41 +193,15 @@ impl Job<'_> {
     /// The newest intact checkpoint. Damaged ones are set aside with a word; if there are only such, it is an error.
     fn newest_checkpoint(&self) -> anyhow::Result<Option<checkpoint::Reader>> {
         let newest = checkpoint::newest_intact(self.dir.path())?;
-        let audience = self.call.audience;
-        for Rejected { path: checkpoint, reason } in &newest.rejected {
-            audience.tell(Event::Damaged { checkpoint, reason });
+        let damaged: Vec<PathBuf> = newest.rejected.iter().map(|rejected| rejected.path.clone()).collect();
+        let reader = usable(self.call, self.dir.path(), self.hash, newest)?;
+        if let Some(reader) = &reader {
+            for path in damaged {
+                let aside = &checkpoint::set_aside(&path)?;
+                self.call.audience.tell(Event::SetAside { aside, instead: reader.path() });
+            }
         }
-        let Some(reader) = newest.reader else {
-            return if newest.rejected.is_empty() {
-                Ok(None)
-            } else {
-                Err(self.only_damaged(&newest).into())
-            };
-        };
-        for rejected in &newest.rejected {
-            let aside = &checkpoint::set_aside(&rejected.path)?;
-            audience.tell(Event::SetAside { aside, instead: reader.path() });
-        }
-        if reader.state().recipe_hash != self.hash {
-            let problem = format!(
-                "it belongs to an experiment with hash {}, this run has {}; start over with --fresh",
-                reader.state().recipe_hash,
-                self.hash
-            );
-            return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
-        }
-        Ok(Some(reader))
-    }
-
-    /// Damage that the user has to decide about.
-    fn only_damaged(&self, newest: &Newest) -> RunError {
-        RunError::Malformed {
-            path: self.dir.path().to_owned(),
-            problem: format!(
-                "none of its {} checkpoints is intact; start over with --fresh, or bring one back from a backup",
-                newest.rejected.len()
-            ),
-        }
+        Ok(reader)
     }
 
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
@@ -208,6 +242,7 @@ impl Job<'_> {
         record.precision = recipe.compute.precision.as_str().to_owned();
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
+        record.simd = self.plan.cuda.is_none().then(|| cpu::level().word().to_owned());
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
         Ok(record)

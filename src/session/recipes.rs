@@ -5,6 +5,8 @@ use super::call::{Call, plan};
 use super::ending::Ending;
 use super::inputs::{self, Data};
 use super::job::Job;
+use super::rehearsal::rehearse;
+use super::standing::run_id;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
@@ -91,7 +93,7 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
 /// The run of a recipe, on rank 0.
 fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Result<Ending> {
     let recipe = &resolved.recipe;
-    let id = format!("{}-{}", recipe.name, &hash[..8]);
+    let id = run_id(recipe, hash);
     let path = call.runs_dir.join(&id);
     if !call.fresh
         && dir::is_run(&path)
@@ -100,6 +102,9 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         return Ok(ending);
     }
     let plan = plan(resolved, data, None)?;
+    if call.dry {
+        return rehearse(call, resolved, data, (&path, hash), plan);
+    }
     let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since

@@ -19,10 +19,22 @@ pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnostics> {
+    check_here(resolved, None, audience)
+}
+
+/// [`check`] for `here` of the recipe's ranks, if that many are to share this machine.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn check_here(
+    resolved: &Resolved,
+    here: Option<usize>,
+    audience: &dyn Audience,
+) -> Result<(), Diagnostics> {
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
-    match machine::hardware(recipe) {
+    match machine::hardware_of(recipe, here) {
         Err(error) => refuse(error.key, &error.message, &error.help),
         Ok(hardware) if hardware.cuda.is_some() => {
             let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
