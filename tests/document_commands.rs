@@ -272,7 +272,8 @@ fn no_document_is_left_out_and_none_names_a_run_that_is_not_on_record() {
         .map(|run| run.expect("a run").file_name().into_string().expect("UTF-8"))
         .collect();
     for page in DOCUMENTS {
-        let text = read(page);
+        // what a plan says of a run that is not begun is compared with what it prints
+        let text: String = read(page).lines().filter(|line| !line.starts_with("directory ")).collect();
         for name in ["quickstart-", "small-"] {
             for after in text.split(name).skip(1) {
                 let hash: String = after.chars().take_while(char::is_ascii_hexdigit).collect();

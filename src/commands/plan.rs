@@ -12,7 +12,7 @@ use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::scaling::Scaling;
-use crate::plan::{DataSize, Plan};
+use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
 use crate::recipe::{self, Diagnostics, Recipe, Resolved};
 use crate::run::record::Peak;
 use crate::session::inputs::{self, relative};
@@ -137,6 +137,7 @@ impl<'a> Outlook<'a> {
             }
         }
         out["data_error"] = json!(self.data.as_ref().err());
+        out["program_bytes"] = json!(self.plan.cuda.is_none().then_some(PROGRAM_BYTES));
         out["free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);
         out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));

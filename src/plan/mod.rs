@@ -109,8 +109,8 @@ pub struct Plan {
     pub cuda: Option<usize>,
     /// CPU threads of a rank.
     pub threads: usize,
-    /// How many times slower a rank computes than alone, because the ranks on this machine have more threads than it has;
-    /// 1 where each thread has one of its own, and for one rank.
+    /// How many times slower a rank computes than alone, because the ranks here have more threads than the machine; 1
+    /// where there are enough threads, and for one rank.
     pub crowding: f64,
     /// Whether the precision is emulated by rounding.
     pub emulated: bool,
@@ -359,6 +359,10 @@ fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result
     };
     Ok(MemoryNeed { snapshot, ..need })
 }
+
+/// About what a process takes besides the bytes of a plan: the program's code, the tokenizer's tables, the stacks of
+/// its threads, buffers for files. Pages of mapped data, which the system takes back when it needs them, are not counted.
+pub const PROGRAM_BYTES: usize = 32 << 20;
 
 /// Bytes in the unit that suits them, for people.
 pub fn gib(bytes: usize) -> String {

@@ -67,8 +67,8 @@ impl Plan {
         }
     }
 
-    /// Rates at which a step of this plan, of one rank, takes `step_s` seconds: what [`predict`](Plan::predict) then says
-    /// of it. How a step divides into passes and update is guessed, which matters only to plans of other steps.
+    /// Rates at which [`predict`](Plan::predict) says of a step of this plan, of one rank, that it takes `step_s`
+    /// seconds. How a step divides into passes and update is guessed, which matters only to plans of other steps.
     pub fn rates_of_step(&self, step_s: f64) -> Rates {
         let tokens = self.batch.tokens_per_step / self.ranks.world_size;
         let updated = self.parameter_elements() / self.shard.count;

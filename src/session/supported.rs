@@ -8,6 +8,7 @@ use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
 use crate::recipe::{Attention, Diagnostics, EngineKind, Resolved};
+use crate::wording::count;
 
 /// Turns a plan's error into a problem of the recipe, at the line that sets the key to blame.
 pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
@@ -58,9 +59,12 @@ pub fn check_here(
     match ranks::place() {
         Err(problem) => refuse("batch.world_size", &problem.to_string(), "start the ranks with one launcher"),
         Ok(Some(place)) if place.size != ranks => {
-            let message =
-                format!("batch.world_size is {ranks}, but {} started {} ranks", place.launcher, place.size);
-            let help = format!("set batch.world_size = {}, or start {ranks} ranks", place.size);
+            let message = format!(
+                "batch.world_size is {ranks}, but {} started {}",
+                place.launcher,
+                count(place.size, "rank")
+            );
+            let help = format!("set batch.world_size = {}, or start {}", place.size, count(ranks, "rank"));
             refuse("batch.world_size", &message, &help);
         }
         Ok(_) if ranks > 1 && recipe.compute.engine == EngineKind::Dfdx => refuse(

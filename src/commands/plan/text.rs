@@ -2,7 +2,7 @@
 
 use super::{FORMULA, FORMULA_FROM, Outlook, Run};
 use crate::commands::voice::{peak_text, ranks, standing_text};
-use crate::plan::gib;
+use crate::plan::{PROGRAM_BYTES, gib};
 use crate::recipe::EngineKind;
 use crate::report::numbers::{count, duration, flop, grouped, thousands};
 use std::fmt::Write;
@@ -82,6 +82,12 @@ impl Outlook<'_> {
             line(
                 "  checkpoint copy",
                 format!("{bytes} bytes more while one is written, if they are free then"),
+            );
+        }
+        if plan.cuda.is_none() {
+            line(
+                "  program",
+                format!("some {} besides: code, tokenizer, stacks, buffers", gib(PROGRAM_BYTES)),
             );
         }
         line("  free", gib(self.hardware.free_memory));

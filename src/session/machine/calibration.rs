@@ -91,7 +91,7 @@ impl Remembered {
     }
 }
 
-/// Rates for a plan, and what they come from: those that the user's cache remembers, or a small step that is timed now.
+/// Rates for a plan, and what they come from: what the user's cache remembers, or a small step that is timed now.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
@@ -108,8 +108,8 @@ pub fn remembered(plan: &Plan, engine: EngineKind, cache: &Cache) -> Option<(Rat
     Some((rates, basis.unwrap_or(Basis::Timed { on: None, now: false })))
 }
 
-/// Rates for a plan from a small step that is timed now. The user's cache remembers them in place of all that it knew of
-/// such plans.
+/// Rates for a plan from a small step that is timed now. The user's cache remembers them in place of all that it knew
+/// of such plans.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
