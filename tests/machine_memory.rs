@@ -100,7 +100,8 @@ fn a_peak_only_rises_and_everything_says_the_same() {
     assert_eq!(machine.json(&["bench", "tiny.toml", "--steps", "1"])["peak_flops"], json!(FAST));
     let text = machine.run(&["plan", "tiny.toml"]);
     assert!(
-        text.contains("at most 1 PFLOP/s (measured: ") && text.contains(", the highest so far)"),
+        text.contains("  peak                1 PFLOP/s (measured: ")
+            && text.contains(", the highest so far)"),
         "{text}"
     );
     // what a busy moment has shown does not
@@ -137,7 +138,7 @@ fn a_run_keeps_the_peak_that_it_began_with_on_the_same_kind_of_processor() {
     machine.train("runs", &[]);
     assert_eq!(record(&run)["peak"]["flops"], begun);
     peak_of_log(&run, &record(&run)["plan"]);
-    // with another number of threads it goes on with the peak of those
+    // on another processor it goes on with the peak of that one
     let run = machine.lab.crash("moved", &[], "csv.before_row:8");
     let mut before = record(&run);
     before["peak"]["processor"] = json!("another one");

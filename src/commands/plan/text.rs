@@ -64,7 +64,7 @@ impl Outlook<'_> {
                 self.recipe.compute.precision.as_str()
             ),
         );
-        line("", format!("at most {}", peak_text(&self.peak)));
+        line("  peak", peak_text(&self.peak));
         let exact = if plan.bytes.exact { "" } else { "about " };
         let each = if plan.ranks.world_size > 1 { " for each rank" } else { "" };
         line(
