@@ -114,7 +114,7 @@ impl Audience for Voice {
             Event::Rehearsed { run, step, steps, checkpoint, discarded } => {
                 let run = run.display();
                 if let Some(standing) = discarded {
-                    say(&format!("{run}: would be discarded; it is {}", standing_text(standing, steps)));
+                    say(&format!("{run}: would be discarded; it is {}", how_far(standing, steps)));
                 }
                 let from = match checkpoint {
                     Some(checkpoint) => format!("from {}", checkpoint.display()),
@@ -222,21 +222,31 @@ fn plan_lines(plan: &Plan) -> String {
     )
 }
 
-/// How a run stands, in words that follow its path.
+/// How a run stands and what a call would do with it, in words that follow its path.
 pub(super) fn standing_text(standing: &Standing, steps: u64) -> String {
+    let then = match standing {
+        Standing::Begun { checkpoint: Some((step, _)), .. } => {
+            format!(": goes on from its checkpoint of step {step}")
+        }
+        Standing::Begun { checkpoint: None, .. } => ": begins again, for it has no checkpoint".to_owned(),
+        _ => String::new(),
+    };
+    format!("{}{then}", how_far(standing, steps))
+}
+
+/// How far a run has come.
+fn how_far(standing: &Standing, steps: u64) -> String {
+    let steps = grouped(steps, "step");
     match standing {
         Standing::NotBegun => "not begun".to_owned(),
-        Standing::Begun { steps_done, checkpoint, error } => {
-            let why =
-                error.as_ref().map_or_else(|| "interrupted".to_owned(), |error| format!("failed ({error})"));
-            let then = match checkpoint {
-                Some((step, _)) => format!("goes on from its checkpoint of step {step}"),
-                None => "begins again, for it has no checkpoint".to_owned(),
-            };
-            format!("{why} after {steps_done} of {}: {then}", grouped(steps, "step"))
+        Standing::Begun { steps_done, error: None, .. } => {
+            format!("interrupted after {steps_done} of {steps}")
+        }
+        Standing::Begun { steps_done, error: Some(error), .. } => {
+            format!("failed after {steps_done} of {steps} ({error})")
         }
         Standing::Live { holder, steps_done } => {
-            format!("trained now by {holder}: {steps_done} of {} done", grouped(steps, "step"))
+            format!("trained now by {holder}: {steps_done} of {steps} done")
         }
         Standing::Finished => "finished".to_owned(),
         Standing::Diverged { error } => format!("diverged {error}"),
