@@ -71,7 +71,8 @@ fn main() -> Result<(), EngineError> {
     let tokens: Vec<u32> = (0..(rows * cols) as u32).map(|i| i * 48_271 % vocabulary).collect();
     engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows, cols }, 1.0)?;
 
-    let (flops, how) = cpu::peak::measure(threads);
+    let flops = cpu::peak::measure(threads, 4);
+    let how = format!("measured: {} fp32 FMA loop on {threads} threads", cpu::level().name());
     let bytes = copy_rate(threads);
     println!(
         "{:.0} GFLOP/s ({how}), {:.1} GB/s (measured: copy on {threads} threads)",

@@ -46,6 +46,9 @@ pub struct TrainArgs {
     /// Discard the recipe's existing run and start over
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
+    /// Check everything up to the first step and say what would be done; train nothing, write nothing but caches
+    #[arg(long)]
+    pub dry_run: bool,
     /// Continue this run (a directory or an id) from its own recipe; --set may change only what does not change the
     /// mathematics
     #[arg(long, value_name = "RUN")]
@@ -202,6 +205,13 @@ pub struct PlanArgs {
     /// How fast each of several ranks sends, in GB/s; measured here if they are to be threads of this machine
     #[arg(long, value_name = "GB/S")]
     pub link: Option<f64>,
+    /// How many of the ranks are to share this machine, for its memory and the time of a step; all, if not given and no
+    /// launcher says otherwise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks_here: Option<u32>,
+    /// Time a small step now and forget the predictions that runs and earlier timings have left for this recipe
+    #[arg(long)]
+    pub measure: bool,
     /// Where runs and their cache are kept.
     #[command(flatten)]
     pub runs: RunsArgs,

@@ -16,3 +16,4 @@ pub mod run;
 pub mod session;
 pub mod train;
 pub mod weights;
+pub mod wording;

@@ -8,8 +8,9 @@ use std::fs;
 use std::path::Path;
 use support::{Lab, record, tiny, wait};
 
-/// What a run may take besides: the program, its threads' stacks, the file buffers of a checkpoint.
-const CONSTANT: f64 = (64 << 20) as f64;
+/// What a run may take besides: the program as the plan states it, and as much again on a machine with more threads or
+/// another allocator.
+const BESIDES: f64 = 2.0 * runner::plan::PROGRAM_BYTES as f64;
 
 /// Steps of every run here.
 const STEPS: usize = 3;
@@ -52,8 +53,8 @@ fn within_the_plan(what: &str, run: &Path, seen: f64) {
         mib(stated)
     );
     for peak in [seen, stated] {
-        assert!(peak >= 0.9 * planned, "{told}");
-        assert!(peak <= 1.1 * (planned + snapshot) + CONSTANT, "{told}");
+        assert!(peak >= planned, "{told}");
+        assert!(peak <= planned + snapshot + BESIDES, "{told}");
     }
 }
 

@@ -100,7 +100,7 @@ fn damaged_checkpoints_are_passed_over_and_set_aside() {
     fs::remove_file(run.join("checkpoints/step-00000004/state.json")).expect("removed");
     let before = support::train_csv(&run);
     let refused = lab.run(tiny("lost", &["checkpoint.keep=0"]));
-    refused.expect(1).says(&["none of its 1 checkpoints is intact", "--fresh"]);
+    refused.expect(1).says(&["its only checkpoint is not intact", "--fresh"]);
     assert_eq!(support::train_csv(&run), before);
 }
 

@@ -52,7 +52,7 @@ fn data_without_a_row_is_refused_with_a_fitting_block_size() {
     let one = place.file("one.txt", "a");
     assert!(
         refusal(&place, &[&one], 4)
-            .ends_with("has 1 tokens, but a row of block_size 4 needs 5: use longer data")
+            .ends_with("has 1 token, but a row of block_size 4 needs 5: use longer data")
     );
 }
 

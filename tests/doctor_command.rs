@@ -39,7 +39,10 @@ fn the_report_succeeds_and_is_consistent_on_any_machine() {
     for heading in ["CPU\n", "CUDA libraries\n", "CUDA devices\n"] {
         assert!(text.contains(heading), "{text}");
     }
+    // readers of the report need no advice to read it
+    assert!(text.contains("CUDA can") && !text.contains("runner doctor"), "{text}");
     let report = json(None);
+    assert!(!report["cuda"]["help"].to_string().contains("runner doctor"), "{}", report["cuda"]["help"]);
     assert!(report["cpu"]["threads"].as_u64().expect("a number") > 0);
     assert!(report["cpu"]["measured"].is_null(), "nothing is measured unasked");
     let cuda = &report["cuda"];

@@ -2,7 +2,7 @@
 
 mod recipe_support;
 
-use recipe_support::{Recipes, printed, printed_by, refused, runner};
+use recipe_support::{Recipes, printed, refused, runner};
 use runner::recipe::LintCode;
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -73,32 +73,6 @@ fn every_derived_number_is_right() {
     assert_eq!((&plan["refusal"], &plan["data_error"]), (&Json::Null, &Json::Null));
     assert!(plan["predicted"]["total_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
     assert_eq!(codes(&plan), [""; 0]);
-}
-
-#[test]
-fn a_prediction_is_remembered_and_a_broken_memory_is_no_harm() {
-    let recipes = nice();
-    let cache = recipes.path("cache");
-    let timed = || {
-        let text =
-            printed_by(runner(recipes.dir()).args(["plan", "recipe.toml"]).env("XDG_CACHE_HOME", &cache));
-        text.lines().find(|line| line.starts_with("predicted")).map(str::to_owned).expect("a line")
-    };
-    let first = timed();
-    let again = timed();
-    assert!(first.ends_with("timed now") && again.ends_with("timed earlier"), "{first}\n{again}");
-    assert_eq!(first.trim_end_matches("now"), again.trim_end_matches("earlier"), "the same prediction");
-    let remembered = cache.join("runner/calibration.json");
-    assert!(std::fs::read_to_string(&remembered).expect("remembered").contains("threads"));
-    for broken in ["", "{", "[]", "{\"x\": {\"seconds_per_flop\": 0}}"] {
-        std::fs::write(&remembered, broken).expect("writable");
-        assert!(timed().ends_with("timed now"), "{broken}");
-    }
-    std::fs::remove_dir_all(&cache).expect("there");
-    std::fs::write(&cache, "no directory").expect("writable");
-    assert!(timed().ends_with("timed now"));
-    // the reference engine is timed as well
-    printed(recipes.dir(), "plan recipe.toml --set compute.engine=dfdx");
 }
 
 #[test]

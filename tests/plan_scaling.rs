@@ -104,3 +104,55 @@ fn a_bench_of_ranks_says_what_they_send() {
     assert!(bench["phases"]["communication"].as_f64().is_some_and(|ms| ms > 0.0));
     assert!(bench["wire_bytes_per_s"].as_f64().is_some_and(|rate| rate > 0.0));
 }
+
+/// A plan of many ranks, in which each has a row of its own.
+fn crowd(lab: &Lab, ranks: u64, more: &[&str]) -> serde_json::Value {
+    let world = format!("batch.world_size={ranks}");
+    let tokens = format!("batch.total_tokens={}", 32 * ranks);
+    let mut args = vec!["plan".to_owned()];
+    args.extend(tiny("runs", &[&world, &tokens, "batch.micro_batch=1"]));
+    args.extend(["--format", "json"].iter().chain(more).map(|word| (*word).to_owned()));
+    serde_json::from_str(&ended(lab.command(args)).expect(0).stdout).expect("JSON")
+}
+
+#[test]
+fn memory_and_time_are_of_the_same_ranks() {
+    let lab = Lab::new();
+    let (ranks, step_s) =
+        (4096, |plan: &serde_json::Value| plan["predicted"]["step_s"].as_f64().expect("seconds"));
+    // the first plan times a small step, which the other one remembers
+    let spread = crowd(&lab, ranks, &["--ranks-here", "1", "--link", "40"]);
+    let here = crowd(&lab, ranks, &["--link", "40"]);
+    assert_eq!((&spread["ranks_here"], &here["ranks_here"]), (&1.into(), &ranks.into()));
+    assert_eq!(spread["total_bytes"], here["total_bytes"], "of one rank");
+    assert_eq!(spread["refusal"], serde_json::Value::Null);
+    // as much memory as all of them share, and as many threads
+    let free = here["free_bytes"].as_u64().expect("bytes") / ranks;
+    let needs = here["total_bytes"].as_u64().expect("bytes");
+    assert_eq!(here["refusal"].is_null(), needs <= free, "{}", here["refusal"]);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let crowding = step_s(&here) / step_s(&spread);
+    assert!((crowding / (ranks as f64 / threads) - 1.0).abs() < 1e-6, "{crowding}");
+    // in words
+    let text = |more: &[&str]| {
+        let args = ["plan", "tiny.toml", "--set", "batch.world_size=4", "--set", "batch.micro_batch=1"];
+        lab.run(args.iter().chain(more)).expect(0).stdout.clone()
+    };
+    assert!(text(&[]).contains("4 of 2 rows per step, all on this machine"));
+    assert!(text(&["--ranks-here", "1"]).contains("4 of 2 rows per step, 1 on each machine like this one"));
+    let refused = lab.run(["plan", "tiny.toml", "--ranks-here", "2"]);
+    refused.expect(2).says(&["2 ranks cannot share this machine: batch.world_size is 1", "--ranks-here 1"]);
+    lab.run(["plan", "tiny.toml", "--ranks-here", "0"]).expect(2);
+}
+
+#[test]
+fn a_plan_of_thousands_of_ranks_starts_no_more_than_the_machine_runs() {
+    let lab = Lab::new();
+    let plan = crowd(&lab, 8192, &[]);
+    let rate = plan["scaling"]["bytes_per_s"].as_f64().expect("measured");
+    assert!(rate > 0.0 && rate < plan_of_two(&lab), "8192 ranks share what two have: {rate}");
+}
+
+fn plan_of_two(lab: &Lab) -> f64 {
+    crowd(lab, 2, &[])["scaling"]["bytes_per_s"].as_f64().expect("measured")
+}

@@ -110,7 +110,7 @@ fn unfinished_runs_count_only_where_they_are_aligned() {
     file.write_all(b"4,12").expect("a torn line");
     let ended = lab.run(["compare", "runs"]);
     ended.expect(0).says(&["fake-14: failed: the disk is full"]);
-    assert!(ended.stdout.contains("1 runs that are not finished are left out"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("1 run that is not finished is left out"), "{}", ended.stdout);
     let n = |args: &[&str], group: usize| json(&lab, args)["groups"][group]["metrics"]["loss"]["n"].clone();
     assert_eq!(n(&["runs"], 0), 3);
     let aligned = &["runs", "--align", "step", "--at", "3", "--by", "loss", "--sort", "optimizer.lr"];

@@ -1,6 +1,8 @@
 //! How a launcher tells a process which rank it is: the environment variables of `torchrun`, `mpirun` and
 //! `srun`.
 
+use crate::wording::count;
+
 /// The rank that a launcher gave this process, and how to find the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
@@ -158,8 +160,10 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
             Ok(Meeting::At { host, port: 20_000 + (step % 40_000) as u16 })
         }
         launcher => Err(format!(
-            "{launcher} started {size} ranks ({} and {}), but MASTER_ADDR and MASTER_PORT do not say where rank 0 is",
-            names.rank, names.size
+            "{launcher} started {} ({} and {}), but MASTER_ADDR and MASTER_PORT do not say where rank 0 is",
+            count(size, "rank"),
+            names.rank,
+            names.size
         )),
     }
 }

@@ -4,6 +4,7 @@
 use super::CommError;
 use super::frame::{Frame, Received};
 use super::notice::{decode, encode};
+use crate::wording::count;
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::thread::sleep;
@@ -79,7 +80,8 @@ fn greet(stream: TcpStream, size: usize) -> Option<(usize, Frame)> {
     let [rank, theirs] = [words.first()?, words.get(1)?].map(|word| u32::from_le_bytes(*word) as usize);
     if theirs != size {
         let error = CommError::Failed(format!(
-            "rank {rank} was started as one of {theirs} ranks, but the rank 0 that it reached as one of {size}"
+            "rank {rank} was started as one of {}, but the rank 0 that it reached as one of {size}",
+            count(theirs, "rank")
         ));
         stream.tell(&encode(&error));
         return None;

@@ -4,13 +4,15 @@ use super::exit::Exit;
 use super::named::Named;
 use super::signals;
 use super::terminal::say;
-use super::voice::Voice;
+use super::voice::{Voice, peak_text};
 use crate::cli::{BenchArgs, Format};
 use crate::engine::FastPaths;
 use crate::plan::gib;
 use crate::recipe;
+use crate::session::machine::{self, Cache};
+use crate::session::supported;
 use crate::session::throughput::{Progress, Throughput, WARM_UP};
-use crate::session::{machine, supported};
+use crate::wording::count;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -23,7 +25,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         Progress::WarmUp { step, ms } => say(&format!("warm-up step {step}/{WARM_UP}: {ms:.1} ms")),
         Progress::Hung(error) => signals::end_hung(error),
     };
-    let Some(measured) = Throughput::measure(&resolved, args.steps, &tell)? else {
+    let Some(measured) = Throughput::measure(&resolved, args.steps, &Cache::of_user(), &tell)? else {
         return Ok(Exit::Finished);
     };
     let plan = &measured.plan;
@@ -36,8 +38,9 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "tokens_per_s": measured.tokens_per_s(),
                 "step_ms": measured.step_ms,
                 "mfu": measured.mfu(),
-                "peak_flops": measured.peak,
-                "peak_flops_source": measured.peak_source,
+                "peak_flops": measured.peak.flops,
+                "peak_flops_source": measured.peak.how,
+                "peak_flops_measured": measured.peak.measured,
                 "flops_per_token": plan.flops_per_token,
                 "device": plan.device,
                 "world_size": plan.ranks.world_size,
@@ -60,13 +63,12 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
 fn text(measured: &Throughput) -> String {
     let (plan, tokens_per_s, mfu) = (&measured.plan, measured.tokens_per_s(), measured.mfu());
     let mut out = format!(
-        "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {} tokens, MFU {:.1} % of {:.0} GFLOP/s ({})\n\
+        "{tokens_per_s:.0} tokens/s, {:.1} ms per step of {}, MFU {:.1} % of {}\n\
          peak memory {}, planned {}\n",
         measured.step_ms,
-        plan.batch.tokens_per_step,
+        count(plan.batch.tokens_per_step, "token"),
         mfu * 100.0,
-        plan.flops_per_token as f64 * tokens_per_s / mfu / 1e9,
-        measured.peak_source,
+        peak_text(&measured.peak),
         gib(machine::memory_bytes(plan) as usize),
         gib(plan.bytes.total)
     );

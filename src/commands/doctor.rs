@@ -2,6 +2,7 @@
 //! `--selftest`, which fails where something that training needs does not hold.
 
 use super::exit::Exit;
+use super::voice::peak_text;
 use crate::cli::{DoctorArgs, Format};
 use crate::cuda::found::Finding;
 use crate::cuda::search::SearchDir;
@@ -10,9 +11,11 @@ use crate::engine::cpu;
 use crate::engine::cuda::selftest::{self, Trial};
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
+use crate::report::numbers::{count, flop_rate};
+use crate::run::record::Peak;
 use crate::session::machine;
-use crate::session::machine::calibration::cpu_model;
 use crate::session::machine::rates::{self, CpuRates, GpuRates};
+use crate::session::machine::{Cache, cpu_model, peaks};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -31,10 +34,14 @@ struct Cpu {
     architecture: &'static str,
     /// Hardware threads that this process may use.
     threads: usize,
-    /// The widest vector instructions that kernels use here.
+    /// The vector instructions that kernels use here: the widest, or those that `RUNNER_SIMD` forces.
     vectors: &'static str,
+    /// The widest that the processor has.
+    widest_vectors: &'static str,
     total_memory: Option<usize>,
     free_memory: Option<usize>,
+    /// The peak that MFU is a fraction of, where one was measured.
+    peak: Option<Peak>,
     /// With `--measure`.
     measured: Option<CpuRates>,
 }
@@ -108,16 +115,18 @@ fn selftest(format: Format) -> anyhow::Result<Exit> {
 
 impl Report {
     fn new(libraries: &Libraries, measure: bool) -> Self {
-        let hardware = Hardware::detect();
+        let (hardware, cache) = (Hardware::detect(), Cache::of_user());
         let known = |bytes| (bytes != usize::MAX).then_some(bytes);
         let cpu = Cpu {
             model: cpu_model(),
             architecture: std::env::consts::ARCH,
             threads: hardware.threads,
-            vectors: cpu::peak::vectors(),
+            vectors: cpu::level().name(),
+            widest_vectors: cpu::best_level().name(),
             total_memory: known(hardware.total_memory),
             free_memory: known(hardware.free_memory),
-            measured: measure.then(|| rates::cpu(hardware.threads)),
+            measured: measure.then(|| rates::cpu(hardware.threads, &cache)),
+            peak: peaks::remembered(hardware.threads, &cache),
         };
         let missing = libraries.require_device(0).err();
         let cuda = Cuda {
@@ -125,7 +134,7 @@ impl Report {
             libraries: libraries.findings().into_iter().cloned().collect(),
             searched: libraries.places().to_vec(),
             devices: libraries.devices().into_iter().map(|info| device(libraries, info, measure)).collect(),
-            help: missing.as_ref().map(|missing| missing.help.clone()),
+            help: missing.as_ref().map(CudaMissing::help_beside_a_report),
             problem: missing.map(|missing| missing.message),
         };
         Self { version: env!("CARGO_PKG_VERSION"), cpu, cuda }
@@ -159,18 +168,41 @@ impl Cpu {
         };
         let mut text = format!(
             "CPU\n  processor  {} ({})\n  threads    {}\n  vectors    {}\n  memory     {memory}\n",
-            self.model, self.architecture, self.threads, self.vectors
+            self.model,
+            self.architecture,
+            self.threads,
+            self.vectors_text()
         );
+        let _ = match &self.peak {
+            Some(peak) => writeln!(text, "  peak       {}", peak_text(peak)),
+            None => {
+                writeln!(text, "  peak       not measured yet: training, bench, plan and --measure do that")
+            }
+        };
         if let Some(rates) = &self.measured {
             let _ = writeln!(
                 text,
                 "  measured   fp32 peak {}, matrix product {}, copies {}",
-                flops(rates.fp32_peak),
-                flops(rates.matmul_fp32),
+                flop_rate(rates.fp32_peak),
+                flop_rate(rates.matmul_fp32),
                 bandwidth(rates.copy)
             );
         }
         text
+    }
+}
+
+impl Cpu {
+    fn vectors_text(&self) -> String {
+        if self.vectors == self.widest_vectors {
+            return self.vectors.to_owned();
+        }
+        format!(
+            "{}, as {} says; the processor has {}",
+            self.vectors,
+            cpu::LEVEL_VARIABLE,
+            self.widest_vectors
+        )
     }
 }
 
@@ -239,12 +271,12 @@ impl Device {
         let slice = if info.mig { ", a slice of a device" } else { "" };
         let free = self.free_memory.map(|free| format!(", {} free", gib(free))).unwrap_or_default();
         let mut text = format!(
-            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} multiprocessors at \
+            "  cuda:{}     {}{slice} at {}\n             compute capability {major}.{minor}, {} at \
              up to {:.0} MHz, {}{free}, {} by its clock\n",
             info.index,
             info.name,
             info.pci_bus_id,
-            info.multiprocessors,
+            count(info.multiprocessors, "multiprocessor"),
             info.clock_hz / 1e6,
             gib(info.total_memory as usize),
             bandwidth(info.memory_bandwidth),
@@ -253,9 +285,9 @@ impl Device {
         let _ = writeln!(
             text,
             "             peak: fp16 and bf16 {}, tf32 {}, fp32 {} ({})",
-            flops(peaks.half),
-            flops(peaks.tf32),
-            flops(peaks.fp32),
+            flop_rate(peaks.half),
+            flop_rate(peaks.tf32),
+            flop_rate(peaks.fp32),
             peaks.source
         );
         if let Some(rates) = &self.measured {
@@ -263,9 +295,9 @@ impl Device {
                 text,
                 "             measured: matrix product bf16 {}, tf32 {}, fp32 {}; copies to the device {}, \
                  from it {}, on it {}",
-                flops(rates.matmul_bf16),
-                flops(rates.matmul_tf32),
-                flops(rates.matmul_fp32),
+                flop_rate(rates.matmul_bf16),
+                flop_rate(rates.matmul_tf32),
+                flop_rate(rates.matmul_fp32),
                 bandwidth(rates.copy_to),
                 bandwidth(rates.copy_from),
                 bandwidth(rates.copy_on)
@@ -279,10 +311,6 @@ impl Device {
         }
         text
     }
-}
-
-fn flops(rate: f64) -> String {
-    if rate >= 1e12 { format!("{:.1} TFLOP/s", rate / 1e12) } else { format!("{:.0} GFLOP/s", rate / 1e9) }
 }
 
 fn bandwidth(rate: f64) -> String {

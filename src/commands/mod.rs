@@ -19,6 +19,7 @@ mod voice;
 mod watch;
 
 use crate::cli::{AxisName, Cli, Command, ModelArgs, RunsArgs, TableFormat, WidthArgs};
+use crate::engine::cpu;
 use crate::recipe::Device;
 use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 /// Runs what the command line asks for and reports errors on stderr.
 pub fn dispatch(cli: Cli) -> Exit {
     let run = || {
+        check_vectors()?;
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
             Some(Command::Plan(args)) => plan::run(args),
@@ -56,6 +58,11 @@ pub fn dispatch(cli: Cli) -> Exit {
         }
         Err(_) => Exit::Failure,
     }
+}
+
+/// Refuses vector instructions that are asked for and not to be had.
+fn check_vectors() -> Result<(), UsageError> {
+    cpu::chosen_level().map(drop).map_err(UsageError)
 }
 
 /// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough.

@@ -3,24 +3,26 @@
 //! A plan may be made on another machine than the one that will train. So data that cannot be opened costs only the
 //! lines that depend on it, and a run that does not fit in memory is shown with its figures.
 
+mod text;
+
 use super::exit::Exit;
 use super::named::Named;
-use super::voice::{Voice, ranks};
+use super::voice::Voice;
 use crate::cli::{Format, PlanArgs};
 use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::scaling::Scaling;
-use crate::plan::{DataSize, Plan, gib};
-use crate::recipe::{self, Diagnostics, EngineKind, Recipe, Resolved};
-use crate::report::numbers::{duration, thousands};
+use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
+use crate::recipe::{self, Diagnostics, Recipe, Resolved};
+use crate::run::record::Peak;
 use crate::session::inputs::{self, relative};
-use crate::session::machine::{self, calibration};
+use crate::session::machine::calibration::{self, Basis};
+use crate::session::machine::{self, Cache};
+use crate::session::standing::{Standing, run_id};
 use crate::session::{Audience, UsageError, supported};
 use serde_json::{Value as Json, json};
-use std::fmt::Write;
-use std::path::Path;
-use std::time::Duration;
+use std::path::PathBuf;
 
 /// Parameters under which the formula of operations is explained.
 const FORMULA: &str = "6 N + 6 n_layer n_embd block_size";
@@ -36,7 +38,12 @@ struct Outlook<'a> {
     hardware: Hardware,
     /// The data's shards, or why they could not be opened.
     data: Result<Shards, String>,
-    prediction: Result<(Prediction, bool), String>,
+    /// The recipe's run; none without the data, which are part of what names it.
+    run: Option<Run>,
+    /// What the device can do at most.
+    peak: Peak,
+    /// How long it will take, and what that was taken from.
+    prediction: Result<(Prediction, Basis), String>,
     /// What several ranks cost, where it is known how fast they send.
     scaling: Option<Scaling>,
     lints: Vec<Lint>,
@@ -44,16 +51,24 @@ struct Outlook<'a> {
     refusal: Option<String>,
 }
 
+/// The run of a recipe.
+struct Run {
+    id: String,
+    path: PathBuf,
+    /// How it stands, or why that cannot be told.
+    standing: Result<Standing, String>,
+}
+
 /// Prints the plan. Exit code 0 also where data are missing or memory is short.
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("plan")?;
     let resolved = recipe::load(&recipe, &overrides)?;
     let voice = Voice::default();
-    supported::check(&resolved, &voice)?;
+    supported::check_here(&resolved, args.ranks_here.map(|here| here as usize), &voice)?;
     if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(UsageError(format!("--link {rate}: ranks send at more than 0 GB/s")).into());
     }
-    let outlook = Outlook::new(&resolved, &args.runs.runs_dir, args.link, &voice)?;
+    let outlook = Outlook::new(&resolved, args, &voice)?;
     super::print(&match args.format {
         Format::Text => outlook.text(),
         Format::Json => format!("{:#}\n", outlook.json()?),
@@ -62,25 +77,30 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
 }
 
 impl<'a> Outlook<'a> {
-    fn new(
-        resolved: &'a Resolved,
-        runs_dir: &Path,
-        link: Option<f64>,
-        voice: &Voice,
-    ) -> Result<Self, Diagnostics> {
-        let recipe = &resolved.recipe;
+    fn new(resolved: &'a Resolved, args: &PlanArgs, voice: &Voice) -> Result<Self, Diagnostics> {
+        let (recipe, runs_dir) = (&resolved.recipe, &args.runs.runs_dir);
         let blame = supported::at_its_key(resolved);
-        let hardware = machine::hardware(recipe).map_err(&blame)?;
-        let (size, data, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {
-            Ok(data) => (data.size(), Ok(data.shards()), data.start.lines()),
-            Err(error) => (DataSize::default(), Err(reason(&error)), Vec::new()),
+        let here = args.ranks_here.map(|here| here as usize);
+        let hardware = machine::hardware_of(recipe, here).map_err(&blame)?;
+        let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {
+            Ok(data) => {
+                // the step of a branch belongs to what names the run
+                let pinned = data.start.pinned(resolved.clone()).recipe;
+                let id = run_id(&pinned, &recipe::identity(&pinned, &data.digests));
+                let path = runs_dir.join(&id);
+                let standing = Standing::of(&path).map_err(|error| error.to_string());
+                (data.size(), Ok(data.shards()), Some(Run { id, path, standing }), data.start.lines())
+            }
+            Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),
         };
         let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
         let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
-        let prediction = calibration::rates(&plan, recipe.compute.engine)
-            .map(|(rates, remembered)| (plan.predict(&rates, &recipe.eval), remembered))
+        let rates = if args.measure { calibration::measured } else { calibration::rates };
+        let prediction = rates(&plan, recipe.compute.engine)
+            .map(|(rates, basis)| (plan.predict(&rates, &recipe.eval), basis))
             .map_err(|error| error.to_string());
-        let bytes_per_s = match link {
+        let peak = machine::peaks::peak(&plan, &Cache::of_user());
+        let bytes_per_s = match args.link {
             _ if plan.ranks.world_size == 1 => None,
             Some(rate) => Some(rate * 1e9),
             // on other devices and machines there is nothing to measure here
@@ -91,174 +111,14 @@ impl<'a> Outlook<'a> {
         let scaling = scaling.map(|((prediction, _), rate)| plan.scaling(prediction, rate));
         let subject = Subject { recipe, plan: &plan, hardware: &hardware, shards: data.as_ref().ok() };
         let lints = lints(&subject);
-        Ok(Self { recipe, begins, plan, hardware, data, prediction, scaling, lints, refusal })
+        Ok(Self { recipe, begins, plan, hardware, data, run, peak, prediction, scaling, lints, refusal })
     }
 
-    fn text(&self) -> String {
-        let plan = &self.plan;
-        let dims = &plan.memory.dims;
-        let number = |n: usize| thousands(n as u64);
-        let mut out = String::new();
-        let mut line = |name: &str, text: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "{name:<22}{text}");
-        };
-        line("recipe", self.recipe.name.clone());
-        line("model", format!("{} parameters", number(plan.parameters.total)));
-        for (name, group) in
-            [("  decayed", plan.parameters.decayed), ("  not decayed", plan.parameters.not_decayed)]
-        {
-            line(name, format!("{} in {} tensors", number(group.elements), group.tensors));
-        }
-        let padding = plan.memory.dims.padded_vocab - dims.vocab_size;
-        line("  vocabulary", format!("{} tokens and {padding} rows of padding", number(dims.vocab_size)));
-        line(
-            "batch",
-            format!(
-                "{} tokens per step = {}{} x {} rows of {} tokens",
-                number(plan.batch.tokens_per_step),
-                ranks(plan.ranks.world_size),
-                plan.batch.micro_steps,
-                plan.batch.micro_batch,
-                dims.block_size
-            ),
-        );
-        if plan.ranks.world_size > 1 {
-            line("ranks", self.ranks_text());
-            line("", format!("each sends {} bytes per step", thousands(plan.wire_bytes_per_step)));
-        }
-        for (i, text) in self.begins.iter().enumerate() {
-            line(if i == 0 { "begins" } else { "" }, text.clone());
-        }
-        line("run", format!("{} steps, {} tokens", thousands(plan.steps), thousands(plan.tokens)));
-        for (i, text) in self.data_lines().into_iter().enumerate() {
-            line(if i == 0 { "data" } else { "" }, text);
-        }
-        line("compute", format!("{:.1} MFLOP per token = {FORMULA}", plan.flops_per_token as f64 / 1e6));
-        line("", FORMULA_FROM.to_owned());
-        line("", format!("{} in all", flops(plan.flops)));
-        let precision = if plan.emulated { " (emulated by rounding)" } else { "" };
-        line(
-            "device",
-            format!(
-                "{}, {}{} threads, {}{precision}",
-                plan.device,
-                ranks(plan.ranks.here),
-                plan.threads,
-                self.recipe.compute.precision.as_str()
-            ),
-        );
-        let exact = if plan.bytes.exact { "" } else { "about " };
-        let each = if plan.ranks.world_size > 1 { " for each rank" } else { "" };
-        line(
-            "memory",
-            format!("{exact}{} = {} bytes{each}", gib(plan.bytes.total), number(plan.bytes.total)),
-        );
-        if self.recipe.compute.engine == EngineKind::Dfdx {
-            line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
-        }
-        for (kind, bytes) in &plan.bytes.kinds {
-            line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
-        }
-        if plan.bytes.snapshot > 0 {
-            let bytes = number(plan.bytes.snapshot);
-            line(
-                "  checkpoint copy",
-                format!("{bytes} bytes more while one is written, if they are free then"),
-            );
-        }
-        line("  free", gib(self.hardware.free_memory));
-        line("predicted", self.prediction_text());
-        if plan.ranks.world_size > 1 {
-            line("", self.scaling_text());
-        }
-        if let Some(refusal) = &self.refusal {
-            let _ = writeln!(out, "\nthis run would be refused: {refusal}");
-        }
-        for lint in &self.lints {
-            let code = lint.code.as_str();
-            let _ = write!(
-                out,
-                "\nlint {code}: {}\n  {}\n  to silence it: [lints] allow = [\"{code}\"]\n",
-                lint.message, lint.help
-            );
-        }
-        out
-    }
-
-    fn data_lines(&self) -> Vec<String> {
-        let plan = &self.plan;
-        if let Err(why) = &self.data {
-            return vec![format!("could not be opened, so epochs are unknown: {why}")];
-        }
-        let seen = match (plan.epochs.floor(), plan.epochs.ceil()) {
-            (low, high) if low == high => format!("{low} times"),
-            (low, high) => format!("{low} or {high} times"),
-        };
-        let mut lines = vec![
-            format!(
-                "{} tokens for training in {} rows",
-                thousands(plan.data.train_tokens),
-                thousands(plan.data.train_rows)
-            ),
-            format!("{:.2} epochs: each row is seen {seen}", plan.epochs),
-        ];
-        if let Some(fraction) = self.recipe.data.val_fraction {
-            lines.push(format!("the last {fraction} of data.train's tokens are kept for validation"));
-        }
-        lines.push(match (plan.eval_rows, self.recipe.eval.every) {
-            (0, _) => "no validation".to_owned(),
-            (rows, 0) => {
-                format!("{} rows for validation, never used: eval.every = 0", thousands(rows as u64))
-            }
-            (rows, every) => format!(
-                "validation on {} of {} rows every {} steps",
-                thousands(rows as u64),
-                thousands(plan.data.val_rows),
-                thousands(every)
-            ),
-        });
-        lines
-    }
-
-    fn ranks_text(&self) -> String {
-        let plan = &self.plan;
-        let moments = if plan.shard.count > 1 { ", with a part of the moments each" } else { "" };
-        format!(
-            "{} of {} rows per step{moments}",
-            thousands(plan.ranks.world_size as u64),
-            thousands(plan.batch.rows_per_rank as u64)
-        )
-    }
-
-    fn scaling_text(&self) -> String {
-        match &self.scaling {
-            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures \
-                     it"
-                .into(),
-            Some(scaling) => format!(
-                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} ranks \
-                 could do",
-                scaling.step_s,
-                scaling.exposed_s,
-                scaling.bytes_per_s / 1e9,
-                scaling.efficiency * 100.0,
-                self.plan.ranks.world_size
-            ),
-        }
-    }
-
-    fn prediction_text(&self) -> String {
-        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.steps as f64);
-        match &self.prediction {
-            Ok((prediction, remembered)) => format!(
-                "{} for the run at {} tokens/s, from a small step timed {}",
-                time(prediction.total_s + exposed_s),
-                rate(self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s)),
-                if *remembered { "earlier" } else { "now" }
-            ),
-            Err(why) => format!("nothing: {why}"),
-        }
+    /// The share of the peak that the model's operations are predicted to make up.
+    fn mfu(&self) -> Option<f64> {
+        let (prediction, _) = self.prediction.as_ref().ok()?;
+        let tokens_per_s = self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s);
+        Some(tokens_per_s * self.plan.flops_per_token as f64 / self.peak.flops)
     }
 
     fn json(&self) -> serde_json::Result<Json> {
@@ -284,27 +144,46 @@ impl<'a> Outlook<'a> {
         }
         out["begins"] = json!(self.begins);
         out["data_error"] = json!(self.data.as_ref().err());
+        out["program_bytes"] = json!(self.plan.cuda.is_none().then_some(PROGRAM_BYTES));
         out["free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);
         out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));
+        out["predicted_from"] = json!(self.prediction.as_ref().ok().map(|(_, basis)| basis));
+        out["predicted_mfu"] = json!(self.mfu());
+        out["peak"] = json!(self.peak);
+        out["run"] = json!(self.run.as_ref().map(Run::json));
         out["scaling"] = json!(self.scaling);
         out["lints"] = json!(self.lints);
         Ok(out)
     }
 }
 
-/// Tokens per second, with a decimal where that matters.
-fn rate(tokens_per_s: f64) -> String {
-    if tokens_per_s < 10.0 { format!("{tokens_per_s:.1}") } else { thousands(tokens_per_s as u64) }
-}
-
-/// Seconds, in the units that suit them.
-fn time(seconds: f64) -> String {
-    const DAY: f64 = 86_400.0;
-    if seconds > 2.0 * DAY {
-        return format!("{} days", thousands((seconds / DAY) as u64));
+impl Run {
+    fn json(&self) -> Json {
+        let mut out = json!({
+            "id": self.id,
+            "directory": self.path,
+            "state": self.standing.as_ref().ok().map(Standing::word),
+            "steps_done": null,
+            "checkpoint": null,
+            "process": null,
+            "error": null,
+        });
+        match &self.standing {
+            Ok(Standing::Begun { steps_done, checkpoint, error }) => {
+                out["steps_done"] = json!(steps_done);
+                out["checkpoint"] = json!(checkpoint.as_ref().map(|(step, _)| step));
+                out["error"] = json!(error);
+            }
+            Ok(Standing::Live { holder, steps_done }) => {
+                out["steps_done"] = json!(steps_done);
+                out["process"] = json!(holder);
+            }
+            Ok(Standing::Diverged { error }) | Err(error) => out["error"] = json!(error),
+            Ok(Standing::NotBegun | Standing::Finished) => {}
+        }
+        out
     }
-    duration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
 }
 
 /// Why data could not be opened, with paths below the current directory relative to it.
@@ -314,11 +193,4 @@ fn reason(error: &anyhow::Error) -> String {
         None => format!("{error:#}"),
     };
     relative(&text)
-}
-
-/// Operations in the unit that suits them.
-fn flops(flops: f64) -> String {
-    let units = [(1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| flops >= *unit).unwrap_or((1e6, "MFLOP"));
-    format!("{:.1} {name}", flops / unit)
 }

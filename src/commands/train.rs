@@ -6,6 +6,7 @@ use super::signals;
 use super::voice::Voice;
 use crate::cli::TrainArgs;
 use crate::session::Call;
+use crate::session::machine::Cache;
 
 /// Trains the recipes in order, or continues the run that is named.
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
@@ -13,7 +14,8 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     named.check(&args.runs.runs_dir, args.resume.is_some())?;
     let requests = signals::install()?;
     let voice = Voice::new(args.fresh);
-    let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh);
+    let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh).remembering(Cache::of_user());
+    let call = call.rehearsing(args.dry_run);
     let ending = match &args.resume {
         Some(run) => call.resume(run, &named.overrides)?,
         None => call.train(&named.recipes, &named.overrides)?,

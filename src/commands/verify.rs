@@ -8,6 +8,7 @@ use crate::engine::verify::Report;
 use crate::recipe::{self, EngineKind, Precision, Recipe};
 use crate::session::verification::{Scope, Verification};
 use crate::session::{Audience, UsageError, supported};
+use crate::wording::count;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -65,10 +66,11 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 fn introduction(recipe: &Recipe, verification: &Verification, steps: u32) -> String {
     let (declared, verified, rows) = (&verification.declared, &verification.verified, verification.rows());
     let mut text = format!(
-        "{}: the fused engine on the CPU in {} with {} attention against dfdx in fp32, {steps} steps on {rows}\n",
+        "{}: the fused engine on the CPU in {} with {} attention against dfdx in fp32, {} on {rows}\n",
         recipe.name,
         recipe.compute.precision.as_str(),
-        recipe.compute.attention.as_str()
+        recipe.compute.attention.as_str(),
+        count(steps, "step")
     );
     let changes = [
         ("n_layer", declared.n_layer, verified.n_layer),

@@ -4,7 +4,10 @@ use super::signals;
 use super::terminal::{Board, Passes, report, say, tame};
 use crate::data;
 use crate::plan::{Plan, gib};
-use crate::report::numbers::{duration, thousands};
+use crate::report::numbers::{count, duration, flop, flop_rate, grouped, thousands};
+use crate::run::record::Peak;
+use crate::session::machine::calibration::day;
+use crate::session::standing::Standing;
 use crate::session::{Audience, End, Event};
 use crate::train::Outcome;
 use std::path::Path;
@@ -62,9 +65,9 @@ impl Voice {
                 }
             }
             Ok(Outcome::Stopped(_)) => say(&format!(
-                "{run}: interrupted after {} of {} steps; the same command{} resumes",
+                "{run}: interrupted after {} of {}; the same command{} resumes",
                 end.steps_done,
-                end.steps,
+                count(end.steps, "step"),
                 if self.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
@@ -109,6 +112,18 @@ impl Audience for Voice {
                 }
             }
             Event::Begins(line) => say(&format!("  {line}")),
+            Event::Rehearsed { run, step, steps, checkpoint, discarded } => {
+                let run = run.display();
+                if let Some(standing) = discarded {
+                    say(&format!("{run}: would be discarded; it is {}", how_far(standing, steps)));
+                }
+                let from = match checkpoint {
+                    Some(checkpoint) => format!("from {}", checkpoint.display()),
+                    None => "from the beginning".to_owned(),
+                };
+                let left = grouped(steps.saturating_sub(step), "step");
+                say(&format!("{run}: would train {left} {from}; --dry-run ends here"));
+            }
             Event::RecipeRestored { recipe } => say(&format!(
                 "warning: {} was edited and was not this run's recipe any more: it is written again",
                 recipe.display()
@@ -174,30 +189,30 @@ fn plan_lines(plan: &Plan) -> String {
         .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
         .collect();
     format!(
-        "  model    {} parameters: {} in {} tensors decayed, {} in {} not\n\
-         \x20 batch    {} tokens = {}{} x {} rows of {}\n\
-         \x20 run      {} steps, {} tokens, {:.2} epochs of {} rows\n\
-         \x20 compute  {:.1} MFLOP per token, {:.4} PFLOP in all, on {} with {}{} threads, {}{emulated}\n\
+        "  model    {} parameters: {} in {} decayed, {} in {} not\n\
+         \x20 batch    {} tokens = {}{} x {} of {}\n\
+         \x20 run      {}, {}, {:.2} epochs of {}\n\
+         \x20 compute  {:.1} MFLOP per token, {} in all, on {} with {}{}, {}{emulated}\n\
          \x20 memory   {}{}{}: {}{}",
         thousands(plan.parameters.total as u64),
         thousands(plan.parameters.decayed.elements as u64),
-        plan.parameters.decayed.tensors,
+        count(plan.parameters.decayed.tensors, "tensor"),
         thousands(plan.parameters.not_decayed.elements as u64),
         plan.parameters.not_decayed.tensors,
         thousands(plan.batch.tokens_per_step as u64),
         ranks(plan.ranks.world_size),
         plan.batch.micro_steps,
-        plan.batch.micro_batch,
+        count(plan.batch.micro_batch, "row"),
         plan.memory.dims.block_size,
-        thousands(plan.steps),
-        thousands(plan.tokens),
+        grouped(plan.steps, "step"),
+        grouped(plan.tokens, "token"),
         plan.epochs,
-        thousands(plan.data.train_rows),
+        grouped(plan.data.train_rows, "row"),
         plan.flops_per_token as f64 / 1e6,
-        plan.flops / 1e15,
+        flop(plan.flops),
         plan.device,
         ranks(plan.ranks.here),
-        plan.threads,
+        count(plan.threads, "thread"),
         plan.memory.precision.as_str(),
         if plan.bytes.exact { "" } else { "about " },
         gib(plan.bytes.total),
@@ -208,6 +223,43 @@ fn plan_lines(plan: &Plan) -> String {
             more => format!("; {} more while a checkpoint is written", gib(more)),
         }
     )
+}
+
+/// How a run stands and what a call would do with it, in words that follow its path.
+pub(super) fn standing_text(standing: &Standing, steps: u64) -> String {
+    let then = match standing {
+        Standing::Begun { checkpoint: Some((step, _)), .. } => {
+            format!(": goes on from its checkpoint of step {step}")
+        }
+        Standing::Begun { checkpoint: None, .. } => ": begins again, for it has no checkpoint".to_owned(),
+        _ => String::new(),
+    };
+    format!("{}{then}", how_far(standing, steps))
+}
+
+/// How far a run has come.
+fn how_far(standing: &Standing, steps: u64) -> String {
+    let steps = grouped(steps, "step");
+    match standing {
+        Standing::NotBegun => "not begun".to_owned(),
+        Standing::Begun { steps_done, error: None, .. } => {
+            format!("interrupted after {steps_done} of {steps}")
+        }
+        Standing::Begun { steps_done, error: Some(error), .. } => {
+            format!("failed after {steps_done} of {steps} ({error})")
+        }
+        Standing::Live { holder, steps_done } => {
+            format!("trained now by {holder}: {steps_done} of {steps} done")
+        }
+        Standing::Finished => "finished".to_owned(),
+        Standing::Diverged { error } => format!("diverged {error}"),
+    }
+}
+
+/// A peak rate, where it comes from, and when it was measured.
+pub(super) fn peak_text(peak: &Peak) -> String {
+    let on = peak.measured.as_deref().map(|time| format!(" on {}, the highest so far", day(time)));
+    format!("{} ({}{})", flop_rate(peak.flops), peak.how, on.unwrap_or_default())
 }
 
 /// A number of ranks as a factor before what each of them has; nothing for one.

@@ -31,6 +31,10 @@ pub struct Libraries {
     nccl: OnceLock<Located<Nccl>>,
 }
 
+/// Parts of a help that lead to the report of what was found.
+const SEE_WHAT_IS_THERE: &str = ", see what is there with `runner doctor`";
+const SEE: &str = "see `runner doctor`; ";
+
 /// Why no CUDA device can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -44,6 +48,11 @@ pub struct CudaMissing {
 impl CudaMissing {
     fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: help.into() }
+    }
+
+    /// What to do about it, for readers of the report that [`help`](Self::help) may point to.
+    pub fn help_beside_a_report(&self) -> String {
+        self.help.replace(SEE_WHAT_IS_THERE, "").replace(SEE, "")
     }
 }
 
@@ -206,8 +215,8 @@ impl Libraries {
         let complain = |finding: &Finding| {
             self.complaint(finding).map(|text| {
                 let help = format!(
-                    "{}; name other directories in {LIBS_VARIABLE}, see what is there with `runner doctor`, or use \
-                     compute.device = \"cpu\"",
+                    "{}; name other directories in {LIBS_VARIABLE}{SEE_WHAT_IS_THERE}, or use compute.device = \
+                     \"cpu\"",
                     finding.meaning
                 );
                 CudaMissing::new(text, help)
@@ -222,7 +231,7 @@ impl Libraries {
         if index >= count {
             return Err(CudaMissing::new(
                 format!("there is no CUDA device {index}: the driver shows {count}, counted from 0"),
-                "see `runner doctor`; CUDA_VISIBLE_DEVICES hides devices from a process",
+                format!("{SEE}CUDA_VISIBLE_DEVICES hides devices from a process"),
             ));
         }
         let device = DeviceInfo::query(driver, index).map_err(failed)?;

@@ -1,5 +1,6 @@
 //! What can be wrong with data. Each message names the file, the value found and what to do about it.
 
+use crate::wording::count;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,11 @@ pub enum DataError {
         count: i32,
     },
     /// A file that ends inside its header.
-    #[error("`{}` ends inside its header after {bytes} bytes: it is truncated, copy it again", path.display())]
+    #[error(
+        "`{}` ends inside its header after {}: it is truncated, copy it again",
+        path.display(),
+        count(*bytes, "byte")
+    )]
     TruncatedHeader {
         /// The file.
         path: PathBuf,
@@ -240,7 +245,8 @@ pub enum DataError {
     },
     /// A set with less than one whole row.
     #[error(
-        "`{name}`{others} has {tokens} tokens, but a row of block_size {block_size} needs {}: {}",
+        "`{name}`{others} has {}, but a row of block_size {block_size} needs {}: {}",
+        count(*tokens, "token"),
         block_size + 1,
         remedy(*tokens)
     )]

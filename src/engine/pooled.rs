@@ -3,6 +3,7 @@
 use super::optimizer::{OptimizerState, OptimizerStep};
 use super::{Applied, Batch, Engine, EngineError, State};
 use crate::model::ParamLayout;
+use crate::wording::count;
 use std::borrow::Cow;
 
 /// Runs the calls of an engine.
@@ -48,7 +49,9 @@ impl<E: Engine + Send> Pooled<E> {
                 flush_denormals();
             })
             .build()
-            .map_err(|e| EngineError::Unsupported(format!("could not start {threads} threads: {e}")))?;
+            .map_err(|e| {
+                EngineError::Unsupported(format!("could not start {}: {e}", count(threads, "thread")))
+            })?;
         let inner = pool.install(make)?;
         Ok(Self { pool, inner })
     }

@@ -2,6 +2,7 @@
 
 use super::PlanError;
 use crate::recipe::{MicroBatch, Recipe};
+use crate::wording::count;
 
 /// The division of an optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Rows {
             let lower = per_step.max(1) * block_size;
             return Err(PlanError::new(
                 "batch.total_tokens",
-                format!("{tokens} tokens are not a multiple of block_size = {block_size}"),
+                format!("batch.total_tokens = {tokens} is not a multiple of block_size = {block_size}"),
                 format!("use {lower} or {}", lower + block_size),
             ));
         }
@@ -41,7 +42,7 @@ impl Rows {
         if !per_step.is_multiple_of(world_size) {
             return Err(PlanError::new(
                 "batch.world_size",
-                format!("{per_step} rows per step do not divide among {world_size} ranks"),
+                format!("a step of {} does not divide among {world_size} ranks", count(per_step, "row")),
                 format!("use a divisor of {per_step}"),
             ));
         }
@@ -68,7 +69,10 @@ impl Rows {
             let whose = if recipe.batch.world_size > 1 { " of a rank" } else { "" };
             return Err(PlanError::new(
                 "batch.micro_batch",
-                format!("{rows} rows per step{whose} do not divide into micro-batches of {micro_batch}"),
+                format!(
+                    "a step of {}{whose} does not divide into micro-batches of {micro_batch}",
+                    count(rows, "row")
+                ),
                 format!("use a divisor of {rows}"),
             ));
         }

@@ -34,7 +34,7 @@ pub struct CudaDevice {
 impl Hardware {
     /// Looks at this machine. Where memory sizes cannot be read (they are on Linux), they count as unlimited.
     pub fn detect() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = available_threads();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let field = |name: &str| {
             let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -77,6 +77,11 @@ impl Hardware {
             Some(cuda) => cuda.total_memory / 20 * 17,
         }
     }
+}
+
+/// Hardware threads that this process may use.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Hardware threads of the machine, also those that this process may not use; 0 where that cannot be read.

@@ -109,6 +109,9 @@ pub struct Plan {
     pub cuda: Option<usize>,
     /// CPU threads of a rank.
     pub threads: usize,
+    /// How many times slower a rank computes than alone, because the ranks here have more threads than the machine; 1
+    /// where there are enough threads, and for one rank.
+    pub crowding: f64,
     /// Whether the precision is emulated by rounding.
     pub emulated: bool,
     /// The engine that the bytes are of.
@@ -205,6 +208,7 @@ impl Plan {
             device: hardware.device(),
             cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
             threads: threads(recipe, hardware),
+            crowding: crowding(recipe, hardware),
             emulated: recipe.compute.precision != Precision::Fp32 && hardware.cuda.is_none(),
             engine,
             ranks,
@@ -301,6 +305,14 @@ fn threads(recipe: &Recipe, hardware: &Hardware) -> usize {
     if recipe.compute.threads == 0 { hardware.threads_per_rank() } else { recipe.compute.threads }
 }
 
+/// See [`Plan::crowding`]. Ranks on CUDA devices have one each.
+fn crowding(recipe: &Recipe, hardware: &Hardware) -> f64 {
+    let wanted = threads(recipe, hardware) as f64;
+    let there_are = hardware.threads as f64;
+    let share = |wanted: f64| (wanted / there_are).max(1.0);
+    if hardware.cuda.is_some() { 1.0 } else { share(wanted * hardware.ranks as f64) / share(wanted) }
+}
+
 /// The tokens of all steps.
 fn run_tokens(recipe: &Recipe) -> Result<u64, PlanError> {
     let (steps, per_step) = (recipe.schedule.max_steps, recipe.batch.total_tokens as u64);
@@ -347,6 +359,10 @@ fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result
     };
     Ok(MemoryNeed { snapshot, ..need })
 }
+
+/// About what a process takes besides the bytes of a plan: the program's code, the tokenizer's tables, the stacks of
+/// its threads, buffers for files. Pages of mapped data, which the system takes back when it needs them, are not counted.
+pub const PROGRAM_BYTES: usize = 32 << 20;
 
 /// Bytes in the unit that suits them, for people.
 pub fn gib(bytes: usize) -> String {

@@ -18,6 +18,9 @@ const TOKENS: usize = 512;
 /// The probe takes at most this much memory, where that can be.
 const BYTES: usize = 1 << 30;
 
+/// The update of a parameter takes about as long as this many operations of a pass: it is bound by memory.
+const UPDATE_FLOPS: f64 = 150.0;
+
 /// What a machine was measured to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
@@ -43,12 +46,12 @@ pub struct Prediction {
 }
 
 impl Plan {
-    /// The run's time at these rates, which are of one rank; what ranks say to each other is
-    /// [`scaling`](Plan::scaling).
+    /// The run's time at these rates, which are of a rank that has this machine to itself. The ranks that share it slow
+    /// each other down ([`crowding`](Plan::crowding)); what ranks say to each other is [`scaling`](Plan::scaling).
     pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
-        let token_s = rates.seconds_per_flop * self.flops_per_token as f64;
+        let token_s = self.crowding * rates.seconds_per_flop * self.flops_per_token as f64;
         let updated = self.parameter_elements() / self.shard.count;
-        let update_s = rates.seconds_per_parameter * updated as f64;
+        let update_s = self.crowding * rates.seconds_per_parameter * updated as f64;
         let step_s = token_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         let training_s = step_s * self.steps as f64;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
@@ -62,6 +65,16 @@ impl Plan {
             evaluation_s,
             total_s: training_s + evaluation_s,
         }
+    }
+
+    /// Rates at which [`predict`](Plan::predict) says of a step of this plan, of one rank, that it takes `step_s`
+    /// seconds. How a step divides into passes and update is guessed, which matters only to plans of other steps.
+    pub fn rates_of_step(&self, step_s: f64) -> Rates {
+        let tokens = self.batch.tokens_per_step / self.ranks.world_size;
+        let updated = self.parameter_elements() / self.shard.count;
+        let flops = self.flops_per_token as f64 * tokens as f64 + UPDATE_FLOPS * updated as f64;
+        let seconds_per_flop = step_s / flops;
+        Rates { seconds_per_flop, seconds_per_parameter: UPDATE_FLOPS * seconds_per_flop }
     }
 
     fn parameter_elements(&self) -> usize {

@@ -13,6 +13,7 @@ use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
 use crate::run::column::{Better, Unit};
 use crate::run::{RunError, RunStatus};
+use crate::wording::count;
 use std::path::PathBuf;
 
 /// A column of numbers: a metric, or how a row's speed relates to another row's.
@@ -315,9 +316,12 @@ impl Comparison {
         };
         let mut parts: Vec<String> = chosen.iter().map(spell).collect();
         if !usual.is_empty() {
-            parts.push(format!("{} defaults", usual.len()));
+            parts.push(count(usual.len(), "default"));
         }
-        format!("{} runs share: {}", self.runs.len(), parts.join(", "))
+        match self.runs.len() {
+            1 => format!("1 run has: {}", parts.join(", ")),
+            runs => format!("{runs} runs share: {}", parts.join(", ")),
+        }
     }
 
     /// What the replicas allow to conclude about the best group and each other one, one sentence each.
@@ -342,8 +346,14 @@ impl Comparison {
         }
         let incomplete: usize = self.groups.iter().map(|group| group.incomplete(&self.runs)).sum();
         if incomplete > 0 {
-            let what = if self.cut.is_some() { "did not come as far" } else { "are not finished" };
-            sentences.push(format!("{incomplete} runs that {what} are left out of means and tests"));
+            let is = if incomplete == 1 { "is" } else { "are" };
+            let what = if self.cut.is_some() {
+                "did not come as far".to_owned()
+            } else {
+                format!("{is} not finished")
+            };
+            let runs = count(incomplete, "run");
+            sentences.push(format!("{runs} that {what} {is} left out of means and tests"));
         }
         sentences
     }

@@ -4,6 +4,7 @@ use crate::run::column::Column;
 use crate::run::columns::LOGS;
 use crate::run::files::whole_lines;
 use crate::run::{RunError, dir};
+use crate::wording::count;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
@@ -54,7 +55,7 @@ impl fmt::Display for Unequal {
                 write!(f, "{file} differs first at step {step}, column {column}: {left} and {right}")
             }
             Self::Rows { file, left, right } => {
-                write!(f, "{file} has {left} rows in one and {right} in the other")
+                write!(f, "{file} has {} in one and {right} in the other", count(*left, "row"))
             }
             Self::Column { file, column, left_has_it } => {
                 let which = if *left_has_it { "first" } else { "second" };

@@ -1,20 +1,7 @@
 //! Numbers as people read them, in tables, on axes and in messages.
 
+pub use crate::wording::{count, grouped, thousands};
 use std::time::Duration;
-
-/// A number with its digits grouped.
-#[must_use]
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
 
 /// A duration in hours, minutes and seconds.
 #[must_use]
@@ -41,6 +28,25 @@ pub fn si(number: f64) -> String {
     let unit = units.iter().find(|(unit, _)| number.abs() >= unit * 0.9995);
     let (scaled, suffix) = unit.map_or((number, ""), |(unit, suffix)| (number / unit, *suffix));
     format!("{}{suffix}", significant(scaled, 3))
+}
+
+/// Floating-point operations in the unit that suits them, in at most four digits: `13.5 TFLOP`, `8.65 EFLOP`.
+#[must_use]
+pub fn flop(operations: f64) -> String {
+    let units = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")];
+    // half a unit of the last digit shown is rounded up into the next prefix
+    let (unit, prefix) =
+        units.into_iter().find(|(unit, _)| operations >= unit * 0.9995).unwrap_or((1e6, "M"));
+    let scaled = operations / unit;
+    // beyond a thousand of the largest unit, every digit before the point is shown
+    let text = if scaled < 999.5 { significant(scaled, 3) } else { thousands(scaled.round() as u64) };
+    format!("{text} {prefix}FLOP")
+}
+
+/// Operations per second: `341 GFLOP/s`.
+#[must_use]
+pub fn flop_rate(operations_per_s: f64) -> String {
+    format!("{}/s", flop(operations_per_s))
 }
 
 /// Bytes in binary units.
@@ -91,11 +97,19 @@ mod tests {
 
     #[test]
     fn numbers_and_durations_read_well() {
-        assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
         assert_eq!([9.26, 61.0, 7384.0].map(seconds), ["9.3 s", "1 min 1 s", "2 h 3 min"]);
         assert_eq!(seconds(f64::NAN), "");
         assert_eq!([0.0, 12.0, 999.9, 307_200.0, 1.5e9].map(si), ["0", "12", "1k", "307k", "1.5B"]);
         assert_eq!([3e5, 3e9].map(bytes), ["0.3 MiB", "2.79 GiB"]);
+    }
+
+    #[test]
+    fn operations_have_a_unit_that_suits_them() {
+        let shown = [4.4e7, 1.35e13, 3.41e11, 8.6458160e18, 9.9996e14, 2e21, 1.23456e21].map(flop);
+        let expected =
+            ["44 MFLOP", "13.5 TFLOP", "341 GFLOP", "8.65 EFLOP", "1 PFLOP", "2,000 EFLOP", "1,235 EFLOP"];
+        assert_eq!(shown, expected);
+        assert_eq!(flop_rate(2.5e12), "2.5 TFLOP/s");
     }
 
     #[test]

@@ -89,7 +89,7 @@ rows! {
             curve: Some(Curve::noisy(50, "tokens per second")),
             ..Column::measured(Unit::Rate)
         };
-        /// Fraction of the device's peak rate that the model's operations reached; empty where the peak is unknown.
+        /// Fraction of the device's peak rate (`peak` in run.json) that the operations reached; empty if unknown.
         mfu: Option<f64> = None => Column {
             summaries: &[Summary {
                 place: 90, leaves: 80, name: "mfu", title: "MFU",

@@ -43,7 +43,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(TryLockError::WouldBlock) => {
                     let path = files::parent(path).to_owned();
-                    return Err(RunError::Locked { path, holder: holder(&mut file) });
+                    return Err(RunError::Locked { path, holder: words_of_holder(&mut file) });
                 }
             }
         }
@@ -57,20 +57,30 @@ impl Lock {
 /// Whether a live process holds the lock file `path`; false if there is no such file. Holds the lock itself only for
 /// the moment of asking.
 pub fn is_held(path: &Path) -> Result<bool, RunError> {
+    Ok(held(path)?.is_some())
+}
+
+/// The live process that holds the lock file `path`, in its own words; `None` if none does. Asks like [`is_held`].
+pub fn holder(path: &Path) -> Result<Option<String>, RunError> {
+    Ok(held(path)?.as_mut().map(words_of_holder))
+}
+
+/// The lock file `path`, if a live process holds it.
+fn held(path: &Path) -> Result<Option<File>, RunError> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("open", path),
     };
     // Shared, so that two readers asking at once do not see each other.
     match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => Ok(Some(file)),
         Err(TryLockError::Error(source)) => Err(source).context("lock", path),
     }
 }
 
-fn holder(file: &mut File) -> String {
+fn words_of_holder(file: &mut File) -> String {
     let mut text = String::new();
     // The text is a courtesy: where it cannot be read, the lock still counts.
     let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
@@ -91,11 +101,13 @@ mod tests {
         assert!(!is_held(&path).expect("no file yet"));
         let first = Lock::acquire(&path).expect("free");
         assert!(is_held(&path).expect("held"));
+        let told = holder(&path).expect("held").expect("a holder");
+        assert!(told.starts_with(&format!("process {} on ", std::process::id())), "{told}");
         let error = Lock::acquire(&path).expect_err("held");
         assert!(error.is_locked() && !error.is_usage());
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(first);
-        assert!(!is_held(&path).expect("free"));
+        assert!(!is_held(&path).expect("free") && holder(&path).expect("free").is_none());
         Lock::acquire(&path).expect("free again, whatever the file says");
     }
 

@@ -51,12 +51,21 @@ impl std::fmt::Display for RunStatus {
 }
 
 /// The peak rate that MFU is measured against.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Peak {
-    /// Floating-point operations per second.
+    /// Floating-point operations per second, of all ranks together.
     pub flops: f64,
     /// Where the number comes from, e.g. `measured` or a table.
     pub how: String,
+    /// The model of the processor or CUDA device; empty in records of earlier versions.
+    pub processor: String,
+    /// Threads that it was measured with; 0 where it was looked up.
+    pub threads: usize,
+    /// The vector instructions that it was measured with, by their word in `RUNNER_SIMD`; empty where it was looked up.
+    pub simd: String,
+    /// When it was measured, RFC 3339 in UTC.
+    pub measured: Option<String>,
 }
 
 /// One process's share of a run.
@@ -71,6 +80,8 @@ pub struct Session {
     pub from_step: u64,
     /// One past its last step, once known.
     pub to_step: Option<u64>,
+    /// The peak rate that `mfu` is a fraction of in this session's rows, in operations per second.
+    pub peak_flops: Option<f64>,
     /// What `--set` changed for it, as `key=value`.
     pub overrides: Vec<String>,
 }
@@ -125,6 +136,9 @@ pub struct RunRecord {
     pub emulated: bool,
     /// CPU threads of a rank.
     pub threads: usize,
+    /// The vector instructions of the last session's kernels, by their word in `RUNNER_SIMD`; absent for a CUDA device
+    /// and in records of earlier versions.
+    pub simd: Option<String>,
     /// Versions by component: `runner`, `rustc`, a driver.
     pub versions: BTreeMap<String, String>,
     /// The commit of the recipe's repository.
@@ -242,7 +256,7 @@ mod tests {
     fn record() -> RunRecord {
         let mut record = RunRecord::new("r-01234567", "r", "0123456789abcdef");
         record.digests.insert("recipe".into(), "aa".into());
-        record.peak = Some(Peak { flops: 3.71e11, how: "measured".into() });
+        record.peak = Some(Peak { flops: 3.71e11, how: "measured".into(), ..Peak::default() });
         record.results = serde_json::json!({"final_loss": 3.25, "best_val_loss": null});
         record.sessions.push(Session { overrides: vec!["compute.threads=2".into()], ..Session::default() });
         record

@@ -1,6 +1,7 @@
 //! What a session tells its listener: a terminal, a test, another program.
 
 use super::ending::End;
+use super::standing::Standing;
 use crate::cuda::CudaMissing;
 use crate::data::{self, NoProgress};
 use crate::plan::Plan;
@@ -73,6 +74,19 @@ pub enum Event<'a> {
     },
     /// What a new run begins from, where that is more than random weights: a sentence.
     Begins(&'a str),
+    /// A call that only rehearses would train a run now.
+    Rehearsed {
+        /// The run's directory.
+        run: &'a Path,
+        /// Optimizer steps taken before.
+        step: u64,
+        /// Optimizer steps of the run.
+        steps: u64,
+        /// The checkpoint that it would go on from.
+        checkpoint: Option<&'a Path>,
+        /// How the run stands that would be discarded first.
+        discarded: Option<&'a Standing>,
+    },
     /// A run's `recipe.toml` was not the recipe that the run is trained by, and has been written again.
     RecipeRestored {
         /// The file.

@@ -3,6 +3,7 @@
 use super::audience::Audience;
 use super::ending::{Elsewhere, Ending};
 use super::inputs::{self, Data};
+use super::machine::Cache;
 use super::ranks::{self, Order};
 use super::requests::Requests;
 use super::start::Start;
@@ -26,6 +27,10 @@ pub struct Call<'a> {
     pub(super) requests: &'a Requests,
     pub(super) runs_dir: &'a Path,
     pub(super) fresh: bool,
+    /// Whether nothing is trained and nothing written but caches.
+    pub(super) dry: bool,
+    /// Where what is found out about this machine is remembered.
+    pub(super) cache: Cache,
     /// The other ranks, if a launcher started them.
     pub(super) joined: Option<Arc<dyn Comm>>,
 }
@@ -33,7 +38,21 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call that keeps its runs in `runs_dir`. With `fresh`, runs of the same recipes are discarded first.
     pub fn new(audience: &'a dyn Audience, requests: &'a Requests, runs_dir: &'a Path, fresh: bool) -> Self {
-        Self { audience, requests, runs_dir, fresh, joined: None }
+        Self { audience, requests, runs_dir, fresh, dry: false, cache: Cache::default(), joined: None }
+    }
+
+    /// A call that trains nothing if `dry`: it does everything up to the first step and tells what would follow
+    /// ([`Event::Rehearsed`](super::Event::Rehearsed)). It ends as the call would end by then, and writes only caches.
+    #[must_use]
+    pub fn rehearsing(self, dry: bool) -> Self {
+        Self { dry, ..self }
+    }
+
+    /// Remembers in `cache` what is found out about this machine: its peak rate, and how long a step takes. A call that
+    /// is not told of a cache remembers nothing.
+    #[must_use]
+    pub fn remembering(self, cache: Cache) -> Self {
+        Self { cache, ..self }
     }
 
     /// Meets the ranks that a launcher has started, and parts from them in a way that all of them end alike.
@@ -42,7 +61,7 @@ impl<'a> Call<'a> {
         work: impl FnOnce(&Self) -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
         self.joined = ranks::join()?;
-        if self.leads() {
+        if self.leads() && !self.dry {
             // of processes that were killed while they encoded a text or checked a file
             files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);
         }

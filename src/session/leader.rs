@@ -1,22 +1,26 @@
 //! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
 use super::audience::Event;
-use super::call::plan;
+use super::call::{self, Call};
 use super::ending::Ending;
+use super::inputs::Data;
 use super::job::Job;
 use super::member::Member;
 use super::ranks::{self, Order};
 use super::recorder::Recorder;
 use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
+use crate::engine::cpu;
+use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
-use crate::recipe::MicroBatch;
+use crate::recipe::{MicroBatch, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -25,16 +29,11 @@ use std::time::Duration;
 pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
     if let Some(reader) = &start {
-        job.check_logs(reader.state())?;
-        // a run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it
-        let is_auto = job.recipe().batch.micro_batch == MicroBatch::Auto;
-        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
-        let kept = kept.filter(|rows| job.plan.batch.rows_per_rank.is_multiple_of(*rows));
-        job.plan = plan(job.resolved, job.data, kept)?;
+        check_logs(job.dir.path(), reader.state())?;
     }
-    let peak = machine::peak(&job.plan);
-    let begins_at = job.data.start.parent().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step);
-    job.announce(start.as_ref().map_or(begins_at, |reader| reader.state().step), start.is_none());
+    keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
+    let peak = machine::peaks::peak(&job.plan, &job.call.cache);
+    announce(job.call, job.resolved, job.data, (job.dir.path(), start.as_ref()), &job.plan);
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
@@ -67,29 +66,107 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
 }
 
-impl Job<'_> {
-    /// Says what is about to be trained, and what may be unwise about it.
-    fn announce(&self, step: u64, is_new: bool) {
-        let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
-        let shards = self.data.shards();
-        let lints = machine::hardware(recipe).map_or_else(
-            |_| Vec::new(),
-            |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
-        );
-        self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
-        if is_new {
-            for line in self.data.start.lines() {
-                self.call.audience.tell(Event::Begins(&line));
-            }
+/// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins from, else 0.
+pub(super) fn first_step(data: &Data, newest: Option<&checkpoint::Reader>) -> u64 {
+    let branched = data.start.parent().filter(|parent| parent.optimizer);
+    newest.map_or(branched.map_or(0, |parent| parent.step), |reader| reader.state().step)
+}
+
+/// Says what is about to be trained from the newest checkpoint on, and what may be unwise about it.
+pub(super) fn announce(
+    call: &Call,
+    resolved: &Resolved,
+    data: &Data,
+    (run, newest): (&Path, Option<&checkpoint::Reader>),
+    plan: &Plan,
+) {
+    let recipe = &resolved.recipe;
+    let shards = data.shards();
+    let lints = machine::hardware(recipe).map_or_else(
+        |_| Vec::new(),
+        |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
+    );
+    let step = first_step(data, newest);
+    call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+    if newest.is_none() {
+        for line in data.start.lines() {
+            call.audience.tell(Event::Begins(&line));
         }
     }
+}
 
+/// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
+pub(super) fn check_logs(run: &Path, state: &CheckpointState) -> Result<(), RunError> {
+    let first_step = RunRecord::read(run)?.map_or(0, |record| record.first_step());
+    seal::verify_rows(&run.join(dir::TRAIN_CSV), first_step..state.step)?;
+    for (name, _) in LOGS {
+        if let Some(expected) = state.logs.get(name) {
+            seal::verify_beginning(&run.join(name), expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// A run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it.
+pub(super) fn keep_micro_batch(
+    plan: &mut Plan,
+    resolved: &Resolved,
+    data: &Data,
+    start: Option<&checkpoint::Reader>,
+) -> anyhow::Result<()> {
+    if let Some(reader) = start {
+        let is_auto = resolved.recipe.batch.micro_batch == MicroBatch::Auto;
+        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
+        let kept = kept.filter(|rows| plan.batch.rows_per_rank.is_multiple_of(*rows));
+        *plan = call::plan(resolved, data, kept)?;
+    }
+    Ok(())
+}
+
+/// The checkpoint that a run goes on from, after a word about damaged ones. If there are only such, it is an error.
+pub(super) fn usable(
+    call: &Call,
+    run: &Path,
+    hash: &str,
+    newest: Newest,
+) -> anyhow::Result<Option<checkpoint::Reader>> {
+    for Rejected { path: checkpoint, reason } in &newest.rejected {
+        call.audience.tell(Event::Damaged { checkpoint, reason });
+    }
+    let Some(reader) = newest.reader else {
+        return if newest.rejected.is_empty() {
+            Ok(None)
+        } else {
+            Err(only_damaged(run, newest.rejected.len()).into())
+        };
+    };
+    if reader.state().recipe_hash != hash {
+        let problem = format!(
+            "it belongs to an experiment with hash {}, this run has {hash}; start over with --fresh",
+            reader.state().recipe_hash,
+        );
+        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
+    }
+    Ok(Some(reader))
+}
+
+/// Damage that the user has to decide about.
+fn only_damaged(run: &Path, checkpoints: usize) -> RunError {
+    let problem = match checkpoints {
+        1 => "its only checkpoint is not intact".to_owned(),
+        _ => format!("none of its {checkpoints} checkpoints is intact"),
+    };
+    let problem = format!("{problem}; start over with --fresh, or bring one back from a backup");
+    RunError::Malformed { path: run.to_owned(), problem }
+}
+
+impl Job<'_> {
     /// Rank 0: trains as the others do, and writes down what happens.
     fn lead(
         &self,
         comm: Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
-        peak: (f64, String),
+        peak: Peak,
     ) -> anyhow::Result<Ending> {
         let result = catch_unwind(AssertUnwindSafe(|| self.record_training(&comm, start, peak)));
         match &result {
@@ -104,7 +181,7 @@ impl Job<'_> {
         &self,
         comm: &Arc<dyn Comm>,
         start: Option<checkpoint::Reader>,
-        (peak, how): (f64, String),
+        peak: Peak,
     ) -> anyhow::Result<Ending> {
         comm.set_working(true);
         let member =
@@ -113,13 +190,15 @@ impl Job<'_> {
         let (mut engine, progress) = member.begin(start)?;
         let mut record = self.record()?;
         let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
-        record.peak = Some(Peak { flops: peak, how });
+        let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.sessions.push(RecordedSession {
             started: facts::now(),
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
+            peak_flops: Some(peak.flops),
             ..RecordedSession::default()
         });
+        record.peak = Some(peak);
         record.status = RunStatus::Running;
         record.steps_done = progress.step;
         record.error = None;
@@ -143,52 +222,15 @@ impl Job<'_> {
     /// The newest intact checkpoint. Damaged ones are set aside with a word; if there are only such, it is an error.
     fn newest_checkpoint(&self) -> anyhow::Result<Option<checkpoint::Reader>> {
         let newest = checkpoint::newest_intact(self.dir.path())?;
-        let audience = self.call.audience;
-        for Rejected { path: checkpoint, reason } in &newest.rejected {
-            audience.tell(Event::Damaged { checkpoint, reason });
-        }
-        let Some(reader) = newest.reader else {
-            return if newest.rejected.is_empty() {
-                Ok(None)
-            } else {
-                Err(self.only_damaged(&newest).into())
-            };
-        };
-        for rejected in &newest.rejected {
-            let aside = &checkpoint::set_aside(&rejected.path)?;
-            audience.tell(Event::SetAside { aside, instead: reader.path() });
-        }
-        if reader.state().recipe_hash != self.hash {
-            let problem = format!(
-                "it belongs to an experiment with hash {}, this run has {}; start over with --fresh",
-                reader.state().recipe_hash,
-                self.hash
-            );
-            return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
-        }
-        Ok(Some(reader))
-    }
-
-    /// Damage that the user has to decide about.
-    fn only_damaged(&self, newest: &Newest) -> RunError {
-        RunError::Malformed {
-            path: self.dir.path().to_owned(),
-            problem: format!(
-                "none of its {} checkpoints is intact; start over with --fresh, or bring one back from a backup",
-                newest.rejected.len()
-            ),
-        }
-    }
-
-    /// Checks that the logs are those that led to a checkpoint. One of an earlier version does not state digests.
-    fn check_logs(&self, state: &CheckpointState) -> anyhow::Result<()> {
-        seal::verify_rows(&self.dir.train_csv(), self.record()?.first_step()..state.step)?;
-        for (name, _) in LOGS {
-            if let Some(expected) = state.logs.get(name) {
-                seal::verify_beginning(&self.dir.path().join(name), expected)?;
+        let damaged: Vec<PathBuf> = newest.rejected.iter().map(|rejected| rejected.path.clone()).collect();
+        let reader = usable(self.call, self.dir.path(), self.hash, newest)?;
+        if let Some(reader) = &reader {
+            for path in damaged {
+                let aside = &checkpoint::set_aside(&path)?;
+                self.call.audience.tell(Event::SetAside { aside, instead: reader.path() });
             }
         }
-        Ok(())
+        Ok(reader)
     }
 
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
@@ -228,6 +270,7 @@ impl Job<'_> {
         record.precision = recipe.compute.precision.as_str().to_owned();
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
+        record.simd = self.plan.cuda.is_none().then(|| cpu::level().word().to_owned());
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
         let recipe = FileDigest::of(&std::fs::read(self.dir.recipe())?);

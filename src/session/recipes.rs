@@ -5,6 +5,8 @@ use super::call::{Call, plan};
 use super::ending::Ending;
 use super::inputs::{self, Data};
 use super::job::Job;
+use super::rehearsal::rehearse;
+use super::standing::run_id;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, Overrides, Resolved};
 use crate::report::own::is_own;
@@ -93,16 +95,21 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
 /// The run of a recipe, on rank 0.
 fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Result<Ending> {
     let recipe = &resolved.recipe;
-    let id = format!("{}-{}", recipe.name, &hash[..8]);
+    let id = run_id(recipe, hash);
     let path = call.runs_dir.join(&id);
     let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
     if !call.fresh && dir::is_run(&path) {
-        restore_recipe(call, &path, &toml, data, hash)?;
+        if !call.dry {
+            restore_recipe(call, &path, &toml, data, hash)?;
+        }
         if let Some(ending) = ended(call, &path)? {
             return Ok(ending);
         }
     }
     let plan = plan(resolved, data, None)?;
+    if call.dry {
+        return rehearse(call, resolved, data, (&path, hash), plan);
+    }
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
     if !call.fresh

@@ -7,7 +7,7 @@ use super::audience::Event;
 use super::data_watch::DataWatch;
 use super::ending::{End, Ending};
 use super::job::Job;
-use super::machine;
+use super::machine::{self, calibration};
 use super::requests::Held;
 use super::saver::Saver;
 use crate::data::{Dataset, Tokenizer};
@@ -117,6 +117,7 @@ impl<'a> Recorder<'a> {
         let job = self.job;
         let end = self.end(&result, job.dir.path());
         let recorded = self.put_on_record(&end);
+        self.learn(&end);
         audience.tell(Event::Ended(&end));
         match result {
             Ok(Outcome::Finished) => Ok(recorded.map(|()| end.ending())?),
@@ -142,9 +143,24 @@ impl<'a> Recorder<'a> {
             steps: self.job.plan.steps,
             elapsed: Duration::from_secs_f64(self.elapsed_s()),
             loss: self.last_loss,
-            tokens_per_s: median(&mut self.step_ms).map(|ms| self.tokens_per_s(ms)),
+            tokens_per_s: self.median_ms().map(|ms| self.tokens_per_s(ms)),
             val_loss: self.last_val_loss,
             val_unigram_entropy: val.map(Dataset::unigram_entropy),
+        }
+    }
+
+    /// The median time of this session's steps in milliseconds.
+    fn median_ms(&mut self) -> Option<f64> {
+        median(&mut self.step_ms)
+    }
+
+    /// Remembers how long a step took, for predictions. Steps that ended badly may have been slow for that reason.
+    fn learn(&mut self, end: &End) {
+        let (job, steps) = (self.job, self.step_ms.len() as u64);
+        let ended_well = matches!(end.outcome, Ok(Outcome::Finished | Outcome::Stopped(_)));
+        if let Some(ms) = self.median_ms().filter(|_| ended_well) {
+            let engine = job.recipe().compute.engine;
+            calibration::learn(&job.plan, engine, &self.record.id, ms / 1e3, steps, &job.call.cache);
         }
     }
 

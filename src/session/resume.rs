@@ -5,6 +5,7 @@ use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
+use super::rehearsal::rehearse;
 use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
@@ -48,9 +49,12 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
             return Ok(Ending::Finished);
         }
         let plan = plan(&resolved, &data, None)?;
+        let (resolved, data, hash) = (&resolved, &data, hash.as_str());
+        if call.dry {
+            return rehearse(call, resolved, data, (&run, hash), plan);
+        }
         let dir = RunDir::open(&run)?;
         call.audience.result(&run)?;
-        let (resolved, data, hash) = (&resolved, &data, hash.as_str());
         leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)

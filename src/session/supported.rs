@@ -8,6 +8,7 @@ use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
 use crate::recipe::{Attention, Diagnostics, EngineKind, Resolved};
+use crate::wording::count;
 
 /// Turns a plan's error into a problem of the recipe, at the line that sets the key to blame.
 pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
@@ -19,10 +20,22 @@ pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnostics> {
+    check_here(resolved, None, audience)
+}
+
+/// [`check`] for `here` of the recipe's ranks, if that many are to share this machine.
+///
+/// # Errors
+/// Everything that is wrong, at once.
+pub fn check_here(
+    resolved: &Resolved,
+    here: Option<usize>,
+    audience: &dyn Audience,
+) -> Result<(), Diagnostics> {
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
-    match machine::hardware(recipe) {
+    match machine::hardware_of(recipe, here) {
         Err(error) => refuse(error.key, &error.message, &error.help),
         Ok(hardware) if hardware.cuda.is_some() => {
             let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
@@ -46,9 +59,12 @@ pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnos
     match ranks::place() {
         Err(problem) => refuse("batch.world_size", &problem.to_string(), "start the ranks with one launcher"),
         Ok(Some(place)) if place.size != ranks => {
-            let message =
-                format!("batch.world_size is {ranks}, but {} started {} ranks", place.launcher, place.size);
-            let help = format!("set batch.world_size = {}, or start {ranks} ranks", place.size);
+            let message = format!(
+                "batch.world_size is {ranks}, but {} started {}",
+                place.launcher,
+                count(place.size, "rank")
+            );
+            let help = format!("set batch.world_size = {}, or start {}", place.size, count(ranks, "rank"));
             refuse("batch.world_size", &message, &help);
         }
         Ok(_) if ranks > 1 && recipe.compute.engine == EngineKind::Dfdx => refuse(

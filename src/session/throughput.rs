@@ -1,5 +1,6 @@
 //! How fast a recipe's training step is on this machine, and where its time goes. Writes no run.
 
+use super::machine::Cache;
 use super::supported::at_its_key;
 use super::{engines, machine, ranks};
 use crate::comm::{Comm, Threads};
@@ -10,6 +11,7 @@ use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{EngineKind, Recipe, Resolved};
 use crate::report::stats::median;
+use crate::run::record::Peak;
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -29,10 +31,8 @@ pub struct Throughput {
     pub plan: Plan,
     /// How the ranks are connected: `solo`, `threads`, `tcp`, ...
     pub ranks_by: &'static str,
-    /// Operations per second that the device could do at most.
-    pub peak: f64,
-    /// How the peak is known.
-    pub peak_source: String,
+    /// What the device could do at most.
+    pub peak: Peak,
     /// Median milliseconds of a step.
     pub step_ms: f64,
     /// Median milliseconds by phase, in the order of a step.
@@ -43,11 +43,16 @@ pub struct Throughput {
 
 impl Throughput {
     /// Measures `steps` steps on random tokens. In a rank that a launcher started, all ranks measure together, and
-    /// those other than rank 0 return `None`.
+    /// those other than rank 0 return `None`. `cache` remembers the machine's peak.
     ///
     /// # Errors
     /// Where the recipe cannot be trained here, or the ranks cannot go on together.
-    pub fn measure(resolved: &Resolved, steps: u32, tell: &Tell) -> anyhow::Result<Option<Self>> {
+    pub fn measure(
+        resolved: &Resolved,
+        steps: u32,
+        cache: &Cache,
+        tell: &Tell,
+    ) -> anyhow::Result<Option<Self>> {
         let recipe = &resolved.recipe;
         // rows are random tokens, as many as are needed
         let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, val_rows: 0 };
@@ -60,7 +65,7 @@ impl Throughput {
             comm.set_working(true);
         }
         let leads = joined.as_ref().is_none_or(|comm| comm.rank() == 0);
-        let (peak, peak_source) = if leads { machine::peak(&plan) } else { (0.0, String::new()) };
+        let peak = if leads { machine::peaks::peak(&plan, cache) } else { Peak::default() };
         let bench = Bench { recipe, plan: &plan, steps, tell };
         let (measured, ranks_by) = match joined {
             Some(comm) => {
@@ -75,7 +80,7 @@ impl Throughput {
             None => (bench.threads()?, "threads"),
         };
         let Measured { step_ms, phases, fast_paths } = measured;
-        Ok(leads.then_some(Self { plan, ranks_by, peak, peak_source, step_ms, phases, fast_paths }))
+        Ok(leads.then_some(Self { plan, ranks_by, peak, step_ms, phases, fast_paths }))
     }
 
     /// Tokens per second, over all ranks.
@@ -85,7 +90,7 @@ impl Throughput {
 
     /// The share of the peak that the model's operations make up.
     pub fn mfu(&self) -> f64 {
-        self.tokens_per_s() * self.plan.flops_per_token as f64 / self.peak
+        self.tokens_per_s() * self.plan.flops_per_token as f64 / self.peak.flops
     }
 
     /// Bytes per second that a rank sent; `None` for one rank. The wait for the slowest rank counts as sending.

@@ -5,6 +5,7 @@
 //! value that is not finite or that was skipped would make the next outlier look normal.
 
 use crate::recipe::{WatchdogAction, WatchdogConfig};
+use crate::wording::count;
 use std::collections::VecDeque;
 
 /// A spread below this fraction of the mean counts as that fraction: numbers that hardly vary vary by rounding.
@@ -79,8 +80,10 @@ impl Watchdog {
             let value = value.filter(|value| value.is_finite())?;
             let (mean, z) = zscore(values, value).filter(|_| values.len() >= config.window)?;
             (z > most).then(|| {
-                let n = values.len();
-                format!("the {what} {value:.4} is {z:.1} standard deviations above {mean:.4}, the mean of {n} steps")
+                let steps = count(values.len(), "step");
+                format!(
+                    "the {what} {value:.4} is {z:.1} standard deviations above {mean:.4}, the mean of {steps}"
+                )
             })
         })?;
         if config.action == WatchdogAction::Stop {
@@ -90,7 +93,11 @@ impl Watchdog {
         // what does not come back to normal is no outlier, and no update would ever be applied again
         if window.skipped > config.window as u64 {
             let times = window.skipped - 1;
-            return Some(Verdict::Stop(format!("{outlier}; so were the {times} steps before, all skipped")));
+            let before = match times {
+                1 => "so was the step before, which was skipped".to_owned(),
+                _ => format!("so were the {times} steps before, all skipped"),
+            };
+            return Some(Verdict::Stop(format!("{outlier}; {before}")));
         }
         Some(Verdict::Skip(outlier))
     }

@@ -1,7 +1,7 @@
 //! Output as a document shows it, against output as it is.
 
 /// Lines that say something about the machine or the moment: only how they begin is compared.
-const OF_THE_MACHINE: &[&str] = &["  free", "predicted", "  processor", "  threads", "  memory"];
+const OF_THE_MACHINE: &[&str] = &["  free", "  peak", "predicted", "  processor", "  threads", "  memory"];
 
 /// Whether digits must be those of the document up to the last, which were computed with AVX-512. Other kernels add
 /// up in another order.

@@ -37,6 +37,7 @@ use crate::recipe::{Attention, Precision};
 use matmul::{ADD, Matrix, Packing, SET, matmul, matmul_with_sums};
 use memory::Memory;
 use pool::Columns;
+pub use simd::{Level, VARIABLE as LEVEL_VARIABLE, best as best_level, chosen as chosen_level, level};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -105,6 +106,7 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
+        chosen_level().map_err(EngineError::Unsupported)?;
         let team = Team::new(threads(plan))?;
         let tokens = plan.config.micro_batch * plan.config.dims.block_size;
         Ok(Self {

@@ -8,32 +8,90 @@
 use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::OnceLock;
 
+/// The environment variable that forces a level: the word of one that the processor has.
+pub const VARIABLE: &str = "RUNNER_SIMD";
+
 /// Partial sums of a vectorized reduction: the number of lanes is part of the result, not of the hardware.
 pub(super) const LANES: usize = 16;
 
-/// What the processor can do, in ascending order.
+/// Vector instructions for which kernels were compiled, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub enum Level {
+    /// What every processor of the architecture has.
     Baseline,
+    /// AVX2 with fused multiply-adds.
     Avx2,
+    /// AVX-512 F, BW, DQ and VL.
     Avx512,
 }
 
-/// The processor's level, detected once.
-pub(super) fn level() -> Level {
-    static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|&f| detected(f)) {
-                return Level::Avx512;
-            }
-            if ["avx2", "fma"].iter().all(|&f| detected(f)) {
-                return Level::Avx2;
-            }
+impl Level {
+    const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Baseline];
+
+    /// The word for it in [`VARIABLE`] and in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
+            Self::Baseline => "baseline",
         }
-        Level::Baseline
-    })
+    }
+
+    /// The name for it in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "AVX-512",
+            Self::Avx2 => "AVX2",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
+/// The level of this process's kernels, settled once: the processor's, or the one that [`VARIABLE`] forces. A word that
+/// [`chosen`] refuses forces nothing here, for no engine is made then.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| chosen().unwrap_or_else(|_| best()))
+}
+
+/// The level that [`VARIABLE`] forces, [`best`] if it is not set.
+///
+/// # Errors
+/// A word that stands for no level, or for one that the processor lacks: what it has.
+pub fn chosen() -> Result<Level, String> {
+    match std::env::var_os(VARIABLE).filter(|word| !word.is_empty()) {
+        Some(word) => among(&word.to_string_lossy(), best()),
+        None => Ok(best()),
+    }
+}
+
+/// The level that a word stands for, if it is at most `best`.
+fn among(word: &str, best: Level) -> Result<Level, String> {
+    let had: Vec<&str> = Level::ALL.into_iter().filter(|level| *level <= best).map(Level::word).collect();
+    let had = had.join(", ");
+    match Level::ALL.into_iter().find(|level| level.word() == word) {
+        Some(level) if level <= best => Ok(level),
+        Some(level) => {
+            Err(format!("{VARIABLE}={word}: this processor has no {}; it has {had}", level.name()))
+        }
+        None => {
+            Err(format!("{VARIABLE}={}: no such vector level; this processor has {had}", word.escape_debug()))
+        }
+    }
+}
+
+/// The processor's highest level.
+pub fn best() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|&f| detected(f)) {
+            return Level::Avx512;
+        }
+        if ["avx2", "fma"].iter().all(|&f| detected(f)) {
+            return Level::Avx2;
+        }
+    }
+    Level::Baseline
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -210,6 +268,22 @@ pub(super) fn max(x: &[f32], start: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_is_forced_by_its_word_if_the_processor_has_it() {
+        for best in Level::ALL {
+            for level in Level::ALL {
+                let forced = among(level.word(), best);
+                assert_eq!(forced.is_ok(), level <= best, "{forced:?}");
+            }
+        }
+        let lacking = among("avx512", Level::Avx2).expect_err("not there");
+        assert_eq!(lacking, "RUNNER_SIMD=avx512: this processor has no AVX-512; it has avx2, baseline");
+        for word in ["AVX2", "sse9", "auto", "avx2 "] {
+            let unknown = among(word, Level::Avx512).expect_err(word);
+            assert!(unknown.ends_with("no such vector level; this processor has avx512, avx2, baseline"));
+        }
+    }
 
     /// The largest error in units in the last place of the exact result, less what is allowed at each `x`.
     fn worst(from: f32, to: f32, f: fn(f32) -> f32, exact: fn(f64) -> f64, allowed: fn(f64) -> f64) -> f64 {

@@ -7,6 +7,7 @@
 
 use crate::engine::EngineError;
 use crate::engine::pooled::flush_denormals;
+use crate::wording::count;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::hint::spin_loop;
@@ -80,7 +81,8 @@ impl Team {
                 flush_denormals();
                 shared.help(number);
             };
-            let failed = |e| EngineError::Unsupported(format!("could not start {threads} threads: {e}"));
+            let failed =
+                |e| EngineError::Unsupported(format!("could not start {}: {e}", count(threads, "thread")));
             team.helpers.push(helper.spawn(help).map_err(failed)?);
         }
         Ok(team)

@@ -3,6 +3,7 @@
 use super::shape::cost;
 use super::{Remark, Shard, Subject};
 use crate::model::Dims;
+use crate::wording::count;
 
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
 const EPOCHS: f64 = 4.0;
@@ -46,7 +47,7 @@ pub(super) fn epochs(subject: &Subject) -> Remark {
             format!(
                 "the run goes through its data {epochs:.1} times; beyond {EPOCHS} times little is learned"
             ),
-            format!("use more data, or {} steps at most", (steps as u64).max(1)),
+            format!("use more data, or {} at most", count((steps as u64).max(1), "step")),
         )
     })
 }
@@ -57,7 +58,10 @@ pub(super) fn small(subject: &Subject) -> Remark {
     (subject.shards.is_some() && rows < wanted as u64).then(|| {
         (
             "data.train",
-            format!("the training data have {rows} rows, but a step takes {wanted}: it sees some twice"),
+            format!(
+                "the training data have {}, but a step takes {wanted}: it sees some twice",
+                count(rows, "row")
+            ),
             format!(
                 "use more data, or a batch of {} tokens at most",
                 rows * subject.plan.memory.dims.block_size as u64

@@ -2,6 +2,7 @@
 
 use super::{Remark, Subject};
 use crate::model::{Dims, ParamLayout};
+use crate::wording::count;
 
 /// Widths and vocabularies should be multiples of this.
 const TILE: usize = 64;
@@ -40,7 +41,10 @@ pub(super) fn width(subject: &Subject) -> Remark {
     Some((
         "model.n_embd",
         format!("model.n_embd = {} is not a multiple of {TILE}", dims.n_embd),
-        format!("the nearest width that is, and divides among {} heads, is {nice}: {cost}", dims.n_head),
+        format!(
+            "the nearest width that is, and divides among {}, is {nice}: {cost}",
+            count(dims.n_head, "head")
+        ),
     ))
 }
 
@@ -55,7 +59,10 @@ pub(super) fn heads(subject: &Subject) -> Remark {
     if is_nice(n_head) {
         return None;
     }
-    let message = format!("{n_head} heads of {} channels have few factors of two", n_embd / n_head);
+    let message = format!(
+        "model.n_head = {n_head} and heads of {} have few factors of two",
+        count(n_embd / n_head, "channel")
+    );
     let help = match (1..=n_embd).filter(|&heads| is_nice(heads)).min_by_key(|heads| heads.abs_diff(n_head)) {
         Some(heads) => format!(
             "model.n_head = {heads} makes heads of {} channels, at no cost in parameters",

@@ -2,6 +2,7 @@
 
 use super::{Remark, Subject};
 use crate::recipe::ScheduleKind;
+use crate::wording::count;
 
 /// GPT-3's models (Brown et al., 2020, table 2.1): parameters, peak learning rate, tokens per batch.
 const GPT3: [(f64, f64, f64); 8] = [
@@ -34,7 +35,10 @@ pub(super) fn horizon(subject: &Subject) -> Remark {
     if warmup >= steps {
         return Some((
             "schedule.warmup_steps",
-            format!("the warm-up takes all of the {steps} steps, so the rate never falls to its minimum"),
+            format!(
+                "the warm-up takes the whole run of {}, so the rate never falls to its minimum",
+                count(steps, "step")
+            ),
             format!("shorten schedule.warmup_steps, to {} for example", steps / 10),
         ));
     }
@@ -48,14 +52,17 @@ pub(super) fn horizon(subject: &Subject) -> Remark {
     if schedule.kind == ScheduleKind::Wsd && warmup + decay >= steps {
         return Some((
             "schedule.decay_steps",
-            format!("warm-up and decay take all of the {steps} steps, so the rate is never stable"),
+            format!(
+                "warm-up and decay take the whole run of {}, so the rate is never stable",
+                count(steps, "step")
+            ),
             format!("shorten schedule.decay_steps, to {} for example", steps.div_ceil(5)),
         ));
     }
     (2 * warmup > steps).then(|| {
         (
             "schedule.warmup_steps",
-            format!("the warm-up takes {warmup} of the {steps} steps, more than half of the run"),
+            format!("the warm-up takes {warmup} of {}, more than half of the run", count(steps, "step")),
             format!("shorten schedule.warmup_steps, to {} for example", steps / 10),
         )
     })

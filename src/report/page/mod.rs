@@ -13,6 +13,7 @@ use super::plot::{Options, Quantity, legend, quantities};
 use super::runs::Run;
 use super::scan::scan;
 use crate::run::{RunError, dir};
+use crate::wording::count;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -87,7 +88,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         "logY": options.log_y,
         "window": options.window,
     });
-    let title = options.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
+    let title = options.title.clone().unwrap_or_else(|| format!("{} compared", count(runs.len(), "run")));
     let measures = Measure::usual(true);
     let mut tables = format!("<p class=\"shared\">{}</p>\n", escaped(&comparison.shared_line()));
     tables += &format!("<div class=\"scroll\">{}</div>\n", Html.export(&comparison.table(&measures, true)));

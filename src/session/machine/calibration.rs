@@ -1,69 +1,163 @@
-//! What this machine does with a small step of a recipe's shapes: measured once, then remembered.
+//! What this machine does with a recipe's shapes: the median of a run's steps or, before there was a run, a small step
+//! that is timed once. Both are remembered.
 //!
-//! The cache is a convenience: if it cannot be read, the machine is measured again.
+//! A median over a run says more than one small step that may have met a busy moment, so it wins over timings, and the
+//! newest run over those before it. Who distrusts what is remembered measures again, and that is all forgotten.
 
-use super::cache_dir;
+use super::cache::Cache;
+use super::cpu_model;
 use crate::comm::{Comm, Threads};
 use crate::engine::memory::{MemoryConfig, MemoryPlan};
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
-use crate::engine::{Batch, Engine, EngineError, State};
+use crate::engine::{Batch, Engine, EngineError, State, cpu};
+use crate::model::Dims;
 use crate::model::init::initialize;
 use crate::plan::Plan;
+use crate::plan::hardware::available_threads;
 use crate::plan::predict::{self, Rates};
 use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;
-use crate::run::{facts, files};
+use crate::run::facts;
 use crate::session::engines;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use crate::wording::grouped;
+use serde::{Deserialize, Serialize};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The file of the cache that remembers rates.
+const FILE: &str = "calibration.json";
 /// Tokens of the reference engine's probe. It is slower, so its probe is smaller.
 const REFERENCE_TOKENS: usize = 64;
 /// Passes that are timed, after one that is not.
-const PASSES: usize = 2;
+const PASSES: usize = 3;
+/// A run of fewer steps says too little about their time: the first ones fill caches and wake threads.
+const STEPS: u64 = 10;
 
-/// Rates for a plan, and whether they were remembered.
+/// What rates come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Basis {
+    /// A small step of the same shapes.
+    Timed {
+        /// When, RFC 3339 in UTC; absent for timings of earlier versions.
+        on: Option<String>,
+        /// Whether it was timed just now.
+        #[serde(default, skip_deserializing)]
+        now: bool,
+    },
+    /// A run of the same kind.
+    Run {
+        /// Its id.
+        id: String,
+        /// The steps whose median counts.
+        steps: u64,
+        /// When they were taken, RFC 3339 in UTC.
+        on: String,
+    },
+}
+
+/// In words that follow `from`.
+impl std::fmt::Display for Basis {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Timed { now: true, .. } => f.write_str("a small step timed now"),
+            Self::Timed { on: None, .. } => f.write_str("a small step timed earlier"),
+            Self::Timed { on: Some(on), .. } => write!(f, "a small step timed on {}", day(on)),
+            Self::Run { id, steps, on } => {
+                write!(f, "the median of {} of {id} on {}", grouped(*steps, "step"), day(on))
+            }
+        }
+    }
+}
+
+/// The day of a time.
+pub fn day(time: &str) -> &str {
+    time.split('T').next().unwrap_or(time)
+}
+
+/// An entry of the cache. Those of earlier versions have rates only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Remembered {
+    #[serde(flatten)]
+    rates: Rates,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    basis: Option<Basis>,
+}
+
+impl Remembered {
+    fn is_plausible(&self) -> bool {
+        let Rates { seconds_per_flop, seconds_per_parameter } = self.rates;
+        [seconds_per_flop, seconds_per_parameter].iter().all(|r| r.is_finite() && *r > 0.0)
+    }
+}
+
+/// Rates for a plan, and what they come from: what the user's cache remembers, or a small step that is timed now.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
-pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, bool), EngineError> {
+pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, Basis), EngineError> {
+    remembered(plan, engine, &Cache::of_user()).map_or_else(|| measured(plan, engine), Ok)
+}
+
+/// Rates for a plan that a cache remembers.
+pub fn remembered(plan: &Plan, engine: EngineKind, cache: &Cache) -> Option<(Rates, Basis)> {
+    let mut all = cache.read::<Remembered>(FILE);
+    let of_runs = if is_alone(plan) { all.remove(&key_of_runs(plan, engine)) } else { None };
+    let found = of_runs.or_else(|| all.remove(&key_of_probe(plan, engine)));
+    let Remembered { rates, basis } = found.filter(Remembered::is_plausible)?;
+    Some((rates, basis.unwrap_or(Basis::Timed { on: None, now: false })))
+}
+
+/// Rates for a plan from a small step that is timed now. The user's cache remembers them in place of all that it knew
+/// of such plans.
+///
+/// # Errors
+/// Where the engine cannot be opened or fails.
+pub fn measured(plan: &Plan, engine: EngineKind) -> Result<(Rates, Basis), EngineError> {
+    let rates = measure(&probe(plan, engine), engine, plan.cuda)?;
+    let basis = Basis::Timed { on: Some(facts::now()), now: true };
+    Cache::of_user().update(FILE, |all| {
+        all.remove(&key_of_runs(plan, engine));
+        all.insert(key_of_probe(plan, engine), Remembered { rates, basis: Some(basis.clone()) });
+    });
+    Ok((rates, basis))
+}
+
+/// Remembers what a run's steps took: `step_s` seconds are the median of `steps`. Runs of several ranks are passed over,
+/// for their steps have the time in it in which gradients are added up, and so are runs of a few steps.
+pub fn learn(plan: &Plan, engine: EngineKind, id: &str, step_s: f64, steps: u64, cache: &Cache) {
+    if !is_alone(plan) || steps < STEPS {
+        return;
+    }
+    let basis = Basis::Run { id: id.to_owned(), steps, on: facts::now() };
+    let entry = Remembered { rates: plan.rates_of_step(step_s), basis: Some(basis) };
+    if entry.is_plausible() {
+        cache.update(FILE, |all| drop(all.insert(key_of_runs(plan, engine), entry)));
+    }
+}
+
+fn is_alone(plan: &Plan) -> bool {
+    plan.ranks.world_size == 1
+}
+
+/// The small step that stands for a plan's.
+fn probe(plan: &Plan, engine: EngineKind) -> MemoryConfig {
     let mut probe = predict::probe(&plan.memory);
     if engine == EngineKind::Dfdx {
         probe.dims.block_size = probe.dims.block_size.min(REFERENCE_TOKENS);
         probe.micro_batch = 1;
     }
-    let (path, key) = (cache_path(), key(&probe, engine, &plan.device));
-    let mut cache: BTreeMap<String, Rates> = path
-        .as_ref()
-        .and_then(|path| std::fs::read(path).ok())
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default();
-    let is_plausible = |rates: &Rates| {
-        [rates.seconds_per_flop, rates.seconds_per_parameter].iter().all(|r| r.is_finite() && *r > 0.0)
-    };
-    if let Some(rates) = cache.get(&key).copied().filter(is_plausible) {
-        return Ok((rates, true));
-    }
-    let rates = measure(&probe, engine, plan.cuda)?;
-    cache.insert(key, rates);
-    if let (Some(path), Ok(text)) = (path, serde_json::to_string_pretty(&cache))
-        && let Some(dir) = path.parent()
-        && std::fs::create_dir_all(dir).is_ok()
-    {
-        // a machine without a writable cache measures each time
-        let _ = files::write_atomic(&path, text.as_bytes(), "calibration");
-    }
-    Ok((rates, false))
+    probe
 }
 
 /// Bytes per second at which ranks that are threads of this machine add up their gradients: what each would have had
-/// to send, over the time of the sum.
+/// to send, over the time of the sum. Ranks beyond the machine's threads are not started: they share its memory's
+/// bandwidth, so each is slower by as much as there are more of them.
 pub fn link(ranks: usize) -> f64 {
     const ELEMENTS: usize = 1 << 22;
+    let started = ranks.min(available_threads().max(2));
     let mut seconds = f64::INFINITY;
-    let group = Threads::group(ranks, Duration::from_secs(60));
+    let group = Threads::group(started, Duration::from_secs(60));
     thread::scope(|scope| {
         let threads: Vec<_> = group
             .into_iter()
@@ -84,7 +178,7 @@ pub fn link(ranks: usize) -> f64 {
         // the slowest rank's fastest pass
         seconds = threads.into_iter().filter_map(|thread| thread.join().ok()).fold(0.0, f64::max);
     });
-    wire_bytes(ELEMENTS, ranks) as f64 / seconds
+    wire_bytes(ELEMENTS, started) as f64 / seconds * started as f64 / ranks as f64
 }
 
 /// Times forward and backward pass and update of the probe.
@@ -120,24 +214,30 @@ fn measure(probe: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resul
     Ok(predict::rates(probe, pass_s, update_s))
 }
 
-/// What a measurement is valid for: this machine, this build, these shapes, this optimizer.
-fn key(probe: &MemoryConfig, engine: EngineKind, device: &str) -> String {
-    let model = cpu_model();
-    let dims = probe.dims;
+/// What a timed step is valid for: this machine and build, the probe's shapes, this optimizer.
+fn key_of_probe(plan: &Plan, engine: EngineKind) -> String {
+    key(&probe(plan, engine), engine, &plan.device, "")
+}
+
+/// What the steps of a run are valid for: this machine and build, the model's shapes and micro-batch, this optimizer.
+fn key_of_runs(plan: &Plan, engine: EngineKind) -> String {
+    key(&plan.memory, engine, &plan.device, "runs of ")
+}
+
+fn key(config: &MemoryConfig, engine: EngineKind, device: &str, what: &str) -> String {
+    let Dims { n_layer, n_head, n_embd, padded_vocab, block_size, .. } = config.dims;
     format!(
-        "{} | {model} | {device} | {} threads | {} | {engine:?} {:?} {:?}{} | L{} H{} C{} V{} T{} B{}",
+        "{} | {} | {device} | {} threads{} | {} | {engine:?} {:?} {:?}{} | {what}L{n_layer} H{n_head} C{n_embd} \
+         V{padded_vocab} T{block_size} B{}",
         facts::host(),
-        probe.threads(),
+        cpu_model(),
+        config.threads(),
+        level_in_key(),
         env!("CARGO_PKG_VERSION"),
-        probe.precision,
-        probe.attention,
-        probe.mode.optimizer().map_or("", optimizer_in_key),
-        dims.n_layer,
-        dims.n_head,
-        dims.n_embd,
-        dims.padded_vocab,
-        dims.block_size,
-        probe.micro_batch
+        config.precision,
+        config.attention,
+        config.mode.optimizer().map_or("", optimizer_in_key),
+        config.micro_batch
     )
 }
 
@@ -149,13 +249,77 @@ fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
     }
 }
 
-/// The processor's name, or its architecture where the system does not tell.
-pub fn cpu_model() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()).to_owned()
+/// What a key says about vector instructions, a space first: nothing for the processor's best, so that rates measured
+/// before a lower level could be forced stay valid.
+fn level_in_key() -> String {
+    let level = cpu::level();
+    if level == cpu::best_level() { String::new() } else { format!(" {}", level.word()) }
 }
 
-fn cache_path() -> Option<PathBuf> {
-    Some(cache_dir()?.join("calibration.json"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DataSize;
+    use crate::plan::hardware::Hardware;
+    use crate::recipe::{EvalConfig, Overrides, load};
+
+    fn plan(sets: &[&str]) -> Plan {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let file = dir.path().join("r.toml");
+        let text = "data.train = \"builtin:lipsum\"\nschedule.max_steps = 9\n[model]\nn_layer = 2\nn_head = 2\n\
+                    n_embd = 64\nblock_size = 64\n[batch]\ntotal_tokens = 1024\nmicro_batch = 4\n";
+        std::fs::write(&file, text).expect("written");
+        let set = sets.iter().map(|set| (*set).to_owned()).collect();
+        let resolved = load(&file, &Overrides { set, ..Overrides::default() }).expect("a recipe");
+        let hardware =
+            Hardware { threads: 2, total_memory: 1 << 40, free_memory: 1 << 40, ranks: 1, cuda: None };
+        Plan::derive(&resolved.recipe, &hardware, DataSize::default(), None).expect("a plan")
+    }
+
+    #[test]
+    fn the_newest_run_of_a_kind_counts() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (cache, kind) = (Cache::at(dir.path()), EngineKind::Fused);
+        let ours = plan(&[]);
+        let seconds = |plan: &Plan| {
+            let (rates, basis) = remembered(plan, kind, &cache)?;
+            Some((plan.predict(&rates, &EvalConfig { every: 0, batches: 0 }).step_s, basis.to_string()))
+        };
+        assert_eq!(seconds(&ours), None);
+        learn(&ours, kind, "r-1", 2.0, 300, &cache);
+        let (step_s, basis) = seconds(&ours).expect("learned");
+        assert!(
+            (step_s - 2.0).abs() < 1e-9 && basis.starts_with("the median of 300 steps of r-1 on 20"),
+            "{basis}"
+        );
+        // slower or faster, and from fewer steps: the newest, unless it says too little
+        learn(&ours, kind, "r-2", 3.0, 10, &cache);
+        learn(&ours, kind, "r-3", 1.0, 9, &cache);
+        assert!(seconds(&ours).is_some_and(|(s, basis)| (s - 3.0).abs() < 1e-9 && basis.contains("r-2")));
+        learn(&ours, kind, "r-4", f64::NAN, 100, &cache);
+        assert!(seconds(&ours).is_some_and(|(_, basis)| basis.contains("r-2")));
+        // a longer step has more of the same passes, other kinds of run are not known
+        let longer = seconds(&plan(&["batch.total_tokens=2048"])).expect("the same kind").0;
+        assert!((4.0..6.0).contains(&longer), "{longer}");
+        for other in ["batch.micro_batch=2", "model.n_layer=3", "compute.precision=bf16", "compute.threads=1"]
+        {
+            assert_eq!(seconds(&plan(&[other])), None, "{other}");
+        }
+        let ranks = plan(&["batch.world_size=2", "batch.micro_batch=4"]);
+        learn(&ranks, kind, "r-5", 1.0, 100, &cache);
+        assert_eq!(seconds(&ranks), None);
+    }
+
+    #[test]
+    fn a_timing_of_an_earlier_version_is_read_and_a_run_wins_over_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (cache, ours) = (Cache::at(dir.path()), plan(&[]));
+        let old = serde_json::json!({ key_of_probe(&ours, EngineKind::Fused):
+            { "seconds_per_flop": 1e-11, "seconds_per_parameter": 1e-9 } });
+        std::fs::write(dir.path().join(FILE), old.to_string()).expect("written");
+        let basis = || remembered(&ours, EngineKind::Fused, &cache).expect("remembered").1.to_string();
+        assert_eq!(basis(), "a small step timed earlier");
+        learn(&ours, EngineKind::Fused, "r-1", 2.0, 300, &cache);
+        assert!(basis().contains("r-1"));
+    }
 }

@@ -1,22 +1,33 @@
 //! This machine: which device trains here, how fast it can be, and where what is found out about it is kept.
 
+pub mod cache;
 pub mod calibration;
+pub mod peaks;
 pub mod rates;
+
+pub use cache::{Cache, cache_dir};
 
 use super::ranks;
 use crate::comm::launch::Placement;
 use crate::cuda::{CudaMissing, Libraries};
-use crate::engine::cpu;
 use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
 use crate::plan::{Plan, PlanError};
-use crate::recipe::{Device, EngineKind, Precision, Recipe};
-use std::path::PathBuf;
+use crate::recipe::{Device, EngineKind, Recipe};
+use crate::wording::count;
 
 /// This machine, with the CUDA device that the recipe asks for or, under `auto`, the first one that can be used.
 ///
 /// # Errors
 /// When the recipe names a CUDA device and there is none to be used: what was looked for, and where.
 pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
+    hardware_of(recipe, None)
+}
+
+/// [`hardware`] for `here` of the recipe's ranks, if that many are to share this machine.
+///
+/// # Errors
+/// Those of [`hardware`]; more ranks here than there are.
+pub fn hardware_of(recipe: &Recipe, here: Option<usize>) -> Result<Hardware, PlanError> {
     let mut hardware = Hardware::detect();
     let missing = |CudaMissing { message, help }: CudaMissing| PlanError {
         key: "compute.device",
@@ -26,8 +37,18 @@ pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
     let ranks = recipe.batch.world_size;
     // problems with the launcher are reported where the recipe is checked
     let place = ranks::place().unwrap_or(None);
-    hardware.ranks = place.map_or(ranks, |place| place.local_size.unwrap_or(1));
-    if place.is_some() && hardware.threads < hardware::online_threads() {
+    hardware.ranks = here.unwrap_or_else(|| place.map_or(ranks, |place| place.local_size.unwrap_or(1)));
+    if hardware.ranks > ranks && here.is_some() {
+        return Err(PlanError {
+            key: "batch.world_size",
+            message: format!(
+                "{} cannot share this machine: batch.world_size is {ranks}",
+                count(hardware.ranks, "rank")
+            ),
+            help: format!("use --ranks-here {ranks} at most"),
+        });
+    }
+    if here.is_none() && place.is_some() && hardware.threads < hardware::online_threads() {
         // the launcher has given each rank threads of its own
         hardware.threads *= hardware.ranks;
     }
@@ -50,12 +71,16 @@ pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
         }
         (named, EngineKind::Fused) => device(named, first_device(named)).map_err(missing)?,
     };
+    let ranks = hardware.ranks;
     if hardware.cuda.is_some() && place.is_none() && ranks > Libraries::get().devices().len() {
         let devices = Libraries::get().devices().len();
         return Err(PlanError {
             key: "batch.world_size",
             message: format!("{ranks} ranks need as many CUDA devices, and this machine has {devices}"),
-            help: format!("use {devices} ranks, or start ranks on several machines with torchrun or srun"),
+            help: format!(
+                "use {}, or start ranks on several machines with torchrun or srun",
+                count(devices, "rank")
+            ),
         });
     }
     Ok(hardware)
@@ -96,41 +121,15 @@ fn cuda_device(index: usize) -> Result<CudaDevice, CudaMissing> {
     Ok(CudaDevice { index, name, total_memory, free_memory })
 }
 
-/// The peak rate of a plan's device in operations per second, and its source: measured on the CPU, looked up for a
-/// CUDA device.
-pub fn peak(plan: &Plan) -> (f64, String) {
-    let info = plan.cuda.and_then(|index| Libraries::get().require_device(index).ok());
-    let Some(info) = info else {
-        // ranks that are threads of this process are measured together
-        let together =
-            if ranks::place().is_ok_and(|place| place.is_some()) { 1 } else { plan.ranks.world_size };
-        let (flops, how) = cpu::peak::measure(plan.threads * together);
-        return match plan.ranks.world_size / together {
-            1 => (flops, how),
-            processes => (flops * processes as f64, format!("{how}, times {processes} ranks")),
-        };
-    };
-    let (flops, unit) = match plan.memory.precision {
-        Precision::Bf16 | Precision::Fp16 => (info.peaks.half, "tensor cores on 16-bit operands"),
-        Precision::Tf32 => (info.peaks.tf32, "tensor cores on tf32"),
-        Precision::Fp32 => (info.peaks.fp32, "fp32 without tensor cores"),
-    };
-    let ranks = match plan.ranks.world_size {
-        1 => String::new(),
-        ranks => format!("{ranks} times "),
-    };
-    (flops * plan.ranks.world_size as f64, format!("{ranks}{}, {unit}: {}", info.name, info.peaks.source))
-}
-
 /// Bytes of memory used: the peak of this process's resident memory or, on a CUDA device, the bytes that it has
 /// allocated there, which are those of the plan.
 pub fn memory_bytes(plan: &Plan) -> u64 {
     if plan.cuda.is_some() { plan.bytes.total as u64 } else { peak_resident_bytes() }
 }
 
-/// The user's cache directory, `$XDG_CACHE_HOME/runner` or `~/.cache/runner`; `None` if neither variable is set.
-pub fn cache_dir() -> Option<PathBuf> {
-    let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let base = dir("XDG_CACHE_HOME").or_else(|| Some(dir("HOME")?.join(".cache")))?;
-    Some(base.join("runner"))
+/// The processor's name, or its architecture where the system does not tell.
+pub fn cpu_model() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or(std::env::consts::ARCH, |(_, model)| model.trim()).to_owned()
 }

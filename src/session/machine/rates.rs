@@ -1,6 +1,7 @@
 //! Rates of arithmetic and of copies, measured rather than looked up. Arithmetic is in operations per second, copies
 //! in bytes per second.
 
+use super::{Cache, peaks};
 use crate::cuda::{DeviceInfo, Libraries};
 use crate::engine::EngineError;
 use crate::engine::cpu::peak;
@@ -14,7 +15,7 @@ use std::time::Instant;
 /// Rates of the processor, all threads together.
 #[derive(Serialize)]
 pub struct CpuRates {
-    /// Fused multiply-adds on registers.
+    /// Fused multiply-adds on registers: the highest rate ever measured.
     pub fp32_peak: f64,
     /// A large matrix product.
     pub matmul_fp32: f64,
@@ -41,10 +42,10 @@ pub struct GpuRates {
     pub copy_on: f64,
 }
 
-/// Measures the processor with so many threads.
-pub fn cpu(threads: usize) -> CpuRates {
+/// Measures the processor with so many threads. The peak is the highest that `cache` remembers, or a higher one.
+pub fn cpu(threads: usize, cache: &Cache) -> CpuRates {
     CpuRates {
-        fp32_peak: peak::measure(threads).0,
+        fp32_peak: peaks::of_processor(threads, cache).flops,
         matmul_fp32: peak::matmul_rate(threads),
         copy: peak::copy_bandwidth(threads),
     }

@@ -1,0 +1,219 @@
+//! The plan for people: a name and a figure per line.
+
+use super::{FORMULA, FORMULA_FROM, Outlook, Run};
+use crate::commands::voice::{peak_text, ranks, standing_text};
+use crate::plan::{PROGRAM_BYTES, gib};
+use crate::recipe::EngineKind;
+use crate::report::numbers::{count, duration, flop, grouped, thousands};
+use std::fmt::Write;
+use std::time::Duration;
+
+impl Outlook<'_> {
+    pub(super) fn text(&self) -> String {
+        let plan = &self.plan;
+        let dims = &plan.memory.dims;
+        let number = |n: usize| thousands(n as u64);
+        let mut out = String::new();
+        let mut line = |name: &str, text: String| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{name:<22}{text}");
+        };
+        line("recipe", self.recipe.name.clone());
+        line("directory", self.run_text());
+        line("model", grouped(plan.parameters.total as u64, "parameter"));
+        for (name, group) in
+            [("  decayed", plan.parameters.decayed), ("  not decayed", plan.parameters.not_decayed)]
+        {
+            line(name, format!("{} in {}", number(group.elements), count(group.tensors, "tensor")));
+        }
+        let padding = plan.memory.dims.padded_vocab - dims.vocab_size;
+        line(
+            "  vocabulary",
+            format!("{} and {} of padding", grouped(dims.vocab_size as u64, "token"), count(padding, "row")),
+        );
+        line(
+            "batch",
+            format!(
+                "{} per step = {}{} x {} of {}",
+                grouped(plan.batch.tokens_per_step as u64, "token"),
+                ranks(plan.ranks.world_size),
+                plan.batch.micro_steps,
+                count(plan.batch.micro_batch, "row"),
+                count(dims.block_size, "token")
+            ),
+        );
+        if plan.ranks.world_size > 1 {
+            line("ranks", self.ranks_text());
+            line("", format!("each sends {} per step", grouped(plan.wire_bytes_per_step, "byte")));
+        }
+        for (i, text) in self.begins.iter().enumerate() {
+            line(if i == 0 { "begins" } else { "" }, text.clone());
+        }
+        line("run", format!("{}, {}", grouped(plan.steps, "step"), grouped(plan.tokens, "token")));
+        for (i, text) in self.data_lines().into_iter().enumerate() {
+            line(if i == 0 { "data" } else { "" }, text);
+        }
+        line("compute", format!("{:.1} MFLOP per token = {FORMULA}", plan.flops_per_token as f64 / 1e6));
+        line("", FORMULA_FROM.to_owned());
+        line("", format!("{} in all", flop(plan.flops)));
+        let precision = if plan.emulated { " (emulated by rounding)" } else { "" };
+        line(
+            "device",
+            format!(
+                "{}, {}{}, {}{precision}",
+                plan.device,
+                ranks(plan.ranks.here),
+                count(plan.threads, "thread"),
+                self.recipe.compute.precision.as_str()
+            ),
+        );
+        line("  peak", peak_text(&self.peak));
+        let exact = if plan.bytes.exact { "" } else { "about " };
+        let each = if plan.ranks.world_size > 1 { " for each rank" } else { "" };
+        line(
+            "memory",
+            format!("{exact}{} = {} bytes{each}", gib(plan.bytes.total), number(plan.bytes.total)),
+        );
+        if self.recipe.compute.engine == EngineKind::Dfdx {
+            line("", "an estimate: the dfdx engine allocates as it goes".to_owned());
+        }
+        for (kind, bytes) in &plan.bytes.kinds {
+            line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
+        }
+        if plan.bytes.snapshot > 0 {
+            let bytes = number(plan.bytes.snapshot);
+            line(
+                "  checkpoint copy",
+                format!("{bytes} bytes more while one is written, if they are free then"),
+            );
+        }
+        if plan.cuda.is_none() {
+            line(
+                "  program",
+                format!("some {} besides: code, tokenizer, stacks, buffers", gib(PROGRAM_BYTES)),
+            );
+        }
+        line("  free", gib(self.hardware.free_memory));
+        line("predicted", self.prediction_text());
+        if plan.ranks.world_size > 1 {
+            line("", self.scaling_text());
+        }
+        if let Some(refusal) = &self.refusal {
+            let _ = writeln!(out, "\nthis run would be refused: {refusal}");
+        }
+        for lint in &self.lints {
+            let code = lint.code.as_str();
+            let _ = write!(
+                out,
+                "\nlint {code}: {}\n  {}\n  to silence it: [lints] allow = [\"{code}\"]\n",
+                lint.message, lint.help
+            );
+        }
+        out
+    }
+
+    fn data_lines(&self) -> Vec<String> {
+        let plan = &self.plan;
+        if let Err(why) = &self.data {
+            return vec![format!("could not be opened, so epochs are unknown: {why}")];
+        }
+        let seen = match (plan.epochs.floor(), plan.epochs.ceil()) {
+            (low, high) if low == high => count(low as u64, "time"),
+            (low, high) => format!("{low} or {}", count(high as u64, "time")),
+        };
+        let mut lines = vec![
+            format!(
+                "{} for training in {}",
+                grouped(plan.data.train_tokens, "token"),
+                grouped(plan.data.train_rows, "row")
+            ),
+            format!("{:.2} epochs: each row is seen {seen}", plan.epochs),
+        ];
+        if let Some(fraction) = self.recipe.data.val_fraction {
+            lines.push(format!("the last {fraction} of data.train's tokens are kept for validation"));
+        }
+        lines.push(match (plan.eval_rows, self.recipe.eval.every) {
+            (0, _) => "no validation".to_owned(),
+            (rows, 0) => {
+                format!("{} for validation, never used: eval.every = 0", grouped(rows as u64, "row"))
+            }
+            (rows, every) => format!(
+                "validation on {} of {} every {}",
+                thousands(rows as u64),
+                grouped(plan.data.val_rows, "row"),
+                grouped(every, "step")
+            ),
+        });
+        lines
+    }
+
+    fn ranks_text(&self) -> String {
+        let plan = &self.plan;
+        let moments = if plan.shard.count > 1 { ", with a part of the moments each" } else { "" };
+        format!(
+            "{} of {} per step{moments}, {}",
+            thousands(plan.ranks.world_size as u64),
+            grouped(plan.batch.rows_per_rank as u64, "row"),
+            match plan.ranks.here {
+                here if here == plan.ranks.world_size => "all on this machine".to_owned(),
+                here => format!("{here} on each machine like this one"),
+            }
+        )
+    }
+
+    fn scaling_text(&self) -> String {
+        match &self.scaling {
+            None => "without the time in which gradients are added up: give --link GB/S, as `runner bench` measures \
+                     it"
+                .into(),
+            Some(scaling) => format!(
+                "of a step of {:.3} s, {:.3} s go into adding up gradients at {:.2} GB/s: {:.1} % of what {} could do",
+                scaling.step_s,
+                scaling.exposed_s,
+                scaling.bytes_per_s / 1e9,
+                scaling.efficiency * 100.0,
+                count(self.plan.ranks.world_size, "rank")
+            ),
+        }
+    }
+
+    fn prediction_text(&self) -> String {
+        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.steps as f64);
+        match &self.prediction {
+            Ok((prediction, basis)) => format!(
+                "{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",
+                time(prediction.total_s + exposed_s),
+                rate(self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s)),
+                self.mfu().unwrap_or_default() * 100.0
+            ),
+            Err(why) => format!("nothing: {why}"),
+        }
+    }
+
+    fn run_text(&self) -> String {
+        match &self.run {
+            None => "known once the data can be opened: their contents are part of its name".to_owned(),
+            Some(Run { path, standing, .. }) => {
+                let how = match standing {
+                    Ok(standing) => standing_text(standing, self.plan.steps),
+                    Err(why) => format!("cannot be read: {why}"),
+                };
+                format!("{}, {how}", path.display())
+            }
+        }
+    }
+}
+
+/// Tokens per second, with a decimal where that matters.
+fn rate(tokens_per_s: f64) -> String {
+    if tokens_per_s < 10.0 { format!("{tokens_per_s:.1}") } else { thousands(tokens_per_s as u64) }
+}
+
+/// Seconds, in the units that suit them.
+fn time(seconds: f64) -> String {
+    const DAY: f64 = 86_400.0;
+    if seconds > 2.0 * DAY {
+        return format!("{} days", thousands((seconds / DAY) as u64));
+    }
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+}

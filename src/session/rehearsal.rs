@@ -1,0 +1,47 @@
+//! What a call would do with a run: everything up to its first step, without writing anything but caches.
+
+use super::audience::Event;
+use super::call::Call;
+use super::ending::Ending;
+use super::inputs::Data;
+use super::leader;
+use super::standing::Standing;
+use crate::plan::Plan;
+use crate::recipe::Resolved;
+use crate::run::{RunError, checkpoint};
+use std::path::Path;
+
+/// Finds what a call would find before the first step of a run, and tells the audience. The caller has looked for runs
+/// that have ended.
+///
+/// # Errors
+/// Those that the call would end with: a live process that writes the run, checkpoints that cannot be gone on from.
+pub(super) fn rehearse(
+    call: &Call,
+    resolved: &Resolved,
+    data: &Data,
+    (run, hash): (&Path, &str),
+    mut plan: Plan,
+) -> anyhow::Result<Ending> {
+    let standing = Standing::of(run)?;
+    if let Standing::Live { holder, .. } = standing {
+        return Err(RunError::Locked { path: run.to_owned(), holder }.into());
+    }
+    call.audience.result(run)?;
+    let start = if call.fresh || standing == Standing::NotBegun {
+        None
+    } else {
+        let newest = checkpoint::newest_intact(run)?;
+        leader::usable(call, run, hash, newest)?
+    };
+    if let Some(reader) = &start {
+        leader::check_logs(run, reader.state())?;
+    }
+    leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
+    let step = leader::first_step(data, start.as_ref());
+    leader::announce(call, resolved, data, (run, start.as_ref()), &plan);
+    let discarded = Some(&standing).filter(|standing| call.fresh && **standing != Standing::NotBegun);
+    let checkpoint = start.as_ref().map(checkpoint::Reader::path);
+    call.audience.tell(Event::Rehearsed { run, step, steps: plan.steps, checkpoint, discarded });
+    Ok(Ending::Finished)
+}

@@ -1,0 +1,89 @@
+//! How a run stands before a call goes on with it, found out without taking its lock and without writing anything.
+
+use crate::recipe::Recipe;
+use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, lock, read_train, record};
+use std::path::{Path, PathBuf};
+
+/// How a run stands.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is no such run.
+    NotBegun,
+    /// It was begun and can go on.
+    Begun {
+        /// Steps on its log.
+        steps_done: u64,
+        /// The step and the directory of the checkpoint that it goes on from, the newest that has all its files;
+        /// without one it begins again. Their contents are not checked.
+        checkpoint: Option<(u64, PathBuf)>,
+        /// Why it failed, if it did.
+        error: Option<String>,
+    },
+    /// A live process trains it.
+    Live {
+        /// The process, as it wrote into the lock.
+        holder: String,
+        /// Steps on its log.
+        steps_done: u64,
+    },
+    /// All its steps were taken.
+    Finished,
+    /// Its loss or a gradient was not finite, or the watchdog has stopped it.
+    Diverged {
+        /// At which step, and what.
+        error: String,
+    },
+}
+
+impl Standing {
+    /// How the run in a directory stands.
+    ///
+    /// # Errors
+    /// Files of the run that cannot be read.
+    pub fn of(run: &Path) -> Result<Self, RunError> {
+        if let Some(holder) = lock::holder(&run.join(lock::FILE))? {
+            return Ok(Self::Live { holder, steps_done: steps_done(run)? });
+        }
+        if !dir::is_run(run) {
+            return Ok(Self::NotBegun);
+        }
+        let error = RunRecord::read(run)?.and_then(|record| record.error);
+        Ok(match record::status(run)? {
+            RunStatus::Finished => Self::Finished,
+            RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
+            _ => {
+                let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();
+                let checkpoint = checkpoint::list(run)?.into_iter().rev().find(whole);
+                Self::Begun { steps_done: steps_done(run)?, checkpoint, error }
+            }
+        })
+    }
+
+    /// One word for it, for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NotBegun => "not begun",
+            Self::Begun { error: Some(_), .. } => "failed",
+            Self::Begun { .. } => "interrupted",
+            Self::Live { .. } => "running",
+            Self::Finished => "finished",
+            Self::Diverged { .. } => "diverged",
+        }
+    }
+}
+
+/// The steps of which the training log has rows: the record of a run that was killed is behind.
+fn steps_done(run: &Path) -> Result<u64, RunError> {
+    let log = run.join(dir::TRAIN_CSV);
+    if !log.exists() {
+        return Ok(0);
+    }
+    let rows = read_train(&log)?;
+    // the last row of a run that is killed or still trains may be torn
+    Ok(rows.map_while(Result::ok).last().map_or(0, |row| row.step + 1))
+}
+
+/// The name of a recipe's run: the recipe's name and the beginning of the run's identity.
+pub fn run_id(recipe: &Recipe, hash: &str) -> String {
+    format!("{}-{}", recipe.name, &hash[..8])
+}
