@@ -95,6 +95,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.inner.upload(batch, weight);
     }
 
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
+    }
+
     fn wait(&mut self) {
         self.inner.wait();
     }
