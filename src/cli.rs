@@ -49,6 +49,9 @@ pub struct TrainArgs {
     /// mathematics
     #[arg(long, value_name = "RUN", conflicts_with = "recipes")]
     pub resume: Option<PathBuf>,
+    /// Begin every line on stderr with the run's id and show no bar: for runs that share a terminal or a log
+    #[arg(long)]
+    pub named: bool,
 }
 
 /// Changes to a recipe from the command line.

@@ -164,6 +164,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
     ("emulated-precision", "--set compute.precision=bf16"),
+    ("long-run", "--set schedule.max_steps=100000000000"),
 ];
 
 #[test]

@@ -9,7 +9,7 @@ use crate::session::Call;
 /// Trains the recipes in order, or continues the run that is named.
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let requests = signals::install()?;
-    let voice = Voice::new(args.fresh);
+    let voice = Voice::new(args.fresh, args.named);
     let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh);
     let overrides = super::overrides(&args.overrides);
     let ending = match &args.resume {

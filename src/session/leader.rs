@@ -10,6 +10,7 @@ use super::recorder::Recorder;
 use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
 use crate::plan::lints::{Subject, lints};
+use crate::plan::predict::Prediction;
 use crate::recipe::MicroBatch;
 use crate::run::checkpoint::{self, Newest, Rejected};
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -30,6 +31,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         job.plan = plan(job.resolved, job.data, kept)?;
     }
     let peak = machine::peak(&job.plan);
+    job.prediction = job.predict();
     job.announce(start.as_ref().map_or(0, |reader| reader.state().step));
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
@@ -64,15 +66,30 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
 }
 
 impl Job<'_> {
+    /// How long the run will take, from a small step of its shapes; nothing for a CUDA device, where such a step takes
+    /// longer to prepare than it is worth.
+    fn predict(&self) -> Option<Prediction> {
+        let recipe = self.recipe();
+        let rates = match self.plan.cuda {
+            Some(_) => None,
+            None => machine::calibration::rates(&self.plan, recipe.compute.engine).ok(),
+        };
+        rates.map(|(rates, _)| self.plan.predict(&rates, &recipe.eval))
+    }
+
     /// Says what is about to be trained, and what may be unwise about it.
     fn announce(&self, step: u64) {
         let (recipe, plan, run) = (self.recipe(), &self.plan, self.dir.path());
+        let prediction = self.prediction.as_ref();
         let shards = self.data.shards();
         let lints = machine::hardware(recipe).map_or_else(
             |_| Vec::new(),
-            |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
+            |hardware| {
+                let (hardware, shards) = (&hardware, Some(&shards));
+                lints(&Subject { recipe, plan, hardware, shards, prediction })
+            },
         );
-        self.call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+        self.call.audience.tell(Event::Planned { run, step, plan, prediction, lints: &lints });
     }
 
     /// Rank 0: trains as the others do, and writes down what happens.

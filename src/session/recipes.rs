@@ -109,7 +109,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         return Ok(ending);
     }
     call.audience.result(&path)?;
-    leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &[] })
+    leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &[] })
 }
 
 /// How a run has ended that needs no training, after saying why.

@@ -7,19 +7,22 @@ use super::audience::Event;
 use super::ending::{End, Ending};
 use super::job::Job;
 use super::machine;
-use super::requests::Held;
+use super::pulse::{Course, Pulse};
+use super::requests::{Held, Requests};
 use super::saver::Saver;
 use crate::data::{Dataset, Tokenizer};
 use crate::engine::Engine;
 use crate::model::init::random_bits;
+use crate::plan::Plan;
 use crate::report::stats::median;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, facts, fault, samples};
 use crate::train::sample::{Sampling, generate};
-use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
+use crate::train::{Doing, Events, Outcome, Progress, StepReport, Stop, TrainError, Watcher, Within};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the logits of the samples in a run are divided by.
@@ -38,6 +41,7 @@ pub(super) struct Recorder<'a> {
     saver: Saver<'a>,
     /// A checkpoint was asked for from outside.
     asked: bool,
+    watching: Watching<'a>,
     record: RunRecord,
     start: Instant,
     elapsed_before: f64,
@@ -54,7 +58,17 @@ impl<'a> Recorder<'a> {
         elapsed_before: f64,
         last_loss: Option<f64>,
     ) -> anyhow::Result<Self> {
-        let (dir, plan, step) = (&job.dir, &job.plan, record.steps_done);
+        let (dir, plan) = (&job.dir, &job.plan);
+        let course = Course {
+            steps: plan.steps,
+            tokens_per_step: plan.batch.tokens_per_step,
+            eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
+            checkpoint_bytes: checkpoint_bytes(plan),
+            prediction: job.prediction,
+        };
+        let pulse = Arc::new(Pulse::new(course, record.steps_done));
+        // before the first request may be heeded
+        job.call.requests.concern(pulse.clone());
         let recorder = Self {
             train_log: TrainLog::open(&dir.train_csv())?,
             val_log: ValLog::open(&dir.val_csv())?,
@@ -67,6 +81,7 @@ impl<'a> Recorder<'a> {
                 plan.bytes.snapshot,
             ),
             asked: false,
+            watching: Watching { requests: job.call.requests, pulse },
             job,
             record,
             start: Instant::now(),
@@ -75,7 +90,7 @@ impl<'a> Recorder<'a> {
             last_loss,
             last_val_loss: None,
         };
-        job.call.audience.tell(Event::Started { plan, step });
+        job.call.audience.tell(Event::Started { pulse: &recorder.watching.pulse });
         Ok(recorder)
     }
 
@@ -188,10 +203,12 @@ impl Events for Recorder<'_> {
             elapsed_s: self.elapsed_s(),
         };
         self.saver.poll()?;
+        self.watching.pulse.saving_took(self.saver.took());
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
         self.step_ms.push(step_ms);
+        self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
         self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
         Ok(())
@@ -206,6 +223,7 @@ impl Events for Recorder<'_> {
         let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
+        self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
         self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss });
@@ -214,6 +232,8 @@ impl Events for Recorder<'_> {
 
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let recipe = self.job.recipe();
+        let pulse = &self.watching.pulse;
+        pulse.begin(Doing::Sample);
         let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
         let sampling = Sampling {
             tokens: recipe.sample.tokens,
@@ -223,7 +243,8 @@ impl Events for Recorder<'_> {
         };
         let mut stopped = false;
         let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
-            stopped = self.job.call.requests.stop_asked().is_some();
+            pulse.look();
+            stopped = self.job.call.requests.is_stopping();
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         if stopped {
@@ -240,6 +261,7 @@ impl Events for Recorder<'_> {
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let Job { plan, data, hash, dir, .. } = self.job;
+        self.watching.pulse.begin(Doing::Checkpoint);
         let window = progress.watchdog.window();
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
@@ -266,6 +288,8 @@ impl Events for Recorder<'_> {
             ..CheckpointState::default()
         };
         self.saver.save(engine, state)?;
+        self.watching.pulse.saved(progress.step);
+        self.watching.pulse.saving_took(self.saver.took());
         dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
             // the next thing that happens may be a power cut
@@ -286,6 +310,31 @@ impl Events for Recorder<'_> {
     }
 
     fn stop(&mut self) -> Option<Stop> {
-        self.job.call.requests.stop_asked()
+        self.watching.pulse.look();
+        self.watching.requests.stop_asked()
     }
+
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        Some(&self.watching)
+    }
+}
+
+/// Notes where the run is, and looks for requests to stop.
+struct Watching<'a> {
+    requests: &'a Requests,
+    pulse: Arc<Pulse>,
+}
+
+impl Watcher for Watching<'_> {
+    fn within(&self, at: Within) -> ControlFlow<()> {
+        self.pulse.within(at);
+        fault::between(if at.doing == Doing::Step { "step" } else { "evaluation" }, "part");
+        if self.requests.is_stopping() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Bytes of a checkpoint, about: parameters and the optimizer's states in fp32.
+fn checkpoint_bytes(plan: &Plan) -> u64 {
+    let states = plan.memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
+    (plan.parameters.total * (1 + states) * size_of::<f32>()) as u64
 }

@@ -49,7 +49,7 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         let dir = RunDir::open(&run)?;
         call.audience.result(&run)?;
         let (resolved, data, hash) = (&resolved, &data, hash.as_str());
-        leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
+        leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)
 }
