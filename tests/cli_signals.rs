@@ -147,15 +147,15 @@ fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
 
 #[test]
 fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
-    let sets = ["schedule.max_steps=4", "eval.every=2", "eval.batches=3", "checkpoint.every=0"];
+    let sets = ["schedule.max_steps=4", "eval.every=2", "checkpoint.every=0"];
     let reference = Lab::new();
     let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
-    // three passes of one look before, and nine within
-    for place in [1, 2, 10, 11, 25, 30] {
+    // two passes of one look before and nine within
+    for place in [1, 2, 10, 11, 12, 20] {
         let lab = Lab::new();
         let args = tiny("runs", &sets);
         let (command, said) = saying(&lab, &args);
-        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 30 + place));
+        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 20 + place));
         let run = lab.only_run("runs");
         wait("two steps", || rows(&run) == 2);
         live.signal("INT");
@@ -172,11 +172,11 @@ fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
 #[test]
 fn without_a_terminal_a_slow_step_says_how_far_it_is() {
     let lab = Lab::new();
-    let args = tiny("runs", &["schedule.max_steps=2", "eval.every=0"]);
+    let args = tiny("runs", &["schedule.max_steps=3", "eval.every=0"]);
     let (command, said) = saying(&lab, &args);
     let (mut live, gate) = lab.held(command, &format!("step.part:{}", PLACES / 2 + 2));
     // the model's first kernel of the second micro-step
-    wait_for_words(&said, "step 0/2, next 5");
+    wait_for_words(&said, "step 0/3, next 5");
     wait_for_words(&said, " %, micro-step 2 of 2, ");
     gate.open();
     wait("the end", || live.is_over());

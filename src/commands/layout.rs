@@ -89,16 +89,16 @@ mod tests {
         let at = |width| line(width, 0.25, pieces(12, 19073));
         let whole =
             "step 12/19073  next 40 %  loss 9.8123  lr 6.00e-6  norm 12.332  1,012 tok/s  2.9 years left";
-        assert_eq!(at(300), format!("███████░░░░░░░░░░░░░░░░░░░░░░░  {whole}"));
-        assert_eq!(at(104), format!("██░░░░░░  {}", whole));
+        assert_eq!(at(300), format!("{}  {whole}", bar(30, 0.25)));
+        assert_eq!(at(101), format!("██░░░░░░  {whole}"));
         assert_eq!(at(100), whole);
-        assert_eq!(at(80), "step 12/19073  next 40 %  loss 9.8123  1,012 tok/s  2.9 years left");
+        assert_eq!(at(80), "step 12/19073  next 40 %  loss 9.8123  lr 6.00e-6  1,012 tok/s  2.9 years left");
         assert_eq!(at(60), "step 12/19073  loss 9.8123  1,012 tok/s  2.9 years left");
-        assert_eq!(at(40), "step 12/19073  loss 9.8123");
+        assert_eq!(at(40), "███░░░░░░░░░  step 12/19073  loss 9.8123");
+        assert_eq!(at(30), "step 12/19073  loss 9.8123");
         assert_eq!(at(20), "step 12/19073");
         assert_eq!(at(8), "12/19073");
         assert_eq!(at(3), "12");
-        assert_eq!(at(0), "");
     }
 
     #[test]
