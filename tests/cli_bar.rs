@@ -7,8 +7,8 @@ mod support;
 use support::{Lab, ended, tiny};
 
 /// Runs the program on a terminal of python's making, whose width changes while the program is held within a step, and
-/// keeps what lines remain on it. Lines are kept as long as they are: whether a terminal breaks them or not, the program
-/// must not count on it.
+/// keeps what lines remain on it. Lines are kept as long as they are: whether a terminal breaks them or not, the
+/// program must not count on it.
 const PTY: &str = r#"
 import fcntl, os, pty, re, select, struct, sys, termios, time
 runner, gate, first, then = os.environ["RUNNER"], os.environ["RUNNER_FAULT_WHILE"], int(sys.argv[1]), int(sys.argv[2])

@@ -111,8 +111,8 @@ fn wait_for_words(said: &Path, words: &str) {
     wait(words, || fs::read_to_string(said).is_ok_and(|text| text.contains(words)));
 }
 
-/// Places in a step of the tiny model where it looks up: before each of its two passes, after four kernels of each layer
-/// forward and eight backward, and after the head.
+/// Places in a step of the tiny model where it looks up: before each of its two passes, after four kernels of each
+/// layer forward and eight backward, and after the head.
 const PLACES: u64 = 2 * (1 + 2 * 4 + 1 + 2 * 8);
 
 #[test]

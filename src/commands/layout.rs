@@ -31,8 +31,8 @@ impl Piece {
     }
 }
 
-/// A line of at most `width` columns: a bar of which the share `done` is filled, then the pieces in order. Where there is
-/// no room, the bar goes first, then the pieces from the lowest rank; the last one is shortened and never left out.
+/// A line of at most `width` columns: a bar of which the share `done` is filled, then the pieces in order. Where there
+/// is no room, the bar goes first, then the pieces from the lowest rank; the last one is shortened and never left out.
 pub(super) fn line(width: usize, done: f64, mut pieces: Vec<Piece>) -> String {
     while length(&pieces) > width {
         let lowest = (0..pieces.len()).min_by_key(|&i| pieces[i].rank).unwrap_or(0);

@@ -2,8 +2,9 @@
 //! asks for a checkpoint.
 //!
 //! A thread receives them, so they are obeyed and answered whatever the process is doing; the training loop looks at
-//! requests between passes and, where its engine lets it, between the kernels of a pass. SIGHUP stays ignored under `nohup`. SIGBUS, which the system sends when mapped data is no
-//! longer there, becomes an error message in every command.
+//! requests between passes and, where its engine lets it, between the kernels of a pass. SIGHUP stays ignored under
+//! `nohup`. SIGBUS, which the system sends when mapped data is no longer there, becomes an error message in every
+//! command.
 
 use super::exit::Exit;
 use super::terminal;
@@ -146,8 +147,8 @@ mod tests {
         };
         assert_eq!(
             words(Stop::Interrupt, &stopping),
-            "SIGINT: stopping within a second, then saving step 12 (1.39 GiB, in about 7 s); Ctrl-C again ends at once, \
-             without saving"
+            "SIGINT: stopping within a second, then saving step 12 (1.39 GiB, in about 7 s); Ctrl-C again ends at \
+             once, without saving"
         );
         let saved = Stopping { within: Some(Duration::from_secs(32)), saving: None, ..stopping };
         assert_eq!(

@@ -141,8 +141,8 @@ fn columns() -> usize {
     usize::from(Term::stderr().size().1).saturating_sub(1)
 }
 
-/// The line below all others, as indicatif's terminal. What it draws is written in one piece, without the spaces that it
-/// fills lines with: they would become a line of their own in a terminal that grows narrower.
+/// The line below all others, as indicatif's terminal. What it draws is written in one piece, without the spaces that
+/// it fills lines with: they would become a line of their own in a terminal that grows narrower.
 #[derive(Debug, Default)]
 struct Below(Mutex<String>);
 

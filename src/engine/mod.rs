@@ -165,8 +165,8 @@ pub trait Engine {
     /// [`accumulate`](Self::accumulate), or [`accumulate_last`](Self::accumulate_last) if `last`, watched where the
     /// engine can be: one whose device runs ahead of the host has nothing to show between two kernels.
     ///
-    /// After a `Break` the gradients and the loss hold a part of the pass, until [`discard`](Self::discard) clears them.
-    /// Where there are several ranks, none may break off: the others would wait for it.
+    /// After a `Break` the gradients and the loss hold a part of the pass, until [`discard`](Self::discard) clears
+    /// them. Where there are several ranks, none may break off: the others would wait for it.
     fn accumulate_watched(
         &mut self,
         batch: Batch,

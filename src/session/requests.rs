@@ -5,8 +5,8 @@ use crate::train::Stop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Requests from outside, such as signals. The training loop looks at them between passes and, where its engine lets it,
-/// between the kernels of a pass.
+/// Requests from outside, such as signals. The training loop looks at them between passes and, where its engine lets
+/// it, between the kernels of a pass.
 #[derive(Debug, Default)]
 pub struct Requests {
     stop: Mutex<Stopping>,

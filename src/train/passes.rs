@@ -138,8 +138,8 @@ pub fn evaluate<E: From<EngineError>>(
     })
 }
 
-/// The loss on the rows in `range` from the mean loss of each pass, which is given its batch and the number of rows that
-/// are done; `None` as soon as a pass has none.
+/// The loss on the rows in `range` from the mean loss of each pass, which is given its batch and the number of rows
+/// that are done; `None` as soon as a pass has none.
 fn over<E>(
     rows: &dyn Rows,
     range: Range<u64>,
