@@ -53,6 +53,9 @@ pub struct TrainArgs {
     /// mathematics
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
+    /// Begin every line on stderr with the run's id and show no bar: for runs that share a terminal or a log
+    #[arg(long)]
+    pub named: bool,
 }
 
 /// Where runs are kept.

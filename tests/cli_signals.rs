@@ -100,6 +100,92 @@ fn a_stop_during_the_first_step_saves_the_initial_state() {
     assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "the first evaluation is not there twice");
 }
 
+/// The program with its stderr in a file, so that a test can read what a process has said that still runs.
+fn saying(lab: &Lab, args: &[String]) -> (Command, PathBuf) {
+    let mut command = lab.launcher("sh");
+    command.args(["-c", "exec \"$RUNNER\" \"$@\" 2>said", "sh"]).args(args);
+    (command, lab.path("said"))
+}
+
+fn wait_for_words(said: &Path, words: &str) {
+    wait(words, || fs::read_to_string(said).is_ok_and(|text| text.contains(words)));
+}
+
+/// Places in a step of the tiny model where it looks up: before each of its two passes, after four kernels of each
+/// layer forward and eight backward, and after the head.
+const PLACES: u64 = 2 * (1 + 2 * 4 + 1 + 2 * 8);
+
+#[test]
+fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
+    let sets = ["schedule.max_steps=4", "checkpoint.every=0", "eval.every=0"];
+    let reference = Lab::new();
+    let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
+    // before the step and its second pass, within layers both ways, at the head, and after the last kernel
+    for place in [1, 2, 9, 10, 14, 25, 26, 27, 40, PLACES] {
+        let (signal, code) = if place == 14 { ("TERM", 143) } else { ("INT", 130) };
+        let lab = Lab::new();
+        let args = tiny("runs", &sets);
+        let (command, said) = saying(&lab, &args);
+        // within the third step
+        let (mut live, gate) = lab.held(command, &format!("step.part:{}", 2 * PLACES + place));
+        let run = lab.only_run("runs");
+        wait("two steps", || rows(&run) == 2);
+        // the loop is held and cannot answer
+        live.signal(signal);
+        wait_for_words(&said, &format!("SIG{signal}: stopping"));
+        wait_for_words(&said, "then saving step 2 (");
+        wait_for_words(&said, "ends at once, without saving");
+        gate.open();
+        live.end().expect(code);
+        assert_eq!(rows(&run), 2, "a step that was cut off leaves no row, at {place}");
+        assert_eq!(checkpoints(&run), ["step-00000002"], "at {place}");
+        lab.run(&args).expect(0).says(&["step 2 of 4"]);
+        let resumed = support::without(essence(&run), "step-00000002");
+        assert!(resumed == whole, "at {place}");
+    }
+}
+
+#[test]
+fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
+    let sets = ["schedule.max_steps=4", "eval.every=2", "checkpoint.every=0"];
+    let reference = Lab::new();
+    let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
+    // two passes of one look before and nine within
+    for place in [1, 2, 10, 11, 12, 20] {
+        let lab = Lab::new();
+        let args = tiny("runs", &sets);
+        let (command, said) = saying(&lab, &args);
+        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 20 + place));
+        let run = lab.only_run("runs");
+        wait("two steps", || rows(&run) == 2);
+        live.signal("INT");
+        wait_for_words(&said, "SIGINT: stopping");
+        gate.open();
+        live.end().expect(130);
+        assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "at {place}");
+        lab.run(&args).expect(0).says(&["step 2 of 4"]);
+        let resumed = support::without(essence(&run), "step-00000002");
+        assert!(resumed == whole, "at {place}");
+    }
+}
+
+#[test]
+fn without_a_terminal_a_slow_step_says_how_far_it_is() {
+    let lab = Lab::new();
+    let args = tiny("runs", &["schedule.max_steps=3", "eval.every=0"]);
+    let (command, said) = saying(&lab, &args);
+    let (mut live, gate) = lab.held(command, &format!("step.part:{}", PLACES / 2 + 2));
+    // the model's first kernel of the second micro-step
+    wait_for_words(&said, "step 0/3, next 5");
+    wait_for_words(&said, " %, micro-step 2 of 2, ");
+    gate.open();
+    wait("the end", || live.is_over());
+    live.end().expect(0);
+    let said = fs::read_to_string(said).expect("a file");
+    assert!(!said.contains("00:00:00"), "{said}");
+    assert!(said.contains("  time     about ") && said.contains(", predicted at "), "{said}");
+}
+
 #[test]
 fn a_signal_ends_all_recipes_of_a_call() {
     let lab = Lab::new();

@@ -28,6 +28,44 @@ fn stdout_has_the_run_directory_and_nothing_else() {
 }
 
 #[test]
+fn lines_of_runs_that_share_a_terminal_have_their_names() {
+    let lab = Lab::new();
+    let sets = ["schedule.max_steps=3", "sample.every=2", "sample.prompt=!", "eval.every=1"];
+    let named = lab.run(tiny("runs", &sets).into_iter().chain(["--named".to_owned()]));
+    let (id, again) = (lab.runs("runs")[0].clone(), lab.run(tiny("runs", &sets)));
+    again.expect(0).says(&[&format!("runs/{id}: already finished")]);
+    named.expect(0).says(&[
+        &format!("{id}: step 1/3 loss "),
+        &format!("{id}: step 3/3 validation loss "),
+        &format!("runs/{id}: finished in"),
+        &format!("{id}:   batch    256 tokens"),
+    ]);
+    let is_named =
+        |line: &str| line.starts_with(&format!("{id}: ")) || line.starts_with(&format!("runs/{id}: "));
+    assert!(named.stderr.lines().all(is_named), "{}", named.stderr);
+    assert_eq!(named.stdout, format!("runs/{id}\n"));
+    // one run needs no name
+    let plain = lab.run(tiny("plain", &sets));
+    assert!(plain.expect(0).stderr.contains("\nstep 1/3 loss "), "{}", plain.stderr);
+    // where no directory is named, the id is found nonetheless
+    let mut here = lab.command(["--resume", ".", "--named"]);
+    here.current_dir(lab.path(format!("runs/{id}")));
+    ended(here).expect(0).says(&[&format!("{id}: .: already finished")]);
+}
+
+#[test]
+fn a_stdout_that_takes_nothing_is_named() {
+    let lab = Lab::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+    let mut command = lab.command(["schema"]);
+    command.stdout(full).stderr(Stdio::piped());
+    let output = command.spawn().and_then(std::process::Child::wait_with_output).expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("could not write to stdout: No space left on device"), "{said}");
+}
+
+#[test]
 fn paths_are_shown_as_they_were_given() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=3"];

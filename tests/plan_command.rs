@@ -140,6 +140,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("emulated-precision", "--set compute.precision=bf16"),
+    ("long-run", "--set schedule.max_steps=100000000000"),
 ];
 
 #[test]

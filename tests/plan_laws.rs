@@ -172,7 +172,8 @@ fn nearly_all_memory_is_worth_a_remark() {
     let recipe = auto(8, 16, 2, "flash");
     let plan = Plan::new(&recipe, &hardware(GIB), data(), None).expect("small");
     let remark = |free: usize| {
-        let subject = Subject { recipe: &recipe, plan: &plan, hardware: &hardware(free), shards: None };
+        let hardware = &hardware(free);
+        let subject = Subject { recipe: &recipe, plan: &plan, hardware, shards: None, prediction: None };
         lints(&subject).into_iter().find(|lint| lint.code == LintCode::TightMemory).map(|lint| lint.help)
     };
     assert_eq!(remark(2 * plan.bytes.total), None);
@@ -218,7 +219,8 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
         return Err(format!("{} bytes are too few for the matrices alone", plan.bytes.total));
     }
     for shards in [None, Some(&Default::default())] {
-        let subject = Subject { recipe: &resolved.recipe, plan: &plan, hardware: machine, shards };
+        let recipe = &resolved.recipe;
+        let subject = Subject { recipe, plan: &plan, hardware: machine, shards, prediction: None };
         if let Some(lint) =
             lints(&subject).iter().find(|lint| lint.message.is_empty() || lint.help.is_empty())
         {

@@ -52,6 +52,13 @@ fn the_grid_is_trained_once_in_parallel_and_found_again() {
     first.expect(0);
     let runs = directories(&lab, &first);
     assert_eq!(runs.len(), 4, "{}", first.stdout);
+    let of_a_run = |line: &str| {
+        let named =
+            |run: &String| line.contains(run.as_str()) || line.starts_with(run.trim_start_matches("runs/"));
+        runs.iter().any(named)
+    };
+    assert!(first.stderr.lines().all(of_a_run), "{}", first.stderr);
+    assert!(first.stderr.contains(": step 3/3 loss "), "{}", first.stderr);
     let before = support::everything(&lab.path("runs"));
     let again = sh(&lab, "sweeps/lr.sh", &grid, &sweep(&[]));
     assert_eq!(directories(&lab, again.expect(0)), runs);

@@ -35,12 +35,17 @@ impl Listener {
 impl Audience for Listener {
     fn tell(&self, event: Event) {
         let word = match event {
-            Event::Planned { run, step, plan, lints } => {
+            Event::Planned { run, step, plan, prediction, lints } => {
+                assert!(prediction.is_some_and(|prediction| prediction.total_s > 0.0));
                 assert!(run.join("recipe.toml").is_file(), "{} is no run", run.display());
                 assert!(lints.len() < 9);
                 format!("planned {step} of {}", plan.steps)
             }
-            Event::Started { step, .. } => format!("started {step}"),
+            Event::Started { pulse } => {
+                let moment = pulse.moment();
+                assert!(moment.left.is_some_and(|left| !left.is_zero()) && moment.steps == 6);
+                format!("started {}", moment.step)
+            }
             Event::MicroStep => "micro-step".to_owned(),
             Event::Step { report, step, steps, tokens_per_s } => {
                 assert!(report.loss.is_finite() && tokens_per_s > 0.0 && report.step + 1 == step);

@@ -6,7 +6,8 @@
 # The words of a line, and OPTIONS for all of them, are given to `runner`. The other scripts here only write such lines.
 #
 #   stdout     the directory of every run, one line each, as runs start (or are found finished)
-#   stderr     what the runs say; at the very end what failed, with its exit code
+#   stderr     what the runs say, each line with the run's id if there are several at once; at the very end what failed,
+#              with its exit code
 #   exit code  0 if all runs are finished, else that of the first failure in the list
 #
 #   RUNNER     how to call the program: "runner", or "cargo run --release --quiet --"
@@ -24,6 +25,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 RUNNER=${RUNNER:-runner}
 export RUNNER
+# runs that share a terminal have to say who speaks
+[ "${JOBS:-1}" = 1 ] || set -- "$@" --named
 
 # A failure is written down and does not keep the others from being trained; only a signal ends them all (255 stops
 # xargs). RUNNER is split into words on purpose.

@@ -1,11 +1,13 @@
 //! One file per subcommand, and what the terminal needs: exit codes, signals, bars, a voice. Only this module prints.
 
 mod bench;
+mod board;
 mod compare;
 mod completions;
 mod doctor;
 pub mod exit;
 mod explain;
+mod layout;
 mod list;
 pub mod named;
 mod plan;
@@ -26,6 +28,7 @@ use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
+use anyhow::Context;
 use exit::Exit;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -70,7 +73,7 @@ fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        other => Ok(other.map(|()| true)?),
+        other => Ok(other.context("could not write to stdout").map(|()| true)?),
     }
 }
 

@@ -109,7 +109,13 @@ impl<'a> Outlook<'a> {
         };
         let scaling = prediction.as_ref().ok().zip(bytes_per_s);
         let scaling = scaling.map(|((prediction, _), rate)| plan.scaling(prediction, rate));
-        let subject = Subject { recipe, plan: &plan, hardware: &hardware, shards: data.as_ref().ok() };
+        let subject = Subject {
+            recipe,
+            plan: &plan,
+            hardware: &hardware,
+            shards: data.as_ref().ok(),
+            prediction: prediction.as_ref().ok().map(|(prediction, _)| prediction),
+        };
         let lints = lints(&subject);
         Ok(Self { recipe, begins, plan, hardware, data, run, peak, prediction, scaling, lints, refusal })
     }

@@ -1,13 +1,16 @@
 //! Signals: the first SIGINT, SIGTERM or SIGHUP asks for a checkpoint and the end, the second ends at once; SIGUSR1
 //! asks for a checkpoint.
 //!
-//! A thread receives them, so they are obeyed whatever the process is doing; the training loop looks at requests
-//! between forward passes. SIGHUP stays ignored under `nohup`. SIGBUS, which the system sends when mapped data is no
-//! longer there, becomes an error message in every command.
+//! A thread receives them, so they are obeyed and answered whatever the process is doing; the training loop looks at
+//! requests between passes and, where its engine lets it, between the kernels of a pass. SIGHUP stays ignored under
+//! `nohup`. SIGBUS, which the system sends when mapped data is no longer there, becomes an error message in every
+//! command.
 
 use super::exit::Exit;
 use super::terminal;
+use crate::report::numbers::{bytes, roughly};
 use crate::session::Requests;
+use crate::session::pulse::Stopping;
 use crate::train::Stop;
 use anyhow::Context;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -52,9 +55,40 @@ fn receive() -> io::Result<Arc<Requests>> {
             if !asked.ask_to_stop(stop) {
                 end_at_once(128 + signal);
             }
+            answer(stop, asked.pulse().map(|pulse| pulse.stopping()));
         }
     })?;
     Ok(requests)
+}
+
+/// Says what a first signal does. Another thread speaks, so that a terminal that hangs does not keep the second signal
+/// from being received. A process that does not write the run has nothing to say.
+fn answer(stop: Stop, stopping: Option<Stopping>) {
+    if let Some(stopping) = stopping {
+        thread::spawn(move || terminal::say(&words(stop, &stopping)));
+    }
+}
+
+fn words(stop: Stop, stopping: &Stopping) -> String {
+    let (signal, again) = match stop {
+        Stop::Interrupt => ("SIGINT", "Ctrl-C again"),
+        Stop::Terminate => ("SIGTERM", "a second signal"),
+        Stop::HangUp => ("SIGHUP", "a second signal"),
+    };
+    let about = |time: Duration| match time.as_secs() {
+        0 => "within a second".to_owned(),
+        _ => format!("in about {}", roughly(time)),
+    };
+    let when = stopping.within.map_or_else(|| "after the pass at hand".to_owned(), about);
+    match stopping.saving {
+        Some((size, time)) => format!(
+            "{signal}: stopping {when}, then saving step {} ({}, {}); {again} ends at once, without saving",
+            stopping.step,
+            bytes(size as f64),
+            about(time)
+        ),
+        None => format!("{signal}: stopping {when}; step {} is saved; {again} ends at once", stopping.step),
+    }
 }
 
 /// Shows the error of a rank that is a thread of this process and hangs, and ends the process: a thread cannot be
@@ -98,4 +132,33 @@ fn is_ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_signal_is_told_what_it_does_and_how_long_that_takes() {
+        let stopping = Stopping {
+            step: 12,
+            within: Some(Duration::from_millis(300)),
+            saving: Some((1_493_277_696, Duration::from_secs(7))),
+        };
+        assert_eq!(
+            words(Stop::Interrupt, &stopping),
+            "SIGINT: stopping within a second, then saving step 12 (1.39 GiB, in about 7 s); Ctrl-C again ends at \
+             once, without saving"
+        );
+        let saved = Stopping { within: Some(Duration::from_secs(32)), saving: None, ..stopping };
+        assert_eq!(
+            words(Stop::Terminate, &saved),
+            "SIGTERM: stopping in about 32 s; step 12 is saved; a second signal ends at once"
+        );
+        let unknown = words(Stop::HangUp, &Stopping { within: None, ..saved });
+        assert_eq!(
+            unknown,
+            "SIGHUP: stopping after the pass at hand; step 12 is saved; a second signal ends at once"
+        );
+    }
 }

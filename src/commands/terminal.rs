@@ -1,27 +1,90 @@
-//! What people see: everything on stderr, a bar on a terminal, plain lines without one.
+//! The screen: lines on stderr, and at most one bar below them.
+//!
+//! The bar takes one line, and the cursor stays at its beginning. So whatever a terminal makes of the line when its
+//! width changes, what is below the cursor is the bar and nothing else, and is cleared as a whole.
 
+use super::layout::{self, Piece};
 use crate::data::Progress;
 use crate::recipe::Diagnostics;
+use crate::report::numbers::bytes;
 use crate::session::ending::Elsewhere;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Time between two plain lines.
-const QUIET: Duration = Duration::from_secs(5);
+/// Times per second that a bar is drawn at most.
+const REDRAWS: u8 = 20;
 
 /// Whether stderr wants colour: it is a terminal, and neither `NO_COLOR` nor `TERM=dumb` is set.
 fn color() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    std::io::stderr().is_terminal()
-        && !set("NO_COLOR")
-        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    moves_its_cursor() && !set("NO_COLOR")
 }
 
-/// Writes a line for people. A stderr that is closed is no failure.
-pub(super) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+/// Whether stderr can have a bar: it is a terminal, and `TERM=dumb` is not set.
+pub(super) fn moves_its_cursor() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// What is on the screen besides lines that stay.
+struct Screen {
+    bar: Option<ProgressBar>,
+    name: Option<Name>,
+}
+
+/// What lines begin with: the id of the run that they are about.
+struct Name {
+    id: String,
+    /// The run's path, with which some lines begin of themselves.
+    path: String,
+}
+
+static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, name: None });
+
+fn screen() -> MutexGuard<'static, Screen> {
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a text for people, above the bar if there is one. A stderr that is closed is no failure.
+pub(super) fn say(text: &str) {
+    let screen = screen();
+    let text = match &screen.name {
+        Some(name) => text.lines().map(|line| name.before(line) + "\n").collect(),
+        None => format!("{text}\n"),
+    };
+    // in one piece, or lines of processes that share a terminal would mix
+    let write = || drop(io::stderr().lock().write_all(text.as_bytes()));
+    match &screen.bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// From now on lines begin with the id of this run, or with none.
+pub(super) fn name(run: Option<&Path>) {
+    let Some(run) = run else {
+        screen().name = None;
+        return;
+    };
+    // of `.` the path does not tell
+    let path = if run.file_name().is_some() { Ok(run.to_owned()) } else { run.canonicalize() };
+    let path = path.unwrap_or_else(|_| run.to_owned());
+    let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    screen().name = Some(Name { id, path: run.display().to_string() });
+}
+
+impl Name {
+    fn before(&self, line: &str) -> String {
+        let Self { id, path } = self;
+        if path.ends_with(id.as_str()) && line.starts_with(path.as_str()) {
+            line.to_owned()
+        } else {
+            format!("{id}: {line}")
+        }
+    }
 }
 
 /// A model's text for the screen. Its control characters, which could do anything to a terminal, are replaced.
@@ -41,87 +104,93 @@ pub(super) fn report(error: &anyhow::Error) {
     }
 }
 
-/// The bars on the screen, for a process that has to end at once.
-static BARS: Mutex<Vec<ProgressBar>> = Mutex::new(Vec::new());
-
-/// Puts a bar on the screen.
-fn show(length: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    let mut bars = BARS.lock().unwrap_or_else(PoisonError::into_inner);
-    bars.retain(|bar| !bar.is_finished());
-    bars.push(bar.clone());
+/// Puts a bar on the screen, in place of any other. `line` is what it says in so many columns.
+pub(super) fn show(
+    length: u64,
+    line: impl Fn(usize, &ProgressState) -> String + Clone + Send + Sync + 'static,
+) -> ProgressBar {
+    let target = ProgressDrawTarget::term_like_with_hz(Box::<Below>::default(), REDRAWS);
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    let text = move |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let _ = out.write_str(&line(columns(), state));
+    };
+    let style = ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.with_key("line", text));
+    if let Some(before) = screen().bar.replace(bar.clone()) {
+        before.finish_and_clear();
+    }
     bar
 }
 
-/// Takes all bars away.
+/// Takes a bar away.
+pub(super) fn hide(bar: &ProgressBar) {
+    let mut screen = screen();
+    bar.finish_and_clear();
+    screen.bar.take_if(|bar| bar.is_finished());
+}
+
+/// Takes any bar away.
 pub(super) fn clear_bars() {
-    BARS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(ProgressBar::finish_and_clear);
-}
-
-/// The progress of training.
-pub(super) struct Board {
-    bar: Option<ProgressBar>,
-    last_line: Instant,
-}
-
-impl Board {
-    /// A board for `steps` steps of `micro_steps` forward passes each; `done` steps were taken before.
-    pub(super) fn new(steps: u64, micro_steps: u64, done: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = show(steps * micro_steps);
-            let style = ProgressStyle::with_template("{bar:30} {prefix} {msg} {eta_precise} left");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_prefix(format!("step {done}/{steps}"));
-            bar.set_position(done * micro_steps);
-            // what was done in an earlier session says nothing about the speed of this one
-            bar.reset_eta();
-            bar
-        });
-        Self { bar, last_line: Instant::now() }
-    }
-
-    /// A forward pass is done.
-    pub(super) fn tick(&self) {
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
-    }
-
-    /// A step is done. `line` describes it; it is shown in the bar, or as a line of its own if `always` or if there
-    /// was none for a while.
-    pub(super) fn step(&mut self, step: u64, steps: u64, line: &str, always: bool) {
-        match &self.bar {
-            Some(bar) => {
-                bar.set_prefix(format!("step {step}/{steps}"));
-                bar.set_message(line.to_owned());
-            }
-            None if always || self.last_line.elapsed() >= QUIET => {
-                self.last_line = Instant::now();
-                say(&format!("step {step}/{steps} {line}"));
-            }
-            None => {}
-        }
-    }
-
-    /// A line that stays.
-    pub(super) fn line(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| say(line)),
-            None => say(line),
-        }
-    }
-
-    /// Takes the bar away.
-    pub(super) fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+    if let Some(bar) = screen().bar.take() {
+        bar.finish_and_clear();
     }
 }
 
-impl Drop for Board {
-    fn drop(&mut self) {
-        self.clear();
+/// Columns that a line may have now. The last one stays free: some terminals go to the next line after it.
+fn columns() -> usize {
+    usize::from(Term::stderr().size().1).saturating_sub(1)
+}
+
+/// The line below all others, as indicatif's terminal. What it draws is written in one piece, without the spaces that
+/// it fills lines with: they would become a line of their own in a terminal that grows narrower.
+#[derive(Debug, Default)]
+struct Below(Mutex<String>);
+
+impl Below {
+    fn add(&self, text: &str) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        Ok(())
+    }
+}
+
+impl TermLike for Below {
+    fn width(&self) -> u16 {
+        Term::stderr().size().1
+    }
+
+    fn move_cursor_up(&self, _lines: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_down(&self, _lines: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_right(&self, _columns: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_left(&self, _columns: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.add(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.add(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        // to the end of the screen: the line may take several rows since the terminal has grown narrower
+        self.add("\r\x1b[J")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let text = text.trim_end_matches(' ');
+        if text.is_empty() { Ok(()) } else { io::stderr().lock().write_all(format!("{text}\r").as_bytes()) }
     }
 }
 
@@ -140,14 +209,17 @@ impl Passes {
 
 impl Progress for Passes {
     fn start(&self, what: &str, total: u64) {
-        if !std::io::stderr().is_terminal() {
+        if !moves_its_cursor() {
             say(what);
             return;
         }
-        let bar = show(total);
-        let style = ProgressStyle::with_template("{bar:30} {msg} {bytes}/{total_bytes} {eta} left");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_message(what.to_owned());
+        let what = what.to_owned();
+        let bar = show(total, move |width, state| {
+            let (done, all) = (state.pos(), state.len().unwrap_or(total));
+            let size = format!("{} of {}", bytes(done as f64), bytes(all as f64));
+            let share = if all > 0 { done as f64 / all as f64 } else { 1.0 };
+            layout::line(width, share, vec![Piece::new(2, what.clone()), Piece::new(1, size)])
+        });
         self.with(|slot| *slot = Some(bar));
     }
 
@@ -156,6 +228,6 @@ impl Progress for Passes {
     }
 
     fn finish(&self) {
-        self.with(|slot| slot.take().iter().for_each(ProgressBar::finish_and_clear));
+        self.with(|slot| slot.take().iter().for_each(hide));
     }
 }

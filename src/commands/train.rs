@@ -13,7 +13,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<Exit> {
     let named = Named::here(&args.recipes);
     named.check(&args.runs.runs_dir, args.resume.is_some())?;
     let requests = signals::install()?;
-    let voice = Voice::new(args.fresh);
+    let voice = Voice::new(args.fresh, args.named);
     let call = Call::new(&voice, &requests, &args.runs.runs_dir, args.fresh).remembering(Cache::of_user());
     let call = call.rehearsing(args.dry_run);
     let ending = match &args.resume {

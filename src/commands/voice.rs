@@ -1,10 +1,12 @@
 //! What the terminal says while a session works: the words for every event, and the bar.
 
+use super::board::Board;
 use super::signals;
-use super::terminal::{Board, Passes, report, say, tame};
+use super::terminal::{self, Passes, report, say, tame};
 use crate::data;
+use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
-use crate::report::numbers::{count, duration, flop, flop_rate, grouped, thousands};
+use crate::report::numbers::{count, duration, flop, flop_rate, grouped, roughly, thousands};
 use crate::run::record::Peak;
 use crate::session::machine::calibration::day;
 use crate::session::standing::Standing;
@@ -12,20 +14,23 @@ use crate::session::{Audience, End, Event};
 use crate::train::Outcome;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
 
 /// The audience of a command.
 #[derive(Default)]
 pub(super) struct Voice {
     /// Whether the same command would start over instead of resuming.
     fresh: bool,
+    /// Whether lines begin with the run's id, and no bar is shown.
+    named: bool,
     /// On the screen while a run is trained.
     board: Mutex<Option<Board>>,
     passes: Passes,
 }
 
 impl Voice {
-    pub(super) fn new(fresh: bool) -> Self {
-        Self { fresh, ..Self::default() }
+    pub(super) fn new(fresh: bool, named: bool) -> Self {
+        Self { fresh, named, ..Self::default() }
     }
 
     /// Acts on the board, if there is one.
@@ -39,11 +44,10 @@ impl Voice {
         *self.board.lock().unwrap_or_else(PoisonError::into_inner) = board;
     }
 
-    /// A line that stays, above the bar if there is one.
-    fn line(&self, line: &str) {
-        match &*self.board.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(board) => board.line(line),
-            None => say(line),
+    /// The lines that follow are about this run.
+    fn about(&self, run: &Path) {
+        if self.named {
+            terminal::name(Some(run));
         }
     }
 
@@ -83,6 +87,9 @@ impl Voice {
 
 impl Audience for Voice {
     fn tell(&self, event: Event) {
+        if let Event::AlreadyFinished { run, .. } | Event::AlreadyDiverged { run, .. } = event {
+            self.about(run);
+        }
         match event {
             Event::CudaPassedOver(missing) => {
                 static SAID: Once = Once::new();
@@ -105,8 +112,10 @@ impl Audience for Voice {
             Event::SetAside { aside, instead } => {
                 say(&format!("  set aside as {}; going on from {}", aside.display(), instead.display()));
             }
-            Event::Planned { run, step, plan, lints } => {
-                say(&format!("{}: step {step} of {}\n{}", run.display(), plan.steps, plan_lines(plan)));
+            Event::Planned { run, step, plan, prediction, lints } => {
+                let time =
+                    prediction.map_or_else(String::new, |prediction| time_line(plan, step, prediction));
+                say(&format!("{}: step {step} of {}\n{}{time}", run.display(), plan.steps, plan_lines(plan)));
                 for lint in lints {
                     say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
                 }
@@ -128,52 +137,53 @@ impl Audience for Voice {
                 "warning: {} was edited and was not this run's recipe any more: it is written again",
                 recipe.display()
             )),
-            Event::LogRestored { log } => self.line(&format!(
+            Event::LogRestored { log } => say(&format!(
                 "warning: {} was removed while the run writes it: it is written again, nothing is lost",
                 log.display()
             )),
-            Event::Started { plan, step } => {
-                self.set_board(Some(Board::new(plan.steps, plan.batch.micro_steps as u64, step)));
+            Event::Started { pulse } => {
+                let with_bar = !self.named && terminal::moves_its_cursor();
+                self.set_board(Some(Board::new(pulse, with_bar)));
             }
-            Event::MicroStep => self.on_board(|board| board.tick()),
+            // the board looks at the pulse
+            Event::MicroStep => {}
             Event::Step { report, step, steps, tokens_per_s } => {
-                let line = format!(
-                    "loss {:.4} lr {:.2e} norm {:.3} {} tok/s{}",
-                    report.loss,
-                    report.lr,
-                    report.grad_norm,
-                    thousands(tokens_per_s as u64),
-                    if report.skipped { " skipped" } else { "" }
-                );
                 let always = report.step == 0 || step == steps;
-                self.on_board(|board| board.step(step, steps, &line, always));
+                self.on_board(|board| board.step(report, (step, steps), tokens_per_s, always));
             }
             Event::Skipped { step, why } => {
-                self.line(&format!("warning: step {step} is skipped by the watchdog: {why}"));
+                say(&format!("warning: step {step} is skipped by the watchdog: {why}"));
             }
             Event::Evaluated { step, steps, val_loss } => {
-                self.line(&format!("step {step}/{steps} validation loss {val_loss:.4}"));
+                say(&format!("step {step}/{steps} validation loss {val_loss:.4}"));
             }
-            Event::Sampled(text) => self.line(&format!("sample: {}", tame(text))),
-            Event::CopyDoesNotFit { needed, free } => self.line(&format!(
+            Event::Sampled(text) => say(&format!("sample: {}", tame(text))),
+            Event::CopyDoesNotFit { needed, free } => say(&format!(
                 "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are \
                  written",
                 gib(needed),
                 gib(free)
             )),
             Event::SavedAsAsked { step } => {
-                self.line(&format!("checkpoint of step {step} as asked by SIGUSR1 is on the disk"));
+                say(&format!("checkpoint of step {step} as asked by SIGUSR1 is on the disk"));
             }
-            Event::Ended(end) => self.ended(end),
+            Event::Ended(end) => {
+                self.ended(end);
+                if end.outcome.is_ok() {
+                    terminal::name(None);
+                }
+            }
             Event::Failed(error) => {
                 self.set_board(None);
                 report(error);
+                terminal::name(None);
             }
             Event::Hung(error) => signals::end_hung(error),
         }
     }
 
     fn result(&self, run: &Path) -> anyhow::Result<()> {
+        self.about(run);
         super::print(&format!("{}\n", run.display())).map(drop)
     }
 
@@ -260,6 +270,17 @@ fn how_far(standing: &Standing, steps: u64) -> String {
 pub(super) fn peak_text(peak: &Peak) -> String {
     let on = peak.measured.as_deref().map(|time| format!(" on {}, the highest so far", day(time)));
     format!("{} ({}{})", flop_rate(peak.flops), peak.how, on.unwrap_or_default())
+}
+
+/// How long the steps that are left will take, a line after those of the plan.
+fn time_line(plan: &Plan, step: u64, prediction: &Prediction) -> String {
+    let left = plan.steps.saturating_sub(step);
+    let share = left as f64 / plan.steps.max(1) as f64;
+    let Ok(time) = Duration::try_from_secs_f64(prediction.total_s * share) else { return String::new() };
+    let what =
+        if step > 0 { format!(" for the {} steps that are left", thousands(left)) } else { String::new() };
+    let speed = thousands(prediction.tokens_per_s as u64);
+    format!("\n  time     about {}{what}, predicted at {speed} tokens per second", roughly(time))
 }
 
 /// A number of ranks as a factor before what each of them has; nothing for one.

@@ -16,6 +16,7 @@ use crate::comm::CommError;
 use crate::model::ParamLayout;
 use optimizer::{OptimizerState, OptimizerStep};
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 /// One of the flat buffers that hold an engine's training state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,10 @@ pub struct Applied {
     /// then unchanged.
     pub applied: bool,
 }
+
+/// Looks on while a pass is computed: called between two kernels with the share of the pass's work that is done, from 0
+/// to 1. [`Break`](ControlFlow::Break) ends the pass there.
+pub type Watch<'a> = dyn Fn(f64) -> ControlFlow<()> + Sync + 'a;
 
 /// A failure inside an engine.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +123,7 @@ fn no_update() -> EngineError {
 }
 
 /// Which of the ways to be faster, which a device or its libraries may lack, are in use.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FastPaths {
     /// Sequences of kernels that were recorded as CUDA graphs and are played from them.
     pub graphs: usize,
@@ -166,6 +171,25 @@ pub trait Engine {
         self.accumulate(batch, weight)
     }
 
+    /// [`accumulate`](Self::accumulate), or [`accumulate_last`](Self::accumulate_last) if `last`, watched where the
+    /// engine can be: one whose device runs ahead of the host has nothing to show between two kernels.
+    ///
+    /// After a `Break` the gradients and the loss hold a part of the pass, until [`discard`](Self::discard) clears
+    /// them. Where there are several ranks, none may break off: the others would wait for it.
+    fn accumulate_watched(
+        &mut self,
+        batch: Batch,
+        weight: f64,
+        last: bool,
+        _watch: &Watch,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        match last {
+            false => self.accumulate(batch, weight)?,
+            true => self.accumulate_last(batch, weight)?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     /// Mean loss over the micro-batches accumulated since the last update, unweighted, in nats per token.
     fn loss(&mut self) -> Result<f64, EngineError>;
 
@@ -207,6 +231,11 @@ pub trait Engine {
 
     /// Mean loss over the batch, forward pass only.
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError>;
+
+    /// [`evaluate`](Self::evaluate), watched where the engine can be; `None` after a `Break`.
+    fn evaluate_watched(&mut self, batch: Batch, _watch: &Watch) -> Result<Option<f64>, EngineError> {
+        self.evaluate(batch).map(Some)
+    }
 
     /// Logits over `vocab_size` ids for the token after each of `tokens` (one sequence of at most `block_size`):
     /// `[tokens.len(), vocab_size]`, row-major, or only the last row of it if `last_only`.

@@ -1,10 +1,11 @@
 //! An engine whose calls run with denormal numbers flushed to zero: on a pool of its own, or on the caller's thread.
 
 use super::optimizer::{OptimizerState, OptimizerStep};
-use super::{Applied, Batch, Engine, EngineError, State};
+use super::{Applied, Batch, Engine, EngineError, State, Watch};
 use crate::model::ParamLayout;
 use crate::wording::count;
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 /// Runs the calls of an engine.
 pub trait Executor {
@@ -106,6 +107,16 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
         self.pool.run(|| self.inner.accumulate_last(batch, weight))
     }
 
+    fn accumulate_watched(
+        &mut self,
+        batch: Batch,
+        weight: f64,
+        last: bool,
+        watch: &Watch,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        self.pool.run(|| self.inner.accumulate_watched(batch, weight, last, watch))
+    }
+
     fn loss(&mut self) -> Result<f64, EngineError> {
         self.inner.loss()
     }
@@ -132,6 +143,10 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         self.pool.run(|| self.inner.evaluate(batch))
+    }
+
+    fn evaluate_watched(&mut self, batch: Batch, watch: &Watch) -> Result<Option<f64>, EngineError> {
+        self.pool.run(|| self.inner.evaluate_watched(batch, watch))
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

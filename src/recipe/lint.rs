@@ -55,4 +55,6 @@ lints! {
     EmulatedPrecision = "emulated-precision";
     /// The run needs nearly all free memory.
     TightMemory = "tight-memory";
+    /// The run takes more than a month.
+    LongRun = "long-run";
 }

@@ -14,6 +14,22 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
+/// A duration as exactly as an estimate deserves: `12 s`, `4 min 5 s`, `3 h 20 min`, `2 days 3 h`, `2.9 years`.
+#[must_use]
+pub fn roughly(time: Duration) -> String {
+    const YEAR: f64 = 365.25 * 86_400.0;
+    let s = time.as_secs_f64().round() as u64;
+    match (s / 86_400, s / 3600, s / 60) {
+        (_, _, 0) => format!("{s} s"),
+        (_, 0, 10..) => format!("{} min", s / 60),
+        (_, 0, minutes) => format!("{minutes} min {} s", s % 60),
+        (0 | 1, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (2..60, hours, _) => format!("{} days {} h", hours / 24, hours % 24),
+        (days @ ..730, _, _) => format!("{days} days"),
+        _ => format!("{:.1} years", s as f64 / YEAR),
+    }
+}
+
 /// Seconds as a duration; an empty text for what is none.
 #[must_use]
 pub fn seconds(seconds: f64) -> String {
@@ -99,6 +115,20 @@ mod tests {
     fn numbers_and_durations_read_well() {
         assert_eq!([9.26, 61.0, 7384.0].map(seconds), ["9.3 s", "1 min 1 s", "2 h 3 min"]);
         assert_eq!(seconds(f64::NAN), "");
+        let estimates = [0.2, 59.4, 60.0, 599.0, 3599.0, 12_000.0, 172_799.0, 183_600.0, 5_270_400.0, 9.15e7];
+        let shown = [
+            "0 s",
+            "59 s",
+            "1 min 0 s",
+            "9 min 59 s",
+            "59 min",
+            "3 h 20 min",
+            "47 h 59 min",
+            "2 days 3 h",
+            "61 days",
+            "2.9 years",
+        ];
+        assert_eq!(estimates.map(|s| roughly(Duration::from_secs_f64(s))), shown);
         assert_eq!([0.0, 12.0, 999.9, 307_200.0, 1.5e9].map(si), ["0", "12", "1k", "307k", "1.5B"]);
         assert_eq!([3e5, 3e9].map(bytes), ["0.3 MiB", "2.79 GiB"]);
     }

@@ -6,6 +6,7 @@
 use super::digest::FileDigest;
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
+use crate::engine::FastPaths;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -147,6 +148,9 @@ pub struct RunRecord {
     pub host: String,
     /// What MFU is measured against, where known.
     pub peak: Option<Peak>,
+    /// Which ways to be faster the engine uses, on devices where there is a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_paths: Option<FastPaths>,
     /// The plan as printed before the start.
     pub plan: Value,
     /// `final_loss`, `best_val_loss` and the like.

@@ -1,14 +1,17 @@
 //! What a session tells its listener: a terminal, a test, another program.
 
 use super::ending::End;
+use super::pulse::Pulse;
 use super::standing::Standing;
 use crate::cuda::CudaMissing;
 use crate::data::{self, NoProgress};
 use crate::plan::Plan;
 use crate::plan::lints::Lint;
+use crate::plan::predict::Prediction;
 use crate::run::RunError;
 use crate::train::StepReport;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Listens to a session. Of several ranks only rank 0 tells what becomes of the run; every launched rank tells what it
 /// prepares: a CUDA device that is passed over, long passes over data.
@@ -69,6 +72,8 @@ pub enum Event<'a> {
         step: u64,
         /// What will be done.
         plan: &'a Plan,
+        /// How long the whole run is expected to take, where that can be told.
+        prediction: Option<&'a Prediction>,
         /// What may be unwise about it.
         lints: &'a [Lint],
     },
@@ -99,10 +104,8 @@ pub enum Event<'a> {
     },
     /// The first step follows.
     Started {
-        /// What will be done.
-        plan: &'a Plan,
-        /// Optimizer steps taken before.
-        step: u64,
+        /// Where the run is at any moment from now on, for threads that look while it works.
+        pulse: &'a Arc<Pulse>,
     },
     /// A forward and backward pass was done.
     MicroStep,

@@ -93,10 +93,8 @@ impl<'a> Call<'a> {
     pub(super) fn stop_asked(&self) -> anyhow::Result<Option<Stop>> {
         let own = self.requests.stop_asked();
         let Some(comm) = self.joined() else { return Ok(own) };
-        let stops = [Stop::Interrupt, Stop::Terminate, Stop::HangUp];
-        let mine = stops.iter().position(|stop| Some(*stop) == own).map_or(0, |place| place as u8 + 1);
-        let all = comm.exchange(&[mine])?;
-        Ok(all.iter().flatten().find_map(|word| stops.get(usize::from(*word).checked_sub(1)?).copied()))
+        let all = comm.exchange(&[Stop::code(own)])?;
+        Ok(all.iter().flatten().find_map(|code| Stop::of_code(*code)))
     }
 
     /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a

@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::inputs::Data;
 use crate::plan::Plan;
+use crate::plan::predict::Prediction;
 use crate::recipe::{Recipe, Resolved};
 use crate::run::RunDir;
 
@@ -16,6 +17,8 @@ pub(super) struct Job<'a> {
     /// The run's identity.
     pub(super) hash: &'a str,
     pub(super) plan: Plan,
+    /// How long it is expected to take, once the leader has asked.
+    pub(super) prediction: Option<Prediction>,
     /// What `--set` changed of the run's own recipe, as `key=value`.
     pub(super) overrides: &'a [String],
 }

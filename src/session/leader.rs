@@ -13,6 +13,7 @@ use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
 use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
+use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
 use crate::run::columns::LOGS;
@@ -33,7 +34,14 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
     keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
-    announce(job.call, job.resolved, job.data, (job.dir.path(), start.as_ref()), &job.plan);
+    job.prediction = predict(job.resolved, &job.plan);
+    announce(
+        job.call,
+        job.resolved,
+        job.data,
+        (job.dir.path(), start.as_ref()),
+        (&job.plan, job.prediction.as_ref()),
+    );
     // ranks may have another current directory
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
@@ -66,6 +74,17 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
 }
 
+/// How long a run will take, from earlier runs or a small step of its shapes; nothing for a CUDA device, where such a
+/// step takes longer to prepare than it is worth.
+pub(super) fn predict(resolved: &Resolved, plan: &Plan) -> Option<Prediction> {
+    let recipe = &resolved.recipe;
+    let rates = match plan.cuda {
+        Some(_) => None,
+        None => machine::calibration::rates(plan, recipe.compute.engine).ok(),
+    };
+    rates.map(|(rates, _)| plan.predict(&rates, &recipe.eval))
+}
+
 /// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins from, else 0.
 pub(super) fn first_step(data: &Data, newest: Option<&checkpoint::Reader>) -> u64 {
     let branched = data.start.parent().filter(|parent| parent.optimizer);
@@ -78,16 +97,19 @@ pub(super) fn announce(
     resolved: &Resolved,
     data: &Data,
     (run, newest): (&Path, Option<&checkpoint::Reader>),
-    plan: &Plan,
+    (plan, prediction): (&Plan, Option<&Prediction>),
 ) {
     let recipe = &resolved.recipe;
     let shards = data.shards();
     let lints = machine::hardware(recipe).map_or_else(
         |_| Vec::new(),
-        |hardware| lints(&Subject { recipe, plan, hardware: &hardware, shards: Some(&shards) }),
+        |hardware| {
+            let (hardware, shards) = (&hardware, Some(&shards));
+            lints(&Subject { recipe, plan, hardware, shards, prediction })
+        },
     );
     let step = first_step(data, newest);
-    call.audience.tell(Event::Planned { run, step, plan, lints: &lints });
+    call.audience.tell(Event::Planned { run, step, plan, prediction, lints: &lints });
     if newest.is_none() {
         for line in data.start.lines() {
             call.audience.tell(Event::Begins(&line));

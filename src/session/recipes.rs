@@ -118,7 +118,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         return Ok(ending);
     }
     call.audience.result(&path)?;
-    leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &[] })
+    leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &[] })
 }
 
 /// Writes a run's recipe again where it was edited into another one, before anything trusts it.

@@ -8,21 +8,25 @@ use super::data_watch::DataWatch;
 use super::ending::{End, Ending};
 use super::job::Job;
 use super::machine::{self, calibration};
+use super::pulse::{Course, Pulse};
 use super::requests::Held;
 use super::saver::Saver;
+use super::watching::Watching;
 use crate::data::{Dataset, Tokenizer};
 use crate::engine::Engine;
 use crate::model::init::random_bits;
+use crate::plan::Plan;
 use crate::report::stats::median;
 use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
 use crate::train::sample::{Sampling, generate};
-use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
+use crate::train::{Doing, Events, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the logits of the samples in a run are divided by.
@@ -44,6 +48,7 @@ pub(super) struct Recorder<'a> {
     data: DataWatch<'a>,
     /// When the directory and the logs were last looked at.
     looked: Instant,
+    watching: Watching<'a>,
     record: RunRecord,
     start: Instant,
     elapsed_before: f64,
@@ -60,7 +65,17 @@ impl<'a> Recorder<'a> {
         elapsed_before: f64,
         last_loss: Option<f64>,
     ) -> anyhow::Result<Self> {
-        let (dir, plan, step) = (&job.dir, &job.plan, record.steps_done);
+        let (dir, plan) = (&job.dir, &job.plan);
+        let course = Course {
+            steps: plan.steps,
+            tokens_per_step: plan.batch.tokens_per_step,
+            eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
+            checkpoint_bytes: checkpoint_bytes(plan),
+            prediction: job.prediction,
+        };
+        let pulse = Arc::new(Pulse::new(course, record.steps_done));
+        // before the first request may be heeded
+        job.call.requests.concern(pulse.clone());
         let recorder = Self {
             train_log: TrainLog::open(&dir.train_csv())?,
             val_log: ValLog::open(&dir.val_csv())?,
@@ -75,6 +90,7 @@ impl<'a> Recorder<'a> {
             asked: false,
             data: DataWatch::new(job.data, plan.steps),
             looked: Instant::now(),
+            watching: Watching { requests: job.call.requests, pulse },
             job,
             record,
             start: Instant::now(),
@@ -83,7 +99,7 @@ impl<'a> Recorder<'a> {
             last_loss,
             last_val_loss: None,
         };
-        job.call.audience.tell(Event::Started { plan, step });
+        job.call.audience.tell(Event::Started { pulse: &recorder.watching.pulse });
         Ok(recorder)
     }
 
@@ -239,10 +255,12 @@ impl Events for Recorder<'_> {
         if self.looked.elapsed() >= LOOK {
             self.check_written()?;
         }
+        self.watching.pulse.saving_took(self.saver.took());
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
         self.step_ms.push(step_ms);
+        self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
         self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
         Ok(())
@@ -257,6 +275,7 @@ impl Events for Recorder<'_> {
         let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
+        self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
         self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss });
@@ -265,6 +284,8 @@ impl Events for Recorder<'_> {
 
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let recipe = self.job.recipe();
+        let pulse = &self.watching.pulse;
+        pulse.begin(Doing::Sample);
         let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
         let sampling = Sampling {
             tokens: recipe.sample.tokens,
@@ -274,7 +295,8 @@ impl Events for Recorder<'_> {
         };
         let mut stopped = false;
         let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
-            stopped = self.job.call.requests.stop_asked().is_some();
+            pulse.look();
+            stopped = self.job.call.requests.is_stopping();
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         if stopped {
@@ -291,6 +313,7 @@ impl Events for Recorder<'_> {
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let Job { plan, data, hash, .. } = self.job;
+        self.watching.pulse.begin(Doing::Checkpoint);
         let window = progress.watchdog.window();
         if progress.step == plan.steps {
             self.train_log.check_contents()?;
@@ -325,6 +348,9 @@ impl Events for Recorder<'_> {
             ..CheckpointState::default()
         };
         self.saver.save(engine, state)?;
+        self.record.fast_paths = engine.fast_paths();
+        self.watching.pulse.saved(progress.step);
+        self.watching.pulse.saving_took(self.saver.took());
         self.job.dir.write_record(&self.record)?;
         if std::mem::take(&mut self.asked) {
             // the next thing that happens may be a power cut
@@ -350,6 +376,17 @@ impl Events for Recorder<'_> {
     }
 
     fn stop(&mut self) -> Option<Stop> {
-        self.job.call.requests.stop_asked()
+        self.watching.pulse.look();
+        self.watching.requests.stop_asked()
     }
+
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        Some(&self.watching)
+    }
+}
+
+/// Bytes of a checkpoint, about: parameters and the optimizer's states in fp32.
+fn checkpoint_bytes(plan: &Plan) -> u64 {
+    let states = plan.memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
+    (plan.parameters.total * (1 + states) * size_of::<f32>()) as u64
 }

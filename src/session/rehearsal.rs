@@ -39,7 +39,8 @@ pub(super) fn rehearse(
     }
     leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());
-    leader::announce(call, resolved, data, (run, start.as_ref()), &plan);
+    let prediction = leader::predict(resolved, &plan);
+    leader::announce(call, resolved, data, (run, start.as_ref()), (&plan, prediction.as_ref()));
     let discarded = Some(&standing).filter(|standing| call.fresh && **standing != Standing::NotBegun);
     let checkpoint = start.as_ref().map(checkpoint::Reader::path);
     call.audience.tell(Event::Rehearsed { run, step, steps: plan.steps, checkpoint, discarded });

@@ -1,14 +1,19 @@
 //! What may be asked of a session while it works: to stop, and to save.
 
+use super::pulse::Pulse;
 use crate::train::Stop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Requests from outside, such as signals. The training loop looks at them between forward passes.
+/// Requests from outside, such as signals. The training loop looks at them between passes and, where its engine lets
+/// it, between the kernels of a pass.
 #[derive(Debug, Default)]
 pub struct Requests {
     stop: Mutex<Stopping>,
+    /// Whether a stop is noted there, to be looked at often.
+    is_stopping: AtomicBool,
     save: AtomicBool,
+    pulse: Mutex<Option<Arc<Pulse>>>,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +31,7 @@ impl Requests {
         let is_heeded = std::mem::take(&mut stop.is_held);
         if is_heeded {
             stop.received = Some(why);
+            self.is_stopping.store(true, Ordering::SeqCst);
         }
         is_heeded
     }
@@ -45,6 +51,22 @@ impl Requests {
     /// The request to stop that was noted, if any.
     pub fn stop_asked(&self) -> Option<Stop> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner).received
+    }
+
+    /// Whether a request to stop was noted.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// The pulse of the run that was last begun, by which a request can be answered; `None` in a process that trains
+    /// none or is not the rank that writes it.
+    pub fn pulse(&self) -> Option<Arc<Pulse>> {
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on requests concern this run.
+    pub(super) fn concern(&self, pulse: Arc<Pulse>) {
+        *self.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Some(pulse);
     }
 
     /// Whether a checkpoint was asked for since the last call.
@@ -71,11 +93,11 @@ mod tests {
     fn the_first_request_is_noted_while_held_and_every_other_one_refused() {
         let requests = Requests::default();
         assert!(!requests.ask_to_stop(Stop::Interrupt), "there is nothing to save yet");
-        assert_eq!(requests.stop_asked(), None);
+        assert_eq!((requests.stop_asked(), requests.is_stopping()), (None, false));
         let held = requests.hold();
         assert!(requests.ask_to_stop(Stop::Terminate));
         assert!(!requests.ask_to_stop(Stop::Interrupt), "the second one");
-        assert_eq!(requests.stop_asked(), Some(Stop::Terminate));
+        assert_eq!((requests.stop_asked(), requests.is_stopping()), (Some(Stop::Terminate), true));
         drop(held);
         let _held = requests.hold();
         assert!(!requests.ask_to_stop(Stop::Interrupt), "a stop is on its way");

@@ -55,7 +55,7 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         }
         let dir = RunDir::open(&run)?;
         call.audience.result(&run)?;
-        leader::train(Job { call, resolved, data, dir, hash, plan, overrides: &overrides })
+        leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)
 }

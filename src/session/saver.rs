@@ -7,6 +7,7 @@ use crate::model::Dims;
 use crate::plan::hardware::Hardware;
 use crate::run::checkpoint::{self, Background, CheckpointState, Snapshot, Writer};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Writes the checkpoints of one run, at most one at a time.
 pub(super) struct Saver<'a> {
@@ -19,6 +20,8 @@ pub(super) struct Saver<'a> {
     /// Whether it was said that a copy does not fit.
     told: bool,
     pending: Option<Background>,
+    /// What the last checkpoint took.
+    took: Option<Duration>,
 }
 
 impl<'a> Saver<'a> {
@@ -30,7 +33,7 @@ impl<'a> Saver<'a> {
         keep: usize,
         snapshot_bytes: usize,
     ) -> Self {
-        Self { audience, run_dir, dims, keep, snapshot_bytes, told: false, pending: None }
+        Self { audience, run_dir, dims, keep, snapshot_bytes, told: false, pending: None, took: None }
     }
 
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
@@ -44,12 +47,14 @@ impl<'a> Saver<'a> {
             self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep)?);
             return Ok(());
         }
+        let start = Instant::now();
         let mut writer = Writer::begin(&self.run_dir, &self.dims, &layout, states.clone(), state)?;
         for which in states {
             writer.put(which, &engine.read(which)?)?;
         }
         let written = writer.finish()?;
         checkpoint::rotate(&self.run_dir, self.keep, Some(&written))?;
+        self.took = Some(start.elapsed());
         Ok(())
     }
 
@@ -71,9 +76,14 @@ impl<'a> Saver<'a> {
 
     /// Waits until everything that was saved is on the disk.
     pub(super) fn wait(&mut self) -> anyhow::Result<()> {
-        match self.pending.take() {
-            Some(pending) => Ok(pending.end()?),
-            None => Ok(()),
+        if let Some(pending) = self.pending.take() {
+            self.took = Some(pending.end()?);
         }
+        Ok(())
+    }
+
+    /// The time that the last checkpoint took to write, as far as it is known.
+    pub(super) fn took(&self) -> Option<Duration> {
+        self.took
     }
 }

@@ -22,6 +22,7 @@ use passes::{Accumulated, RowBuffer, accumulate, evaluate_together, judge};
 use ranks::{Agreed, own_rows};
 use scaler::LossScaler;
 use schedule::Schedule;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
 
@@ -108,6 +109,55 @@ pub enum Stop {
     HangUp,
 }
 
+impl Stop {
+    const ALL: [Self; 3] = [Self::Interrupt, Self::Terminate, Self::HangUp];
+
+    /// A request, or none, as a number below 128, as ranks tell each other.
+    pub fn code(stop: Option<Self>) -> u8 {
+        stop.and_then(|stop| Self::ALL.iter().position(|one| *one == stop)).map_or(0, |place| place as u8 + 1)
+    }
+
+    /// The request that a [`code`](Self::code) stands for.
+    pub fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// What the loop is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// An optimizer step.
+    Step,
+    /// An evaluation.
+    Evaluation,
+    /// A sample.
+    Sample,
+    /// A checkpoint.
+    Checkpoint,
+}
+
+/// Where the loop is inside a step or an evaluation: between two passes, or between two kernels of one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Within {
+    /// A step or an evaluation.
+    pub doing: Doing,
+    /// Passes of this rank that are done.
+    pub pass: u64,
+    /// Passes that it consists of.
+    pub passes: u64,
+    /// The share of its work that is done, from 0 to 1.
+    pub done: f64,
+    /// Whether a `Break` is heeded here: not by one of several ranks.
+    pub may_break: bool,
+}
+
+/// Looks on while the loop works. An engine may call it from threads of its own.
+pub trait Watcher: Sync {
+    /// The loop is here. `Break` asks it to leave the rest out, which it does where that is possible; the reason is
+    /// asked for by [`Events::stop`].
+    fn within(&self, at: Within) -> ControlFlow<()>;
+}
+
 /// What can go wrong while training.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError<E> {
@@ -158,6 +208,10 @@ pub trait Events {
     }
     /// Whether to stop now.
     fn stop(&mut self) -> Option<Stop>;
+    /// Who looks on inside steps and evaluations.
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        None
+    }
     /// Whether to save now, as soon as can be, and go on. Asked once, answered once.
     fn save_now(&mut self) -> bool {
         false
@@ -215,7 +269,12 @@ pub fn train<E: Events>(
         let loss_scale = progress.scaler.scale();
         match accumulate(engine, training, config, progress, &mut saved_at, &mut buffer, events)? {
             Accumulated::All => {}
-            Accumulated::Stopped => return stop(engine, progress, saved_at, events),
+            Accumulated::Stopped { begun } => {
+                if begun {
+                    engine.discard()?;
+                }
+                return stop(engine, progress, saved_at, events);
+            }
             Accumulated::Diverged(outcome) => return Ok(outcome),
         }
         let verdict = judge(engine, &mut progress.watchdog, loss_scale)?;

@@ -2,7 +2,7 @@
 
 use super::ranks::{Agreed, own_eval_rows, own_rows};
 use super::watchdog::{Verdict, Watchdog};
-use super::{Events, Outcome, Progress, Rows, TrainConfig, TrainError, save};
+use super::{Doing, Events, Outcome, Progress, Rows, TrainConfig, TrainError, save};
 use crate::engine::{Batch, Engine, EngineError};
 use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
@@ -38,7 +38,10 @@ impl RowBuffer {
 /// How the forward and backward passes of a step ended.
 pub(super) enum Accumulated {
     All,
-    Stopped,
+    /// Between two passes or within one; `begun` if there are gradients to discard.
+    Stopped {
+        begun: bool,
+    },
     Diverged(Outcome),
 }
 
@@ -56,9 +59,11 @@ pub(super) fn accumulate<E: Events>(
     let own = own_rows(config, events.comm, progress.step);
     let micro_steps = (own.end - own.start) / config.micro_batch as u64;
     let weight = progress.scaler.scale() / micro_steps as f64;
-    for first in own.clone().step_by(config.micro_batch) {
+    for (pass, first) in own.clone().step_by(config.micro_batch).enumerate() {
+        let at = (pass as u64, micro_steps);
+        let _ = events.onlooker().within(Doing::Step, at, 0.0);
         if events.stop()?.is_some() {
-            return Ok(Accumulated::Stopped);
+            return Ok(Accumulated::Stopped { begun: pass > 0 });
         }
         // asked for a step that is saved already, the next one is
         if (*saved_at != progress.step || progress.step == 0) && events.save_now() {
@@ -69,9 +74,12 @@ pub(super) fn accumulate<E: Events>(
         }
         buffer.fill(rows, config, first);
         let batch = buffer.batch(config);
-        match first + config.micro_batch as u64 == own.end {
-            false => engine.accumulate(batch, weight)?,
-            true => engine.accumulate_last(batch, weight)?,
+        let last = first + config.micro_batch as u64 == own.end;
+        let onlooker = events.onlooker();
+        let watch = |part| onlooker.within(Doing::Step, at, part);
+        if engine.accumulate_watched(batch, weight, last, &watch)?.is_break() {
+            events.stop()?;
+            return Ok(Accumulated::Stopped { begun: true });
         }
         events.events.micro_step(config.micro_batch * config.block_size);
     }
@@ -124,19 +132,31 @@ pub fn evaluate<E: From<EngineError>>(
     (micro_batch, block_size): (usize, usize),
     mut before: impl FnMut(u64) -> Result<ControlFlow<()>, E>,
 ) -> Result<Option<RowLoss>, E> {
+    over(rows, range, (micro_batch, block_size), |batch, done| match before(done)? {
+        ControlFlow::Continue(()) => Ok(Some(engine.evaluate(batch)?)),
+        ControlFlow::Break(()) => Ok(None),
+    })
+}
+
+/// The loss on the rows in `range` from the mean loss of each pass, which is given its batch and the number of rows
+/// that are done; `None` as soon as a pass has none.
+fn over<E>(
+    rows: &dyn Rows,
+    range: Range<u64>,
+    (micro_batch, block_size): (usize, usize),
+    mut pass: impl FnMut(Batch, u64) -> Result<Option<f64>, E>,
+) -> Result<Option<RowLoss>, E> {
     assert!(micro_batch > 0, "micro_batch must be positive");
     let mut loss = RowLoss { total: 0.0, rows: 0 };
     let (mut inputs, mut targets) = (vec![0; micro_batch * block_size], vec![0; micro_batch * block_size]);
     while range.start + loss.rows < range.end {
-        if before(loss.rows)?.is_break() {
-            return Ok(None);
-        }
         let first = range.start + loss.rows;
         let count = (micro_batch as u64).min(range.end - first) as usize;
         let (inputs, targets) = (&mut inputs[..count * block_size], &mut targets[..count * block_size]);
         rows.fill(first, count, inputs, targets);
         let batch = Batch { inputs, targets, rows: count, cols: block_size };
-        loss.total += engine.evaluate(batch)? * count as f64;
+        let Some(mean) = pass(batch, loss.rows)? else { return Ok(None) };
+        loss.total += mean * count as f64;
         loss.rows += count as u64;
     }
     Ok(Some(loss))
@@ -157,7 +177,21 @@ pub(super) fn evaluate_together<E: Events>(
         Ok(if events.stop()?.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
     let shape = (config.micro_batch, config.block_size);
-    let Some(loss) = evaluate(engine, rows, own, shape, |_| go_on(events))? else { return Ok(None) };
+    let own_passes = (own.end - own.start).div_ceil(config.micro_batch as u64);
+    let loss = over(rows, own, shape, |batch, done| {
+        let at = (done / config.micro_batch as u64, own_passes);
+        let _ = events.onlooker().within(Doing::Evaluation, at, 0.0);
+        if go_on(events)?.is_break() {
+            return Ok(None);
+        }
+        let onlooker = events.onlooker();
+        let mean = engine.evaluate_watched(batch, &|part| onlooker.within(Doing::Evaluation, at, part))?;
+        if mean.is_none() {
+            events.stop()?;
+        }
+        Ok::<_, TrainError<E::Error>>(mean)
+    })?;
+    let Some(loss) = loss else { return Ok(None) };
     // a rank with fewer rows is asked as often as the others
     while asked.get() < passes {
         if go_on(events)?.is_break() {

@@ -3,10 +3,10 @@
 //! Every rank runs the same loop. Its branches depend on numbers that are equal on all ranks (the loss and the norm
 //! are sums over all of them) or on what is agreed here, so no rank waits for one that took another branch.
 
-use super::{Events, Progress, Stop, TrainConfig, TrainError};
+use super::{Doing, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
 use crate::comm::{Comm, CommError, named};
 use crate::engine::{Engine, EngineError, State};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// The receiver of events, asked by all ranks together.
 pub(super) struct Agreed<'a, E> {
@@ -18,8 +18,25 @@ pub(super) struct Agreed<'a, E> {
     save: bool,
 }
 
-const STOPS: [Stop; 3] = [Stop::Interrupt, Stop::Terminate, Stop::HangUp];
 const SAVE: u8 = 0x80;
+
+/// Who looks on while a rank works, and whether they may break a pass off: of several ranks none may leave out the rest
+/// of a pass, for the others would wait for it.
+#[derive(Clone, Copy)]
+pub(super) struct Onlooker<'a> {
+    watcher: Option<&'a dyn Watcher>,
+    alone: bool,
+}
+
+impl Onlooker<'_> {
+    /// Says that `part` of a pass is done, which is number `pass` of `passes`. Breaks if it is to be left out.
+    pub(super) fn within(self, doing: Doing, (pass, passes): (u64, u64), part: f64) -> ControlFlow<()> {
+        let done = (pass as f64 + part) / passes as f64;
+        let at = Within { doing, pass, passes, done, may_break: self.alone };
+        let asked = self.watcher.map(|watcher| watcher.within(at));
+        asked.filter(|_| self.alone).unwrap_or(ControlFlow::Continue(()))
+    }
+}
 
 impl<'a, E: Events> Agreed<'a, E> {
     pub(super) fn new(comm: &'a dyn Comm, events: &'a mut E) -> Self {
@@ -30,16 +47,20 @@ impl<'a, E: Events> Agreed<'a, E> {
     pub(super) fn stop(&mut self) -> Result<Option<Stop>, TrainError<E::Error>> {
         let (mut stop, mut save) = (self.events.stop(), self.events.save_now());
         if self.comm.size() > 1 {
-            let place = stop.and_then(|stop| STOPS.iter().position(|one| *one == stop));
-            let mine = place.map_or(0, |place| place as u8 + 1) | if save { SAVE } else { 0 };
+            let mine = Stop::code(stop) | if save { SAVE } else { 0 };
             let all = self.comm.exchange(&[mine]).map_err(EngineError::from)?;
             let all = || all.iter().flatten();
-            stop = all().find_map(|word| STOPS.get(usize::from(word & !SAVE).checked_sub(1)?).copied());
+            stop = all().find_map(|word| Stop::of_code(word & !SAVE));
             save = all().any(|word| word & SAVE != 0);
         }
         self.stop = self.stop.or(stop);
         self.save |= save;
         Ok(self.stop)
+    }
+
+    /// Who looks on while this rank works.
+    pub(super) fn onlooker(&self) -> Onlooker<'_> {
+        Onlooker { watcher: self.events.watcher(), alone: self.comm.size() == 1 }
     }
 
     /// Why the ranks stop, once they have agreed to.

@@ -1,15 +1,18 @@
 //! The loop against an engine that only counts.
 
+mod evaluation;
+mod watched;
+
 use super::*;
 use crate::comm::Solo;
 use crate::engine::optimizer::adamw::EXP_AVG_SQ;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
-use crate::engine::{Applied, Batch, State};
+use crate::engine::{Applied, Batch, State, Watch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 use watchdog::Window;
+use watched::Onlooker;
 
 /// Adds up what it is given; loses (NaN) or overflows at chosen steps. The gradient of each element is 1 for each row,
 /// and not finite in one tensor for a chosen row.
@@ -26,6 +29,8 @@ struct Counting {
     applied: Option<Applied>,
     nan_loss_at: Option<usize>,
     overflow_at: Vec<usize>,
+    /// Shares of a pass at which a watched one looks up.
+    looks: Vec<f64>,
 }
 
 impl Counting {
@@ -45,6 +50,7 @@ impl Counting {
             applied: None,
             nan_loss_at: None,
             overflow_at: vec![],
+            looks: vec![0.25, 1.0],
         }
     }
 
@@ -94,6 +100,17 @@ impl Engine for Counting {
         self.losses.push(if nan { f64::NAN } else { f64::from(batch.inputs[0]) });
         Ok(())
     }
+    fn accumulate_watched(
+        &mut self,
+        batch: Batch,
+        weight: f64,
+        _last: bool,
+        watch: &Watch,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        // what it leaves behind where it is broken off is for a discard
+        self.accumulate(batch, weight)?;
+        Ok(self.looks.iter().try_for_each(|&done| watch(done)))
+    }
     fn loss(&mut self) -> Result<f64, EngineError> {
         Ok(self.losses.iter().sum::<f64>() / self.losses.len() as f64)
     }
@@ -114,6 +131,10 @@ impl Engine for Counting {
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         let loss = |row: &[u32]| if row[0] == NO_NUMBER { f64::NAN } else { f64::from(row[0]) };
         Ok(batch.inputs.chunks(batch.cols).map(loss).sum::<f64>() / batch.rows as f64)
+    }
+    fn evaluate_watched(&mut self, batch: Batch, watch: &Watch) -> Result<Option<f64>, EngineError> {
+        let loss = self.evaluate(batch)?;
+        Ok(self.looks.iter().try_for_each(|&done| watch(done)).is_continue().then_some(loss))
     }
     fn logits(&mut self, _: &[u32], _: bool) -> Result<Vec<f32>, EngineError> {
         Ok(vec![0.0])
@@ -146,6 +167,7 @@ struct Recorder {
     micro_steps: usize,
     stop_after_micro_steps: Option<usize>,
     save_after_micro_steps: Vec<usize>,
+    onlooker: Onlooker,
 }
 
 impl Events for Recorder {
@@ -172,7 +194,11 @@ impl Events for Recorder {
         Ok(())
     }
     fn stop(&mut self) -> Option<Stop> {
-        (self.stop_after_micro_steps? <= self.micro_steps).then_some(Stop::Terminate)
+        let is_over = self.stop_after_micro_steps.is_some_and(|count| count <= self.micro_steps);
+        (is_over || self.onlooker.is_breaking()).then_some(Stop::Terminate)
+    }
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        Some(&self.onlooker)
     }
     fn save_now(&mut self) -> bool {
         let due = self.save_after_micro_steps.first() == Some(&self.micro_steps);
@@ -362,36 +388,4 @@ fn a_stop_within_a_step_saves_the_last_whole_one() {
     assert_eq!(run(&mut engine, &mut progress, &mut events), Outcome::Stopped(Stop::Terminate));
     assert_eq!(engine.updates.len(), 1);
     assert_eq!(events.log.join(","), "eval 0 1,sample 0,step 0,save 1");
-}
-
-#[test]
-fn rows_are_evaluated_without_ranks_and_the_last_pass_may_be_short() {
-    let asked = std::cell::RefCell::new(Vec::new());
-    let mean = |range, stop_at| {
-        let before = |done| -> Result<_, EngineError> {
-            asked.borrow_mut().push(done);
-            Ok(if done == stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        };
-        asked.borrow_mut().clear();
-        let loss = evaluate(&mut Counting::new(), &Numbered, range, (4, 2), before).expect("no failure");
-        loss.map(|loss| (loss.mean(), loss.rows))
-    };
-    // the loss of row g is g
-    assert_eq!(mean(3..13, u64::MAX), Some((7.5, 10)));
-    assert_eq!(*asked.borrow(), [0, 4, 8]);
-    assert_eq!(mean(0..8, u64::MAX), Some((3.5, 8)));
-    assert_eq!(*asked.borrow(), [0, 4]);
-    assert_eq!(mean(3..13, 8), None);
-    assert_eq!(mean(0..1, 0), None);
-    assert!(mean(5..5, u64::MAX).is_some_and(|(mean, rows)| mean.is_nan() && rows == 0));
-    let refuse = |_| Err(EngineError::Input("enough".into()));
-    let failed = evaluate(&mut Counting::new(), &Numbered, 0..4, (4, 2), refuse);
-    assert_eq!(failed.expect_err("refused").to_string(), "enough");
-}
-
-#[test]
-#[should_panic(expected = "micro_batch must be positive")]
-fn no_rows_at_a_time_are_refused() {
-    let before = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));
-    let _ = evaluate(&mut Counting::new(), &Numbered, 0..4, (0, 2), before);
 }

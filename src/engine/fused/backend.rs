@@ -252,6 +252,12 @@ pub trait Backend {
         None
     }
 
+    /// Whether a kernel is done when its call returns, and no sequence of kernels is recorded: only then does it mean
+    /// something to look up between two kernels, or to leave the rest of a pass out.
+    fn is_immediate(&self) -> bool {
+        true
+    }
+
     /// Waits until the kernels issued so far are done.
     fn wait(&mut self) {}
 

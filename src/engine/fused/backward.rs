@@ -1,15 +1,16 @@
 //! The backward pass of GPT-2, block by block from the last.
 
 use super::backend::{AttentionBackward, Backend, InputGradient, LayerNormBackward, WeightGradient};
+use super::pace::Pace;
 use super::{Fused, Shape};
 use crate::engine::memory::{Buffer, Span};
 use crate::model::Block;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 impl<B: Backend> Fused<B> {
     /// From the gradient of the final LayerNorm's output to that of every parameter. In the `last` pass of a step, each
     /// range of gradients that is complete begins to be added up over the ranks.
-    pub(super) fn backward(&mut self, s: Shape, last: bool) {
+    pub(super) fn backward(&mut self, s: Shape, last: bool, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let rows = |span: Span, width: usize| span.head(s.n * width);
         let plan = self.plan.clone();
@@ -56,6 +57,7 @@ impl<B: Backend> Fused<B> {
                 dweight: grad(mlp_proj_weight),
                 dbias: grad(mlp_proj_bias),
             });
+            pace.did(mlp_proj_weight.len())?;
             b.linear_backward_input(InputGradient {
                 dout: operand,
                 linear: mlp_proj,
@@ -63,6 +65,7 @@ impl<B: Backend> Fused<B> {
                 slope: Some(fc),
                 is_operand: true,
             });
+            pace.did(mlp_proj_weight.len())?;
             b.layernorm_again(x_mid, ln_2, ln);
             b.linear_backward_weight(WeightGradient {
                 x: ln,
@@ -71,6 +74,7 @@ impl<B: Backend> Fused<B> {
                 dweight: grad(c_fc_weight),
                 dbias: grad(c_fc_bias),
             });
+            pace.did(c_fc_weight.len())?;
             b.linear_backward_input(InputGradient {
                 dout: wide,
                 linear: c_fc,
@@ -78,6 +82,7 @@ impl<B: Backend> Fused<B> {
                 slope: None,
                 is_operand: false,
             });
+            pace.did(c_fc_weight.len())?;
             let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
             b.layernorm_backward(LayerNormBackward {
                 dout: dln,
@@ -105,7 +110,9 @@ impl<B: Backend> Fused<B> {
                 slope: None,
                 is_operand: true,
             });
+            pace.did(2 * attn_proj_weight.len())?;
             b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
+            pace.did(2 * s.attention_work())?;
             b.layernorm_again(x, ln_1, ln);
             b.linear_backward_weight(WeightGradient {
                 x: ln,
@@ -114,6 +121,7 @@ impl<B: Backend> Fused<B> {
                 dweight: grad(c_attn_weight),
                 dbias: grad(c_attn_bias),
             });
+            pace.did(c_attn_weight.len())?;
             b.linear_backward_input(InputGradient {
                 dout: dqkv,
                 linear: c_attn,
@@ -121,6 +129,7 @@ impl<B: Backend> Fused<B> {
                 slope: None,
                 is_operand: false,
             });
+            pace.did(c_attn_weight.len())?;
             let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
             b.layernorm_backward(LayerNormBackward {
                 dout: dln,
@@ -145,5 +154,6 @@ impl<B: Backend> Fused<B> {
             self.backend.reduce(grad(&(layout.decayed..layout.len)));
             self.backend.reduced();
         }
+        ControlFlow::Continue(())
     }
 }

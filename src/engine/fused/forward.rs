@@ -3,10 +3,11 @@
 use super::backend::{
     AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, Linear, Norm, ResidualLayerNorm,
 };
+use super::pace::Pace;
 use super::{Fused, Shape};
 use crate::engine::memory::{Arena, Buffer, Span};
 use crate::model::ParamLayout;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 impl<B: Backend> Fused<B> {
     pub(super) fn parameter(&self, range: &Range<usize>) -> Span {
@@ -45,7 +46,7 @@ impl<B: Backend> Fused<B> {
     }
 
     /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
-    pub(super) fn forward(&mut self, s: Shape) {
+    pub(super) fn forward(&mut self, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let rows = |span: Span, width: usize| span.head(s.n * width);
         let (ln, delta, wide) = (rows(arena.ln, s.c), rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
@@ -66,8 +67,11 @@ impl<B: Backend> Fused<B> {
             let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
 
             self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
+            pace.did(block.c_attn_weight.len())?;
             self.backend.attention(qkv, softmax, att, shape);
+            pace.did(s.attention_work())?;
             self.backend.linear(att, attn_proj, delta, Epilogue::None);
+            pace.did(block.attn_proj_weight.len())?;
             self.backend.residual_layernorm(ResidualLayerNorm {
                 x,
                 delta,
@@ -77,7 +81,9 @@ impl<B: Backend> Fused<B> {
                 out: ln,
             });
             self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
+            pace.did(block.c_fc_weight.len())?;
             self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
+            pace.did(block.mlp_proj_weight.len())?;
             self.backend.residual_layernorm(ResidualLayerNorm {
                 x: x_mid,
                 delta,
@@ -88,6 +94,7 @@ impl<B: Backend> Fused<B> {
             });
             x = x_next;
         }
+        ControlFlow::Continue(())
     }
 
     /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
@@ -100,7 +107,7 @@ impl<B: Backend> Fused<B> {
 
     /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When
     /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
-    pub(super) fn head(&mut self, s: Shape, training: bool) {
+    pub(super) fn head(&mut self, s: Shape, training: bool, pace: &mut Pace) -> ControlFlow<()> {
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
         let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
         let dwte = self.gradient(&self.plan.layout.wte);
@@ -122,6 +129,8 @@ impl<B: Backend> Fused<B> {
                 let dx = arena.delta.slice(first * s.c, rows * s.c);
                 self.backend.head_backward(HeadBackward { dlogits, x: ln, wte, dx, dwte, width: s.c });
             }
+            pace.did(wte.len * if training { 3 } else { 1 } * rows / s.n)?;
         }
+        ControlFlow::Continue(())
     }
 }

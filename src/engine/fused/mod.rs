@@ -9,6 +9,7 @@ pub mod backend;
 mod backward;
 mod forward;
 mod optimizer;
+mod pace;
 mod sharded;
 pub mod timed;
 
@@ -19,11 +20,13 @@ use crate::comm::Comm;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, FastPaths, State, first_not_finite, no_update,
+    Applied, Batch, Engine, EngineError, FastPaths, State, Watch, first_not_finite, no_update,
     sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
+use pace::Pace;
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A GPT-2 on a [`Backend`].
@@ -97,21 +100,33 @@ impl<B: Backend> Fused<B> {
         shape
     }
 
-    fn train(&mut self, batch: &Batch, weight: f64, last: bool) {
+    fn train(&mut self, batch: &Batch, weight: f64, last: bool, watch: &Watch) -> ControlFlow<()> {
         assert!(self.plan.config.mode.is_training(), "an engine for inference cannot accumulate gradients");
         let last = last && (self.comm.size() > 1 || self.backend.reduces_alone());
         let shape = self.upload(batch, weight / self.comm.size() as f64);
         let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols, last };
         while self.backend.begin(sequence) == Begun::Issue {
-            self.forward(shape);
-            self.head(shape, true);
+            // only a backend that records nothing is watched, so no recording is left open
+            let pace = &mut self.pace(shape, true, watch);
+            self.forward(shape, pace)?;
+            self.head(shape, true, pace)?;
             self.backend.add_loss(self.plan.arena.losses.head(shape.n));
-            self.backward(shape, last);
+            self.backward(shape, last, pace)?;
             if self.backend.end(sequence) {
                 break;
             }
         }
         self.accumulated += 1;
+        ControlFlow::Continue(())
+    }
+
+    /// Embedding to losses, left in the arena.
+    fn losses(&mut self, batch: &Batch, watch: &Watch) -> ControlFlow<(), Shape> {
+        let shape = self.upload(batch, 0.0);
+        let pace = &mut self.pace(shape, false, watch);
+        self.forward(shape, pace)?;
+        self.head(shape, false, pace)?;
+        ControlFlow::Continue(shape)
     }
 
     /// The buffer of a state, as far as this rank has it.
@@ -135,6 +150,11 @@ impl<B: Backend> Fused<B> {
     fn end_step(&mut self, loss_scale: Option<f64>) {
         self.ended = Some(Ended { micro_batches: std::mem::take(&mut self.accumulated), loss_scale });
     }
+}
+
+/// Watches a pass that nothing breaks off.
+fn unwatched(_done: f64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 impl<B: Backend> Engine for Fused<B> {
@@ -170,13 +190,23 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
-        self.train(&batch, weight, false);
+        let _ = self.train(&batch, weight, false, &unwatched);
         Ok(())
     }
 
     fn accumulate_last(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
-        self.train(&batch, weight, true);
+        let _ = self.train(&batch, weight, true, &unwatched);
         Ok(())
+    }
+
+    fn accumulate_watched(
+        &mut self,
+        batch: Batch,
+        weight: f64,
+        last: bool,
+        watch: &Watch,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        Ok(self.train(&batch, weight, last, watch))
     }
 
     fn loss(&mut self) -> Result<f64, EngineError> {
@@ -230,11 +260,13 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
-        let shape = self.upload(&batch, 0.0);
-        self.forward(shape);
-        self.head(shape, false);
+        self.evaluate_watched(batch, &unwatched).map(|loss| loss.unwrap_or(f64::NAN))
+    }
+
+    fn evaluate_watched(&mut self, batch: Batch, watch: &Watch) -> Result<Option<f64>, EngineError> {
+        let ControlFlow::Continue(shape) = self.losses(&batch, watch) else { return Ok(None) };
         let losses = self.backend.download(self.plan.arena.losses.head(shape.n))?;
-        Ok(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / shape.n as f64)
+        Ok(Some(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / shape.n as f64))
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
@@ -242,7 +274,7 @@ impl<B: Backend> Engine for Fused<B> {
             return Err(EngineError::Input("logits need at least one token".into()));
         }
         let shape = self.upload(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() }, 0.0);
-        self.forward(shape);
+        let _ = self.forward(shape, &mut Pace::unwatched());
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
         let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
         let mut out = Vec::new();

@@ -99,6 +99,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.inner.fast_paths()
     }
 
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
+    }
+
     fn wait(&mut self) {
         self.inner.wait();
     }

@@ -42,3 +42,23 @@ pub(super) fn memory(subject: &Subject) -> Remark {
         )
     })
 }
+
+/// Days after which a run is worth a remark.
+const MONTH: f64 = 30.0;
+
+/// A run that will not end within a month.
+pub(super) fn time(subject: &Subject) -> Remark {
+    const DAY: f64 = 24.0 * 3600.0;
+    let (days, tokens_per_s) = subject.prediction.map(|p| (p.total_s / DAY, p.tokens_per_s))?;
+    (days > MONTH).then(|| {
+        let within = subject.plan.tokens as f64 * MONTH / days;
+        (
+            "schedule.max_steps",
+            format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.0} tokens per second"),
+            format!(
+                "take a smaller model or fewer steps ({within:.1e} tokens take a month), or a faster machine; runner \
+                 bench measures the real speed"
+            ),
+        )
+    })
+}

@@ -9,6 +9,7 @@ mod training;
 
 use super::Plan;
 use super::hardware::Hardware;
+use super::predict::Prediction;
 use crate::recipe::{LintCode, Recipe};
 use serde::Serialize;
 
@@ -23,6 +24,8 @@ pub struct Subject<'a> {
     pub hardware: &'a Hardware,
     /// The data, if it could be opened.
     pub shards: Option<&'a Shards>,
+    /// How long it is expected to take, where that can be told.
+    pub prediction: Option<&'a Prediction>,
 }
 
 /// The shards of both data sets, in reading order.
@@ -89,5 +92,6 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::SmallVal => data::small_validation(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),
+        LintCode::LongRun => machine::time(subject),
     }
 }

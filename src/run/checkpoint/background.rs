@@ -13,6 +13,7 @@ use crate::run::error::Context;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Copies of everything that a checkpoint holds.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Background {
     target: PathBuf,
-    thread: Option<JoinHandle<Result<(), RunError>>>,
+    thread: Option<JoinHandle<Result<Duration, RunError>>>,
 }
 
 impl Background {
@@ -42,7 +43,10 @@ impl Background {
         let run_dir = run_dir.to_owned();
         let thread = thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || write(&run_dir, snapshot, keep))
+            .spawn(move || {
+                let start = Instant::now();
+                write(&run_dir, snapshot, keep).map(|()| start.elapsed())
+            })
             .context("start a thread to write", &target)?;
         Ok(Self { target, thread: Some(thread) })
     }
@@ -52,9 +56,10 @@ impl Background {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the end. Errors: what kept the checkpoint from being written; none of it has its name then.
-    pub fn end(mut self) -> Result<(), RunError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
+    /// Waits for the end. Returns the time that it took to write. Errors: what kept the checkpoint from being written;
+    /// none of it has its name then.
+    pub fn end(mut self) -> Result<Duration, RunError> {
+        let Some(thread) = self.thread.take() else { return Ok(Duration::ZERO) };
         let panicked = || io::Error::other("the thread that wrote it panicked");
         thread.join().map_err(|_| panicked()).context("write", &self.target)?
     }

@@ -63,6 +63,11 @@ impl<D: Device> Backend for CudaBackend<D> {
         recording.is_some_and(|recording| self.stream.run(|device| device.play(recording)).is_some())
     }
 
+    fn is_immediate(&self) -> bool {
+        // kernels are issued far ahead of the device, and again from a recording
+        false
+    }
+
     fn wait(&mut self) {
         self.stream.run(D::synchronize);
     }

@@ -1,0 +1,323 @@
+//! Where a run is at this moment, for threads that look while it works: a bar, the answer to a signal.
+
+use crate::plan::predict::Prediction;
+use crate::train::{Doing, Within};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Steps over which the speed is averaged, about.
+const MEMORY: f64 = 20.0;
+/// The share of a run's first step after which the speed within it says more than a prediction.
+const TELLING: f64 = 0.1;
+/// Bytes per second that a disk is taken to write until it has written a checkpoint.
+const DISK: f64 = 200e6;
+
+/// What does not change while a run is trained.
+#[derive(Debug, Clone, Copy)]
+pub struct Course {
+    /// Optimizer steps of the run.
+    pub steps: u64,
+    /// Tokens of a step, over all ranks.
+    pub tokens_per_step: usize,
+    /// Steps between two evaluations; 0 if there are none.
+    pub eval_every: u64,
+    /// Bytes of a checkpoint.
+    pub checkpoint_bytes: u64,
+    /// What is expected of the whole run.
+    pub prediction: Option<Prediction>,
+}
+
+/// The pulse of a run; see the module.
+#[derive(Debug)]
+pub struct Pulse {
+    course: Course,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Optimizer steps taken.
+    step: u64,
+    at: Within,
+    /// When that was begun.
+    since: Instant,
+    /// When the loop last looked whether it is to stop; `None` if the time since does not count.
+    looked: Option<Instant>,
+    longest: Option<Duration>,
+    /// Whether it looks inside passes, and not between them only.
+    looks_inside: bool,
+    steps_timed: u32,
+    step_s: Option<f64>,
+    evaluation_s: Option<f64>,
+    /// The step of the last checkpoint.
+    saved: Option<u64>,
+    save_s: Option<f64>,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moment {
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Optimizer steps of the run.
+    pub steps: u64,
+    /// What is going on, and how much of it is done.
+    pub at: Within,
+    /// For how long it has been going on.
+    pub elapsed: Duration,
+    /// Tokens per second of the step under way; `None` where too little of it is done.
+    pub tokens_per_s: Option<f64>,
+    /// The time until the end of the run, checkpoints and samples not counted; `None` while nothing is known of it.
+    pub left: Option<Duration>,
+}
+
+/// What a stop would mean now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stopping {
+    /// Optimizer steps taken, which is what remains.
+    pub step: u64,
+    /// About how long it takes until the run can stop; `None` while nothing is known of it.
+    pub within: Option<Duration>,
+    /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is saved already.
+    pub saving: Option<(u64, Duration)>,
+}
+
+impl Pulse {
+    /// Of a run that has taken `step` steps, all of them in a checkpoint.
+    pub fn new(course: Course, step: u64) -> Self {
+        let now = Instant::now();
+        let at = Within { doing: Doing::Step, pass: 0, passes: 1, done: 0.0, may_break: false };
+        let state = State {
+            step,
+            at,
+            since: now,
+            looked: Some(now),
+            longest: None,
+            looks_inside: false,
+            steps_timed: 0,
+            step_s: None,
+            evaluation_s: None,
+            saved: (step > 0).then_some(step),
+            save_s: None,
+        };
+        Self { course, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run is inside a step or an evaluation, and looks whether it is to stop.
+    pub(super) fn within(&self, at: Within) {
+        let state = &mut *self.state();
+        let now = Instant::now();
+        if at.done == 0.0 {
+            state.since = now;
+        }
+        state.at = at;
+        if at.may_break {
+            state.look(now);
+            state.looks_inside |= at.done * at.passes as f64 > at.pass as f64 + 1e-6;
+        }
+    }
+
+    /// The run looks whether it is to stop.
+    pub(super) fn look(&self) {
+        self.state().look(Instant::now());
+    }
+
+    /// Something has begun during which the run does not look whether it is to stop.
+    pub(super) fn begin(&self, doing: Doing) {
+        let state = &mut *self.state();
+        state.at = Within { doing, pass: 0, passes: 1, done: 0.0, may_break: false };
+        state.since = Instant::now();
+        state.looked = None;
+    }
+
+    /// A step was done.
+    pub(super) fn stepped(&self, step: u64, time: Duration) {
+        let state = &mut *self.state();
+        state.step = step;
+        state.at = Within { doing: Doing::Step, pass: 0, done: 0.0, ..state.at };
+        state.since = Instant::now();
+        state.steps_timed = state.steps_timed.saturating_add(1);
+        let weight = 1.0 / f64::from(state.steps_timed).min(MEMORY);
+        let (now, before) = (time.as_secs_f64(), state.step_s);
+        state.step_s = Some(before.map_or(now, |before| before + weight * (now - before)));
+    }
+
+    /// An evaluation was done.
+    pub(super) fn evaluated(&self) {
+        let state = &mut *self.state();
+        state.evaluation_s = Some(state.since.elapsed().as_secs_f64());
+        state.at.done = 1.0;
+    }
+
+    /// A checkpoint of this step was made, or is being written in the background.
+    pub(super) fn saved(&self, step: u64) {
+        self.state().saved = Some(step);
+    }
+
+    /// The last checkpoint took this long to write.
+    pub(super) fn saving_took(&self, time: Option<Duration>) {
+        if let Some(time) = time {
+            self.state().save_s = Some(time.as_secs_f64());
+        }
+    }
+
+    /// Where the run is now.
+    pub fn moment(&self) -> Moment {
+        let state = self.state();
+        let elapsed = state.since.elapsed();
+        let in_step = if state.at.doing == Doing::Step { state.at.done } else { 0.0 };
+        let tokens = in_step * self.course.tokens_per_step as f64;
+        Moment {
+            step: state.step,
+            steps: self.course.steps,
+            at: state.at,
+            elapsed,
+            tokens_per_s: (in_step > 0.0 && !elapsed.is_zero()).then(|| tokens / elapsed.as_secs_f64()),
+            left: self.left(&state, elapsed.as_secs_f64()),
+        }
+    }
+
+    fn left(&self, state: &State, elapsed_s: f64) -> Option<Duration> {
+        let Course { steps, eval_every, prediction, .. } = self.course;
+        let at = state.at;
+        let in_step = if at.doing == Doing::Step { at.done } else { 0.0 };
+        let of_part = (in_step > 0.0).then(|| elapsed_s / in_step);
+        let of_part_early = of_part.filter(|_| in_step >= TELLING);
+        let step_s = state.step_s.or(of_part_early).or(prediction.map(|p| p.step_s)).or(of_part)?;
+        let training = (steps - state.step.min(steps)) as f64 - in_step;
+
+        // before every step that is a multiple, and after the last
+        let count = |steps: u64| if eval_every == 0 { 0 } else { steps.div_ceil(eval_every) };
+        let all = count(steps) + u64::from(eval_every > 0);
+        let evaluation_s = state.evaluation_s.or(prediction.map(|p| p.evaluation_s / all.max(1) as f64));
+        let is_evaluating = at.doing == Doing::Evaluation;
+        // the one before the step at hand is done, unless it is what is going on
+        let done = count(if is_evaluating { state.step } else { state.step + 1 });
+        let evaluations = all.saturating_sub(done) as f64 - if is_evaluating { at.done } else { 0.0 };
+        let evaluations = evaluations.max(0.0) * evaluation_s.unwrap_or(0.0);
+        Duration::try_from_secs_f64(training * step_s + evaluations).ok()
+    }
+
+    /// What a stop would mean now.
+    pub fn stopping(&self) -> Stopping {
+        let state = self.state();
+        let bytes = self.course.checkpoint_bytes;
+        let save = Duration::from_secs_f64(state.save_s.unwrap_or(bytes as f64 / DISK));
+        let step_s = state.step_s.or(self.course.prediction.map(|p| p.step_s));
+        let pass_s = step_s.map(|seconds| seconds / state.at.passes as f64);
+        let within = match state.at.doing {
+            Doing::Checkpoint => Some(save.saturating_sub(state.since.elapsed())),
+            _ if state.looks_inside => state.longest,
+            _ => pass_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        };
+        let is_saved = state.saved == Some(state.step) || state.at.doing == Doing::Checkpoint;
+        Stopping { step: state.step, within, saving: (!is_saved).then_some((bytes, save)) }
+    }
+}
+
+impl State {
+    fn look(&mut self, now: Instant) {
+        if let Some(looked) = self.looked.replace(now) {
+            self.longest = self.longest.max(Some(now - looked));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(prediction: Option<Prediction>) -> Course {
+        Course { steps: 10, tokens_per_step: 100, eval_every: 5, checkpoint_bytes: 400_000_000, prediction }
+    }
+
+    fn predicted() -> Prediction {
+        Prediction {
+            step_s: 3600.0,
+            tokens_per_s: 1.0,
+            training_s: 36_000.0,
+            evaluation_s: 180.0,
+            total_s: 36_180.0,
+        }
+    }
+
+    fn in_step(done: f64) -> Within {
+        Within { doing: Doing::Step, pass: 0, passes: 4, done, may_break: true }
+    }
+
+    #[test]
+    fn the_time_left_is_unknown_predicted_or_measured() {
+        let pulse = Pulse::new(course(None), 0);
+        assert_eq!(pulse.moment().left, None, "nothing is known of it");
+        let seconds = |pulse: &Pulse| pulse.moment().left.expect("known").as_secs_f64().round();
+        let pulse = Pulse::new(course(Some(predicted())), 0);
+        // ten steps, and the evaluations before step 5 and after the last of three
+        assert_eq!(seconds(&pulse), 36_000.0 + 120.0);
+        pulse.within(in_step(0.0));
+        pulse.within(in_step(0.05));
+        assert_eq!(seconds(&pulse), 36_000.0 - 180.0 + 120.0, "too little is done to tell");
+        pulse.within(in_step(0.5));
+        assert!(seconds(&pulse) < 1000.0, "the speed within the step counts, not the prediction");
+        pulse.stepped(1, Duration::from_secs(10));
+        assert_eq!(seconds(&pulse), 90.0 + 120.0);
+        pulse.stepped(2, Duration::from_secs(20));
+        assert_eq!(seconds(&pulse), 8.0 * 15.0 + 120.0);
+        pulse.within(Within { doing: Doing::Evaluation, ..in_step(0.5) });
+        pulse.evaluated();
+        assert!(seconds(&pulse) <= 8.0 * 15.0 + 1.0, "evaluations take no time here");
+    }
+
+    #[test]
+    fn a_run_without_evaluations_expects_none() {
+        let course =
+            Course { eval_every: 0, ..course(Some(Prediction { evaluation_s: 0.0, ..predicted() })) };
+        let pulse = Pulse::new(course, 9);
+        assert_eq!(pulse.moment().left, Some(Duration::from_secs(3600)));
+        pulse.stepped(10, Duration::from_secs(1));
+        assert_eq!(pulse.moment().left, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_run_that_looks_between_passes_only_stops_after_one() {
+        let pulse = Pulse::new(course(Some(predicted())), 0);
+        let at = |done, may_break| Within { may_break, ..in_step(done) };
+        for at in [at(0.0, true), at(0.0, false), at(0.1, false)] {
+            pulse.within(at);
+            pulse.look();
+            assert_eq!(pulse.stopping().within, Some(Duration::from_secs(900)), "a fourth of a step");
+        }
+        pulse.stepped(1, Duration::from_secs(40));
+        assert_eq!(pulse.stopping().within, Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn a_stop_saves_what_is_not_saved() {
+        let pulse = Pulse::new(course(None), 3);
+        let stopping = pulse.stopping();
+        assert_eq!(
+            (stopping.step, stopping.within, stopping.saving),
+            (3, None, None),
+            "it was resumed there"
+        );
+        pulse.within(in_step(0.0));
+        assert_eq!(pulse.stopping().within, None, "how long a pass takes is not known");
+        pulse.within(in_step(0.01));
+        assert!(pulse.stopping().within.is_some_and(|time| time.as_secs() < 100), "it looks inside passes");
+        pulse.stepped(4, Duration::from_secs(1));
+        assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(2))));
+        pulse.begin(Doing::Checkpoint);
+        let stopping = pulse.stopping();
+        assert!(stopping.saving.is_none() && stopping.within.is_some_and(|time| time.as_secs() < 3));
+        pulse.saved(4);
+        pulse.saving_took(Some(Duration::from_secs(7)));
+        assert_eq!(pulse.stopping().saving, None);
+        pulse.stepped(5, Duration::from_secs(1));
+        assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(7))));
+        let fresh = Pulse::new(course(None), 0);
+        assert!(fresh.stopping().saving.is_some(), "the initial state of a new run is saved");
+    }
+}
