@@ -17,8 +17,9 @@ fn needs(key: &Key) -> Vec<String> {
     let kind = kind.map(|kind| format!("{SCHEDULE_KIND}={kind}"));
     let is_off = |switch: &&&Switch| {
         switch.keys.iter().all(|path| {
-            let default = find(path).and_then(Key::default_json).expect("a switch has a default");
-            (switch.is_off)(&default.to_string())
+            let key = find(path).expect("a key");
+            // a key without a default has an empty value
+            (switch.is_off)(&key.default_json().map_or_else(String::new, |default| default.to_string()))
         })
     };
     let switch = key.silenced_by.as_ref().filter(is_off);

@@ -207,6 +207,40 @@ fn syntax() {
 }
 
 #[test]
+fn numbers_that_fp32_cannot_hold_are_out_of_range() {
+    let recipes = Recipes::with(REQUIRED);
+    for change in ["optimizer.lr=1e308", "optimizer.lr=3.5e38", "optimizer.eps=1e-300", "optimizer.eps=1e-40"]
+    {
+        let said = recipes.bad(&set(&[change]));
+        assert!(said.contains("out of range") && said.contains("which fp32 can hold"), "{said}");
+    }
+    for change in ["optimizer.lr=3.4e38", "optimizer.eps=1.2e-38"] {
+        recipes.good(&set(&[change]));
+    }
+}
+
+#[test]
+fn what_would_fit_is_within_the_range_of_its_key() {
+    let recipes = Recipes::with(REQUIRED);
+    for (changes, fits) in [
+        (
+            &["model.block_size=1000", "batch.total_tokens=68719476735"][..],
+            "= help: total_tokens = 68719476000 would",
+        ),
+        (&["model.block_size=1000", "batch.total_tokens=999"], "= help: total_tokens = 1000 would fit"),
+        (&["model.n_head=1000", "model.n_embd=131071"], "= help: n_embd = 131000 would fit, or"),
+        (&["model.n_head=7", "model.n_embd=20"], "= help: n_embd = 14 or 21 would fit, or"),
+        (
+            &["model.block_size=1048576", "batch.world_size=65536", "batch.total_tokens=9"],
+            "= help: no total_tokens fits: block_size · world_size = 1048576 · 65536 is more than the largest",
+        ),
+    ] {
+        let said = recipes.bad(&set(changes));
+        assert!(said.contains(fits), "{changes:?}: {said}");
+    }
+}
+
+#[test]
 fn flags_and_variables() {
     snapshot(
         "flags_and_variables",

@@ -125,9 +125,14 @@ impl Source {
     /// The dimensions that the configuration states.
     ///
     /// # Errors
-    /// [`RunError::Io`], or [`RunError::Malformed`] naming what is missing.
-    pub fn dims(&self) -> Result<Dims, RunError> {
-        import::dims(self.weights())
+    /// [`RunError::Io`], or [`RunError::Malformed`] naming what is missing from a checkpoint; [`UsageError`] saying so
+    /// of weights that come from elsewhere.
+    pub fn dims(&self) -> anyhow::Result<Dims> {
+        import::dims(self.weights()).map_err(|error| match (self, error) {
+            // of a checkpoint it is damage, here it is what was asked for
+            (Self::Weights(_), error @ RunError::Malformed { .. }) => UsageError(error.to_string()).into(),
+            (_, error) => error.into(),
+        })
     }
 }
 
@@ -149,11 +154,7 @@ pub fn open(
 /// # Errors
 /// Where the weights do not fit their configuration, or the device, the memory or the build is not there for them.
 pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -> anyhow::Result<Model> {
-    let stated = source.dims().map_err(|error| match (&source, error) {
-        // of a checkpoint it would be damage, here it is what was asked for
-        (Source::Weights(_), error @ RunError::Malformed { .. }) => UsageError(error.to_string()).into(),
-        (_, error) => anyhow::Error::from(error),
-    })?;
+    let stated = source.dims()?;
     let dims = Dims { block_size: stated.block_size.min(options.block_size), ..stated };
     let missing = |CudaMissing { message, help }| {
         UsageError(format!("device \"{}\": {message}; {help}", String::from(options.device)))
