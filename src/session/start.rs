@@ -5,6 +5,7 @@
 //! recipe. The identity covers the contents of that state, not its path, and the first thing that the new run does is to
 //! save it, so it does not need the other run again.
 
+use super::inputs::relative;
 use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, Recipe, Resolved};
@@ -149,7 +150,7 @@ fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Resu
 
 /// The checkpoint that is meant.
 fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
-    let (run, shown) = (&branch.run, branch.run.display());
+    let (run, shown) = (&branch.run, relative(&branch.run.display().to_string()));
     let complain = |message: String, help: &str| {
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
     };
@@ -199,7 +200,7 @@ fn digest(state: &CheckpointState) -> String {
 /// Refuses a recipe under which the state would mean something else.
 fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Diagnostics> {
     let (recipe, state) = (&resolved.recipe, reader.state());
-    let shown = branch.run.display();
+    let shown = relative(&branch.run.display().to_string());
     let mut problems = Diagnostics::default();
     let mut refuse =
         |key: &str, message: String, help: &str| problems.append(resolved.complain(key, &message, help));
