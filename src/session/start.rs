@@ -207,25 +207,12 @@ fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Di
     let ours = Dims { padded_vocab: recipe.model.vocab_size, ..Dims::new(&recipe.model) };
     match import::dims(reader.path()) {
         Ok(theirs) if theirs == ours => {}
+        // a recipe in the run's directory that was edited, for the recipe is what the loader holds this one against
         Ok(theirs) => {
-            let numbers = |dims: Dims| {
-                [
-                    ("model.n_layer", dims.n_layer),
-                    ("model.n_head", dims.n_head),
-                    ("model.n_embd", dims.n_embd),
-                    ("model.block_size", dims.block_size),
-                    ("model.vocab_size", dims.vocab_size),
-                ]
-            };
-            for ((key, ours), (_, theirs)) in numbers(ours).into_iter().zip(numbers(theirs)) {
-                if ours != theirs {
-                    refuse(
-                        key,
-                        format!("`{key}` is {ours}, and the state of `{shown}` has {theirs}"),
-                        TAKE_WEIGHTS,
-                    );
-                }
-            }
+            let message = format!(
+                "`{INIT_FROM}`: the state of `{shown}` is of another model: {theirs:?}, not {ours:?}"
+            );
+            refuse(INIT_FROM, message, TAKE_WEIGHTS);
         }
         Err(error) => refuse(INIT_FROM, error.to_string(), ""),
     }
