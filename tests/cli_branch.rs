@@ -146,7 +146,7 @@ fn a_decay_branches_off_a_constant_rate() {
     assert_eq!(column(&run, "step"), [8.0, 9.0, 10.0, 11.0, 12.0, 13.0]);
     assert_eq!(column(&run, "tokens")[0], 9.0 * 256.0);
     let rates = column(&run, "lr");
-    assert!(rates[0] == 1e-2 && rates.is_sorted_by(|a, b| a > b), "{rates:?}");
+    assert!((rates[0] - 1e-2).abs() < 1e-12 && rates.is_sorted_by(|a, b| a > b), "{rates:?}");
     assert_eq!(column(&run, "loss")[0], column(&trunk, "loss")[8]);
     // 10 is the first evaluation at or after step 8
     assert_eq!(val_csv(&run).numbers("step"), [10.0, 14.0]);

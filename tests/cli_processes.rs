@@ -77,6 +77,26 @@ fn processes_train_as_threads_do() {
 }
 
 #[test]
+fn processes_branch_off_a_run_as_threads_do() {
+    let lab = Lab::new();
+    let sets = ["distributed.shard_optimizer=true", "checkpoint.keep=0"];
+    let parent = lab.run_of(lab.run(sized("parents", 2, &sets)).expect(0));
+    let name = parent.file_name().and_then(|name| name.to_str()).expect("a name");
+    let from = format!("model.init_from={{run=\"parents/{name}\",step=4}}");
+    let sets = [&sets[..], &[&from, "schedule.max_steps=14"]].concat();
+    let threads = lab.run(sized("threads", 2, &sets));
+    threads.expect(0);
+    let ended = end(start(&lab, 2, &sized("processes", 2, &sets)));
+    for ended in &ended {
+        ended.expect(0);
+    }
+    let run = lab.run_of(&ended[0]);
+    assert!(essence(&run) == essence(&lab.run_of(&threads)));
+    assert_eq!(column(&run, "step")[0], 4.0);
+    assert_eq!(checkpoints(&run), [4, 8, 12, 14].map(|step| format!("step-{step:08}")));
+}
+
+#[test]
 fn three_processes_give_the_losses_of_one() {
     let lab = Lab::new();
     let more = ["batch.total_tokens=384", "schedule.max_steps=100", "optimizer.lr=1e-3"];

@@ -7,8 +7,9 @@
 use super::check::Relation;
 use super::diagnostics::Diagnostics;
 use super::init_from::{Branch, InitFrom};
-use super::keys::{Kind, find};
+use super::keys::{self, Key, Kind, find};
 use super::layers::{Layer, Stack};
+use super::leaves::values;
 use super::origin::SaidBy;
 use super::parse::Entry;
 use super::schema::{ModelConfig, Recipe};
@@ -27,16 +28,10 @@ const RUNS_RECIPE: &str = "recipe.toml";
 /// What a file states.
 pub(super) struct Stated {
     file: PathBuf,
-    /// Keys of `[model]` with their values.
-    numbers: Vec<(&'static str, i64)>,
+    /// Keys with their values.
+    numbers: Vec<(&'static Key, i64)>,
     /// Whether all of it must be as it is, because the moments of a run are taken as well.
     is_exact: bool,
-}
-
-impl Stated {
-    fn number(&self, key: &str) -> Option<i64> {
-        self.numbers.iter().find(|(known, _)| *known == key).map(|(_, number)| *number)
-    }
 }
 
 /// Inserts what is stated as a layer below all others; the defaults come below it later.
@@ -44,10 +39,12 @@ pub(super) fn insert(stack: &mut Stack) -> Option<Stated> {
     let stated = read(&stack.winner(INIT_FROM)?.value)?;
     let shown = Medium::File(seen(&stated.file));
     let source = Arc::new(Source { medium: shown, text: String::new(), rank: 0 });
-    let entry = |(path, number): &(&'static str, i64)| {
-        Some(Entry { key: find(path)?, value: Value::Integer(*number), place: Place::whole(&source) })
+    let entry = |&(key, number): &(&'static Key, i64)| Entry {
+        key,
+        value: Value::Integer(number),
+        place: Place::whole(&source),
     };
-    let entries = stated.numbers.iter().filter_map(entry).collect();
+    let entries = stated.numbers.iter().map(entry).collect();
     stack.layers.insert(0, Layer { said_by: SaidBy::InitFrom(stated.file.clone()), entries });
     Some(stated)
 }
@@ -73,81 +70,65 @@ fn read(value: &Value) -> Option<Stated> {
     };
     let numbers: Vec<(String, i64)> = numbers;
     let usable = |(path, number): (String, i64)| {
-        let key = find(&path).filter(|key| key.table() == "model")?;
-        matches!(key.kind, Kind::Integer { min, max } if (min..=max).contains(&number))
-            .then_some((key.path, number))
+        let key = find(&path)?;
+        let binds = |stated| is_exact || stated != keys::Stated::Position;
+        let is_stated = key.stated.is_some_and(binds)
+            && matches!(key.kind, Kind::Integer { min, max } if (min..=max).contains(&number));
+        is_stated.then_some((key, number))
     };
     Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact })
 }
 
 /// Reports the keys of a recipe that contradict what is stated.
 pub(super) fn check(stack: &Stack, recipe: &Recipe, stated: &Stated, diagnostics: &mut Diagnostics) {
-    let model = &recipe.model;
-    let relations = [
-        same(stated, "model.n_layer", model.n_layer),
-        same(stated, "model.n_head", model.n_head),
-        same(stated, "model.n_embd", model.n_embd),
-        block_size(stated, model),
-        vocab_size(stated, model),
-    ];
-    for relation in relations.into_iter().flatten() {
-        if let Some(problem) = relation.and(INIT_FROM).blame(stack) {
+    let values = values(recipe);
+    let ours = |key: &Key| values.iter().find(|(known, _)| known.path == key.path)?.1.as_i64();
+    for &(key, theirs) in &stated.numbers {
+        let Some(ours) = ours(key) else { continue };
+        let relation =
+            stated.broken(key, ours, theirs, &recipe.model).map(|relation| relation.and(INIT_FROM));
+        if let Some(problem) = relation.and_then(|relation| relation.blame(stack)) {
             diagnostics.push(problem);
         }
     }
 }
 
-fn differs(stated: &Stated, key: &'static str, ours: usize, theirs: i64) -> Relation {
-    let title = format!("`{key}` is {ours}, but `{}` says {theirs}", seen(&stated.file).display());
-    Relation::broken_by(key, title)
-}
-
-fn same(stated: &Stated, key: &'static str, ours: usize) -> Option<Relation> {
-    let theirs = stated.number(key).filter(|&theirs| theirs != ours as i64)?;
-    let leaf = key.trim_start_matches("model.");
-    Some(
-        differs(stated, key, ours, theirs)
-            .help(format!("leave {leaf} out: what `model.init_from` names decides it")),
-    )
-}
-
-/// A shorter context is the first positions of a longer one.
-fn block_size(stated: &Stated, model: &ModelConfig) -> Option<Relation> {
-    const KEY: &str = "model.block_size";
-    let theirs = stated.number(KEY)?;
-    if stated.is_exact {
-        return same(stated, KEY, model.block_size);
+impl Stated {
+    /// What is wrong with a value of a key, if anything is.
+    fn broken(&self, key: &'static Key, ours: i64, theirs: i64, model: &ModelConfig) -> Option<Relation> {
+        let how = key.stated.filter(|_| ours != theirs)?;
+        let leaf = key.leaf();
+        let title = format!("`{}` is {ours}, but `{}` says {theirs}", key.path, seen(&self.file).display());
+        let relation = Relation::broken_by(key.path, title);
+        let left_out = || format!("leave {leaf} out: what `model.init_from` names decides it");
+        match how {
+            keys::Stated::Any => None,
+            keys::Stated::Position => Some(relation.help(
+                "the step is the position in the data as long as this stays; optimizer = false takes the weights alone",
+            )),
+            keys::Stated::AtMost if !self.is_exact => {
+                let help = format!("there are weights for {theirs}: {leaf} = {theirs} or less would fit");
+                (ours > theirs).then(|| relation.help(help))
+            }
+            keys::Stated::Padded if !self.is_exact => padded(relation, ours, theirs, model),
+            keys::Stated::Same | keys::Stated::AtMost | keys::Stated::Padded => Some(relation.help(left_out())),
+        }
     }
-    let relation = || {
-        differs(stated, KEY, model.block_size, theirs).help(format!(
-            "there are weights for {theirs} positions: block_size = {theirs} or less would fit"
-        ))
-    };
-    (model.block_size as i64 > theirs).then(relation)
 }
 
 /// Rows with which the model pads its embedding may be tokens of the other.
-fn vocab_size(stated: &Stated, model: &ModelConfig) -> Option<Relation> {
-    const KEY: &str = "model.vocab_size";
-    let (ours, theirs) = (model.vocab_size, stated.number(KEY)?);
-    let padded = ours.next_multiple_of(model.vocab_multiple);
-    if ours as i64 == theirs || (!stated.is_exact && padded as i64 == theirs) {
+fn padded(relation: Relation, ours: i64, theirs: i64, model: &ModelConfig) -> Option<Relation> {
+    let padded_to = |multiple: usize| model.vocab_size.next_multiple_of(multiple) as i64 == theirs;
+    if padded_to(model.vocab_multiple) {
         return None;
     }
-    let relation = differs(stated, KEY, ours, theirs)
-        .help(format!("leave vocab_size out, or write {theirs}; vocab_multiple pads it"));
-    if stated.is_exact || (ours as i64) > theirs {
-        return Some(relation);
-    }
-    let multiple =
-        [128, 64, 32, 16, 8].into_iter().find(|multiple| ours.next_multiple_of(*multiple) as i64 == theirs);
+    let relation = relation.help(format!("leave vocab_size out, or write {theirs}; vocab_multiple pads it"));
+    let multiple = [128, 64, 32, 16, 8].into_iter().find(|multiple| ours < theirs && padded_to(*multiple));
     Some(match multiple {
-        Some(multiple) => {
-            let beyond = theirs - ours as i64;
-            let help =
-                format!("if the last {beyond} rows are padding, vocab_multiple = {multiple} leaves them out");
-            relation.and("model.vocab_multiple").help(help)
-        }
+        Some(multiple) => relation.and("model.vocab_multiple").help(format!(
+            "if the last {} rows are padding, vocab_multiple = {multiple} leaves them out",
+            theirs - ours
+        )),
         None => relation,
     })
 }

@@ -1,13 +1,15 @@
 //! What to do where a resumed run may not change: the command that branches off it.
 
+use crate::recipe::keys::{Stated, find};
 use crate::run::checkpoint;
 use std::path::Path;
 
 /// The command that begins a new run from the newest state of `run` with these values, which are TOML. `None` where no
 /// branch can have them, or where there is no state yet.
 pub(super) fn branch(run: &Path, changes: &[(&str, &str)]) -> Option<String> {
-    let is_fixed = |key: &str| key.starts_with("model.") || key == "batch.total_tokens" || key == "name";
-    if changes.iter().any(|(key, _)| is_fixed(key)) {
+    let is_bound =
+        |key: &str| find(key).and_then(|key| key.stated).is_some_and(|stated| stated != Stated::Any);
+    if changes.iter().any(|(key, _)| is_bound(key)) {
         return None;
     }
     let (step, _) = checkpoint::list(run).ok()?.pop()?;

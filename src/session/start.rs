@@ -5,6 +5,7 @@
 //! recipe. The identity covers the contents of that state, not its path, and the first thing that the new run does is to
 //! save it, so it does not need the other run again.
 
+use super::inputs::relative;
 use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, Recipe, Resolved};
@@ -152,7 +153,7 @@ fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Resu
 
 /// The checkpoint that is meant.
 fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
-    let (run, shown) = (&branch.run, branch.run.display());
+    let (run, shown) = (&branch.run, relative(&branch.run.display().to_string()));
     let complain = |message: String, help: &str| {
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
     };
@@ -202,32 +203,19 @@ fn digest(state: &CheckpointState) -> String {
 /// Refuses a recipe under which the state would mean something else.
 fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Diagnostics> {
     let (recipe, state) = (&resolved.recipe, reader.state());
-    let shown = branch.run.display();
+    let shown = relative(&branch.run.display().to_string());
     let mut problems = Diagnostics::default();
     let mut refuse =
         |key: &str, message: String, help: &str| problems.append(resolved.complain(key, &message, help));
     let ours = Dims { padded_vocab: recipe.model.vocab_size, ..Dims::new(&recipe.model) };
     match import::dims(reader.path()) {
         Ok(theirs) if theirs == ours => {}
+        // a recipe in the run's directory that was edited, for the recipe is what the loader holds this one against
         Ok(theirs) => {
-            let numbers = |dims: Dims| {
-                [
-                    ("model.n_layer", dims.n_layer),
-                    ("model.n_head", dims.n_head),
-                    ("model.n_embd", dims.n_embd),
-                    ("model.block_size", dims.block_size),
-                    ("model.vocab_size", dims.vocab_size),
-                ]
-            };
-            for ((key, ours), (_, theirs)) in numbers(ours).into_iter().zip(numbers(theirs)) {
-                if ours != theirs {
-                    refuse(
-                        key,
-                        format!("`{key}` is {ours}, and the state of `{shown}` has {theirs}"),
-                        TAKE_WEIGHTS,
-                    );
-                }
-            }
+            let message = format!(
+                "`{INIT_FROM}`: the state of `{shown}` is of another model: {theirs:?}, not {ours:?}"
+            );
+            refuse(INIT_FROM, message, TAKE_WEIGHTS);
         }
         Err(error) => refuse(INIT_FROM, error.to_string(), ""),
     }

@@ -33,6 +33,8 @@ pub struct Key {
     pub on_resume: OnResume,
     /// Whether `runner compare` shows where runs differ in it.
     pub is_compared: bool,
+    /// How its value is bound to what `model.init_from` names; `None` for a key of which that says nothing.
+    pub stated: Option<Stated>,
     /// What other trainers call it.
     pub also_called: &'static [&'static str],
     /// A TOML value that is not its default; a recipe that has only the required keys may set it, together with what
@@ -53,6 +55,22 @@ pub enum Identity {
     While(&'static Switch),
     /// Not at all: it decides what is kept and shown, not what is computed.
     Never,
+}
+
+/// How a key is bound to the file that states it, where a run begins from weights or from another run. The state of a
+/// run, moments included, binds all of them but [`Any`](Self::Any) to the same value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stated {
+    /// The same value.
+    Same,
+    /// That value or a smaller one: the first rows are taken.
+    AtMost,
+    /// The same value, or one that the model pads to it.
+    Padded,
+    /// Any value; the other run's is the default.
+    Any,
+    /// Only by the state of a run: its step is a position in the data as long as this stays.
+    Position,
 }
 
 /// Whether a run may go on under another value of a key.
@@ -86,6 +104,7 @@ impl Key {
             identity: Identity::Always,
             on_resume: OnResume::Kept,
             is_compared: true,
+            stated: None,
             also_called: &[],
             example: "",
         }
@@ -109,6 +128,10 @@ impl Key {
 
     const fn not_compared(self) -> Self {
         Self { is_compared: false, ..self }
+    }
+
+    const fn stated(self, stated: Stated) -> Self {
+        Self { stated: Some(stated), ..self }
     }
 
     const fn also_called(self, also_called: &'static [&'static str]) -> Self {

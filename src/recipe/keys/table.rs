@@ -8,6 +8,7 @@ use super::Kind::{
     Text,
 };
 use super::OnResume::Free;
+use super::Stated::{Any, AtMost, Padded, Position, Same};
 use super::switch::{CPU, FUSED, RANKS, SAMPLES, VALIDATION, WATCHDOG};
 use super::{Fallback, Key, Kind, Table};
 use crate::recipe::lint;
@@ -76,9 +77,11 @@ pub const KEYS: &[Key] = &[
     .on_resume(Free)
     .example("\"weights\""),
     key("model.block_size", Integer { min: 1, max: 1 << 20 }, Is("1024"), "context length in tokens")
+        .stated(AtMost)
         .also_called(&["n_ctx", "context_length"])
         .example("512"),
     key("model.vocab_size", Integer { min: 1, max: (1 << 24) - 1 }, Is("50257"), "number of token ids")
+        .stated(Padded)
         .example("50000"),
     key(
         "model.vocab_multiple",
@@ -86,8 +89,10 @@ pub const KEYS: &[Key] = &[
         Is("1"),
         "embedding rows are padded up to a multiple of this, 1 turns it off",
     )
+    .stated(Any)
     .example("128"),
     key("model.n_layer", Integer { min: 1, max: 1 << 10 }, Is("12"), "number of transformer blocks")
+        .stated(Same)
         .also_called(&["num_layers"])
         .example("2"),
     key(
@@ -96,9 +101,11 @@ pub const KEYS: &[Key] = &[
         Is("12"),
         "attention heads per block, divides n_embd",
     )
+    .stated(Same)
     .also_called(&["num_heads"])
     .example("8"),
     key("model.n_embd", Integer { min: 1, max: 1 << 17 }, Is("768"), "width of the residual stream")
+        .stated(Same)
         .also_called(&["hidden_size", "d_model"])
         .example("1536"),
     // compute
@@ -156,6 +163,7 @@ pub const KEYS: &[Key] = &[
         Is("524288"),
         "tokens per optimizer step over all ranks",
     )
+    .stated(Position)
     .also_called(&["total_batch_size", "gradient_accumulation_steps"])
     .example("1024"),
     key(
