@@ -1,8 +1,8 @@
 //! Notices that a file of tokens is changed while it is mapped.
 //!
 //! The system tells for next to nothing when a file was last changed. Where that has moved on, the contents are read
-//! again: a touched, copied or linked file is still the same data, and a run of days goes on. What is trained on are the
-//! bytes of the file that was opened, so another file at its path only matters if it holds something else.
+//! again: a touched, copied or linked file is still the same data, and a run of days goes on. What is trained on are
+//! the bytes of the file that was opened, so another file at its path only matters if it holds something else.
 
 use super::DataError;
 use std::fs::{File, Metadata};

@@ -83,8 +83,8 @@ pub fn verify_rows(path: &Path, steps: u64) -> Result<(), RunError> {
     })
 }
 
-/// Checks that a finished run's logs are those that it was finished with, or, where an earlier version finished it, that
-/// the training log has a row for each step.
+/// Checks that a finished run's logs are those that it was finished with, or, where an earlier version finished it,
+/// that the training log has a row for each step.
 ///
 /// Errors: [`RunError::Log`]; [`RunError::Malformed`] for a row that cannot be read.
 pub fn verify_finished(run_dir: &Path, record: &RunRecord) -> Result<(), RunError> {
