@@ -298,3 +298,41 @@ fn written_shards_have_the_header_of_llm_c() {
 fn entries(directory: &Path) -> usize {
     fs::read_dir(directory).expect("a directory").count()
 }
+
+#[test]
+fn rows_of_a_file_that_was_changed_are_found_even_if_it_was_put_back() {
+    let place = Place::new();
+    let spec = place.llmc("a.bin", (0..400).map(|i| i * 3));
+    let path = place.path("a.bin");
+    let good = std::fs::read(&path).expect("read");
+    let write = |at: u64, bytes: &[u8]| {
+        let file = std::fs::File::options().write(true).open(&path).expect("open");
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).expect("written");
+    };
+    let at = 1024 + 2 * 40;
+    let (mut inputs, mut targets) = ([0; 8], [0; 8]);
+    // row 5 begins with token 40
+    for (bytes, restored, says) in [
+        (7u16, false, Some("its contents are others")),
+        (7, true, Some("the row from token 40 on")),
+        (60_000, true, Some("token 60000 at index 40 ")),
+        (120, true, None),
+    ] {
+        let set = place.open(&[&spec], 8).expect("opened");
+        set.fill(5, &mut inputs, &mut targets);
+        set.check().expect("as it was opened");
+        write(at, &bytes.to_le_bytes());
+        set.fill(5, &mut inputs, &mut targets);
+        assert_eq!(inputs[0], if bytes == 60_000 { 0 } else { u32::from(bytes) });
+        assert_eq!(set.outside().is_err(), bytes == 60_000);
+        if restored {
+            write(0, &good);
+        }
+        let found = set.check().and_then(|()| set.check_contents()).map_err(|error| error.to_string());
+        match says {
+            Some(says) => assert!(found.as_ref().is_err_and(|error| error.contains(says)), "{found:?}"),
+            None => assert_eq!(found, Ok(())),
+        }
+        write(0, &good);
+    }
+}

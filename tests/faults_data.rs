@@ -1,5 +1,5 @@
-//! Data that others change while a run reads them: the run ends, names the file, saves nothing of what it has read since,
-//! and goes on as if nothing had happened once the data are back.
+//! Data that others change while a run reads them: the run ends, names the file, saves nothing of what it has read
+//! since, and goes on as if nothing had happened once the data are back.
 
 mod support;
 

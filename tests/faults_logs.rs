@@ -1,5 +1,5 @@
-//! What others do to the files of a run: logs that are lost or edited, a foreign recipe, a directory that is taken away.
-//! The run is never continued as if it were whole, and nothing comes into being where it was.
+//! What others do to the files of a run: logs that are lost or edited, a foreign recipe, a directory that is taken
+//! away. The run is never continued as if it were whole, and nothing comes into being where it was.
 
 mod support;
 

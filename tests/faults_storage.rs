@@ -171,7 +171,8 @@ fn data_that_change_are_found_before_and_while_they_are_used() {
 #[test]
 fn data_that_are_cut_short_under_a_run_end_it_with_a_message() {
     let lab = Lab::new();
-    let sets = ["schedule.max_steps=100000000", "checkpoint.every=3", "eval.every=0"];
+    // before a checkpoint the size is looked at, which may come before the lost tokens are read
+    let sets = ["schedule.max_steps=100000000", "checkpoint.every=0", "eval.every=0"];
     let live = lab.start(tiny("runs", &sets));
     let run = lab.only_run("runs");
     support::wait("steps", || rows(&run) > 5);

@@ -32,8 +32,8 @@ pub struct OpenOptions<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// A checked data set with rows of fixed length. Reading it cannot fail, and threads may share it. Whether its files are
-/// still what they were, [`check`](Self::check) tells.
+/// A checked data set with rows of fixed length. Reading it cannot fail, and threads may share it. Whether its files
+/// are still what they were, [`check`](Self::check) tells.
 pub struct Dataset {
     shards: Vec<Shard>,
     block_size: usize,

@@ -102,8 +102,8 @@ pub enum DataError {
     /// A headerless file of wider tokens than 16 bits.
     #[error(
         "`{}` looks like {bits}-bit tokens (the upper bytes of each are 0), but a file without a header holds 16-bit \
-         tokens: convert it, in Python with numpy.fromfile(path, dtype=numpy.uint{bits}).astype(numpy.uint16).tofile(\
-         other)",
+         tokens: convert it, in Python with \
+         numpy.fromfile(path, dtype=numpy.uint{bits}).astype(numpy.uint16).tofile(other)",
         path.display()
     )]
     Wide {

@@ -87,8 +87,8 @@ pub fn verify_rows(path: &Path, steps: Range<u64>) -> Result<(), RunError> {
     })
 }
 
-/// Checks that a finished run's logs are those that it was finished with, or, where an earlier version finished it, that
-/// the training log has a row for each step.
+/// Checks that a finished run's logs are those that it was finished with, or, where an earlier version finished it,
+/// that the training log has a row for each step.
 ///
 /// Errors: [`RunError::Log`]; [`RunError::Malformed`] for a row that cannot be read.
 pub fn verify_finished(run_dir: &Path, record: &RunRecord) -> Result<(), RunError> {
@@ -105,6 +105,8 @@ pub fn verify_finished(run_dir: &Path, record: &RunRecord) -> Result<(), RunErro
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Row;
+    use super::super::{ValLog, ValRow};
     use super::*;
     use std::fs;
 
@@ -140,5 +142,40 @@ mod tests {
         assert!(message(verify_rows(&path, 0..3)).contains("4 rows for 3 steps"));
         fs::write(&path, "").expect("write");
         verify_rows(&path, 0..0).expect("no step, no row");
+    }
+
+    #[test]
+    fn an_open_log_knows_what_it_holds_and_comes_back_where_it_was_removed() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("val.csv");
+        let row = |step| ValRow { step, ..ValRow::UNKNOWN };
+        let mut log = ValLog::open(&path).expect("open");
+        let head = log.digest();
+        log.append(&row(0)).expect("append");
+        let one = log.digest();
+        log.append(&row(5)).expect("append");
+        log.append(&row(5)).expect("append");
+        let whole = FileDigest::of(&fs::read(&path).expect("read"));
+        assert_eq!([0, 5, 6].map(|step| log.digest_before(step)), [one.clone(), one.clone(), whole.clone()]);
+        assert_eq!((&whole, head.bytes < one.bytes), (&log.digest(), true));
+        assert!(!log.check().expect("as it was"));
+        fs::remove_file(&path).expect("remove");
+        assert!(log.check().expect("written again"));
+        log.append(&row(7)).expect("append");
+        verify_beginning(&path, &whole).expect("nothing is lost");
+        let bytes = fs::read(&path).expect("read");
+        log.check_contents().expect("nor added");
+        // an earlier part of it under its name is no other log, anything else is
+        for (other, is_ours) in [(&bytes[..10], true), (b"step\n1\n", false)] {
+            fs::remove_file(&path).expect("remove");
+            fs::write(&path, other).expect("write");
+            assert_eq!(log.check().is_ok(), is_ours);
+            assert_eq!(fs::read(&path).expect("read") == bytes, is_ours);
+        }
+        fs::write(&path, &bytes).expect("write");
+        let mut log = ValLog::open(&path).expect("open");
+        assert_eq!(log.digest_before(9), FileDigest::of(&bytes));
+        fs::write(&path, "").expect("empty");
+        assert!(log.check().expect_err("emptied").to_string().contains("another program has changed it"));
     }
 }

@@ -70,8 +70,8 @@ pub(super) fn small(subject: &Subject) -> Remark {
     })
 }
 
-/// A vocabulary of which the data use less than half. Texts of some length use nearly all of the vocabulary that they are
-/// encoded with.
+/// A vocabulary of which the data use less than half. Texts of some length use nearly all of the vocabulary that they
+/// are encoded with.
 pub(super) fn vocab(subject: &Subject) -> Remark {
     let (shards, dims) = (subject.shards?, subject.plan.memory.dims);
     let largest = shards.train.iter().chain(&shards.val).filter_map(|shard: &Shard| shard.largest).max()?;
