@@ -111,9 +111,9 @@ fn wait_for_words(said: &Path, words: &str) {
     wait(words, || fs::read_to_string(said).is_ok_and(|text| text.contains(words)));
 }
 
-/// Places in a step of the tiny model where it looks up: before each of its two passes, after four kernels of each
+/// Places in a step of the tiny model where it looks up: before each of its two passes, after five kernels of each
 /// layer forward and eight backward, and after the head.
-const PLACES: u64 = 2 * (1 + 2 * 4 + 1 + 2 * 8);
+const PLACES: u64 = 2 * (1 + 2 * 5 + 1 + 2 * 8);
 
 #[test]
 fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
@@ -121,8 +121,8 @@ fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
     let reference = Lab::new();
     let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
     // before the step and its second pass, within layers both ways, at the head, and after the last kernel
-    for place in [1, 2, 9, 10, 14, 25, 26, 27, 40, PLACES] {
-        let (signal, code) = if place == 14 { ("TERM", 143) } else { ("INT", 130) };
+    for place in [1, 2, 7, 12, 13, 20, 28, 29, 40, PLACES] {
+        let (signal, code) = if place == 13 { ("TERM", 143) } else { ("INT", 130) };
         let lab = Lab::new();
         let args = tiny("runs", &sets);
         let (command, said) = saying(&lab, &args);
@@ -150,12 +150,12 @@ fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
     let sets = ["schedule.max_steps=4", "eval.every=2", "checkpoint.every=0"];
     let reference = Lab::new();
     let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
-    // two passes of one look before and nine within
-    for place in [1, 2, 10, 11, 12, 20] {
+    // two passes of one look before and eleven within
+    for place in [1, 2, 11, 12, 13, 24] {
         let lab = Lab::new();
         let args = tiny("runs", &sets);
         let (command, said) = saying(&lab, &args);
-        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 20 + place));
+        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 24 + place));
         let run = lab.only_run("runs");
         wait("two steps", || rows(&run) == 2);
         live.signal("INT");
