@@ -119,7 +119,7 @@ impl Outlook<'_> {
         }
         let seen = match (plan.epochs.floor(), plan.epochs.ceil()) {
             (low, high) if low == high => count(low as u64, "time"),
-            (low, high) => format!("{low} or {}", count(high as u64, "time")),
+            (low, high) => format!("{low} or {high} times"),
         };
         let mut lines = vec![
             format!(
