@@ -1,6 +1,6 @@
 //! `model.init_from`: the weights or the run that a run begins from.
 
-use super::value::{Fault, Value, path};
+use super::value::{Fault, Value, path, wrong_type};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -49,7 +49,7 @@ pub(super) fn check(value: &Spanned<DeValue>) -> Result<Value, Fault> {
     let table = match value.get_ref() {
         DeValue::Table(table) => table,
         DeValue::String(_) => return path(value).map(Value::Text),
-        _ => return Err(fault(value, "must be a string or a table", "expected a path or a table".into())),
+        _ => return Err(wrong_type(value, "a string or a table")),
     };
     if let Some((name, _)) = table.iter().find(|(name, _)| !MEMBERS.contains(&name.get_ref().as_ref())) {
         let label = format!("its members are {}", MEMBERS.join(", "));

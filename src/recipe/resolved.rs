@@ -179,7 +179,7 @@ impl Provider for Layer {
     fn metadata(&self) -> Metadata {
         Metadata::named(match &self.said_by {
             SaidBy::Defaults => "the defaults".into(),
-            SaidBy::InitFrom(path) => format!("model of {}", path.display()).into(),
+            SaidBy::InitFrom(path) => format!("model of {}", path.display()),
             SaidBy::Preset(name) => format!("preset {name}"),
             SaidBy::File(index) => format!("recipe file {index}"),
             SaidBy::Env(name) => format!("environment variable {name}"),

@@ -141,7 +141,7 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
     }
 }
 
-fn wrong_type(value: &Spanned<DeValue>, expected: &str) -> Fault {
+pub(super) fn wrong_type(value: &Spanned<DeValue>, expected: &str) -> Fault {
     Fault {
         what: format!("must be {expected}"),
         label: format!("expected {expected}, found {}", found(value.get_ref())),
