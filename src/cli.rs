@@ -85,7 +85,7 @@ pub enum Command {
     Plan(PlanArgs),
     /// Show every value of a recipe and where it comes from; with KEY, every layer that sets it, the winner last
     #[command(mut_arg(PLAIN, |plain| {
-        one(plain, "The recipe, then a key such as optimizer.lr or a table such as optimizer").value_name("RECIPE [KEY]")
+        one(plain, "The recipe, then a key such as optimizer.lr or a table").value_name("RECIPE [KEY]")
     }))]
     Explain(ExplainArgs),
     /// Print the JSON Schema of recipes, for editors, or that of comparisons

@@ -86,8 +86,8 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
         let changed: Vec<_> = changed.into_iter().map(|difference| difference.key.path).collect();
         assert_eq!(changed, [key.path]);
     }
-    // A wsd schedule has all keys but `init_from`.
-    let whole = resolve(&["schedule.kind=wsd", "model.init_from=x"]);
+    // A wsd schedule has all keys but those without a default.
+    let whole = resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]);
     let fields = serde_json::to_value(&whole).expect("plain data");
     let count = |value: &serde_json::Value| value.as_object().map_or(1, serde_json::Map::len);
     let fields: usize = fields.as_object().expect("a table").values().map(count).sum();

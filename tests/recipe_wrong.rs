@@ -231,8 +231,13 @@ fn what_would_fit_is_within_the_range_of_its_key() {
         (&["model.n_head=1000", "model.n_embd=131071"], "= help: n_embd = 131000 would fit, or"),
         (&["model.n_head=7", "model.n_embd=20"], "= help: n_embd = 14 or 21 would fit, or"),
         (
-            &["model.block_size=1048576", "batch.world_size=65536", "batch.total_tokens=9"],
-            "= help: no total_tokens fits: block_size · world_size = 1048576 · 65536 is more than the largest",
+            &[
+                "model.block_size=1048576",
+                "batch.world_size=65536",
+                "batch.micro_batch=2",
+                "batch.total_tokens=9",
+            ],
+            "= help: no total_tokens fits: micro_batch · block_size · world_size = 2 · 1048576 · 65536 is more than",
         ),
     ] {
         let said = recipes.bad(&set(changes));

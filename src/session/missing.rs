@@ -1,5 +1,5 @@
-//! What helps when data are not there: where shipped recipes get theirs from, where a name was looked for, and what lies
-//! there under a similar name.
+//! What helps when data are not there: where shipped recipes get theirs from, where a name was looked for, and what
+//! lies there under a similar name.
 
 use crate::data::DataError;
 use std::path::{Component, Path, PathBuf};
@@ -20,8 +20,8 @@ pub const SHIPPED: &[Shipped] = &[
     Shipped {
         name: "fineweb-edu/",
         heading: "FineWeb-Edu",
-        from: "10 billion tokens of web pages, in shards: ready-made from the Hugging Face hub, or made by the script of \
-               llm.c or build-nanogpt",
+        from: "10 billion tokens of web pages, in shards: ready-made from the Hugging Face hub, or made by the script \
+               of llm.c or build-nanogpt",
     },
     Shipped {
         name: "tinyshakespeare",
