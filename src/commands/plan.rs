@@ -96,7 +96,7 @@ impl<'a> Outlook<'a> {
         let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
         let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
         let rates = if args.measure { calibration::measured } else { calibration::rates };
-        let prediction = rates(&plan, recipe.compute.engine)
+        let prediction = rates(&plan, recipe.compute.engine, &Cache::of_user())
             .map(|(rates, basis)| (plan.predict(&rates, &recipe.eval), basis))
             .map_err(|error| error.to_string());
         let peak = machine::peaks::peak(&plan, &Cache::of_user());

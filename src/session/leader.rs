@@ -3,12 +3,13 @@
 use super::audience::Event;
 use super::call::{self, Call};
 use super::ending::Ending;
+use super::follower;
 use super::inputs::Data;
 use super::job::Job;
+use super::machine::{self, calibration};
 use super::member::Member;
 use super::ranks::{self, Order};
 use super::recorder::Recorder;
-use super::{follower, machine};
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
 use crate::plan::Plan;
@@ -26,6 +27,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+/// A run that takes longer than this many seconds at the machine's peak rate begins with a prediction, whatever it costs.
+const LONG_S: f64 = 10.0;
+
 /// Trains a run to its end.
 pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
@@ -34,7 +38,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
     keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
-    job.prediction = predict(job.resolved, &job.plan);
+    job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
     announce(
         job.call,
         job.resolved,
@@ -74,15 +78,15 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
 }
 
-/// How long a run will take, from earlier runs or a small step of its shapes; nothing for a CUDA device, where such a
-/// step takes longer to prepare than it is worth.
-pub(super) fn predict(resolved: &Resolved, plan: &Plan) -> Option<Prediction> {
-    let recipe = &resolved.recipe;
-    let rates = match plan.cuda {
-        Some(_) => None,
-        None => machine::calibration::rates(plan, recipe.compute.engine).ok(),
-    };
-    rates.map(|(rates, _)| plan.predict(&rates, &recipe.eval))
+/// How long a run will take, from earlier runs of its kind. Where there was none, a small step of its shapes is timed, if
+/// the run takes long enough to be worth it; not on a CUDA device, where such a step takes long to prepare.
+pub(super) fn predict(call: &Call, resolved: &Resolved, plan: &Plan, peak: &Peak) -> Option<Prediction> {
+    let (recipe, cache) = (&resolved.recipe, &call.cache);
+    let engine = recipe.compute.engine;
+    let is_long = plan.cuda.is_none() && plan.flops as f64 > LONG_S * peak.flops;
+    let timed = || is_long.then(|| calibration::measured(plan, engine, cache).ok()).flatten();
+    let (rates, _) = calibration::remembered(plan, engine, cache).or_else(timed)?;
+    Some(plan.predict(&rates, &recipe.eval))
 }
 
 /// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins from, else 0.

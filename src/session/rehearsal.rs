@@ -4,8 +4,8 @@ use super::audience::Event;
 use super::call::Call;
 use super::ending::Ending;
 use super::inputs::Data;
-use super::leader;
 use super::standing::Standing;
+use super::{leader, machine};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::{RunError, checkpoint};
@@ -39,7 +39,8 @@ pub(super) fn rehearse(
     }
     leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());
-    let prediction = leader::predict(resolved, &plan);
+    let peak = machine::peaks::peak(&plan, &call.cache);
+    let prediction = leader::predict(call, resolved, &plan, &peak);
     leader::announce(call, resolved, data, (run, start.as_ref()), (&plan, prediction.as_ref()));
     let discarded = Some(&standing).filter(|standing| call.fresh && **standing != Standing::NotBegun);
     let checkpoint = start.as_ref().map(checkpoint::Reader::path);

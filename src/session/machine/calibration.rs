@@ -91,12 +91,12 @@ impl Remembered {
     }
 }
 
-/// Rates for a plan, and what they come from: what the user's cache remembers, or a small step that is timed now.
+/// Rates for a plan, and what they come from: what a cache remembers, or a small step that is timed now.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
-pub fn rates(plan: &Plan, engine: EngineKind) -> Result<(Rates, Basis), EngineError> {
-    remembered(plan, engine, &Cache::of_user()).map_or_else(|| measured(plan, engine), Ok)
+pub fn rates(plan: &Plan, engine: EngineKind, cache: &Cache) -> Result<(Rates, Basis), EngineError> {
+    remembered(plan, engine, cache).map_or_else(|| measured(plan, engine, cache), Ok)
 }
 
 /// Rates for a plan that a cache remembers.
@@ -108,15 +108,15 @@ pub fn remembered(plan: &Plan, engine: EngineKind, cache: &Cache) -> Option<(Rat
     Some((rates, basis.unwrap_or(Basis::Timed { on: None, now: false })))
 }
 
-/// Rates for a plan from a small step that is timed now. The user's cache remembers them in place of all that it knew
-/// of such plans.
+/// Rates for a plan from a small step that is timed now. The cache remembers them in place of all that it knew of such
+/// plans.
 ///
 /// # Errors
 /// Where the engine cannot be opened or fails.
-pub fn measured(plan: &Plan, engine: EngineKind) -> Result<(Rates, Basis), EngineError> {
+pub fn measured(plan: &Plan, engine: EngineKind, cache: &Cache) -> Result<(Rates, Basis), EngineError> {
     let rates = measure(&probe(plan, engine), engine, plan.cuda)?;
     let basis = Basis::Timed { on: Some(facts::now()), now: true };
-    Cache::of_user().update(FILE, |all| {
+    cache.update(FILE, |all| {
         all.remove(&key_of_runs(plan, engine));
         all.insert(key_of_probe(plan, engine), Remembered { rates, basis: Some(basis.clone()) });
     });
