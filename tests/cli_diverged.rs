@@ -66,7 +66,8 @@ fn weights_that_overflow_in_an_update_are_never_saved() {
     // the gradients are finite, but the rate is not one that a weight could survive
     for (name, every, steps) in [("last", 0, 1), ("each", 1, 12), ("each-last", 1, 1)] {
         let (every, steps) = (format!("checkpoint.every={every}"), format!("schedule.max_steps={steps}"));
-        let sets = ["optimizer.lr=1e60", "schedule.warmup_steps=1", "eval.every=0", &every, &steps];
+        let lr = ["optimizer.lr=3.4e38", "optimizer.weight_decay=1.0", "schedule.warmup_steps=1"];
+        let sets = [&lr[..], &["eval.every=0", &every, &steps]].concat();
         let ended = lab.run(tiny(name, &sets));
         ended.expect(4).says(&["diverged at step 0", "the weight `", "is not finite after the update"]);
         let run = lab.run_of(&ended);

@@ -98,7 +98,7 @@ fn data_that_cannot_be_used() {
         ),
         ("odd.bin", vec![1; 333], &["333 bytes", "odd"]),
         ("short.bin", shard(&tokens(32, 1)), &["32 tokens", "block_size 32", "33", "31 or less"]),
-        ("short.txt", b"!".to_vec(), &["1 tokens", "block_size 32", "longer data"]),
+        ("short.txt", b"!".to_vec(), &["1 token, but", "block_size 32", "longer data"]),
         ("latin.txt", vec![0xff; 100], &["not UTF-8", "byte 0"]),
         ("data.json", b"{}".to_vec(), &["neither a known magic number", ".txt"]),
     ] {

@@ -187,7 +187,6 @@ fn help_and_version_go_to_stdout_and_usage_to_stderr() {
     assert_eq!(nothing.stdout, "");
     for (args, part) in [
         (&["--nonsense"][..], "--nonsense"),
-        (&["tiny.toml", "--resume", "x"], "--resume"),
         (&["--resume", "x", "--fresh"], "--fresh"),
         (&["tiny.toml", "--set"], "a value is required for '--set"),
         (&["sample"], "RUN|CHECKPOINT"),
@@ -196,5 +195,8 @@ fn help_and_version_go_to_stdout_and_usage_to_stderr() {
         ended.expect(2).says(&[part, "--help"]);
         assert_eq!(ended.stdout, "");
     }
+    let both = lab.run(["tiny.toml", "--resume", "x"]);
+    both.expect(2).says(&["--resume continues a run from its own recipe", "leave `tiny.toml` out"]);
+    assert_eq!(both.stdout, "");
     assert!(lab.runs("runs").is_empty());
 }

@@ -64,8 +64,9 @@ fn recipe(lab: &Lab, document: &str, block: &Block) {
     let name =
         block.text.lines().next().and_then(|line| line.strip_prefix("# ")).filter(|n| n.ends_with(".toml"));
     let beside = Path::new(document).parent().expect("a directory").join("block.toml");
-    let path = lab.write(name.unwrap_or(beside.to_str().expect("UTF-8")), &block.text);
-    let table: toml::Table = block.text.parse().unwrap_or_else(|error| panic!("{}: {error}", block.at));
+    let text = with_trunk(lab, &block.text);
+    let path = lab.write(name.unwrap_or(beside.to_str().expect("UTF-8")), &text);
+    let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", block.at));
     let mut set = Vec::new();
     if !table.contains_key("extends") {
         for (key, table_name, value) in [("train", "data", "builtin:lipsum"), ("max_steps", "schedule", "9")]
@@ -81,6 +82,32 @@ fn recipe(lab: &Lab, document: &str, block: &Block) {
         (Ok(_), true) => panic!("{}: nothing is wrong with it", block.at),
         (Err(problems), false) => panic!("{}: {problems}", block.at),
     }
+}
+
+/// A block in which the run that the documents call `trunk-01234567` is one that was trained, and its step one that it has.
+fn with_trunk(lab: &Lab, text: &str) -> String {
+    const TRUNK: &str = "trunk-01234567";
+    if !text.contains(TRUNK) {
+        return text.to_owned();
+    }
+    let sets = [
+        "name=trunk",
+        "model.n_layer=1",
+        "model.n_head=1",
+        "model.n_embd=8",
+        "model.block_size=8",
+        "data.train=builtin:lipsum:words=2000",
+        "batch.total_tokens=8",
+        "batch.micro_batch=1",
+        "schedule.max_steps=2",
+        "lints.allow=[]",
+    ];
+    lab.write("trunk.toml", "");
+    let output = lab.runner().arg("trunk.toml").args(sets).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = String::from_utf8(output.stdout).expect("UTF-8");
+    let id = run.trim().rsplit('/').next().expect("a name");
+    text.replace(TRUNK, id).replace("step = 3000", "step = 2")
 }
 
 /// Runs the commands of a console and compares what they print with what is shown below each.

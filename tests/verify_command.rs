@@ -169,7 +169,7 @@ fn what_is_cut_down_for_the_reference_is_said() {
     let said = place.run(&[&["verify", "tiny.toml", "--steps", "1"], &settings[..]].concat());
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     let mut lines = said.stdout.lines();
-    assert!(lines.next().is_some_and(|line| line.ends_with("1 steps on random tokens")), "{}", said.stdout);
+    assert!(lines.next().is_some_and(|line| line.ends_with("1 step on random tokens")), "{}", said.stdout);
     let cut = lines.next();
     assert_eq!(cut, Some("shrunk for the reference: micro_batch 16 -> 4, micro-steps 4 -> 2"));
     let (_, json) = json(&place, &many);

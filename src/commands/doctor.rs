@@ -87,8 +87,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
-/// Tries everything that training does on the first device. A line is printed as soon as its trial is over, since a fault
-/// may end the process.
+/// Tries everything that training does on the first device. A line is printed as soon as its trial is over,
+/// since a fault may end the process.
 fn selftest(format: Format) -> anyhow::Result<Exit> {
     let libraries = Libraries::get();
     if let Err(CudaMissing { message, help }) = libraries.require_device(0) {

@@ -23,8 +23,8 @@ pub struct Machine {
     pub cublaslt: usize,
 }
 
-/// Which of two ways of the same work was faster: one product with its epilogue fused, or the product alone and a kernel
-/// after it.
+/// Which of two ways of the same work was faster: one product with its epilogue fused, or the product alone and
+/// a kernel after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Way {
     /// Whether the fused product is used.

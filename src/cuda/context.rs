@@ -59,7 +59,8 @@ impl Context {
 }
 
 impl Libraries {
-    /// Bytes of a device's memory: (free, total). Opens the device's context to ask, which takes a moment the first time.
+    /// Bytes of a device's memory: (free, total). Opens the device's context to ask, which takes a moment the
+    /// first time.
     pub fn memory(&self, index: usize) -> Result<(usize, usize), CudaMissing> {
         let device = self.require_device(index)?;
         let failed = |error: CudaError| CudaMissing {

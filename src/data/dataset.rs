@@ -120,8 +120,9 @@ impl Dataset {
         self.shards.push(shard);
     }
 
-    /// Cuts the set in two: of its N tokens in reading order, the last ⌊`fraction` · N⌋ are the second part, the others
-    /// the first. No token belongs to both, so none is a target in one part and an input in the other.
+    /// Cuts the set in two: of its N tokens in reading order, the last ⌊`fraction` · N⌋ are the second part,
+    /// the others the first. No token belongs to both, so none is a target in one part and an input in the
+    /// other.
     ///
     /// The cut depends on the data and the fraction alone, not on the length of a row.
     ///

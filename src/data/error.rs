@@ -114,8 +114,8 @@ pub enum DataError {
     },
     /// An unknown version of llm.c's header, or one without 16-bit tokens.
     #[error(
-        "`{}` has version {version} in its llm.c header, but only version 1 is known, which holds 16-bit tokens of GPT-2: \
-         write it again with llm.c's scripts for GPT-2",
+        "`{}` has version {version} in its llm.c header, but only version 1 is known, which holds 16-bit tokens of \
+         GPT-2: write it again with llm.c's scripts for GPT-2",
         path.display()
     )]
     Version {

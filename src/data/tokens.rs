@@ -82,10 +82,15 @@ impl Tokens {
             .map(|(index, token)| (index as u64, token))
     }
 
-    /// The number of occurrences of each id below `ids` among the tokens of a part.
+    /// The number of occurrences of each id below `ids` among the tokens of a part; other tokens are left out.
     pub(super) fn histogram(&self, part: Range<u64>, ids: usize) -> Vec<u64> {
         let count = |mut counts: Vec<u64>, part: &[u8]| {
-            decode(self.width, part).for_each(|token| counts[token as usize] += 1);
+            // a file that was changed since it was opened may have others, which the next check tells of
+            decode(self.width, part).for_each(|token| {
+                if let Some(count) = counts.get_mut(token as usize) {
+                    *count += 1;
+                }
+            });
             counts
         };
         let add = |mut a: Vec<u64>, b: Vec<u64>| {

@@ -360,8 +360,9 @@ fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result
     Ok(MemoryNeed { snapshot, ..need })
 }
 
-/// About what a process takes besides the bytes of a plan: the program's code, the tokenizer's tables, the stacks of
-/// its threads, buffers for files. Pages of mapped data, which the system takes back when it needs them, are not counted.
+/// About what a process takes besides the bytes of a plan: the program's code, the tokenizer's tables, the
+/// stacks of its threads, buffers for files. Pages of mapped data, which the system takes back when it needs
+/// them, are not counted.
 pub const PROGRAM_BYTES: usize = 32 << 20;
 
 /// Bytes in the unit that suits them, for people.

@@ -22,10 +22,12 @@ impl Footing {
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
         // all that evaluations give depends on their data, of what training gives the loss alone
-        let is_loss = metric.log == dir::VAL_CSV || metric.unit == Unit::Loss;
-        let facts = |run: &Run| match metric.log {
-            dir::VAL_CSV => [("data.val", contents(run, "data.val")), ("evaluated tokens", evaluated(run))],
-            _ => [("data.train", contents(run, "data.train")), ("", None)],
+        let is_validation = metric.log == dir::VAL_CSV;
+        let is_loss = is_validation || metric.unit == Unit::Loss;
+        let key = if is_validation { "data.val" } else { "data.train" };
+        let facts = |run: &Run| {
+            let tokens = if is_validation { evaluated(run) } else { None };
+            [(key, contents(run, key)), ("evaluated tokens", tokens)]
         };
         let mut known = Vec::new();
         let mut sets = Vec::new();

@@ -201,7 +201,9 @@ impl Weights {
         let beyond = rows("wte.weight").saturating_sub(dims.vocab_size);
         if beyond > 0 {
             let (size, all) = (dims.vocab_size, rows("wte.weight"));
-            notes.push(format!("{beyond} of the {all} rows of `wte.weight` lie beyond model.vocab_size = {size} and are left out"));
+            notes.push(format!(
+                "{beyond} of the {all} rows of `wte.weight` lie beyond model.vocab_size = {size} and are left out"
+            ));
         }
         if rows("wpe.weight") > dims.block_size {
             let (size, all) = (dims.block_size, rows("wpe.weight"));

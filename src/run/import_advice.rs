@@ -63,8 +63,8 @@ fn padding(dims: &Dims, rows: usize) -> String {
     let keep = format!("model.vocab_size = {rows} keeps all {rows} rows as token ids");
     match fits {
         Some(multiple) => format!(
-            "if the rows beyond model.vocab_size = {} are padding, set model.vocab_multiple = {multiple} and they are left \
-             out; {keep}",
+            "if the rows beyond model.vocab_size = {} are padding, set model.vocab_multiple = {multiple} and they are \
+             left out; {keep}",
             dims.vocab_size
         ),
         None => keep,

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A run that takes longer than this many seconds at the machine's peak rate begins with a prediction, whatever it costs.
+/// A run that takes longer than this many seconds at the machine's peak rate begins with a prediction, whatever
+/// it costs.
 const LONG_S: f64 = 10.0;
 
 /// Trains a run to its end.
@@ -78,8 +79,9 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     }
 }
 
-/// How long a run will take, from earlier runs of its kind. Where there was none, a small step of its shapes is timed, if
-/// the run takes long enough to be worth it; not on a CUDA device, where such a step takes long to prepare.
+/// How long a run will take, from earlier runs of its kind. Where there was none, a small step of its shapes is
+/// timed, if the run takes long enough to be worth it; not on a CUDA device, where such a step takes long to
+/// prepare.
 pub(super) fn predict(call: &Call, resolved: &Resolved, plan: &Plan, peak: &Peak) -> Option<Prediction> {
     let (recipe, cache) = (&resolved.recipe, &call.cache);
     let engine = recipe.compute.engine;
@@ -89,7 +91,8 @@ pub(super) fn predict(call: &Call, resolved: &Resolved, plan: &Plan, peak: &Peak
     Some(plan.predict(&rates, &recipe.eval))
 }
 
-/// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins from, else 0.
+/// The step from which a run goes on: that of its newest checkpoint, else that of the state which it begins
+/// from, else 0.
 pub(super) fn first_step(data: &Data, newest: Option<&checkpoint::Reader>) -> u64 {
     let branched = data.start.parent().filter(|parent| parent.optimizer);
     newest.map_or(branched.map_or(0, |parent| parent.step), |reader| reader.state().step)

@@ -74,8 +74,8 @@ pub enum Source {
     },
     /// A checkpoint's directory.
     Checkpoint(PathBuf),
-    /// A model from elsewhere: Hugging Face's, as a directory or a `.safetensors` file with its `config.json` beside it,
-    /// or a file of nanoGPT or llm.c.
+    /// A model from elsewhere: Hugging Face's, as a directory or a `.safetensors` file with its `config.json`
+    /// beside it, or a file of nanoGPT or llm.c.
     Weights(PathBuf),
 }
 

@@ -1,9 +1,9 @@
 //! What a run begins from: random weights, weights from elsewhere, or the state of another run.
 //!
-//! A run that branches off another one takes its weights, all states of its optimizer, its loss scale and what its
-//! watchdog remembers, and goes on at its step: what follows is what the other run would have done under the new
-//! recipe. The identity covers the contents of that state, not its path, and the first thing that the new run does is to
-//! save it, so it does not need the other run again.
+//! A run that branches off another one takes its weights, all states of its optimizer, its loss scale and what
+//! its watchdog remembers, and goes on at its step: what follows is what the other run would have done under
+//! the new recipe. The identity covers the contents of that state, not its path, and the first thing that the
+//! new run does is to save it, so it does not need the other run again.
 
 use super::inputs::relative;
 use crate::data::Dataset;
@@ -158,8 +158,8 @@ fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
     };
     if !dir::is_run(run) {
-        let help = "`run` names the directory of a run, relative to the file that names it; a run that has begun goes on \
-                    without it: runner --resume";
+        let help = "`run` names the directory of a run, relative to the file that names it; a run that has begun goes \
+                    on without it: runner --resume";
         return Err(complain(format!("`{shown}` is not a run: it has no recipe.toml"), help).into());
     }
     let steps: Vec<u64> =
@@ -236,7 +236,8 @@ fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Di
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-const TAKE_WEIGHTS: &str = "the step and the position in the data go on only with the same; optimizer = false takes the weights alone";
+const TAKE_WEIGHTS: &str = "the step and the position in the data go on only with the same; optimizer = false takes \
+                            the weights alone";
 
 /// What differs from the other run and changes what its rows or numbers mean.
 fn notes(
@@ -260,7 +261,8 @@ fn notes(
     };
     if differs("seed", recipe.seed.into()) || differs("data.shuffle", recipe.data.shuffle.into()) {
         notes.push(format!(
-            "the order of rows is another (seed, data.shuffle): row {position} of it comes next, and rows may come twice"
+            "the order of rows is another (seed, data.shuffle): row {position} of it comes next, and rows may come \
+             twice"
         ));
     }
     notes

@@ -1,8 +1,9 @@
 //! Model files of other trainers: what they say about the model, and where their tensors lie.
 //!
-//! A run may begin from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and from llm.c's. They
-//! come from elsewhere, so nothing in them is executed and nothing is trusted: every length is held against the file
-//! before it is used. Recipes take the dimensions from here, and imports the places of tensors.
+//! A run may begin from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and from
+//! llm.c's. They come from elsewhere, so nothing in them is executed and nothing is trusted: every length is
+//! held against the file before it is used. Recipes take the dimensions from here, and imports the places of
+//! tensors.
 
 mod config;
 mod llmc;

@@ -83,7 +83,8 @@ fn exists(path: &str) -> Result<(), String> {
 /// Whether a command only looks at things, and is soon done.
 fn is_quick(words: &[&str]) -> bool {
     let looks = ["explain", "plan", "list", "compare", "schema", "completions", "doctor"];
-    words.first().is_some_and(|word| looks.contains(word)) && !words.contains(&"--measure")
+    let is_slow = ["--measure", "--selftest"].iter().any(|slow| words.contains(slow));
+    words.first().is_some_and(|word| looks.contains(word)) && !is_slow
 }
 
 /// The recipe that a call of the program is about, if it is about one.

@@ -123,8 +123,9 @@ pub fn measured(plan: &Plan, engine: EngineKind, cache: &Cache) -> Result<(Rates
     Ok((rates, basis))
 }
 
-/// Remembers what a run's steps took: `step_s` seconds are the median of `steps`. Runs of several ranks are passed over,
-/// for their steps have the time in it in which gradients are added up, and so are runs of a few steps.
+/// Remembers what a run's steps took: `step_s` seconds are the median of `steps`. Runs of several ranks are
+/// passed over, for their steps have the time in it in which gradients are added up, and so are runs of a few
+/// steps.
 pub fn learn(plan: &Plan, engine: EngineKind, id: &str, step_s: f64, steps: u64, cache: &Cache) {
     if !is_alone(plan) || steps < STEPS {
         return;

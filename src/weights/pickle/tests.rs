@@ -25,7 +25,9 @@ fn a_function_that_is_no_tensors_is_refused_by_name_and_never_called() {
 #[test]
 fn values_are_those_that_python_would_make() {
     // {"a": [1, -2, 2.5, None, True], "b": 300}, with the list in the memo twice
-    let bytes = b"\x80\x02}q\x00(X\x01\x00\x00\x00a]q\x01(K\x01J\xfe\xff\xff\xffG@\x04\x00\x00\x00\x00\x00\x00N\x88eX\x01\x00\x00\x00b\x8a\x02,\x01u.";
+    let bytes =
+        b"\x80\x02}q\x00(X\x01\x00\x00\x00a]q\x01(K\x01J\xfe\xff\xff\xffG@\x04\x00\x00\x00\x00\x00\x00N\x88e\
+        X\x01\x00\x00\x00b\x8a\x02,\x01u.";
     let pickle = read(bytes).expect("plain values");
     let list = pickle.get(pickle.root, "a").expect("a");
     let Object::List(items) = &pickle.objects[list] else { panic!("a list") };

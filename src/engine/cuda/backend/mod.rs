@@ -134,7 +134,8 @@ impl<D: Device> CudaBackend<D> {
         }
     }
 
-    /// Starts the product `whole` with what is fused into it, or `alone` and then the kernel `after`, which do the same.
+    /// Starts the product `whole` with what is fused into it, or `alone` and then the kernel `after`, which do
+    /// the same.
     fn followed(&mut self, whole: Product, alone: Product, after: Elementwise) {
         let may_fuse = match (self.plan.config.precision, whole.fused) {
             // tf32 results are operands and must be rounded, which the library does not do

@@ -1,11 +1,12 @@
 //! Whether a product's epilogue is fused into it: only where the library computes it rightly, and not slower than the
 //! product alone and a kernel after it.
 //!
-//! A fused epilogue is a way to be faster, so no fault of it ends a run: what the library refuses or computes wrongly is
-//! left out, and a note says so.
+//! A fused epilogue is a way to be faster, so no fault of it ends a run: what the library refuses or computes
+//! wrongly is left out, and a note says so.
 
 use super::super::device::{Address, Fused, Operand, Product};
-use super::products::{Products, RUNS};
+use super::columns::is_in_place;
+use super::products::RUNS;
 use super::{Device, Gpu, GraphState, Launch};
 use crate::cuda::choices::Way;
 use crate::cuda::{Event, Memory};
@@ -97,7 +98,7 @@ impl Gpu {
         }
         // fails where all proposals are refused
         self.products.prepare(whole, &self.stream).map_err(|error| error.to_string())?;
-        if !self.products.remembers() || Products::is_in_place(whole) {
+        if !self.products.remembers() || is_in_place(whole) {
             return Ok(true);
         }
         let way = match self.products.way(whole) {
@@ -124,8 +125,8 @@ impl Gpu {
         Ok(true)
     }
 
-    /// Seconds that some work takes on the device, on average over a few runs after one that is not counted. The device's
-    /// clock measures them.
+    /// Seconds that some work takes on the device, on average over a few runs after one that is not counted.
+    /// The device's clock measures them.
     ///
     /// # Errors
     /// Where the work or the device fails.
@@ -221,7 +222,8 @@ impl Gpu {
             let wrong = (0..expected.len()).find(|&i| !((found[i] - expected[i]).abs() <= bound));
             if let Some(i) = wrong {
                 return Err(format!(
-                    "cuBLASLt computes this epilogue wrongly: element {i} of the {what} of a small product is {}, not {}",
+                    "cuBLASLt computes this epilogue wrongly: element {i} of the {what} of a small product is {}, \
+                     not {}",
                     found[i], expected[i]
                 ));
             }

@@ -6,6 +6,7 @@
 //! is given up, and its caller launches everything again.
 
 mod arguments;
+mod columns;
 mod fusion;
 mod mailbox;
 mod products;

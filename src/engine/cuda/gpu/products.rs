@@ -1,16 +1,13 @@
-//! Matrix products: from rows to cuBLASLt's columns, and the choice of an algorithm.
-//!
-//! For the library, a row-major matrix is its transpose. The transpose of `a · b` is `bᵀ · aᵀ`, so only the
-//! factors change places.
+//! Matrix products by cuBLASLt, and the choice of an algorithm for each shape.
 
-use super::super::device::{Fused, Operand, Product};
+use super::super::device::Product;
+use super::columns::{by_columns, extent, is_aligned, is_in_place};
 use crate::cuda::choices::{Choice, Choices, Machine, Way};
 use crate::cuda::matmul::{Described, MatrixProducts};
-use crate::cuda::product::{Addresses, Algorithm, Epilogue, Matrix, Shape, Type};
+use crate::cuda::product::{Addresses, Algorithm, Shape};
 use crate::cuda::{Context, CudaError, DeviceInfo, Event, Libraries, Memory, Stream};
 use crate::engine::EngineError;
 use crate::engine::cuda::scratch::WORKSPACE_BYTES;
-use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use std::collections::HashMap;
 use std::path::Path;
@@ -167,11 +164,6 @@ impl Products {
         }
     }
 
-    /// Whether the result overwrites a factor, or the values that its epilogue reads.
-    pub(super) fn is_in_place(product: &Product) -> bool {
-        is_in_place(product)
-    }
-
     /// Starts a product with the library's first proposal that runs; nothing is timed or remembered.
     pub(super) fn run_first(&mut self, product: &Product, stream: &Stream) -> Result<(), ProductError> {
         let (shape, at) = by_columns(product, self.precision)?;
@@ -254,8 +246,8 @@ impl Products {
         Ok(kept.and_then(|words| described.check(at, words, WORKSPACE_BYTES)).unwrap_or(fastest))
     }
 
-    /// Tries the proposals. Without a cache nothing is timed, and the first one that runs is taken, so that all runs use
-    /// the same one.
+    /// Tries the proposals. Without a cache nothing is timed, and the first one that runs is taken, so that all
+    /// runs use the same one.
     fn fastest(
         &mut self,
         shape: &Shape,
@@ -311,92 +303,4 @@ impl Products {
 fn impossible(shape: &Shape, refused: Option<CudaError>) -> ProductError {
     let why = refused.map(|error| format!(": {error}")).unwrap_or_default();
     EngineError::Unsupported(format!("cuBLASLt cannot compute the matrix product {shape}{why}")).into()
-}
-
-/// The column-major product that computes a row-major one.
-fn by_columns(product: &Product, precision: Precision) -> Result<(Shape, Addresses), EngineError> {
-    let Product { m, n, k, count, a, b, out, alpha: _, accumulate, fused } = *product;
-    let matrix = |operand: Operand| {
-        Ok::<_, EngineError>(Matrix {
-            kind: kind(operand.element, precision)?,
-            stride: operand.stride as u64,
-            // a choice must not depend on the stack of a single matrix
-            stack: if count > 1 { operand.stack as u64 } else { 0 },
-            transposed: operand.transposed,
-            alignment: alignment(&operand, count),
-        })
-    };
-    let (epilogue, bias, aux) = match fused {
-        Fused::None => (Epilogue::None, 0, 0),
-        Fused::Bias(bias) => (Epilogue::Bias, bias.0, 0),
-        Fused::BiasGelu { bias, sum } => (Epilogue::BiasGelu, bias.0, sum.0),
-        Fused::GeluSlope(at) => (Epilogue::GeluSlope, 0, at.0),
-    };
-    if a.element != b.element || out.transposed {
-        return Err(EngineError::Input(
-            "factors of a matrix product are stored alike, its result by rows".into(),
-        ));
-    }
-    let shape = Shape {
-        m: n as u64,
-        n: m as u64,
-        k: k as u64,
-        count: u32::try_from(count)
-            .map_err(|_| EngineError::Input(format!("a stack of {count} matrices")))?,
-        a: matrix(b)?,
-        b: matrix(a)?,
-        out: matrix(out)?,
-        accumulate,
-        tf32: precision == Precision::Tf32 && a.element == Element::F32,
-        epilogue,
-    };
-    let at = Addresses { a: b.address.0, b: a.address.0, out: out.address.0, bias, aux };
-    Ok((shape, at))
-}
-
-fn kind(element: Element, precision: Precision) -> Result<Type, EngineError> {
-    match (element, precision) {
-        (Element::F32, _) => Ok(Type::F32),
-        (Element::Half, Precision::Bf16) => Ok(Type::Bf16),
-        (Element::Half, Precision::Fp16) => Ok(Type::F16),
-        (Element::Half, _) => Err(EngineError::Unsupported("in fp32 and tf32 nothing has two bytes".into())),
-    }
-}
-
-/// The largest power of two, at most 256, that divides all addresses of a stack.
-fn alignment(operand: &Operand, count: usize) -> u32 {
-    let apart = if count > 1 { operand.stack * operand.element.bytes() } else { 0 };
-    let bits = operand.address.0 | apart as u64 | 256;
-    1 << bits.trailing_zeros()
-}
-
-/// Whether addresses and rows are aligned as the epilogues require: biases and auxiliary matrices to 16
-/// bytes, and in half precision the auxiliary rows to multiples of 8 elements
-/// (`CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`).
-fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
-    let half = shape.out.kind != Type::F32;
-    let aux = at.aux.is_multiple_of(16) && (!half || shape.out.stride.is_multiple_of(8));
-    match shape.epilogue {
-        Epilogue::None => true,
-        Epilogue::Bias => at.bias.is_multiple_of(16),
-        Epilogue::BiasGelu => at.bias.is_multiple_of(16) && aux,
-        Epilogue::GeluSlope => aux,
-    }
-}
-
-/// Bytes from the first to the last element of a stack of matrices of (rows, cols), as they are read.
-fn extent(operand: &Operand, (rows, cols): (usize, usize), count: usize) -> usize {
-    let (rows, cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
-    ((count.max(1) - 1) * operand.stack + (rows.max(1) - 1) * operand.stride + cols) * operand.element.bytes()
-}
-
-/// Whether the result overwrites a factor, or the values that its epilogue reads.
-fn is_in_place(product: &Product) -> bool {
-    let Product { m, n, k, count, a, b, out, .. } = *product;
-    let written = extent(&out, (m, n), count) as u64;
-    let (begin, end) = (out.address.0, out.address.0 + written);
-    let reads = |at: u64, bytes: u64| at < end && begin < at + bytes;
-    let aux = matches!(product.fused, Fused::GeluSlope(at) if reads(at.0, written));
-    aux || reads(a.address.0, extent(&a, (m, k), count) as u64)
-        || reads(b.address.0, extent(&b, (k, n), count) as u64)
 }

@@ -68,8 +68,9 @@ fn text(error: impl Into<EngineError>) -> String {
     error.into().to_string()
 }
 
-/// Tries everything on device `index`, in the order in which a training step needs it; a failure does not stop the rest.
-/// `cache` is a directory for machine code and for the algorithms of products, which later commands use.
+/// Tries everything on device `index`, in the order in which a training step needs it; a failure does not stop
+/// the rest. `cache` is a directory for machine code and for the algorithms of products, which later commands
+/// use.
 ///
 /// Returns whether everything holds.
 pub fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut Tell) -> bool {
