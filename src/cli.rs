@@ -169,13 +169,13 @@ pub struct ModelArgs {
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// A run (directory or id), a checkpoint directory, or Hugging Face GPT-2 weights (a directory, or a .safetensors
-    /// file with its config.json beside it)
+    /// A run (directory or id), a checkpoint directory, Hugging Face GPT-2 weights (a directory, or a .safetensors file
+    /// with its config.json beside it), nanoGPT's ckpt.pt or llm.c's model file
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub model: PathBuf,
-    /// What the text starts with
-    #[arg(long, default_value = "\n")]
-    pub prompt: String,
+    /// What the text starts with; without it, the prompt of the run's recipe, or nothing for other weights
+    #[arg(long)]
+    pub prompt: Option<String>,
     /// Tokens to generate
     #[arg(long, default_value_t = 100)]
     pub tokens: usize,

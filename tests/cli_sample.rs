@@ -150,3 +150,32 @@ fn what_cannot_be_sampled_is_refused() {
     let nothing = lab.run(["sample", &donor, "--tokens", "0", "--prompt", "!"]);
     assert_eq!(nothing.expect(0).stdout, "!\n");
 }
+
+#[test]
+fn without_a_prompt_a_run_begins_as_its_own_samples_do() {
+    let lab = Lab::new();
+    lab.shard("data/once.bin", &support::tokens(8 * 32 + 1, 5));
+    // the vocabulary of the small model has no letters beyond ASCII's
+    let run = lab.train_in(
+        "donor",
+        &[&REPEATING[..], &["sample.prompt=!#", "sample.every=12", "sample.tokens=2"]].concat(),
+    );
+    let say = |model: &std::path::Path, more: &[&str]| {
+        let model = model.to_str().expect("UTF-8");
+        let args = ["sample", model, "--tokens", "8", "--threads", "1"];
+        let ended = lab.run(args.iter().chain(more));
+        assert_eq!(ended.expect(0).stderr, "");
+        ended.stdout
+    };
+    let asked = say(&run, &["--prompt", "!#"]);
+    assert!(asked.starts_with("!#"), "{asked:?}");
+    assert_eq!(say(&run, &[]), asked);
+    assert_eq!(say(&run.join("checkpoints/step-00000012"), &[]), asked);
+    // weights alone have no prompt, and this vocabulary has no token with which documents begin
+    let alone = lab.path("alone");
+    std::fs::create_dir(&alone).expect("a directory");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(run.join("checkpoints/step-00000012").join(name), alone.join(name)).expect("a copy");
+    }
+    assert!(!say(&alone, &[]).is_empty());
+}

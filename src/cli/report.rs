@@ -44,7 +44,7 @@ pub enum AxisName {
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
-    #[arg(value_name = "RUN", required = true)]
+    #[arg(value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Where runs are kept.
     #[command(flatten)]

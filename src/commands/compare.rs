@@ -23,6 +23,11 @@ const MOST_SENTENCES: usize = 12;
 
 /// Prints the comparison.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
+    if args.runs.is_empty() {
+        // what a script hands over after a sweep that failed
+        let message = "no runs are named: `runner compare runs` compares all of a directory; see `runner compare --help`";
+        return Err(UsageError(message.to_owned()).into());
+    }
     let paths = find_runs(&args.dir, &args.runs)?;
     if args.assert_equal {
         return assert_equal(args, &paths);

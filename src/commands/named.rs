@@ -87,6 +87,12 @@ impl Named {
         let Some(first) = self.recipes.first() else {
             return Err(UsageError("no recipe is named: write `runner RECIPE`".into()));
         };
+        if let Some([key, _, value]) =
+            self.recipes.array_windows().find(|[_, sign, _]| sign == Path::new("="))
+        {
+            let (key, value) = (key.display(), value.display());
+            return Err(UsageError(format!("`{key} = {value}`: write it without spaces, `{key}={value}`")));
+        }
         let meant = self.recipes.iter().find_map(|recipe| run(recipe, runs_dir));
         let meant = meant.or_else(|| command(first, &self.recipes[1..]));
         meant.map_or(Ok(()), |meant| Err(UsageError(meant)))

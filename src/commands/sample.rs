@@ -9,6 +9,17 @@ use crate::session::model::{self, Model, Options, Source};
 use crate::train::sample::{Sampling, generate};
 use std::ops::ControlFlow;
 
+/// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which documents
+/// begin, else, in a vocabulary without it, the first one. The flag says whether it belongs to what is shown.
+fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> (Vec<u32>, bool) {
+    let text = source.prompt().unwrap_or_default();
+    match (tokenizer.prompt(&text, vocab_size), tokenizer.prompt("", vocab_size)) {
+        (Ok(prompt), _) => (prompt, !text.is_empty()),
+        (Err(_), Ok(begin)) => (begin, false),
+        (Err(_), Err(_)) => (vec![0], false),
+    }
+}
+
 /// Prints the prompt and its continuation, token by token.
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     if !(args.temperature.is_finite() && args.temperature >= 0.0) {
@@ -18,14 +29,18 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     let options = super::options(&args.compute)?;
     let source = Source::find(&args.model, &args.runs.runs_dir)?;
     let tokenizer = Tokenizer::gpt2();
-    let prompt = tokenizer.prompt(&args.prompt, source.dims()?.vocab_size)?;
+    let vocab_size = source.dims()?.vocab_size;
+    let (prompt, shown) = match &args.prompt {
+        Some(text) => (tokenizer.prompt(text, vocab_size)?, !text.is_empty()),
+        None => unasked(tokenizer, &source, vocab_size),
+    };
     // memory for no more context than will be seen
     let options = Options { block_size: prompt.len().saturating_add(args.tokens), ..options };
     let Model { mut engine, dims, .. } = model::open_source(source, &options, &Voice::default())?;
     let sampling =
         Sampling { tokens: args.tokens, temperature: args.temperature, top_k: args.top_k, seed: args.seed };
     let mut said = tokenizer.decode(&prompt);
-    super::print(&said)?;
+    super::print(if shown { &said } else { "" })?;
     let mut all = prompt.clone();
     let mut printed = Ok(true);
     generate(engine.as_mut(), dims.block_size, &prompt, &sampling, |token| {

@@ -128,6 +128,7 @@ impl Audience for Voice {
                 }
                 let from = match checkpoint {
                     Some(checkpoint) => format!("from {}", checkpoint.display()),
+                    None if step > 0 => format!("from step {step} of the run that it branches off"),
                     None => "from the beginning".to_owned(),
                 };
                 let left = grouped(steps.saturating_sub(step), "step");

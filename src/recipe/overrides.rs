@@ -31,7 +31,7 @@ impl Overrides {
     pub fn from_process_env() -> Self {
         let mut env: Vec<(String, String)> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-            .filter(|(name, _)| path_of(name).is_some())
+            .filter(|(name, _)| path_of(name).is_some() || table_of(name).is_some())
             .collect();
         env.sort();
         Self { env, ..Self::default() }
@@ -47,9 +47,30 @@ fn path_of(variable: &str) -> Option<String> {
     (rest.contains("__") || KEYS.iter().any(is_at_the_top)).then(|| rest.replace("__", ".").to_lowercase())
 }
 
+/// The table that a variable names although it lacks the double underscore: it was meant for a recipe. (Other programs
+/// have variables that begin like ours.)
+fn table_of(variable: &str) -> Option<&'static str> {
+    let rest = variable.strip_prefix(PREFIX)?.to_lowercase();
+    let tables: BTreeSet<&str> =
+        KEYS.iter().map(|key| key.table()).filter(|table| !table.is_empty()).collect();
+    let is_begun = |table: &&str| rest.strip_prefix(*table).is_some_and(|leaf| leaf.starts_with('_'));
+    tables.into_iter().find(is_begun)
+}
+
 /// Reads an environment variable; `None` if it is not about recipes.
 pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagnostics) -> Option<Parsed> {
-    let path = path_of(name)?;
+    let Some(path) = path_of(name) else {
+        let table = table_of(name)?;
+        let source =
+            Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
+        let leaf = &name[PREFIX.len() + table.len() + 1..];
+        let problem = Problem::new(
+            format!("the variable `{name}` sets no key: two underscores part a table from its key"),
+            Place::at(&source, 0..name.len()),
+        );
+        diagnostics.push(problem.help(format!("write {PREFIX}{}__{leaf}", table.to_uppercase())));
+        return None;
+    };
     let source = Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
     Some(parse::assignment(&source, &path, 0..name.len(), name.len() + 1, diagnostics))
 }

@@ -119,6 +119,9 @@ struct Walk<'a> {
     faults: Vec<Range<usize>>,
 }
 
+/// No more syntax errors of a file are reported.
+const SYNTAX_ERRORS: usize = 8;
+
 impl Walk<'_> {
     /// Reports the syntax errors, the first of each value or line only: the others follow from it.
     fn syntax(&mut self, table: &DeTable, errors: Vec<toml::de::Error>) {
@@ -128,10 +131,16 @@ impl Walk<'_> {
         let mut errors: Vec<_> =
             errors.into_iter().map(|error| (error.span().unwrap_or(0..0), error)).collect();
         errors.sort_by_key(|(span, _)| span.start);
-        let mut covered = 0;
+        let (mut covered, mut said) = (0, 0);
         for (span, error) in errors {
             if span.start < covered {
                 continue;
+            }
+            said += 1;
+            if said > SYNTAX_ERRORS {
+                // a text that is no recipe has one in every line
+                self.parsed.is_partial = true;
+                break;
             }
             let before = values.partition_point(|(value, _)| value.start <= span.start);
             let inside =

@@ -143,9 +143,13 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
             return None;
         }
     };
+    let before = diagnostics.len();
     check::relations(&stack, &recipe, diagnostics);
-    if let Some(stated) = stated {
-        stated::check(&stack, &recipe, &stated, diagnostics);
+    match stated {
+        Some(stated) => stated::check(&stack, &recipe, &stated, diagnostics),
+        // the numbers may be wrong only because the dimensions could not be read
+        None if diagnostics.len() > before => stated::missing(&stack, diagnostics),
+        None => {}
     }
     Some(Resolved { settings: settings(&stack.layers), source: stack.recipe, files: stack.files, recipe })
 }

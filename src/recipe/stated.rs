@@ -5,7 +5,7 @@
 //! be read states nothing; opening it tells why.
 
 use super::check::Relation;
-use super::diagnostics::Diagnostics;
+use super::diagnostics::{Diagnostics, Problem};
 use super::init_from::{Branch, InitFrom};
 use super::keys::{self, Key, Kind, find};
 use super::layers::{Layer, Stack};
@@ -47,6 +47,20 @@ pub(super) fn insert(stack: &mut Stack) -> Option<Stated> {
     let entries = stated.numbers.iter().map(entry).collect();
     stack.layers.insert(0, Layer { said_by: SaidBy::InitFrom(stated.file.clone()), entries });
     Some(stated)
+}
+
+/// Reports that what `model.init_from` names is not there, or states nothing, where other problems may come from that.
+pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
+    let Some(entry) = stack.winner(INIT_FROM) else { return };
+    let path = match &entry.value {
+        Value::Text(path) | Value::Branch { run: path, .. } => Path::new(path),
+        _ => return,
+    };
+    let (shown, what) = (seen(path), if path.exists() { "states no dimensions" } else { "does not exist" });
+    let title = format!("`{INIT_FROM}`: `{}` {what}, so the dimensions are the defaults", shown.display());
+    let help = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or write \
+                the dimensions out";
+    diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
 }
 
 fn read(value: &Value) -> Option<Stated> {

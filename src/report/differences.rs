@@ -59,6 +59,12 @@ pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
 
 /// Whether a path leads to the same contents in all runs; `None` where that is not on record, or the key is no path.
 fn same_contents(runs: &[&Run], key: &str) -> Option<bool> {
+    // no path: what is on record then, such as a part that was split off, follows from another key
+    let is_empty =
+        |run: &&Run| run.value(key).is_some_and(|value| value.as_array().is_some_and(Vec::is_empty));
+    if runs.iter().all(is_empty) {
+        return None;
+    }
     let digests: Option<Vec<_>> = runs.iter().map(|run| digest(run, key)).collect();
     let digests = digests?;
     Some(digests.iter().all(|digest| digest == &digests[0]))

@@ -5,7 +5,7 @@ use super::start::Start;
 use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
-use crate::recipe::{DataConfig, DataDigests, Diagnostics, Resolved};
+use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
 use crate::run::RunError;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,12 @@ impl InputError {
     /// not `said` before.
     fn at_its_key(&self, resolved: &Resolved, said: &mut Vec<String>) -> Diagnostics {
         // keys of a recipe and options may both name data; what a path is relative to is known here
+        let in_a_file = || matches!(resolved.origin(self.key)?.origin, Origin::File { .. }).then_some(());
         let relative = match self.error {
-            DataError::Missing { .. } => ", which is relative to the file that names it",
+            DataError::Missing { .. } if in_a_file().is_some() => {
+                ", which is relative to the file that names it"
+            }
+            DataError::Missing { .. } => ", which is relative to the current directory",
             _ => "",
         };
         let help: Vec<String> =

@@ -122,6 +122,20 @@ impl Source {
         }
     }
 
+    /// The prompt that the recipe of its run has; `None` for weights from elsewhere.
+    #[must_use]
+    pub fn prompt(&self) -> Option<String> {
+        let run = match self {
+            Self::Run { run, .. } => run,
+            Self::Checkpoint(checkpoint) => checkpoint.parent()?.parent()?,
+            Self::Weights(_) => return None,
+        };
+        let text = std::fs::read_to_string(run.join(crate::run::dir::RECIPE)).ok()?;
+        let values = crate::recipe::written(&text).ok()?;
+        let (_, prompt) = values.into_iter().find(|(key, _)| key == "sample.prompt")?;
+        prompt.as_str().map(str::to_owned)
+    }
+
     /// The dimensions that the configuration states.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ fn load(
     let refused: Vec<&Difference> =
         changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).collect();
     if !refused.is_empty() {
-        return Err(refusal(run, &file, &refused).into());
+        return Err(refusal(run, &file, &refused, resolved.recipe.schedule.max_steps).into());
     }
     if call.leads() {
         ensure_writable(runs_dir)?;
@@ -112,7 +112,7 @@ fn value(value: &Option<String>) -> &str {
 }
 
 /// Why a resumed run cannot change these keys of its recipe, and what to do instead.
-fn refusal(run: &Path, recipe: &Path, refused: &[&Difference]) -> UsageError {
+fn refusal(run: &Path, recipe: &Path, refused: &[&Difference], max_steps: u64) -> UsageError {
     let changes = |change: &&Difference| {
         format!("{} ({} -> {})", change.key.path, value(&change.left), value(&change.right))
     };
@@ -128,7 +128,7 @@ fn refusal(run: &Path, recipe: &Path, refused: &[&Difference]) -> UsageError {
         false => "its directory is called so",
     };
     let values: Vec<_> = refused.iter().map(|change| (change.key.path, value(&change.right))).collect();
-    let branch = instead::branch(run, &values)
+    let branch = instead::branch(run, &values, max_steps)
         .map(|command| format!("begin another experiment from this run's state: {command}"));
     let advice = [
         Some(format!("train that as a run of its own, from the start: runner {}{set}", recipe.display())),

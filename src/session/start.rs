@@ -61,6 +61,16 @@ impl Start {
         let recipe = &resolved.recipe;
         let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
         let found = match from {
+            InitFrom::Weights(run) if dir::is_run(run) => {
+                let shown = run.display();
+                let help = format!(
+                    "for its weights, name one of its checkpoints, such as {shown}/checkpoints/step-00000100; for its \
+                     whole state, write {{ run = \"{shown}\" }}"
+                );
+                return Err(resolved
+                    .complain(INIT_FROM, &format!("`{INIT_FROM}`: `{shown}` is a run"), &help)
+                    .into());
+            }
             InitFrom::Weights(path) => weights(recipe, path, None),
             InitFrom::Run(branch) => {
                 let mut reader = reader(resolved, branch)?;

@@ -166,7 +166,11 @@ pub(super) fn sort(items: &mut Vec<Item>, name: &str, differing: &Differing) -> 
         "done" => "progress",
         other => other,
     };
+    // headings show the last part of a key where no other ends so
+    let suffix = format!(".{column}");
+    let named = |name: &str| name == column || name.ends_with(&suffix);
     let place = table.columns.iter().position(|known| known.name == column);
+    let place = place.or_else(|| table.columns.iter().position(|known| named(&known.name)));
     let is_key = || items.iter().any(|item| item.run.value(name).is_some());
     if place.is_none() && !is_key() {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();

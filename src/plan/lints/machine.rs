@@ -54,7 +54,7 @@ pub(super) fn time(subject: &Subject) -> Remark {
         let within = subject.plan.tokens as f64 * MONTH / days;
         (
             "schedule.max_steps",
-            format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.0} tokens per second"),
+            format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.1} tokens per second"),
             format!(
                 "take a smaller model or fewer steps ({within:.1e} tokens take a month), or a faster machine; runner \
                  bench measures the real speed"
