@@ -25,7 +25,7 @@ const MOST_SENTENCES: usize = 12;
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if args.runs.is_empty() {
         // what a script hands over after a sweep that failed
-        let message = "no runs are named: `runner compare runs` compares all of a directory; see `runner compare --help`";
+        let message = "no runs are named: `runner compare runs` compares all of a directory";
         return Err(UsageError(message.to_owned()).into());
     }
     let paths = find_runs(&args.dir, &args.runs)?;

@@ -9,8 +9,8 @@ use crate::session::model::{self, Model, Options, Source};
 use crate::train::sample::{Sampling, generate};
 use std::ops::ControlFlow;
 
-/// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which documents
-/// begin, else, in a vocabulary without it, the first one. The flag says whether it belongs to what is shown.
+/// What a text begins with where no prompt was given: the prompt of the run's recipe, else the token with which
+/// documents begin, else, in a vocabulary without it, the first one. The flag says whether it is shown.
 fn unasked(tokenizer: &Tokenizer, source: &Source, vocab_size: usize) -> (Vec<u32>, bool) {
     let text = source.prompt().unwrap_or_default();
     match (tokenizer.prompt(&text, vocab_size), tokenizer.prompt("", vocab_size)) {

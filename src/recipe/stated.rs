@@ -58,8 +58,8 @@ pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
     };
     let (shown, what) = (seen(path), if path.exists() { "states no dimensions" } else { "does not exist" });
     let title = format!("`{INIT_FROM}`: `{}` {what}, so the dimensions are the defaults", shown.display());
-    let help = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or write \
-                the dimensions out";
+    let help = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or \
+                write the dimensions out";
     diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
 }
 

@@ -4,8 +4,9 @@ use crate::recipe::keys::{Stated, find};
 use crate::run::checkpoint;
 use std::path::Path;
 
-/// The command that begins a new run from the newest state of `run` with these values, which are TOML; with them it takes
-/// `max_steps` steps. `None` where no branch can have them, where there is no state yet, and where that is the last one.
+/// The command that begins a new run from the newest state of `run` with these values, which are TOML; with them it
+/// takes `max_steps` steps. `None` where no branch can have them, where there is no state yet, and where that is the
+/// last one.
 pub(super) fn branch(run: &Path, changes: &[(&str, &str)], max_steps: u64) -> Option<String> {
     let is_bound =
         |key: &str| find(key).and_then(|key| key.stated).is_some_and(|stated| stated != Stated::Any);
