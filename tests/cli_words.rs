@@ -196,3 +196,60 @@ fn a_run_is_no_recipe() {
     }
     lab.run(["plan", &path]).expect(2).says(&[&format!("write `runner plan {path}/recipe.toml`")]);
 }
+
+#[test]
+fn a_variable_with_one_underscore_is_not_ignored() {
+    let lab = Lab::new();
+    let under = |name: &str| {
+        let mut command = lab.command(["plan", "tiny.toml"]);
+        command.env(name, "3");
+        support::ended(command)
+    };
+    under("RUNNER_MODEL_N_LAYER").expect(2).says(&["RUNNER_MODEL_N_LAYER", "write RUNNER_MODEL__N_LAYER"]);
+    under("RUNNER_OPTIMIZER_LR").expect(2).says(&["write RUNNER_OPTIMIZER__LR"]);
+    // a variable of another program
+    under("RUNNER_TEMP").expect(0);
+}
+
+#[test]
+fn what_people_write_beside_the_point_is_answered_with_what_was_meant() {
+    let lab = Lab::new();
+    lab.write("story.txt", "It was a dark and stormy night.\n".repeat(300));
+    let said = refused(&lab, &["tiny.toml", "optimizer.lr", "=", "3e-4"]);
+    assert!(said.contains("write it without spaces, `optimizer.lr=3e-4`"), "{said}");
+    let said = refused(&lab, &["compare"]);
+    assert!(said.contains("no runs are named") && !said.contains("Usage"), "{said}");
+    // a text has an error in every line
+    let said = refused(&lab, &["story.txt"]);
+    assert!(said.matches("\nerror:").count() < 12 && !said.contains("more problems"), "{said}");
+    // the dimensions would come from weights that are not there
+    lab.write(
+        "from.toml",
+        "[data]\ntrain = \"data/train.bin\"\n[schedule]\nmax_steps = 3\n[batch]\ntotal_tokens = 512\n",
+    );
+    let said = refused(&lab, &["from.toml", "model.init_from=nothere"]);
+    assert!(said.contains("`nothere` does not exist, so the dimensions are the defaults"), "{said}");
+    let said = refused(&lab, &["tiny.toml", "data.train=nothere.bin"]);
+    assert!(said.contains("which is relative to the current directory"), "{said}");
+}
+
+#[test]
+fn a_run_that_is_finished_is_not_said_to_have_a_branch_and_a_run_is_not_taken_for_weights() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let id = run.file_name().expect("a name").to_str().expect("UTF-8").to_owned();
+    let refused = lab.run(["--resume", &id, "optimizer.lr=2e-2"]);
+    refused.expect(2).says(&["a resumed run cannot change optimizer.lr"]);
+    assert!(!refused.stderr.contains("init_from"), "{}", refused.stderr);
+    // with more steps there is one
+    let refused = lab.run(["--resume", &id, "schedule.max_steps=24"]);
+    refused.expect(2).says(&["--set schedule.max_steps=24", "model.init_from={run="]);
+    let from = format!("model.init_from=runs/{id}");
+    lab.run(["tiny.toml", &from, "seed=2"]).expect(2).says(&["is a run", "for its weights, name one of its"]);
+    // the last part of a key is what the list shows
+    lab.train(&["optimizer.lr=2e-2"]);
+    let listed = lab.run(["list", "--sort", "lr", "--format", "csv"]);
+    listed.expect(0);
+    let rows: Vec<&str> = listed.stdout.lines().skip(1).collect();
+    assert!(rows.len() == 2 && rows[0].contains("0.01") && rows[1].contains("0.02"), "{}", listed.stdout);
+}
