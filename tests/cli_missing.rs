@@ -25,7 +25,7 @@ fn everything_that_is_missing_is_named_at_once() {
     let missing = refused(&lab, &sets);
     for part in [
         "data.train: `",
-        "none.bin` does not exist: check the path, which is relative to the file that names it",
+        "none.bin` does not exist: check the path, which is relative to the current directory",
         "no-*.bin` matches no file",
         "data.train: `builtin:latin` is not built in",
         "gone.txt` does not exist",

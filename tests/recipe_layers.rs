@@ -220,7 +220,7 @@ fn variables_need_two_underscores_and_keep_single_ones() {
             ("RUNNER_NAME", "from-env"),
             ("RUNNER_SEED", "7"),
             ("RUNNER_LOG", "debug"),
-            ("RUNNER_MODEL_N_LAYER", "9"),
+            ("RUNNER_TEMP", "9"),
             ("OTHER__N_LAYER", "9"),
         ]))
         .recipe;

@@ -18,8 +18,8 @@ pub struct Overrides {
     pub bare: BTreeSet<usize>,
     /// Key paths whose values from files and the environment are dropped.
     pub unset: Vec<String>,
-    /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`. Others are ignored, as is a variable
-    /// without a double underscore, except `RUNNER_NAME` and `RUNNER_SEED`.
+    /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`, `RUNNER_NAME` and `RUNNER_SEED` the keys of
+    /// no table. One that names a table with a single underscore is a mistake; all others are ignored.
     pub env: Vec<(String, String)>,
 }
 

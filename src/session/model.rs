@@ -132,8 +132,8 @@ impl Source {
         };
         let text = std::fs::read_to_string(run.join(crate::run::dir::RECIPE)).ok()?;
         let values = crate::recipe::written(&text).ok()?;
-        let (_, prompt) = values.into_iter().find(|(key, _)| key == "sample.prompt")?;
-        prompt.as_str().map(str::to_owned)
+        let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
+        value("sample.prompt")?.as_str().map(str::to_owned)
     }
 
     /// The dimensions that the configuration states.

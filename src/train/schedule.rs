@@ -29,9 +29,10 @@ impl Schedule {
     /// Learning rate of a step, counted from 0: linear warm-up to the peak, then the kind's shape down to the minimum,
     /// which is reached at `max_steps` and kept.
     pub fn lr(&self, step: u64) -> f64 {
-        // exactly the peak at its end, whatever the division rounds to
-        if step < self.warmup && step + 1 != self.warmup {
-            return self.peak * (step + 1) as f64 / self.warmup as f64;
+        if step < self.warmup {
+            // exactly the peak at its end, whatever the division rounds to
+            let is_last = step + 1 == self.warmup;
+            return if is_last { self.peak } else { self.peak * (step + 1) as f64 / self.warmup as f64 };
         }
         let through = |start: u64| {
             let length = self.max_steps.saturating_sub(start);
@@ -135,6 +136,11 @@ mod tests {
                 }
             }
         }
+        // a run that ends with its warm-up has nothing to fall over
+        let short = ScheduleConfig { max_steps: 5, ..config(5) };
+        let short = Schedule::new(&short, 0.3);
+        assert_eq!(short.lr(4), 0.3);
+        assert!((short.lr(5) - 0.03).abs() < 1e-12);
         let wsd = ScheduleConfig { kind: ScheduleKind::Wsd, decay_steps: Some(100), ..config(10) };
         assert!((9..18_973).all(|step| Schedule::new(&wsd, 6e-4).lr(step) == 6e-4));
     }
