@@ -11,6 +11,12 @@ use support::{Lab, checkpoints, essence, record, rows, shard, tiny, tokens, wait
 
 const SETS: &[&str] = &["checkpoint.keep=0"];
 
+/// Waits until these rows are logged: a run that is held before the next one does nothing meanwhile.
+fn wait_for(run: &Path, steps: usize, evaluations: usize) {
+    let evaluated = || fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.matches('\n').count());
+    wait("the rows before the one that is held", || rows(run) == steps && evaluated() == evaluations + 1);
+}
+
 /// Writes over the beginning of a file without cutting it first, as a copy into it does.
 fn overwrite(path: &Path, bytes: &[u8]) {
     let file = File::options().write(true).open(path).expect("open");
@@ -53,7 +59,7 @@ fn data_that_are_changed_under_a_run_end_it_and_what_is_saved_knows_nothing_of_t
         // the checkpoint of step 4 is written, that of step 8 is not
         let (live, gate) = lab.held(lab.command(tiny(&runs, SETS)), "csv.before_row:8");
         let run = lab.only_run(&runs);
-        wait("5 rows", || rows(&run) == 5);
+        wait_for(&run, 5, 2);
         change(&path);
         gate.open();
         let key = format!("data.{set}");
@@ -84,7 +90,7 @@ fn an_evaluation_on_changed_data_is_not_logged() {
     {
         let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
         let run = lab.only_run(runs);
-        wait("3 rows", || rows(&run) == 3);
+        wait_for(&run, 3, 4);
         overwrite(&path, &shard(&[token; 600]));
         gate.open();
         live.end().expect(1).says(&["data.val", "was changed while it is in use", says]);
@@ -117,7 +123,7 @@ fn what_is_done_to_a_file_without_changing_its_contents_does_no_harm() {
         let runs = format!("runs-{i}");
         let (live, gate) = lab.held(lab.command(tiny(&runs, SETS)), "csv.before_row:8");
         let run = lab.only_run(&runs);
-        wait("5 rows", || rows(&run) == 5);
+        wait_for(&run, 5, 2);
         change();
         gate.open();
         live.end().expect(0);
@@ -194,7 +200,7 @@ fn ranks_end_together_when_data_are_changed() {
     for (runs, bytes) in [("other", shard(&tokens(4000, 7))), ("outside", bad)] {
         let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
         let run = lab.only_run(runs);
-        wait("5 rows", || rows(&run) == 5);
+        wait_for(&run, 5, 2);
         overwrite(&path, &bytes);
         gate.open();
         live.end().expect(1).says(&["train.bin` was changed while it is in use"]);
