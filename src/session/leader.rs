@@ -85,7 +85,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
 pub(super) fn predict(call: &Call, resolved: &Resolved, plan: &Plan, peak: &Peak) -> Option<Prediction> {
     let (recipe, cache) = (&resolved.recipe, &call.cache);
     let engine = recipe.compute.engine;
-    let is_long = plan.cuda.is_none() && plan.flops as f64 > LONG_S * peak.flops;
+    let is_long = plan.cuda.is_none() && plan.flops > LONG_S * peak.flops;
     let timed = || is_long.then(|| calibration::measured(plan, engine, cache).ok()).flatten();
     let (rates, _) = calibration::remembered(plan, engine, cache).or_else(timed)?;
     Some(plan.predict(&rates, &recipe.eval))

@@ -218,8 +218,9 @@ impl Gpu {
             let found = kernels::floats(&bytes, kind.result, precision);
             // one step of bf16 near 4 is 1/32; fp32 sums of 64 terms differ by far less
             let bound = if kind.result == Element::Half { 0.04 } else { 1e-3 };
-            // a NaN is no closer than the bound
-            let wrong = (0..expected.len()).find(|&i| !((found[i] - expected[i]).abs() <= bound));
+            // a NaN is not close
+            let is_close = |i: usize| (found[i] - expected[i]).abs() <= bound;
+            let wrong = (0..expected.len()).find(|&i| !is_close(i));
             if let Some(i) = wrong {
                 return Err(format!(
                     "cuBLASLt computes this epilogue wrongly: element {i} of the {what} of a small product is {}, \

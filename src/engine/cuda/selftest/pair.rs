@@ -138,7 +138,8 @@ impl<D: Device> Pair<D> {
         }
         let bound = bound * self.slack * largest;
         // a NaN is not close
-        let wrong = a.iter().zip(&b).position(|(a, b)| !((a - b).abs() <= bound));
+        let is_close = |i: usize| (a[i] - b[i]).abs() <= bound;
+        let wrong = (0..a.len()).find(|&i| !is_close(i));
         match wrong {
             None => Ok(()),
             Some(at) => Err(format!(

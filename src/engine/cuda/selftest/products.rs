@@ -214,8 +214,9 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
             _ => expected,
         };
         let off = (f64::from(found[i]) - expected).abs() / scale.max(expected.abs());
-        // a NaN is no closer than the bound
-        if !(off <= bound) {
+        // a NaN is not close
+        let is_close = off <= bound;
+        if !is_close {
             return Err(format!("the element at row {row}, column {col} is {}, not {expected}", found[i]));
         }
         worst = worst.max(off);
