@@ -23,10 +23,10 @@ pub fn hardware(recipe: &Recipe) -> Result<Hardware, PlanError> {
     hardware_of(recipe, None)
 }
 
-/// [`hardware`] for `here` of the recipe's ranks, if that many are to share this machine.
+/// [`hardware()`] for `here` of the recipe's ranks, if that many are to share this machine.
 ///
 /// # Errors
-/// Those of [`hardware`]; more ranks here than there are.
+/// Those of [`hardware()`]; more ranks here than there are.
 pub fn hardware_of(recipe: &Recipe, here: Option<usize>) -> Result<Hardware, PlanError> {
     let mut hardware = Hardware::detect();
     let missing = |CudaMissing { message, help }: CudaMissing| PlanError {
