@@ -235,10 +235,22 @@ fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
                 wait("a run that is held", || {
                     (lines("train.csv"), lines("val.csv")) == (still.0 + 1, still.1 + 1)
                 });
+                let has_begun = || {
+                    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+                    let mut made = entries
+                        .map(|entry| entry.path())
+                        .filter(|path| path.join("model.safetensors").exists());
+                    made.any(|path| path.to_string_lossy().contains(".tmp-"))
+                };
+                wait("a checkpoint that has begun", || point.starts_with("csv") || has_begun());
                 let elsewhere = lab.path(format!("elsewhere-{name}")).join(id(&run));
                 fs::create_dir_all(elsewhere.parent().expect("a parent")).expect("a directory");
                 match how {
-                    "removed" => wait("removal", || fs::remove_dir_all(&run).is_ok()),
+                    // at once: file by file, the run could meet a directory that lacks only some of them
+                    "removed" => {
+                        fs::rename(&run, &elsewhere).expect("moved");
+                        wait("removal", || fs::remove_dir_all(&elsewhere).is_ok());
+                    }
                     _ => fs::rename(&run, &elsewhere).expect("moved"),
                 }
                 if how == "replaced" {
