@@ -5,16 +5,27 @@ mod support;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use support::{Lab, checkpoints, essence, record, rows, shard, tiny, tokens, wait};
+use support::{Gate, Lab, Live, checkpoints, essence, record, rows, shard, tiny, tokens, wait};
 
 const SETS: &[&str] = &["checkpoint.keep=0"];
 
-/// Waits until these rows are logged: a run that is held before the next one does nothing meanwhile.
-fn wait_for(run: &Path, steps: usize, evaluations: usize) {
+/// A run that is held before a row of its logs, once the rows before that one are logged: this many of steps and of
+/// evaluations. It does nothing until the gate is opened.
+fn held(
+    lab: &Lab,
+    runs: &str,
+    sets: &[&str],
+    row: usize,
+    rows_before: (usize, usize),
+) -> (Live, Gate, PathBuf) {
+    let (live, gate) = lab.held(lab.command(tiny(runs, sets)), &format!("csv.before_row:{row}"));
+    let run = lab.only_run(runs);
     let evaluated = || fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.matches('\n').count());
-    wait("the rows before the one that is held", || rows(run) == steps && evaluated() == evaluations + 1);
+    let (steps, evaluations) = rows_before;
+    wait("the rows before the one that is held", || rows(&run) == steps && evaluated() == evaluations + 1);
+    (live, gate, run)
 }
 
 /// Writes over the beginning of a file without cutting it first, as a copy into it does.
@@ -57,9 +68,7 @@ fn data_that_are_changed_under_a_run_end_it_and_what_is_saved_knows_nothing_of_t
         let path = lab.path(format!("data/{set}.bin"));
         let good = fs::read(&path).expect("read");
         // the checkpoint of step 4 is written, that of step 8 is not
-        let (live, gate) = lab.held(lab.command(tiny(&runs, SETS)), "csv.before_row:8");
-        let run = lab.only_run(&runs);
-        wait_for(&run, 5, 2);
+        let (live, gate, run) = held(&lab, &runs, SETS, 8, (5, 2));
         change(&path);
         gate.open();
         let key = format!("data.{set}");
@@ -88,9 +97,7 @@ fn an_evaluation_on_changed_data_is_not_logged() {
     for (runs, token, says) in
         [("other", 7, "its contents are others than at the start"), ("outside", 256, "token 256 at index 0 ")]
     {
-        let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
-        let run = lab.only_run(runs);
-        wait_for(&run, 3, 4);
+        let (live, gate, run) = held(&lab, runs, &sets, 8, (3, 4));
         overwrite(&path, &shard(&[token; 600]));
         gate.open();
         live.end().expect(1).says(&["data.val", "was changed while it is in use", says]);
@@ -121,9 +128,7 @@ fn what_is_done_to_a_file_without_changing_its_contents_does_no_harm() {
     ];
     for (i, change) in changes.iter().enumerate() {
         let runs = format!("runs-{i}");
-        let (live, gate) = lab.held(lab.command(tiny(&runs, SETS)), "csv.before_row:8");
-        let run = lab.only_run(&runs);
-        wait_for(&run, 5, 2);
+        let (live, gate, run) = held(&lab, &runs, SETS, 8, (5, 2));
         change();
         gate.open();
         live.end().expect(0);
@@ -162,9 +167,7 @@ fn a_text_may_change_and_its_encoded_copy_may_not() {
     let whole = essence(&lab.train_in("whole", &sets));
     for harmful in [false, true] {
         let runs = format!("runs-{harmful}");
-        let (live, gate) = lab.held(lab.command(tiny(&runs, &sets)), "csv.before_row:6");
-        let run = lab.only_run(&runs);
-        wait("5 rows", || rows(&run) == 5);
+        let (live, gate, run) = held(&lab, &runs, &sets, 6, (5, 0));
         let cached = fs::read_dir(lab.path(&runs).join(".cache")).expect("a cache");
         let mut cached = cached.map(|entry| entry.expect("an entry").path());
         let cached = cached.find(|path| path.extension().is_some_and(|extension| extension == "bin"));
@@ -198,9 +201,7 @@ fn ranks_end_together_when_data_are_changed() {
     let good = fs::read(&path).expect("read");
     let bad = shard(&[60_000; 4000]);
     for (runs, bytes) in [("other", shard(&tokens(4000, 7))), ("outside", bad)] {
-        let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
-        let run = lab.only_run(runs);
-        wait_for(&run, 5, 2);
+        let (live, gate, run) = held(&lab, runs, &sets, 8, (5, 2));
         overwrite(&path, &bytes);
         gate.open();
         live.end().expect(1).says(&["train.bin` was changed while it is in use"]);
