@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/report_stats.json: what scipy says of generated samples, for tests/report_stats.rs.
+"""Makes tests/reports/stats.json: what scipy says of generated samples, for tests/reports/stats.rs.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install scipy
-    /tmp/venv/bin/python scripts/make_stats_golden.py > tests/report_stats.json
+    /tmp/venv/bin/python scripts/make_stats_golden.py > tests/reports/stats.json
 
 Each case has two samples, Welch's test of them (`scipy.stats.ttest_ind` without equal variances) with its confidence
 interval, and the number of seeds per group that would settle a difference of the size seen. That number is found here

@@ -8,7 +8,7 @@ pub(crate) mod shown;
 
 use std::path::PathBuf;
 
-/// Every document, by its path in the repository. `tests/documents.rs` holds the list against what is there.
+/// Every document, by its path in the repository. `tests/documents/pages.rs` holds the list against what is there.
 pub(crate) const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",

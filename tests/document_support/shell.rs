@@ -137,7 +137,7 @@ fn cargo(words: &[&str]) -> Result<(), String> {
     let Some((_, options)) = words.split_first().filter(|(command, _)| commands.contains(command)) else {
         return Err("a command of cargo that is not known".to_owned());
     };
-    let mut options = options.iter().take_while(|word| **word != "--");
+    let mut options = options.iter().take_while(|word| **word != "--").peekable();
     while let Some(&option) = options.next() {
         match option {
             "--release" | "--locked" | "--all-targets" | "--check" => {}
@@ -149,7 +149,14 @@ fn cargo(words: &[&str]) -> Result<(), String> {
                     }
                 }
             }
-            "--test" => exists(&format!("tests/{}.rs", options.next().unwrap_or(&"")))?,
+            "--test" => {
+                let name = options.next().unwrap_or(&"");
+                exists(&format!("tests/{name}/main.rs")).or_else(|_| exists(&format!("tests/{name}.rs")))?;
+                // what follows filters the tests by the module that they stand in
+                if let Some(filter) = options.next_if(|word| !word.starts_with("--")) {
+                    exists(&format!("tests/{name}/{}.rs", filter.trim_end_matches("::")))?;
+                }
+            }
             "--bench" => exists(&format!("benches/{}.rs", options.next().unwrap_or(&"")))?,
             "--lib" => {
                 let module = options.next().unwrap_or(&"").trim_end_matches("::");

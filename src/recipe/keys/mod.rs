@@ -196,7 +196,7 @@ pub fn find_table(name: &str) -> Option<&'static Table> {
 /// The key with this dotted path, which the caller spells out in the source.
 ///
 /// # Panics
-/// If there is none; `tests/recipe_keys.rs` holds every path in the source against the table.
+/// If there is none; `tests/recipes/keys.rs` holds every path in the source against the table.
 pub(super) fn known(path: &'static str) -> &'static Key {
     find(path).expect("a key written in this crate is in the table")
 }

@@ -1,0 +1,222 @@
+//! Branching: a new run that goes on from the whole state of another one.
+
+use crate::support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Lab, column, essence, record, results, train_csv, val_csv, without};
+
+fn id(run: &Path) -> String {
+    run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
+}
+
+/// The override that branches off a run in `runs`.
+fn from(run: &Path, more: &str) -> String {
+    format!("model.init_from={{run=\"runs/{}\"{more}}}", id(run))
+}
+
+/// Trains the branch of a run below `branches`.
+fn branch(lab: &Lab, run: &Path, more: &str, sets: &[&str]) -> PathBuf {
+    lab.train_in("branches", &[&[from(run, more).as_str()], sets].concat())
+}
+
+/// A file of a checkpoint.
+fn tensors(run: &Path, step: u64, name: &str) -> Vec<u8> {
+    fs::read(run.join(format!("checkpoints/step-{step:08}/{name}"))).expect("a file")
+}
+
+/// The lines of a log from a step on, without the columns that tell of time.
+fn rows_from(run: &Path, log: &str, step: u64) -> Vec<String> {
+    let text = String::from_utf8(results(run)[log].clone()).expect("text");
+    let is_later = |line: &&str| {
+        line.split(',').next().and_then(|cell| cell.parse().ok()).is_some_and(|at: u64| at >= step)
+    };
+    text.lines().filter(is_later).map(str::to_owned).collect()
+}
+
+#[test]
+fn under_the_same_keys_a_branch_is_the_uninterrupted_run() {
+    for sets in [
+        &[][..],
+        &[
+            "watchdog.max_loss_zscore=3",
+            "watchdog.window=2",
+            "watchdog.action=skip",
+            "compute.precision=fp16",
+        ],
+        &["batch.world_size=2", "batch.micro_batch=2"],
+        &["batch.world_size=2", "batch.micro_batch=2", "distributed.shard_optimizer=true"],
+    ] {
+        let lab = Lab::new();
+        let sets = [&["checkpoint.keep=0"], sets].concat();
+        let whole = lab.train(&sets);
+        let new = branch(&lab, &whole, ",step=4", &sets);
+        assert_ne!(id(&new), id(&whole));
+        assert_eq!(rows_from(&new, "train.csv", 0), rows_from(&whole, "train.csv", 4), "{sets:?}");
+        assert_eq!(rows_from(&new, "train.csv", 0).len(), 8);
+        assert_eq!(rows_from(&new, "val.csv", 0), rows_from(&whole, "val.csv", 4), "{sets:?}");
+        for step in [4, 8, 12] {
+            for name in ["model.safetensors", "optimizer.safetensors"] {
+                assert!(
+                    tensors(&new, step, name) == tensors(&whole, step, name),
+                    "{name} of {step}, {sets:?}"
+                );
+            }
+        }
+        let parent = &record(&new)["parent"];
+        assert_eq!(parent["run"], id(&whole).as_str());
+        assert_eq!((parent["step"].as_u64(), parent["optimizer"].as_bool()), (Some(4), Some(true)));
+        assert_eq!(record(&new)["sessions"][0]["from_step"], 4);
+    }
+}
+
+#[test]
+fn a_branch_is_resumed_after_the_other_run_is_gone() {
+    let lab = Lab::new();
+    let whole = lab.train(&["checkpoint.keep=0"]);
+    let sets = [from(&whole, ",step=4"), "seed=9".to_owned()];
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let expected = essence(&lab.train_in("unbroken", &sets));
+    let kept = lab.path("runs");
+    let aside = lab.path("aside");
+    // before its first checkpoint is there it needs the other run, and says so
+    for (fault, begun) in
+        [("checkpoint.before_rename", false), ("csv.before_row:2", true), ("csv.before_row:7", true)]
+    {
+        let run = lab.crash(fault.replace([':', '.'], "-").as_str(), &sets, fault);
+        fs::rename(&kept, &aside).expect("moved");
+        let named = run.display().to_string();
+        let resumed = lab.run(["--resume", &named]);
+        if begun {
+            resumed.expect(0);
+        } else {
+            resumed.expect(2).says(&["model.init_from", "is not a run"]);
+        }
+        fs::rename(&aside, &kept).expect("moved back");
+        if !begun {
+            lab.run(["--resume", &named]).expect(0);
+        }
+        // the recipe names the other run by a path relative to its own directory, which is as deep
+        assert!(without(essence(&run), "recipe.toml") == without(expected.clone(), "recipe.toml"), "{fault}");
+    }
+}
+
+#[test]
+fn the_identity_is_that_of_the_contents() {
+    let lab = Lab::new();
+    let whole = lab.train(&["checkpoint.keep=0"]);
+    let more = ["schedule.max_steps=14"];
+    let newest = branch(&lab, &whole, "", &more);
+    assert_eq!(id(&branch(&lab, &whole, ",step=12,optimizer=true", &more)), id(&newest));
+    assert_eq!(lab.runs("branches").len(), 1, "the same state, named in two ways");
+    let recipe = fs::read_to_string(newest.join("recipe.toml")).expect("a recipe");
+    let line = format!("init_from = {{ run = \"../../runs/{}\", step = 12, optimizer = true }}", id(&whole));
+    assert!(recipe.contains(&line), "the step is written out:\n{recipe}");
+    assert_ne!(id(&branch(&lab, &whole, ",step=8", &more)), id(&newest));
+    // the weights alone are the weights of that checkpoint, however they are named
+    let weights = branch(&lab, &whole, ",step=8,optimizer=false", &more);
+    let checkpoint = format!("model.init_from=runs/{}/checkpoints/step-00000008", id(&whole));
+    assert_eq!(id(&lab.train_in("branches", &[&checkpoint, more[0]])), id(&weights));
+    assert_eq!(column(&weights, "step")[0], 0.0);
+    assert_eq!(record(&weights)["parent"]["optimizer"], false);
+    // elsewhere it is the same experiment
+    fs::rename(lab.path("runs"), lab.path("moved")).expect("moved");
+    let moved = format!("model.init_from={{run=\"moved/{}\",step=12}}", id(&whole));
+    assert_eq!(id(&lab.train_in("branches", &[&moved, more[0]])), id(&newest));
+}
+
+#[test]
+fn a_decay_branches_off_a_constant_rate() {
+    let lab = Lab::new();
+    let long = ["schedule.kind=wsd", "schedule.max_steps=40", "schedule.decay_steps=4", "checkpoint.keep=0"];
+    let trunk = lab.train(&long);
+    let recipe = format!(
+        "extends = \"runs/{0}/recipe.toml\"\nname = \"decayed\"\n[model]\ninit_from = {{ run = \"runs/{0}\", step = 8 }}\n\
+         [schedule]\nmax_steps = 14\ndecay_steps = 6\n",
+        id(&trunk)
+    );
+    lab.write("decayed.toml", recipe);
+    let plan = lab.run(["plan", "decayed.toml"]);
+    plan.expect(0);
+    let begins = format!("branches off {} at step 8", id(&trunk));
+    assert!(plan.stdout.contains(&begins), "{}", plan.stdout);
+    let ended = lab.run(["decayed.toml"]);
+    ended.expect(0).says(&["step 8 of 14", &begins]);
+    let run = lab.run_of(&ended);
+    assert_eq!(column(&run, "step"), [8.0, 9.0, 10.0, 11.0, 12.0, 13.0]);
+    assert_eq!(column(&run, "tokens")[0], 9.0 * 256.0);
+    let rates = column(&run, "lr");
+    assert!((rates[0] - 1e-2).abs() < 1e-12 && rates.is_sorted_by(|a, b| a > b), "{rates:?}");
+    assert_eq!(column(&run, "loss")[0], column(&trunk, "loss")[8]);
+    // 10 is the first evaluation at or after step 8
+    assert_eq!(val_csv(&run).numbers("step"), [10.0, 14.0]);
+    let compared = lab.run(["compare", "runs"]);
+    compared.expect(0);
+    assert!(compared.stdout.contains(&format!("{}@8", id(&trunk))), "{}", compared.stdout);
+    assert_eq!(train_csv(&run).rows.len(), 6);
+}
+
+#[test]
+fn other_data_and_another_order_are_said() {
+    let lab = Lab::new();
+    let whole = lab.train(&["checkpoint.keep=0"]);
+    lab.shard("data/other.bin", &support::tokens(4000, 8));
+    let sets = [from(&whole, ",step=8"), "seed=5".to_owned(), "data.train=data/other.bin".to_owned()];
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let ended = lab.run(support::tiny("runs", &sets));
+    ended.expect(0).says(&["the training data are not those", "the order of rows is another", "row 64"]);
+}
+
+#[test]
+fn what_does_not_fit_the_state_is_refused_at_its_key() {
+    let lab = Lab::new();
+    let whole = lab.train(&[]);
+    let named = format!("runs/{}", id(&whole));
+    for (more, set, parts) in [
+        (
+            ",step=5",
+            "schedule.max_steps=20",
+            &["`model.init_from`", "no checkpoint of step 5", "it has 4, 8, 12"][..],
+        ),
+        ("", "schedule.max_steps=12", &["`schedule.max_steps` is 12", "step 12"]),
+        ("", "batch.total_tokens=512", &["`batch.total_tokens` is 512", "256", "optimizer = false"]),
+        ("", "model.n_layer=3", &["`model.n_layer` is 3", "recipe.toml` says 2", "model.init_from"]),
+        ("", "model.block_size=16", &["`model.block_size` is 16", "says 32"]),
+        (",step=-1", "seed=1", &["`step`", "{ run = "]),
+        (",stop=1", "seed=1", &["no member `stop`", "run, step, optimizer"]),
+        (",optimizer=1", "seed=1", &["`optimizer`", "true or false"]),
+    ] {
+        let ended = lab.run(support::tiny("runs", &[&from(&whole, more), set]));
+        ended.expect(2).says(parts);
+    }
+    let none = lab.run(support::tiny("runs", &["model.init_from={run=\"data\"}"]));
+    none.expect(2).says(&["data` is not a run"]);
+    assert_eq!(lab.runs("runs").len(), 1);
+    // a damaged state is no state
+    fs::write(lab.path(&named).join("checkpoints/step-00000012/optimizer.safetensors"), "x").expect("damage");
+    let sets = [from(&whole, ",step=12"), "schedule.max_steps=14".to_owned()];
+    let damaged = lab.run(support::tiny("runs", &[&sets[0], &sets[1]]));
+    assert_ne!(damaged.code, Some(0));
+    damaged.says(&["optimizer.safetensors", "truncated or corrupted"]);
+}
+
+#[test]
+fn a_refused_resume_shows_the_command_that_branches_off() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let named = format!("runs/{}", id(&run));
+    let sets = ["--set", "schedule.max_steps=16", "--set", "optimizer.betas=[0.8, 0.9]"];
+    let refused = lab.run(["--resume", &named].iter().chain(&sets));
+    refused.expect(2).says(&["cannot change", "begin another experiment from this run's state"]);
+    let command =
+        refused.stderr.lines().find_map(|line| line.split_once("state: runner ")).expect("a command").1;
+    let mut shell = lab.launcher("sh");
+    shell.args(["-c", &format!("exec \"$RUNNER\" {command}")]);
+    let output = shell.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let new = lab.path(String::from_utf8(output.stdout).expect("UTF-8").trim());
+    assert_eq!(column(&new, "step"), [12.0, 13.0, 14.0, 15.0]);
+    // what no branch can change has no such command
+    let refused = lab.run(["--resume", &named, "--set", "model.n_layer=3"]);
+    assert!(!refused.expect(2).stderr.contains("init_from="), "{}", refused.stderr);
+}

@@ -1,0 +1,206 @@
+//! Storage that fails a run: damaged checkpoints, torn logs, other versions, data that change. Whatever can be used is,
+//! whatever cannot is named, and nothing that was there is lost.
+
+use crate::support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Ended, Lab, ended, essence, everything, record, rows, tiny, without};
+
+const KEEP: &[&str] = &["checkpoint.keep=0"];
+
+/// A run that was killed after 9 of 12 steps, with checkpoints at 4 and 8.
+fn killed(lab: &Lab, runs: &str) -> PathBuf {
+    let run = lab.crash(runs, KEEP, "csv.before_row:12");
+    assert_eq!(rows(&run), 9);
+    run
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).expect("read");
+    change(&mut bytes);
+    fs::write(path, bytes).expect("written");
+}
+
+fn resume_with(lab: &Lab, runs: &str, fault: &str) -> Ended {
+    let mut command = lab.command(tiny(runs, KEEP));
+    command.env("RUNNER_FAULT", fault);
+    ended(command)
+}
+
+#[test]
+fn every_kind_of_damage_to_a_checkpoint_is_named_and_the_one_before_is_used() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    let bit = |at: f64| {
+        move |bytes: &mut Vec<u8>| {
+            let byte = ((bytes.len() - 1) as f64 * at) as usize;
+            bytes[byte] ^= 0x10;
+        }
+    };
+    type Damage = Box<dyn Fn(&mut Vec<u8>)>;
+    let damages: Vec<(&str, &str, Damage)> = vec![
+        ("model.safetensors", "expected", Box::new(bit(0.5))),
+        ("model.safetensors", "expected", Box::new(bit(0.0))),
+        ("optimizer.safetensors", "expected", Box::new(bit(0.9))),
+        ("config.json", "expected", Box::new(bit(0.3))),
+        ("state.json", "state.json", Box::new(bit(0.4))),
+        ("model.safetensors", "bytes", Box::new(|bytes| bytes.truncate(bytes.len() / 2))),
+        ("optimizer.safetensors", "bytes", Box::new(|bytes| bytes.clear())),
+        ("state.json", "state.json", Box::new(|bytes| bytes.truncate(40))),
+        ("config.json", "bytes", Box::new(|bytes| bytes.push(b'\n'))),
+    ];
+    for (i, (file, says, damage)) in damages.iter().enumerate() {
+        let runs = format!("runs-{i}");
+        let run = killed(&lab, &runs);
+        let damaged = run.join("checkpoints/step-00000008").join(file);
+        edit(&damaged, damage);
+        let bytes = fs::read(&damaged).expect("read");
+        let resumed = lab.run(tiny(&runs, KEEP));
+        let aside = "checkpoints/damaged-1-step-00000008";
+        resumed.expect(0).says(&["step-00000008", file, says, "set aside", aside, "step 4 of 12"]);
+        assert!(fs::read(run.join(aside).join(file)).expect("it is kept") == bytes);
+        fs::remove_dir_all(run.join(aside)).expect("removed");
+        assert!(essence(&run) == whole, "{file}, damage {i}");
+    }
+    // a file that is not there
+    let run = killed(&lab, "missing");
+    fs::remove_file(run.join("checkpoints/step-00000008/model.safetensors")).expect("removed");
+    lab.run(tiny("missing", KEEP)).expect(0).says(&["model.safetensors", "set aside", "step 4 of 12"]);
+}
+
+#[test]
+fn a_disk_that_does_not_give_a_checkpoint_back_is_damage_and_a_locked_door_is_not() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    for point in ["eio:state.read", "eio:checkpoint.read:2"] {
+        let runs = point.replace([':', '.'], "-");
+        let run = killed(&lab, &runs);
+        let resumed = resume_with(&lab, &runs, point);
+        resumed.expect(0).says(&["step-00000008", "nput/output error", "set aside", "step 4 of 12"]);
+        assert!(without(essence(&run), "damaged-1-") == whole, "{point}");
+    }
+    let run = killed(&lab, "refused");
+    let before = everything(&run);
+    // any other reason, here a full disk, says nothing about the file
+    resume_with(&lab, "refused", "error:checkpoint.read")
+        .expect(1)
+        .says(&["could not read", "step-00000008"]);
+    let names = |files: &std::collections::BTreeMap<String, _>| {
+        files.keys().cloned().collect::<std::collections::BTreeSet<String>>()
+    };
+    assert_eq!(names(&everything(&run)), names(&before), "nothing is set aside");
+    lab.run(tiny("refused", KEEP)).expect(0).says(&["step 8 of 12"]);
+    assert!(essence(&run) == whole);
+}
+
+#[test]
+fn a_log_with_a_torn_or_foreign_end_is_cut_and_one_without_its_rows_is_refused() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    for (i, end) in [&b"9,2560,4.2,0.0"[..], b"\n", b"\0\0\0\0\n", b"9,2560,,,\n\xff\xfe\n", b"\"9,"]
+        .into_iter()
+        .enumerate()
+    {
+        let runs = format!("runs-{i}");
+        let run = killed(&lab, &runs);
+        edit(&run.join("train.csv"), |bytes| bytes.extend_from_slice(end));
+        if !end.ends_with(b"\n") {
+            edit(&run.join("val.csv"), |bytes| bytes.extend_from_slice(end));
+        }
+        lab.run(tiny(&runs, KEEP)).expect(0).says(&["step 8 of 12"]);
+        assert!(essence(&run) == whole, "{:?}", String::from_utf8_lossy(end));
+    }
+    let run = killed(&lab, "short");
+    edit(&run.join("train.csv"), |bytes| {
+        let text = String::from_utf8(bytes.clone()).expect("text");
+        *bytes = text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+    });
+    lab.run(tiny("short", KEEP)).expect(1).says(&["train.csv", "it has 3 rows for 8 steps", "--fresh"]);
+    let run = killed(&lab, "broken");
+    edit(&run.join("train.csv"), |bytes| {
+        let text = String::from_utf8(bytes.clone()).expect("text");
+        *bytes = text.replacen("\n3,", "\nthree,", 1).into_bytes();
+    });
+    let before = everything(&run);
+    lab.run(tiny("broken", KEEP)).expect(1).says(&["train.csv", "line 5", "three"]);
+    assert_eq!(everything(&run)["train.csv"], before["train.csv"], "what cannot be read is not thrown away");
+}
+
+#[test]
+fn a_run_of_a_later_version_is_left_alone() {
+    let lab = Lab::new();
+    for file in ["run.json", "checkpoints/step-00000008/state.json"] {
+        let runs = format!("runs-{}", file.len());
+        let run = killed(&lab, &runs);
+        edit(&run.join(file), |bytes| {
+            let text = String::from_utf8(bytes.clone()).expect("text");
+            *bytes = text.replacen("\"format_version\": 1", "\"format_version\": 2", 1).into_bytes();
+        });
+        let before = without_lock(&run);
+        let refused = lab.run(tiny(&runs, KEEP));
+        refused.expect(2).says(&[file, "format version 2", "reads up to 1", "newer build"]);
+        assert!(without_lock(&run) == before, "{file}");
+    }
+}
+
+fn without_lock(run: &Path) -> impl PartialEq {
+    let mut files = everything(run);
+    files.remove("lock");
+    files
+}
+
+#[test]
+fn data_that_change_are_found_before_and_while_they_are_used() {
+    let lab = Lab::new();
+    let run = killed(&lab, "runs");
+    let id = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let before = everything(&run);
+    let then = record(&run)["digests"]["train"].as_str().expect("a digest").to_owned();
+    let kept = fs::read(lab.path("data/train.bin")).expect("read");
+    // one token
+    edit(&lab.path("data/train.bin"), |bytes| bytes[1024 + 2 * 77] ^= 1);
+    let refused = lab.run(["--resume", &id]);
+    refused.expect(2).says(&["train had digest", &then, "and has", "bring the old contents back"]);
+    assert!(everything(&run) == before);
+    fs::write(lab.path("data/train.bin"), kept).expect("written");
+    lab.run(["--resume", &id]).expect(0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn data_that_are_cut_short_under_a_run_end_it_with_a_message() {
+    let lab = Lab::new();
+    // before a checkpoint the size is looked at, which may come before the lost tokens are read
+    let sets = ["schedule.max_steps=100000000", "checkpoint.every=0", "eval.every=0"];
+    let live = lab.start(tiny("runs", &sets));
+    let run = lab.only_run("runs");
+    support::wait("steps", || rows(&run) > 5);
+    // its length is part of the mapping, so what was cut off can no longer be read
+    fs::OpenOptions::new()
+        .write(true)
+        .open(lab.path("data/train.bin"))
+        .and_then(|f| f.set_len(0))
+        .expect("cut");
+    live.end().expect(1).says(&["error: a file of tokens or text", "cut short", "resumes"]);
+    lab.shard("data/train.bin", &support::tokens(4000, 1));
+    let id = run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let mut live = lab.start(["--resume", &id]);
+    let before = rows(&run);
+    support::wait("more steps", || rows(&run) > before + 5);
+    live.kill();
+}
+
+#[test]
+fn sampling_from_a_run_without_a_checkpoint_is_a_mistake_and_from_a_damaged_one_a_failure() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &[], "csv.before_row:2");
+    let path = run.display().to_string();
+    lab.run(["sample", &path, "--prompt", "!"]).expect(2).says(&["has no checkpoint yet", "--resume"]);
+    let run = killed(&lab, "damaged");
+    for step in ["step-00000004", "step-00000008"] {
+        fs::write(run.join("checkpoints").join(step).join("state.json"), "{").expect("written");
+    }
+    let path = run.display().to_string();
+    lab.run(["sample", &path, "--prompt", "!"]).expect(1).says(&["none of its checkpoints is intact"]);
+}

@@ -1,0 +1,34 @@
+//! Training through the program: what a user sees, what survives crashes and faults, what a run holds.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bar;
+mod branch;
+mod crash_kills;
+mod crash_starts;
+mod crash_writes;
+mod determinism;
+mod diverged;
+mod dry_run;
+mod faults_data;
+mod faults_logs;
+mod faults_storage;
+mod logs;
+mod machine_memory;
+mod memory;
+mod missing;
+mod processes;
+mod ranks;
+mod refusals;
+mod resume;
+mod runs;
+mod sample;
+mod session_library;
+mod signals;
+mod simd_levels;
+mod split;
+mod streams;
+mod watchdog;
+mod weights;
+mod words;

@@ -1,0 +1,94 @@
+//! The plan's bytes are the memory that a run takes.
+
+#![cfg(target_os = "linux")]
+
+use crate::support;
+
+use std::fs;
+use std::path::Path;
+use support::{Lab, record, tiny, wait};
+
+/// What a run may take besides: the program as the plan states it, and as much again on a machine with more threads or
+/// another allocator.
+const BESIDES: f64 = 2.0 * runner::plan::PROGRAM_BYTES as f64;
+
+/// Steps of every run here.
+const STEPS: usize = 3;
+
+/// Peak resident bytes of a live process, as the system counts them; none once it is gone.
+fn peak(id: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
+}
+
+/// The highest peak of `tiny.toml` with changes, which must finish. It writes `rows` rows and waits before the last one
+/// until it was looked at.
+fn watched(lab: &Lab, runs: &str, sets: &[&str], rows: usize) -> f64 {
+    let (mut live, gate) = lab.held(lab.command(tiny(runs, sets)), &format!("csv.before_row:{rows}"));
+    let run = lab.only_run(runs);
+    wait("all rows but one", || support::rows(&run) == STEPS - 1);
+    let id = live.id();
+    let mut highest = peak(id).expect("a process that waits");
+    gate.open();
+    while !live.is_over() {
+        highest = peak(id).unwrap_or(highest);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    live.end().expect(0);
+    highest
+}
+
+fn within_the_plan(what: &str, run: &Path, seen: f64) {
+    let record = record(run);
+    let planned = record["plan"]["total_bytes"].as_f64().expect("a number");
+    // taken while a checkpoint is written in the background
+    let snapshot = record["plan"]["snapshot_bytes"].as_f64().expect("a number");
+    let stated = record["results"]["peak_memory_bytes"].as_f64().expect("a number");
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let told = format!(
+        "{what}: planned {:.1} MiB, seen {:.1}, stated {:.1}",
+        mib(planned + snapshot),
+        mib(seen),
+        mib(stated)
+    );
+    for peak in [seen, stated] {
+        assert!(peak >= planned, "{told}");
+        assert!(peak <= planned + snapshot + BESIDES, "{told}");
+    }
+}
+
+#[test]
+fn a_run_takes_the_memory_of_its_plan() {
+    let lab = Lab::new();
+    let model = [
+        "model.n_layer=4",
+        "model.n_head=4",
+        "model.n_embd=256",
+        "model.block_size=256",
+        "model.vocab_size=50304",
+    ];
+    let steps = format!("schedule.max_steps={STEPS}");
+    let rest = ["batch.total_tokens=512", "batch.micro_batch=2", &steps, "eval.every=0"];
+    let common = [&model[..], &rest].concat();
+    for (what, more) in [
+        ("fp32", &[][..]),
+        ("bf16, naive", &["compute.precision=bf16", "compute.attention=naive", "compute.threads=2"]),
+    ] {
+        let sets = [&common[..], &["checkpoint.every=0"], more].concat();
+        let runs = if more.is_empty() { "fp32" } else { "bf16" };
+        let seen = watched(&lab, runs, &sets, STEPS);
+        within_the_plan(what, &lab.only_run(runs), seen);
+    }
+    let sets = [&common[..], &["checkpoint.every=1", "checkpoint.background=true"]].concat();
+    let seen = watched(&lab, "background", &sets, STEPS);
+    let run = lab.only_run("background");
+    within_the_plan("in the background", &run, seen);
+    let snapshot = record(&run)["plan"]["snapshot_bytes"].as_f64().expect("a number");
+    assert!(snapshot > 3.0 * 4.0 * 50304.0 * 256.0, "parameters and two moments: {snapshot}");
+    let common = [&common[..], &["checkpoint.every=2"]].concat();
+    // going on from a checkpoint reads more than a beginning does
+    let run = lab.crash("resumed", &common, "csv.before_row:3");
+    let seen = watched(&lab, "resumed", &common, 1);
+    within_the_plan("resumed", &run, seen);
+}

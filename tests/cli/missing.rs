@@ -1,0 +1,160 @@
+//! Data that are not there: all of them are named at once, with where they were looked for and how to get them; and
+//! paths below the home directory.
+
+use crate::support;
+
+use std::fs;
+use std::path::Path;
+use support::{Ended, Lab, ended, tiny, tokens};
+
+fn refused(lab: &Lab, sets: &[&str]) -> Ended {
+    let ended = lab.run(tiny("runs", sets));
+    ended.expect(2);
+    assert_eq!((ended.stdout.as_str(), lab.runs("runs")), ("", vec![]));
+    ended
+}
+
+#[test]
+fn everything_that_is_missing_is_named_at_once() {
+    let lab = Lab::new();
+    let sets = [
+        "data.train=[\"none.bin\", \"data/train.bin\", \"no-*.bin\", \"builtin:latin\"]",
+        "data.val=gone.txt",
+        "model.init_from=weights",
+    ];
+    let missing = refused(&lab, &sets);
+    for part in [
+        "data.train: `",
+        "none.bin` does not exist: check the path, which is relative to the current directory",
+        "no-*.bin` matches no file",
+        "data.train: `builtin:latin` is not built in",
+        "gone.txt` does not exist",
+        "model.init_from: ",
+    ] {
+        missing.says(&[part]);
+    }
+    assert_eq!(missing.stderr.matches("error: ").count(), 5, "{}", missing.stderr);
+    // two sets that are there and damaged are two problems too
+    lab.write("odd.bin", [1; 3]);
+    refused(&lab, &["data.train=odd.bin", "data.val=odd.bin"]).says(&["data.train: `", "data.val: `"]);
+    // and so are those of two recipes
+    lab.write("other.toml", "extends = \"tiny.toml\"\nname = \"other\"\ndata.val = \"far.bin\"\n");
+    let both = lab.run(["tiny.toml", "other.toml", "data.train=near.bin"]);
+    both.expect(2).says(&["near.bin` does not exist", "far.bin` does not exist"]);
+}
+
+#[test]
+fn the_directory_is_named_with_what_it_holds_instead() {
+    let lab = Lab::new();
+    let at = |name: &str| lab.dir().canonicalize().expect("a directory").join(name).display().to_string();
+    for name in
+        ["web/edu_train_000001.bin", "web/edu_train_000002.bin", "web/edu_val_000000.bin", "other/x.bin"]
+    {
+        lab.shard(name, &tokens(400, 1));
+    }
+    fs::create_dir(lab.path("void")).expect("a directory");
+    for (set, part) in [
+        (
+            "data.train=web/train-*.bin",
+            format!(
+                "the directory `{}` has similar names: `edu_train_000001.bin`, `edu_train_000002.bin`",
+                at("web")
+            ),
+        ),
+        ("data.val=web/edu_vall_000000.bin", "similar names: `edu_val_000000.bin`, `edu_".to_owned()),
+        ("data.train=other/train-*.bin", format!("`{}` has no similar name, but `x.bin`", at("other"))),
+        ("data.train=void/train-*.bin", format!("the directory `{}` holds no data", at("void"))),
+        ("data.train=nowhere/train-*.bin", format!("there is no directory `{}`", at("nowhere"))),
+        ("data.train=data/train.npy", format!("`{}` has similar names: `train.bin`", at("data"))),
+    ] {
+        refused(&lab, &[set]).says(&[&part]);
+    }
+}
+
+#[test]
+fn for_shipped_recipes_the_place_that_says_how_to_get_them_is_named() {
+    let lab = Lab::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (recipe, heading) in [
+        ("gpt2-124m.toml", "FineWeb-Edu"),
+        ("gpt3-small.toml", "FineWeb-Edu"),
+        ("tinyshakespeare.toml", "Tiny Shakespeare"),
+    ] {
+        // a copy of the repository without data
+        for part in ["recipes", "recipes/base", "recipes/data", "datasets"] {
+            for entry in fs::read_dir(root.join(part)).expect("a directory").filter_map(Result::ok) {
+                let name = format!("{part}/{}", entry.file_name().to_string_lossy());
+                if name.ends_with(".toml") || name.ends_with("README.md") {
+                    lab.write(&name, fs::read(entry.path()).expect("read"));
+                }
+            }
+        }
+        let ended = lab.run([
+            &format!("recipes/{recipe}"),
+            "compute.device=cpu",
+            "model.n_layer=1",
+            "batch.micro_batch=1",
+        ]);
+        let place = format!("\"{heading}\" in datasets/README.md says how to get them");
+        ended.expect(2).says(&["data.train: ", "data.val: ", &place]);
+        let readme = fs::read_to_string(root.join("datasets/README.md")).expect("read");
+        assert!(readme.contains(&format!("\n## {heading}\n")), "{heading}");
+    }
+}
+
+#[test]
+fn a_tilde_is_the_home_directory() {
+    let lab = Lab::new();
+    let home = lab.path("home");
+    for name in ["train.bin", "val.bin"] {
+        lab.write(&format!("home/sets/{name}"), fs::read(lab.path("data").join(name)).expect("read"));
+    }
+    let text = fs::read_to_string(lab.path("tiny.toml")).expect("read");
+    lab.write("home/base.toml", text.replace("\"data/", "\"~/sets/"));
+    lab.write("mine.toml", "extends = \"~/base.toml\"\nname = \"tiny\"\n");
+    let start = |words: &[&str], home: Option<&Path>| {
+        let mut command = lab.command(words);
+        match home {
+            Some(home) => command.env("HOME", home),
+            None => command.env_remove("HOME"),
+        };
+        ended(command)
+    };
+    let plain = lab.train_in("plain", &["schedule.max_steps=4"]);
+    let tilde = start(&["mine.toml", "schedule.max_steps=4"], Some(&home));
+    let run = lab.run_of(tilde.expect(0));
+    assert_eq!(run.file_name(), plain.file_name(), "the same experiment");
+    // the run does not depend on whose home it was
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("read");
+    assert!(recipe.contains("\"../../home/sets/train.bin\"") && !recipe.contains('~'), "{recipe}");
+    start(&["--resume", run.to_str().expect("UTF-8")], None).expect(0).says(&["already finished"]);
+    // on the command line, as a glob, and for weights
+    let words = ["tiny.toml", "schedule.max_steps=4", "data.train=~/sets/tr*.bin", "--runs-dir", "globs"];
+    let globbed = lab.run_of(start(&words, Some(&home)).expect(0));
+    assert_eq!(globbed.file_name(), plain.file_name());
+    start(&["tiny.toml", "model.init_from=~/none"], Some(&home)).expect(2).says(&["home/none"]);
+    for (words, home, parts) in [
+        (
+            &["mine.toml"][..],
+            None,
+            &["`extends` begins with `~`, but HOME names no directory", "mine.toml:1:11"][..],
+        ),
+        (
+            &["tiny.toml", "data.train=~/x.bin"],
+            None,
+            &["`data.train` begins with `~`, but HOME", " | data.train=~/x.bin"],
+        ),
+        (
+            &["tiny.toml", "data.val=~me/x.bin"],
+            Some(&*home),
+            &["`data.val` begins with `~` and a name", "./~"],
+        ),
+        (
+            &["tiny.toml", "model.init_from=~me"],
+            Some(&*home),
+            &["`model.init_from` begins with `~` and a name"],
+        ),
+    ] {
+        start(words, home).expect(2).says(parts);
+    }
+}

@@ -1,0 +1,287 @@
+//! A run that a signal stops or tells to save ends, once resumed, with the bytes of an undisturbed run. `crash_kills.rs`
+//! kills runs.
+
+#![cfg(unix)]
+
+use crate::support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, wait};
+
+/// The arguments of a run of six slow steps: each has `micro_steps` forward passes of one row.
+fn slow(micro_steps: usize) -> Vec<String> {
+    let tokens = format!("batch.total_tokens={}", 32 * micro_steps);
+    let sets = ["batch.micro_batch=1", "schedule.max_steps=6", "eval.every=2", &tokens];
+    tiny("runs", &sets).into_iter().chain(["--set".into(), "checkpoint.every=5".into()]).collect()
+}
+
+/// Starts a [`slow`] run and returns once it has `steps` rows. The run waits before it writes the next one until the gate
+/// is opened, so it cannot finish before a signal is sent.
+fn started(lab: &Lab, command: Command, steps: usize) -> (Live, Gate) {
+    // evaluations have rows as well: one before the first step, one after every second
+    let row = steps + 1 + steps / 2 + 1;
+    let (live, gate) = lab.held(command, &format!("csv.before_row:{row}"));
+    let run = lab.only_run("runs");
+    wait("steps", || rows(&run) >= steps);
+    (live, gate)
+}
+
+/// Starts a [`slow`] run that waits in the middle of the step after `steps` until the gate is opened.
+fn started_in_a_step(lab: &Lab, micro_steps: usize, steps: usize) -> (Live, Gate) {
+    let passes = steps * micro_steps + micro_steps / 2;
+    let held = lab.held(lab.command(slow(micro_steps)), &format!("step.micro_step:{passes}"));
+    let run = lab.only_run("runs");
+    wait("steps", || rows(&run) == steps);
+    held
+}
+
+/// Whether half a row stands in one of a run's logs, where `csv.mid_row` holds it.
+fn is_held_in_a_row(run: &Path) -> bool {
+    let is_torn = |log| fs::read_to_string(run.join(log)).is_ok_and(|text| !text.ends_with('\n'));
+    is_torn("train.csv") || is_torn("val.csv")
+}
+
+/// Starts a run that waits in the middle of the first row it writes until the gate is opened.
+fn started_in_a_row(lab: &Lab, command: Command) -> (Live, Gate) {
+    let (live, gate) = lab.held(command, "csv.mid_row");
+    let run = lab.only_run("runs");
+    wait("half a row", || is_held_in_a_row(&run));
+    (live, gate)
+}
+
+#[test]
+fn a_first_signal_ends_a_run_after_a_checkpoint_of_its_last_whole_step() {
+    for (signal, code, micro_steps) in [("INT", 130, 1500), ("TERM", 143, 1500), ("TERM", 143, 500)] {
+        let lab = Lab::new();
+        let args = slow(micro_steps);
+        let (mut live, gate) = started_in_a_step(&lab, micro_steps, 2);
+        live.signal(signal);
+        gate.open();
+        let stopped = live.end();
+        stopped.expect(code).says(&["interrupted after", "the same command resumes"]);
+        let run = lab.run_of(&stopped);
+        let steps = rows(&run);
+        assert!((2..6).contains(&steps), "it was to be stopped on the way, not after {steps} steps");
+        assert_eq!(checkpoints(&run).last(), Some(&format!("step-{steps:08}")));
+        let at = record(&run);
+        assert_eq!((&at["status"], &at["steps_done"]), (&"interrupted".into(), &steps.into()));
+        let resumed = lab.run(&args);
+        resumed.expect(0).says(&[&format!("step {steps} of 6")]);
+        let whole = undisturbed(&lab, &args);
+        let of_the_logs = |run| support::without(essence(run), "checkpoints/");
+        assert!(of_the_logs(&run) == of_the_logs(&whole), "SIG{signal} after {steps} steps");
+        // all but the checkpoint that the signal asked for
+        let extra = format!("checkpoints/step-{steps:08}/");
+        let common = |run| {
+            let kept = essence(run).into_iter().filter(|(name, _)| !name.starts_with(&extra));
+            kept.collect::<Vec<_>>()
+        };
+        assert!(common(&run) == common(&whole), "SIG{signal} after {steps} steps");
+    }
+}
+
+#[test]
+fn a_stop_during_the_first_step_saves_the_initial_state() {
+    let lab = Lab::new();
+    let args = slow(3000);
+    // the first row is that of the evaluation before the first step
+    let (mut live, gate) = started_in_a_row(&lab, lab.command(&args));
+    live.signal("INT");
+    gate.open();
+    let run = lab.only_run("runs");
+    live.end().expect(130).says(&["interrupted after 0 of 6 steps"]);
+    assert_eq!((rows(&run), checkpoints(&run)), (0, vec!["step-00000000".to_owned()]));
+    let (mut live, gate) = started(&lab, lab.command(&args), 1);
+    live.signal("INT");
+    gate.open();
+    live.end().expect(130);
+    assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "the first evaluation is not there twice");
+}
+
+/// The program with its stderr in a file, so that a test can read what a process has said that still runs.
+fn saying(lab: &Lab, args: &[String]) -> (Command, PathBuf) {
+    let mut command = lab.launcher("sh");
+    command.args(["-c", "exec \"$RUNNER\" \"$@\" 2>said", "sh"]).args(args);
+    (command, lab.path("said"))
+}
+
+fn wait_for_words(said: &Path, words: &str) {
+    wait(words, || fs::read_to_string(said).is_ok_and(|text| text.contains(words)));
+}
+
+/// Places in a step of the tiny model where it looks up: before each of its two passes, after five kernels of each
+/// layer forward and eight backward, and after the head.
+const PLACES: u64 = 2 * (1 + 2 * 5 + 1 + 2 * 8);
+
+#[test]
+fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
+    let sets = ["schedule.max_steps=4", "checkpoint.every=0", "eval.every=0"];
+    let reference = Lab::new();
+    let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
+    // before the step and its second pass, within layers both ways, at the head, and after the last kernel
+    for place in [1, 2, 7, 12, 13, 20, 28, 29, 40, PLACES] {
+        let (signal, code) = if place == 13 { ("TERM", 143) } else { ("INT", 130) };
+        let lab = Lab::new();
+        let args = tiny("runs", &sets);
+        let (command, said) = saying(&lab, &args);
+        // within the third step
+        let (mut live, gate) = lab.held(command, &format!("step.part:{}", 2 * PLACES + place));
+        let run = lab.only_run("runs");
+        wait("two steps", || rows(&run) == 2);
+        // the loop is held and cannot answer
+        live.signal(signal);
+        wait_for_words(&said, &format!("SIG{signal}: stopping"));
+        wait_for_words(&said, "then saving step 2 (");
+        wait_for_words(&said, "ends at once, without saving");
+        gate.open();
+        live.end().expect(code);
+        assert_eq!(rows(&run), 2, "a step that was cut off leaves no row, at {place}");
+        assert_eq!(checkpoints(&run), ["step-00000002"], "at {place}");
+        lab.run(&args).expect(0).says(&["step 2 of 4"]);
+        let resumed = support::without(essence(&run), "step-00000002");
+        assert!(resumed == whole, "at {place}");
+    }
+}
+
+#[test]
+fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
+    let sets = ["schedule.max_steps=4", "eval.every=2", "checkpoint.every=0"];
+    let reference = Lab::new();
+    let whole = essence(&undisturbed(&reference, &tiny("runs", &sets)));
+    // two passes of one look before and eleven within
+    for place in [1, 2, 11, 12, 13, 24] {
+        let lab = Lab::new();
+        let args = tiny("runs", &sets);
+        let (command, said) = saying(&lab, &args);
+        let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 24 + place));
+        let run = lab.only_run("runs");
+        wait("two steps", || rows(&run) == 2);
+        live.signal("INT");
+        wait_for_words(&said, "SIGINT: stopping");
+        gate.open();
+        live.end().expect(130);
+        assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "at {place}");
+        lab.run(&args).expect(0).says(&["step 2 of 4"]);
+        let resumed = support::without(essence(&run), "step-00000002");
+        assert!(resumed == whole, "at {place}");
+    }
+}
+
+#[test]
+fn without_a_terminal_a_slow_step_says_how_far_it_is() {
+    let lab = Lab::new();
+    let args = tiny("runs", &["schedule.max_steps=3", "eval.every=0"]);
+    let (command, said) = saying(&lab, &args);
+    let (mut live, gate) = lab.held(command, &format!("step.part:{}", PLACES / 2 + 2));
+    // the model's first kernel of the second micro-step
+    wait_for_words(&said, "step 0/3, next 5");
+    wait_for_words(&said, " %, micro-step 2 of 2, ");
+    gate.open();
+    wait("the end", || live.is_over());
+    live.end().expect(0);
+    let said = fs::read_to_string(said).expect("a file");
+    assert!(!said.contains("00:00:00"), "{said}");
+    assert!(said.contains("  time     about ") && said.contains(", predicted at "), "{said}");
+}
+
+#[test]
+fn a_signal_ends_all_recipes_of_a_call() {
+    let lab = Lab::new();
+    lab.write("next.toml", "extends = \"tiny.toml\"\nname = \"next\"\n");
+    let mut args = slow(1000);
+    args.insert(1, "next.toml".into());
+    let (mut live, gate) = started(&lab, lab.command(&args), 1);
+    live.signal("TERM");
+    gate.open();
+    live.end().expect(143).says(&["interrupted after"]);
+    assert_eq!(lab.runs("runs").len(), 1, "{:?}", lab.runs("runs"));
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let lab = Lab::new();
+    // the checkpoint that the first signal asks for is never done
+    let args = tiny("runs", &["schedule.max_steps=1000000", "checkpoint.every=0"]);
+    let (mut live, _gate) = lab.held(lab.command(args), "checkpoint.mid_model");
+    let run = lab.only_run("runs");
+    wait("a step", || rows(&run) >= 1);
+    live.signal("INT");
+    wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
+    live.signal("TERM");
+    wait("the end", || live.is_over());
+    live.end().expect(143);
+    let written = checkpoints(&run).into_iter().find(|name| name.starts_with("step-"));
+    assert_eq!(written, None, "a second signal waits for no checkpoint");
+    assert_eq!(record(&run)["status"], "running", "a second signal waits for no record");
+}
+
+/// The program with SIGHUP at its default, also where the tests run under `nohup` and what they start inherits that.
+fn minds_hang_ups(lab: &Lab, args: &[String]) -> Command {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let plain = lab.command(args);
+    if mask.is_none_or(|mask| mask & 1 == 0) {
+        return plain;
+    }
+    let mut command = lab.launcher("env");
+    command.arg("--default-signal=HUP").arg(plain.get_program()).args(args);
+    command
+}
+
+/// The directory of a run that nothing disturbed, with the arguments of one that was.
+fn undisturbed(lab: &Lab, args: &[String]) -> PathBuf {
+    let mut args = args.to_vec();
+    args[2] = "whole".into();
+    lab.run_of(lab.run(&args).expect(0))
+}
+
+#[test]
+fn a_terminal_that_closes_ends_a_run_after_a_checkpoint_unless_nohup_protects_it() {
+    let lab = Lab::new();
+    let args = slow(1000);
+    let (mut live, gate) = started(&lab, minds_hang_ups(&lab, &args), 2);
+    live.signal("HUP");
+    gate.open();
+    live.end().expect(129).says(&["interrupted after", "the same command resumes"]);
+    let run = lab.only_run("runs");
+    let steps = rows(&run);
+    assert_eq!(checkpoints(&run).last(), Some(&format!("step-{steps:08}")));
+    assert_eq!(record(&run)["status"], "interrupted");
+    let nohup = ["-c", "trap '' HUP; exec \"$RUNNER\" \"$@\"", "nohup"];
+    let mut command = lab.launcher("sh");
+    command.args(nohup).args(&args);
+    let (mut live, gate) = started_in_a_row(&lab, command);
+    live.signal("HUP");
+    gate.open();
+    live.end().expect(0);
+    let whole = undisturbed(&lab, &args);
+    let of_the_logs = |run| support::without(essence(run), "checkpoints/");
+    assert!(of_the_logs(&run) == of_the_logs(&whole));
+}
+
+#[test]
+fn a_checkpoint_that_is_asked_for_is_written_at_once_and_the_run_goes_on() {
+    for background in ["checkpoint.background=false", "checkpoint.background=true"] {
+        let lab = Lab::new();
+        let mut args = slow(1500);
+        args.extend(["--set".to_owned(), background.to_owned()]);
+        let (mut live, gate) = started(&lab, lab.command(&args), 2);
+        let run = lab.only_run("runs");
+        live.signal("USR1");
+        gate.open();
+        wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
+        // its name may still be that of a directory being written
+        wait("its name", || checkpoints(&run).iter().any(|name| name.starts_with("step-")));
+        let saved: u64 = checkpoints(&run)[0]["step-".len()..].parse().expect("a step");
+        assert!((2..5).contains(&saved), "not one that was due");
+        live.end()
+            .expect(0)
+            .says(&[&format!("checkpoint of step {saved} as asked by SIGUSR1"), "finished in"]);
+        let whole = undisturbed(&lab, &args);
+        let common = |run| support::without(essence(run), &format!("step-{saved:08}"));
+        assert!(common(&run) == common(&whole), "{background}");
+    }
+}

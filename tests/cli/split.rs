@@ -1,0 +1,125 @@
+//! `data.val_fraction` through the program: what is trained on, what is validated on, and what is refused.
+
+use crate::support;
+
+use std::fs;
+use support::{Lab, essence, record, shard, tiny, tokens, train_csv, val_csv};
+
+/// `tiny.toml` without validation data of its own.
+const SPLIT: &str = "data.val=[]";
+
+#[test]
+fn a_split_trains_and_validates_as_two_files_do() {
+    let lab = Lab::new();
+    let all = tokens(4000, 1);
+    let (head, tail) = all.split_at(3200);
+    lab.write("data/head.bin", shard(head));
+    lab.write("data/tail.bin", shard(tail));
+    let by_hand = lab.train(&["data.train=data/head.bin", "data.val=data/tail.bin"]);
+    let split = lab.train(&[SPLIT, "data.val_fraction=0.2"]);
+    assert_ne!(split.file_name(), by_hand.file_name(), "another way to say it is another experiment");
+    for log in ["loss", "grad_norm"] {
+        assert_eq!(support::column(&split, log), support::column(&by_hand, log));
+    }
+    assert_eq!(val_csv(&split).numbers("val_loss"), val_csv(&by_hand).numbers("val_loss"));
+    let entropy = |run| record(run)["results"]["val_unigram_entropy"].as_f64().expect("a number");
+    assert_eq!(entropy(&split), entropy(&by_hand), "of the validation part alone");
+    assert_eq!(train_csv(&split).numbers("epoch"), train_csv(&by_hand).numbers("epoch"));
+    // the run says so itself
+    let recipe = fs::read_to_string(split.join("recipe.toml")).expect("read");
+    assert!(recipe.contains("val_fraction = 0.2\n"), "{recipe}");
+    let again = lab.run([split.join("recipe.toml").to_str().expect("UTF-8")]);
+    again.expect(0).says(&["already finished"]);
+}
+
+#[test]
+fn interrupted_or_on_several_ranks_it_is_the_same_split() {
+    let lab = Lab::new();
+    let sets = [SPLIT, "data.val_fraction=0.15", "schedule.max_steps=9"];
+    let whole = lab.train_in("whole", &sets);
+    let crashed = lab.crash("cut", &sets, "csv.before_row:7");
+    lab.run(tiny("cut", &sets)).expect(0);
+    assert!(essence(&crashed) == essence(&whole));
+    let ranks = [&sets[..], &["batch.world_size=2"]].concat();
+    let ranks = lab.train_in("ranks", &ranks);
+    let (one, two) = (val_csv(&whole).numbers("val_loss"), val_csv(&ranks).numbers("val_loss"));
+    assert!(
+        one.len() == two.len() && one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-4),
+        "{one:?} {two:?}"
+    );
+    // another fraction is another run, and a resumed one keeps its own
+    assert_ne!(lab.train_in("whole", &[SPLIT, "data.val_fraction=0.16", "schedule.max_steps=9"]), whole);
+    let run = whole.display().to_string();
+    lab.run(["--resume", &run, "data.val_fraction=0.3"]).expect(2).says(&["data.val_fraction (0.15 -> 0.3)"]);
+}
+
+#[test]
+fn texts_and_built_in_texts_are_split_too() {
+    let lab = Lab::new();
+    let vocab = "model.vocab_size=50257";
+    for train in ["data.train=builtin:lipsum:words=2000", "data.train=latin.txt"] {
+        lab.write("latin.txt", "Lorem ipsum dolor sit amet, consectetur adipiscing elit.\n".repeat(60));
+        let run = lab.train(&[train, SPLIT, "data.val_fraction=0.25", vocab, "schedule.max_steps=4"]);
+        assert!(val_csv(&run).numbers("val_loss").len() >= 2);
+    }
+}
+
+#[test]
+fn the_plan_says_both_parts_and_small_ones_get_a_lint() {
+    let lab = Lab::new();
+    let plan = |words: &[&str]| {
+        let ended = lab.run([&["plan", "tiny.toml", SPLIT][..], words].concat());
+        ended.expect(0);
+        ended.stdout
+    };
+    // (3600 - 1) / 32 and (400 - 1) / 32
+    let text = plan(&["data.val_fraction=0.1"]);
+    for part in [
+        "3,600 tokens for training in 112 rows",
+        "the last 0.1 of data.train's tokens are kept for validation",
+        "validation on 8 of 12 rows every 5 steps",
+    ] {
+        assert!(text.contains(part), "no `{part}` in\n{text}");
+    }
+    assert!(!text.contains("lint small-val") && !text.contains("lint val-overlap"), "{text}");
+    let text = plan(&["data.val_fraction=0.02"]);
+    let remark =
+        "lint small-val: data.val_fraction = 0.02 leaves 2 rows for validation, fewer than the 8 of a step";
+    assert!(text.contains(remark) && text.contains("data.val_fraction = 0.065 leaves about 8"), "{text}");
+    // the same file twice: its end is trained on as well
+    let text = plan(&["data.val_fraction=0.1", "data.train=[\"data/train.bin\", \"data/train.bin\"]"]);
+    assert!(text.contains("lint val-overlap"), "{text}");
+}
+
+#[test]
+fn what_makes_no_split_is_refused_at_its_key() {
+    let lab = Lab::new();
+    for (sets, parts) in [
+        (
+            &["data.val_fraction=0.1"][..],
+            &["`data.val_fraction` is 0.1, but `data.val` names validation data already", "--unset data.val"]
+                [..],
+        ),
+        (
+            &[SPLIT, "data.val_fraction=0"],
+            &["`data.val_fraction` is 0, out of range", "greater than 0 and less than 1"],
+        ),
+        (&[SPLIT, "data.val_fraction=1"], &["out of range"]),
+        (&[SPLIT, "data.val_fraction=10%"], &["must be a number"]),
+        (
+            &[SPLIT, "data.val_fraction=0.005"],
+            &["data.val_fraction: the last 20 of 4000 tokens are too few: a row of block_size 32 needs 33"],
+        ),
+        (&[SPLIT, "data.val_fraction=0.995"], &["the first 20 of 4000 tokens are too few"]),
+        (
+            &[SPLIT, "eval.every=3"],
+            &["`eval.every` has no effect with data.val = []", "name validation data"],
+        ),
+    ] {
+        let ended = lab.run(tiny("runs", sets));
+        ended.expect(2).says(parts);
+        assert!(lab.runs("runs").is_empty());
+    }
+    // with a split, validation has its effect
+    lab.run(["plan", "tiny.toml", SPLIT, "data.val_fraction=0.1", "eval.every=3"]).expect(0);
+}

@@ -1,0 +1,185 @@
+//! Beginning from weights of other trainers: what PyTorch computes with the files in `golden/weights`, the program
+//! computes, and a recipe need not repeat what a file says of itself.
+
+use crate::support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Lab, column};
+
+/// The largest relative difference of a loss.
+const LOSS: f64 = 1e-5;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights").join(name)
+}
+
+fn expected() -> Value {
+    serde_json::from_slice(&fs::read(golden("expected.json")).expect("a file")).expect("JSON")
+}
+
+/// A recipe without dimensions, whose one batch is the rows that PyTorch was given.
+const BARE: &str = "\
+[model]
+init_from = \"WEIGHTS\"
+[data]
+train = \"data/rows.bin\"
+shuffle = false
+[batch]
+total_tokens = 48
+micro_batch = 4
+[schedule]
+max_steps = 1
+";
+
+/// The files in a directory each, as their trainers leave them, and the rows.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    let tokens = expected()["tokens"].as_array().expect("tokens").clone();
+    let tokens: Vec<u16> = tokens.iter().map(|token| token.as_u64().expect("a token") as u16).collect();
+    lab.shard("data/rows.bin", &tokens);
+    for (file, name) in [
+        ("nanogpt.pt", "nanogpt/ckpt.pt"),
+        ("no_bias.pt", "no_bias/ckpt.pt"),
+        ("pytorch_model.bin", "hugging/pytorch_model.bin"),
+        ("llmc.bin", "llmc/gpt2_2.bin"),
+        ("llmc_bf16.bin", "llmc/gpt2_2_bf16.bin"),
+    ] {
+        lab.write(name, fs::read(golden(file)).expect("a file"));
+    }
+    let config = r#"{"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 12, "vocab_size": 40}"#;
+    lab.write("hugging/config.json", config);
+    lab
+}
+
+/// Writes a recipe that begins from some weights.
+fn recipe(lab: &Lab, weights: &str) {
+    lab.write("bare.toml", BARE.replace("WEIGHTS", weights));
+}
+
+/// Trains it with changes, spelled `key=value`.
+fn run(lab: &Lab, sets: &[&str]) -> support::Ended {
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    lab.run(["bare.toml"].into_iter().chain(sets))
+}
+
+#[test]
+fn every_file_gives_the_loss_that_pytorch_computes() {
+    let lab = lab();
+    for (file, weights) in [
+        ("nanogpt.pt", "nanogpt"),
+        ("nanogpt.pt", "nanogpt/ckpt.pt"),
+        ("no_bias.pt", "no_bias"),
+        ("pytorch_model.bin", "hugging"),
+        ("pytorch_model.bin", "hugging/pytorch_model.bin"),
+        ("llmc.bin", "llmc/gpt2_2.bin"),
+        ("llmc_bf16.bin", "llmc/gpt2_2_bf16.bin"),
+    ] {
+        recipe(&lab, weights);
+        let ended = run(&lab, &[]);
+        ended.expect(0);
+        let (loss, right) =
+            (column(&lab.run_of(&ended), "loss")[0], expected()["loss"][file].as_f64().expect("a loss"));
+        assert!((loss - right).abs() < LOSS * right, "{weights}: {loss} is not {right}");
+        let says = ended.stderr.contains("no biases");
+        assert_eq!(says, file == "no_bias.pt", "{}", ended.stderr);
+        let sampled = lab.run(["sample", weights, "--prompt", "!", "--tokens", "5", "--temperature", "0"]);
+        assert!(sampled.expect(0).stdout.starts_with('!'), "{}", sampled.stdout);
+    }
+    // one experiment for each of the five files, wherever it lies
+    assert_eq!(lab.runs("runs").len(), 5);
+}
+
+#[test]
+fn explain_says_which_file_states_the_dimensions() {
+    let lab = lab();
+    for (weights, file, vocab) in [
+        ("nanogpt", "nanogpt/ckpt.pt", "48"),
+        ("hugging", "hugging/config.json", "40"),
+        ("llmc/gpt2_2.bin", "llmc/gpt2_2.bin", "40"),
+    ] {
+        recipe(&lab, weights);
+        let text = lab.run(["explain", "bare.toml", "model"]).expect(0).stdout.clone();
+        for (key, value) in
+            [("n_layer", "2"), ("n_head", "2"), ("n_embd", "8"), ("block_size", "12"), ("vocab_size", vocab)]
+        {
+            let line = text.lines().find(|line| line.starts_with(&format!("model.{key} "))).expect("a line");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(words, [&format!("model.{key}"), value, file, "(model.init_from)"]);
+        }
+        let json =
+            lab.run(["explain", "bare.toml", "model.n_layer", "--format", "json"]).expect(0).stdout.clone();
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["layers"][1]["origin"], serde_json::json!({ "kind": "init_from", "path": file }));
+    }
+}
+
+#[test]
+fn a_key_that_contradicts_the_file_is_refused_and_a_shorter_context_is_not() {
+    let lab = lab();
+    recipe(&lab, "nanogpt");
+    for (set, parts) in [
+        ("model.n_layer=3", &["`model.n_layer` is 3", "nanogpt/ckpt.pt` says 2", "leave n_layer out"][..]),
+        ("model.n_head=4", &["`model.n_head` is 4", "says 2"]),
+        ("model.n_embd=16", &["`model.n_embd` is 16", "says 8"]),
+        ("model.block_size=24", &["`model.block_size` is 24", "says 12", "12 or less"]),
+        ("model.vocab_size=50", &["`model.vocab_size` is 50", "says 48"]),
+        ("model.vocab_size=40", &["`model.vocab_size` is 40", "vocab_multiple = 16 leaves them out"]),
+    ] {
+        run(&lab, &[set]).expect(2).says(parts).says(&["bare.toml:2"]);
+    }
+    let cropped = run(&lab, &["model.block_size=6"]);
+    cropped.expect(0).says(&["`wpe.weight` has 12 positions, the first 6 are used"]);
+    let dropped = run(&lab, &["model.vocab_size=40", "model.vocab_multiple=16"]);
+    dropped.expect(0).says(&["8 of the 48 rows of `wte.weight` lie beyond model.vocab_size = 40"]);
+    // fewer classes to tell apart: another loss than that of all 48
+    let all = expected()["loss"]["nanogpt.pt"].as_f64().expect("a loss");
+    assert!(column(&lab.run_of(&dropped), "loss")[0] < all);
+}
+
+#[test]
+fn weights_that_do_not_fit_are_told_in_a_few_lines_with_the_cause() {
+    let lab = lab();
+    // no configuration says what they are
+    fs::remove_file(lab.path("hugging/config.json")).expect("removed");
+    recipe(&lab, "hugging");
+    lab.shard("data/low.bin", &[7; 49]);
+    let bare = run(&lab, &["model.block_size=12"]);
+    bare.expect(2).says(&["model.n_layer = 2", "model.n_embd = 8"]);
+    assert!(bare.stderr.lines().count() < 20, "{}", bare.stderr);
+    let dims = ["model.n_head=2", "model.n_embd=8", "model.block_size=12", "data.train=data/low.bin"];
+    let unfit = |more: &[&str], parts: &[&str]| {
+        let ended = run(&lab, &[&dims[..], more].concat());
+        ended.expect(2).says(parts);
+        assert!(ended.stderr.lines().count() < 16, "{}", ended.stderr);
+    };
+    unfit(&["model.n_layer=9", "model.vocab_size=40"], &["set model.n_layer = 2", "and 80 more like that"]);
+    unfit(
+        &["model.n_layer=2", "model.vocab_size=39"],
+        &["[39, 8]", "[40, 8]", "set model.vocab_multiple = 8"],
+    );
+    unfit(&["model.n_layer=2", "model.vocab_size=64"], &["set model.vocab_size = 40"]);
+    lab.write("hugging/config.json", r#"{"model_type": "llama", "hidden_size": 8}"#);
+    unfit(&["model.n_layer=2", "model.vocab_size=40"], &["`model_type` should be \"gpt2\" but is \"llama\""]);
+}
+
+#[test]
+fn a_broken_file_is_refused_without_a_panic() {
+    let lab = lab();
+    let whole = fs::read(golden("no_bias.pt")).expect("a file");
+    recipe(&lab, "broken.pt");
+    let dims =
+        ["model.n_layer=2", "model.n_head=2", "model.n_embd=8", "model.block_size=12", "model.vocab_size=40"];
+    for bytes in [&whole[..whole.len() / 2], &whole[..30], &whole[..whole.len() - 30]] {
+        lab.write("broken.pt", bytes);
+        run(&lab, &dims).expect(2).says(&["broken.pt", "archive"]);
+    }
+    lab.write("broken.pt", b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.");
+    run(&lab, &dims).expect(2).says(&["broken.pt", "before version 1.6"]);
+    let model = fs::read(golden("llmc.bin")).expect("a file");
+    lab.write("broken.pt", &model[..model.len() - 1]);
+    run(&lab, &dims).expect(2).says(&["its header describes 9984 bytes, the file has 9983"]);
+    lab.write("broken.pt", fs::read(lab.path("data/rows.bin")).expect("a file"));
+    run(&lab, &dims).expect(2).says(&["tokens in llm.c's format"]);
+}

@@ -1,0 +1,8 @@
+//! Training data: what is read, split and refused.
+
+#[path = "../data_support/mod.rs"]
+mod data_support;
+
+mod dataset;
+mod refusals;
+mod split;

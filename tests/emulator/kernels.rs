@@ -1,0 +1,193 @@
+//! Each kernel of the CUDA backend alone, in the emulator, against the CPU's kernel, by the checks of
+//! `runner doctor --selftest`.
+//!
+//! Needs a C++ compiler: `cargo test --release --features cuda-emulator --test emulator kernels::`.
+
+use runner::engine::cuda::device::KernelConfig;
+use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
+use runner::engine::cuda::selftest::{EVEN, PRECISIONS, RAGGED, kernels, pair::Pair};
+use runner::engine::fused::{self, backend::CrossEntropy};
+use runner::engine::memory::Buffer;
+use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::{OptimizerStep, Rule};
+use runner::model::Dims;
+use runner::recipe::{Attention, Precision};
+use std::path::Path;
+
+/// Both backends, the CUDA one in the emulator with its threads in this order.
+fn pair(dims: Dims, precision: Precision, attention: Attention, order: ThreadOrder) -> Pair<EmulatedDevice> {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let config = KernelConfig { precision, head_size: dims.head_size() };
+    let behaviour = Behaviour { order, fuses: false, records: false };
+    let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
+    Pair::new(dims, precision, attention, device, 1.0).expect("host memory")
+}
+
+/// Runs one of the checks in every precision, with even and with ragged sizes and several orders of threads.
+fn holds(name: &str, attentions: &[Attention]) {
+    let (_, check) = kernels::checks().into_iter().find(|(known, _)| *known == name).expect("a check");
+    // the third width is processed number by number
+    let ways = [
+        (RAGGED, ThreadOrder::Ascending),
+        (EVEN, ThreadOrder::Descending),
+        (Dims { n_head: 2, n_embd: 58, ..RAGGED }, ThreadOrder::Shuffled(3)),
+    ];
+    for (dims, order) in ways {
+        for precision in PRECISIONS {
+            for &attention in attentions {
+                let mut pair = pair(dims, precision, attention, order);
+                if let Err(wrong) = check(&mut pair) {
+                    panic!("{precision:?}, {attention:?} attention, {dims:?}, {order:?}: {wrong}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_check_is_left_out() {
+    let names = kernels::checks::<EmulatedDevice>().map(|(name, _)| name);
+    assert_eq!(names, ["embedding", "layernorm", "linear layers", "head and loss", "attention", "update"]);
+}
+
+#[test]
+fn embeddings() {
+    holds("embedding", &[Attention::Flash]);
+}
+
+#[test]
+fn layernorms() {
+    holds("layernorm", &[Attention::Flash]);
+}
+
+#[test]
+fn linear_layers() {
+    holds("linear layers", &[Attention::Flash]);
+}
+
+#[test]
+fn heads_and_losses() {
+    holds("head and loss", &[Attention::Flash]);
+}
+
+#[test]
+fn naive_and_flash_attention() {
+    holds("attention", &[Attention::Flash, Attention::Naive]);
+}
+
+#[test]
+fn updates() {
+    holds("update", &[Attention::Flash]);
+}
+
+#[test]
+fn a_kernel_that_computes_something_else_is_found() {
+    for (name, check) in kernels::checks() {
+        let mut pair = pair(RAGGED, Precision::Fp32, Attention::Flash, ThreadOrder::Ascending);
+        // the parameters of the emulated device alone
+        let mut first = true;
+        pair.each(|backend, plan| {
+            if std::mem::take(&mut first) {
+                let span = plan.whole(Buffer::Parameters);
+                backend.write(span, &vec![0.25; span.len]).expect("host memory");
+            }
+        });
+        // attention has no parameters
+        assert_eq!(check(&mut pair).is_ok(), name == "attention", "{name}");
+    }
+}
+
+fn update(loss_scale: f64, t: u64) -> OptimizerStep {
+    let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
+    OptimizerStep {
+        rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
+        lr,
+        clip_norm: 3.0,
+        t,
+        loss_scale,
+    }
+}
+
+#[test]
+fn a_nan_among_the_logits_makes_the_loss_nan() {
+    let mut pair = pair(RAGGED, Precision::Bf16, Attention::Flash, ThreadOrder::Ascending);
+    pair.each(|backend, plan| {
+        let logits = plan.arena.logits.head(RAGGED.padded_vocab);
+        let mut values = vec![0.5; RAGGED.padded_vocab];
+        values[77] = f32::NAN;
+        backend.write(logits, &values).expect("host memory");
+        backend.cross_entropy(CrossEntropy {
+            logits,
+            losses: plan.arena.losses.head(1),
+            first: 0,
+            vocab_size: RAGGED.vocab_size,
+            dlogits: None,
+        });
+    });
+    let [a, b] = pair.read(&|plan| plan.arena.losses.head(1)).expect("memory");
+    assert!(a[0].is_nan() && b[0].is_nan());
+}
+
+#[test]
+fn an_update_that_is_not_finite_is_not_applied() {
+    for (spoiled, value) in [(Buffer::Gradients, f32::INFINITY), (Buffer::Arena, f32::NAN)] {
+        let mut pair = pair(RAGGED, Precision::Fp16, Attention::Flash, ThreadOrder::Ascending);
+        let before = pair.read(&|plan| plan.whole(Buffer::Parameters)).expect("memory");
+        let mut applied = Vec::new();
+        pair.each(|backend, plan| {
+            let span = match spoiled {
+                Buffer::Gradients => plan.whole(Buffer::Gradients).slice(1000, 1),
+                _ => plan.arena.losses.head(1),
+            };
+            backend.write(span, &[value]).expect("host memory");
+            backend.add_loss(plan.arena.losses.head(1));
+            fused::update(backend, plan, &update(16.0, 1));
+            applied.push(backend.outcome().expect("an outcome").applied);
+        });
+        assert_eq!(applied, [false, false], "{spoiled:?}");
+        assert_eq!(pair.read(&|plan| plan.whole(Buffer::Parameters)).expect("memory"), before);
+        assert!(
+            pair.read(&|plan| plan.whole(Buffer::Gradients))
+                .expect("memory")
+                .iter()
+                .flatten()
+                .all(|g| *g == 0.0)
+        );
+        let mut losses = Vec::new();
+        pair.each(|backend, _| losses.push(backend.loss().expect("a sum")));
+        assert_eq!(losses, [0.0, 0.0], "the next step begins anew");
+    }
+}
+
+#[test]
+fn a_discarded_step_clears_gradients_and_changes_nothing_else() {
+    let mut pair = pair(RAGGED, Precision::Bf16, Attention::Flash, ThreadOrder::Descending);
+    let kept = [Buffer::Parameters, Buffer::Optimizer(0), Buffer::Optimizer(1), Buffer::Low];
+    let before = kept.map(|buffer| pair.read(&|plan| plan.whole(buffer)).expect("memory"));
+    let mut outcomes = Vec::new();
+    pair.each(|backend, plan| {
+        backend.write(plan.arena.losses.head(1), &[2.5]).expect("host memory");
+        backend.add_loss(plan.arena.losses.head(1));
+        backend.discard();
+        outcomes.push(backend.outcome().expect("an outcome"));
+        assert_eq!(backend.loss().expect("a sum"), 0.0, "the next step begins anew");
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.loss == 2.5 && !outcome.applied), "{outcomes:?}");
+    for (buffer, before) in kept.into_iter().zip(before) {
+        assert_eq!(pair.read(&|plan| plan.whole(buffer)).expect("memory"), before, "{buffer:?}");
+    }
+    assert!(
+        pair.read(&|plan| plan.whole(Buffer::Gradients)).expect("memory").iter().flatten().all(|g| *g == 0.0)
+    );
+}
+
+#[test]
+fn exactly_the_plan_is_allocated() {
+    for precision in PRECISIONS {
+        for attention in [Attention::Flash, Attention::Naive] {
+            let mut pair = pair(RAGGED, precision, attention, ThreadOrder::Ascending);
+            let (device, plan) = pair.device_mut();
+            assert_eq!(device.allocated_bytes(), plan.total_bytes() - plan.device_bytes());
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Engines against golden files and against each other; ranks, checkpoints, CUDA over its fakes.
+
+#[path = "../comm_support/mod.rs"]
+mod comm_support;
+#[path = "../cuda_support/mod.rs"]
+mod cuda_support;
+#[path = "../golden/mod.rs"]
+mod golden;
+#[path = "../log_support/mod.rs"]
+mod log_support;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../verify_support/mod.rs"]
+mod verify_support;
+
+mod comm_tcp;
+mod comm_threads;
+mod doctor;
+mod golden_dfdx;
+mod golden_fused;
+mod gpu_device;
+mod gpu_ranks;
+mod ranks;
+mod run_checkpoint;
+mod run_faults;
+mod run_import;
+mod verify_command;
+mod verify_engines;
+mod verify_training;
+mod watch;

@@ -1,0 +1,192 @@
+//! Which keys make another experiment, and that each key of the table reaches the recipe.
+
+use crate::recipe_support;
+
+use recipe_support::{REQUIRED, Recipes, set};
+use runner::recipe::keys::{Identity, KEYS, Key, Kind, OnResume, SCHEDULE_KIND, Switch, find};
+use runner::recipe::{DataDigests, Recipe, diff, identity, leaves};
+
+/// The setting of a key's example.
+fn example(key: &Key) -> String {
+    format!("{}={}", key.path, key.example)
+}
+
+/// What a recipe with the required keys must also set for a key to have an effect.
+fn needs(key: &Key) -> Vec<String> {
+    let kind = key.schedules.first().filter(|_| !key.is_used_by("cosine"));
+    let kind = kind.map(|kind| format!("{SCHEDULE_KIND}={kind}"));
+    let is_off = |switch: &&&Switch| {
+        switch.keys.iter().all(|path| {
+            let key = find(path).expect("a key");
+            // a key without a default has an empty value
+            (switch.is_off)(&key.default_json().map_or_else(String::new, |default| default.to_string()))
+        })
+    };
+    let switch = key.silenced_by.as_ref().filter(is_off);
+    kind.into_iter().chain(switch.map(|switch| format!("{}={}", switch.keys[0], switch.on))).collect()
+}
+
+/// Every key that a resolved recipe has.
+fn resolved_keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| key.is_resolved())
+}
+
+/// What is hashed for the smallest recipe.
+const CANONICAL: &str = r#"runner recipe 1
+batch.micro_batch="auto"
+batch.total_tokens=524288
+batch.world_size=1
+compute.attention="flash"
+compute.device="auto"
+compute.engine="fused"
+compute.precision="fp32"
+compute.threads=0
+data.shuffle=true
+data.train="t"
+data.val="v"
+eval.batches=20
+model.block_size=1024
+model.n_embd=768
+model.n_head=12
+model.n_layer=12
+model.vocab_multiple=1
+model.vocab_size=50257
+optimizer.betas=[3feccccccccccccd,3fee666666666666]
+optimizer.clip_norm=3ff0000000000000
+optimizer.eps=3e45798ee2308c3a
+optimizer.lr=3f43a92a30553261
+optimizer.weight_decay=3fb999999999999a
+schedule.kind="cosine"
+schedule.max_steps=100
+schedule.min_lr_ratio=3fb999999999999a
+schedule.warmup_steps=0
+seed=1337
+"#;
+
+fn resolve(arguments: &[impl AsRef<str>]) -> Recipe {
+    let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+    Recipes::with(REQUIRED).good(&set(&arguments)).recipe
+}
+
+/// The recipe with the required keys only.
+fn smallest() -> Recipe {
+    resolve(&[""; 0])
+}
+
+fn digests() -> DataDigests {
+    DataDigests { train: "t".into(), val: "v".into(), init_from: None }
+}
+
+#[test]
+fn every_key_reaches_the_recipe_and_nothing_else_does() {
+    for key in resolved_keys() {
+        let needs = needs(key);
+        let base = resolve(&needs);
+        let changed = diff(&base, &resolve(&[&needs[..], &[example(key)]].concat()));
+        let changed: Vec<_> = changed.into_iter().map(|difference| difference.key.path).collect();
+        assert_eq!(changed, [key.path]);
+    }
+    // A wsd schedule has all keys but those without a default.
+    let whole = resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]);
+    let fields = serde_json::to_value(&whole).expect("plain data");
+    let count = |value: &serde_json::Value| value.as_object().map_or(1, serde_json::Map::len);
+    let fields: usize = fields.as_object().expect("a table").values().map(count).sum();
+    assert_eq!(fields, resolved_keys().count(), "a field without a key in the table");
+    assert_eq!(leaves(&whole).len(), fields);
+}
+
+#[test]
+fn the_identity_changes_with_what_is_computed_only() {
+    for key in resolved_keys() {
+        let needs = needs(key);
+        let before = identity(&resolve(&needs), &digests());
+        let after = identity(&resolve(&[&needs[..], &[example(key)]].concat()), &digests());
+        let is_in = !matches!(key.identity, Identity::Never | Identity::Contents);
+        assert_eq!(before != after, is_in, "{}", key.path);
+    }
+    let base = identity(&smallest(), &digests());
+    for other in [
+        DataDigests { train: "u".into(), ..digests() },
+        DataDigests { val: "u".into(), ..digests() },
+        DataDigests { init_from: Some("w".into()), ..digests() },
+        DataDigests { train: "t\"\ndata.val=\"v".into(), ..digests() },
+    ] {
+        assert_ne!(identity(&smallest(), &other), base, "{other:?}");
+    }
+}
+
+#[test]
+fn the_identity_is_the_same_on_every_machine_and_in_every_release() {
+    // Changing this text makes every existing run directory a stranger: its first line must then change too.
+    assert_eq!(identity(&smallest(), &digests()), blake3::hash(CANONICAL.as_bytes()).to_hex().to_string());
+}
+
+#[test]
+fn the_identity_does_not_depend_on_how_a_value_is_written() {
+    let spellings = [
+        ["optimizer.lr=6e-4", "optimizer.weight_decay=0", "seed=255"],
+        ["optimizer.lr=0.000_6", "optimizer.weight_decay=-0.0", "seed=0xff"],
+    ];
+    let [first, second] = spellings.map(|spelling| identity(&resolve(&spelling), &digests()));
+    assert_eq!(first, second);
+    let explicit = ["schedule.kind=cosine", "compute.device=auto", "checkpoint.keep=3", "data.val=[]"];
+    assert_eq!(identity(&resolve(&explicit), &digests()), identity(&smallest(), &digests()));
+}
+
+/// What a resumed run may change, and what not, is a promise about runs that exist: keys never move between the two.
+#[test]
+fn what_a_resumed_run_may_change_stays_so() {
+    let free = "model.init_from compute.device compute.threads data.train data.val batch.micro_batch batch.world_size \
+                distributed.shard_optimizer distributed.timeout_s eval.every eval.batches checkpoint.every \
+                checkpoint.keep checkpoint.background watchdog.max_loss_zscore watchdog.max_grad_zscore \
+                watchdog.window watchdog.action sample.every sample.prompt sample.tokens lints.allow";
+    let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
+                model.n_embd compute.engine compute.precision compute.attention data.val_fraction data.shuffle batch.total_tokens \
+                optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
+                schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio schedule.decay_steps";
+    for (paths, expected) in [(free, OnResume::Free), (kept, OnResume::Kept)] {
+        for path in paths.split_whitespace() {
+            assert_eq!(find(path).unwrap_or_else(|| panic!("{path}")).on_resume, expected, "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_difference_shows_both_values() {
+    let differences = diff(&resolve(&["schedule.kind=constant"]), &resolve(&["optimizer.lr=3e-4"]));
+    let lines: Vec<String> = differences
+        .iter()
+        .map(|difference| {
+            let side = |side: &Option<String>| side.clone().unwrap_or("-".into());
+            format!("{}: {} {}", difference.key.path, side(&difference.left), side(&difference.right))
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "optimizer.lr: 0.0006 0.0003",
+            "schedule.kind: \"constant\" \"cosine\"",
+            "schedule.warmup_steps: - 0",
+            "schedule.min_lr_ratio: - 0.1",
+        ]
+    );
+}
+
+#[test]
+fn ranges_accept_their_ends() {
+    for key in KEYS {
+        let Kind::Integer { min, max } = key.kind else { continue };
+        for (value, fits) in
+            [(Some(min), true), (Some(max), true), (min.checked_sub(1), false), (max.checked_add(1), false)]
+        {
+            let Some(value) = value else { continue };
+            let recipes = Recipes::with(REQUIRED);
+            let arguments = [needs(key), vec![format!("{}={value}", key.path)]].concat();
+            let loaded =
+                recipes.load("recipe.toml", &set(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+            let in_range =
+                loaded.err().is_none_or(|error| !error.titles().any(|title| title.ends_with("out of range")));
+            assert_eq!(in_range, fits, "{} = {value}", key.path);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Laws over many recipes: what is written reads back, and nothing that is read makes the loader panic.
+
+use crate::recipe_support;
+
+use proptest::prelude::*;
+use recipe_support::mutate::{mutated, mutation};
+use recipe_support::{REQUIRED, Recipes};
+use runner::recipe::{
+    Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
+    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
+    Overrides, Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
+    to_toml,
+};
+
+/// A recipe with every key but the ones given here taken from the shipped quickstart.
+const SEED_TEXT: &str = include_str!("../../recipes/quickstart.toml");
+
+fn model() -> impl Strategy<Value = ModelConfig> {
+    let branch = (prop::option::of(0..1_u64 << 40), any::<bool>()).prop_map(|(step, optimizer)| {
+        InitFrom::Run(Branch { run: "/runs/x-01234567".into(), step, optimizer })
+    });
+    let weights = Just(InitFrom::Weights("/models/gpt2/model.safetensors".into()));
+    let init = prop::option::of(prop_oneof![weights, branch]);
+    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, 1..100_usize, 1..32_usize, 1..64_usize, init)
+        .prop_map(|(block_size, vocab_size, vocab_multiple, n_layer, n_head, head_size, init)| ModelConfig {
+            init_from: init,
+            block_size,
+            vocab_size,
+            vocab_multiple,
+            n_layer,
+            n_head,
+            n_embd: n_head * head_size,
+        })
+}
+
+fn compute() -> impl Strategy<Value = ComputeConfig> {
+    let device = prop_oneof![Just(Device::Auto), Just(Device::Cpu), (0..16_usize).prop_map(Device::Cuda)];
+    let engine = prop_oneof![Just(EngineKind::Fused), Just(EngineKind::Dfdx)];
+    let precision =
+        prop::sample::select(vec![Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16]);
+    let attention = prop_oneof![Just(Attention::Flash), Just(Attention::Naive)];
+    (device, engine, precision, attention, 0..4096_usize).prop_map(
+        |(device, engine, precision, attention, threads)| ComputeConfig {
+            device,
+            engine,
+            precision,
+            attention,
+            threads,
+        },
+    )
+}
+
+fn schedule() -> impl Strategy<Value = ScheduleConfig> {
+    let kind = prop::sample::select(vec![
+        ScheduleKind::Cosine,
+        ScheduleKind::Constant,
+        ScheduleKind::Linear,
+        ScheduleKind::Wsd,
+    ]);
+    (kind, 0..1_u64 << 20, 1..1_u64 << 20, 1..1_u64 << 20, 0.0..=1.0).prop_map(
+        |(kind, warmup, decay, rest, ratio)| ScheduleConfig {
+            kind,
+            max_steps: warmup + decay + rest,
+            warmup_steps: (kind != ScheduleKind::Constant).then_some(warmup),
+            min_lr_ratio: (kind != ScheduleKind::Constant).then_some(ratio),
+            decay_steps: (kind == ScheduleKind::Wsd).then_some(decay),
+        },
+    )
+}
+
+fn optimizer() -> impl Strategy<Value = OptimizerConfig> {
+    let positive =
+        || prop_oneof![1e-12..1e3, Just(f64::from(f32::MIN_POSITIVE)), Just(f64::from(f32::MAX)), Just(1e22)];
+    (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0).prop_map(
+        |(lr, beta1, beta2, eps, weight_decay, clip_norm)| OptimizerConfig {
+            lr,
+            betas: [beta1, beta2],
+            eps,
+            weight_decay,
+            clip_norm,
+        },
+    )
+}
+
+/// An entry of `data`, absolute as resolution leaves it; globs over plain directories.
+fn entry() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("builtin:lipsum:seed=2,words=100".to_string()),
+        "(/[a-z0-9 é_.]{1,6}[a-z0-9]){1,4}",
+        "(/[a-z]{1,6}){1,3}/[a-z]{0,3}[*?][a-z.]{1,4}",
+    ]
+}
+
+/// Validation data of their own, a fraction of the training data, or neither.
+fn validation() -> impl Strategy<Value = (Vec<String>, Option<f64>)> {
+    let fraction = prop_oneof![1e-9..1.0, Just(f64::MIN_POSITIVE), Just(1.0 - f64::EPSILON / 2.0)];
+    prop_oneof![
+        prop::collection::vec(entry(), 0..3).prop_map(|val| (val, None)),
+        fraction.prop_map(|fraction| (Vec::new(), Some(fraction))),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), "[\\x00-\\x7f]{1,20}", "[\"'\\\\\\n\\r\\t#=\\[\\]{} ]{1,10}"]
+        .prop_filter("not empty", |text| !text.is_empty())
+}
+
+fn watchdog() -> impl Strategy<Value = WatchdogConfig> {
+    let limit = || prop_oneof![Just(0.0), 0.0..100.0];
+    (limit(), limit(), 2..=1_usize << 16, any::<bool>()).prop_map(
+        |(max_loss_zscore, max_grad_zscore, window, skip)| WatchdogConfig {
+            max_loss_zscore,
+            max_grad_zscore,
+            window,
+            action: if skip { WatchdogAction::Skip } else { WatchdogAction::Stop },
+        },
+    )
+}
+
+prop_compose! {
+    fn recipe()(
+        (name, seed, model, compute, schedule, optimizer) in
+            ("[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", 0..=i64::MAX as u64, model(), compute(), schedule(), optimizer()),
+        train in prop::collection::vec(entry(), 1..4),
+        (val, val_fraction) in validation(),
+        (shuffle, auto) in any::<(bool, bool)>(),
+        (rows, world_size, steps) in (1..64_usize, 1..16_usize, 1..64_usize),
+        (every, batches, keep, tokens) in (0..1_u64 << 30, 1..1_usize << 30, 0..1_usize << 30, 1..1_usize << 20),
+        prompt in text(),
+        allow in prop::collection::vec(prop::sample::select(LintCode::ALL), 0..3),
+        watchdog in watchdog(),
+        (shard_optimizer, timeout_s) in (any::<bool>(), 1..=86_400_u64),
+    ) -> Recipe {
+        Recipe {
+            name,
+            seed,
+            batch: BatchConfig {
+                total_tokens: rows * world_size * steps * model.block_size,
+                micro_batch: if auto { MicroBatch::Auto } else { MicroBatch::Rows(rows) },
+                world_size,
+            },
+            distributed: DistributedConfig { shard_optimizer, timeout_s },
+            model,
+            compute,
+            data: DataConfig { train, val, val_fraction, shuffle },
+            optimizer,
+            schedule,
+            eval: EvalConfig { every, batches },
+            checkpoint: CheckpointConfig { every, keep, background: shuffle },
+            watchdog,
+            sample: SampleConfig { every, prompt, tokens },
+            lints: LintsConfig { allow },
+        }
+    }
+}
+
+/// The recipe with the defaults of the keys that have no effect in it, as loading gives them.
+fn tidy(mut recipe: Recipe) -> Recipe {
+    let defaults = Recipes::with(REQUIRED).good(&Overrides::default()).recipe;
+    if recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
+        recipe.eval = defaults.eval;
+    }
+    if recipe.batch.world_size == 1 {
+        recipe.distributed = defaults.distributed;
+    }
+    if !recipe.watchdog.is_on() {
+        recipe.watchdog = defaults.watchdog;
+    }
+    if recipe.sample.every == 0 {
+        recipe.sample = defaults.sample;
+    }
+    if matches!(recipe.compute.device, Device::Cuda(_)) {
+        recipe.compute.threads = 0;
+    }
+    recipe
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_written_recipe_reads_back(recipe in recipe()) {
+        let recipe = tidy(recipe);
+        let recipes = Recipes::new();
+        let text = to_toml(&recipe, recipes.dir());
+        recipes.write("recipe.toml", &text);
+        let read = recipes.load("recipe.toml", &Overrides::default());
+        let read = read.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(&read.recipe, &recipe, "{}", text);
+        prop_assert_eq!(to_toml(&read.recipe, recipes.dir()), text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_file_makes_the_loader_panic(mutations in prop::collection::vec(mutation(), 1..8)) {
+        let bytes = mutated(SEED_TEXT, mutations);
+        let recipes = Recipes::new();
+        recipes.write("recipe.toml", &bytes);
+        if let Err(error) = recipes.load("recipe.toml", &Overrides::default()) {
+            prop_assert!(!error.is_empty());
+            prop_assert!(error.render(true).len() >= error.to_string().len());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_override_makes_the_loader_panic(
+        set in prop::collection::vec(prop_oneof![any::<String>(), "[a-z_.]{0,12}=[\\[\"a-z0-9,.{}=\\] ]{0,12}",
+            "(model|optimizer|data|schedule)(\\.(n_layer|lr|train|kind|betas))?=(wsd|[0-9\\[\\]\"{},.]{0,8})"], 0..3),
+        unset in prop::collection::vec(prop_oneof![any::<String>(), "(model|schedule|data)(\\.(n_layer|kind|train))?"], 0..2),
+        env in prop::collection::vec(("RUNNER_[A-Z_é]{0,20}", any::<String>()), 0..3),
+    ) {
+        let recipes = Recipes::with(REQUIRED);
+        if let Err(error) = recipes.load("recipe.toml", &Overrides { set, unset, env, ..Overrides::default() }) {
+            prop_assert!(!error.is_empty() && !error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn pathological_files_are_refused_in_good_time() {
+    // where a parser takes quadratic time, these sizes make the test run for hours
+    let size = 1 << 20;
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("ten megabytes", vec![b'\n'; 10 << 20]),
+        ("open brackets", [b"a = ".to_vec(), vec![b'['; size]].concat()),
+        ("inline tables", format!("a = {}", "{a=".repeat(size / 3)).into()),
+        ("dotted key", format!("a{} = 1", ".a".repeat(size / 2)).into()),
+        ("dotted header", format!("[a{}]", ".a".repeat(size / 2)).into()),
+        ("headers", "[model]\n".repeat(size / 8).into()),
+        ("unknown keys", (0..size / 16).map(|i| format!("k{i} = 1\n")).collect::<String>().into()),
+        (
+            "wrong values",
+            (0..size / 32).map(|i| format!("k{i} = wrong\nl{i} = [\n")).collect::<String>().into(),
+        ),
+        ("one long key", [vec![b'k'; size], b" = 1".to_vec()].concat()),
+        ("one long string", format!("[sample]\nprompt = \"{}\" 3", "é".repeat(size)).into()),
+        ("long wrong value", format!("seed = \"{}\"", "x".repeat(size)).into()),
+        ("many betas", format!("[optimizer]\nbetas = [{}]", "0.5,".repeat(size / 4)).into()),
+        ("extends itself often", format!("extends = [{}]", "\"recipe.toml\",".repeat(size / 14)).into()),
+        ("zeroes", vec![0; size]),
+        ("bytes", (0..=255).cycle().take(size).collect()),
+        ("carriage returns", vec![b'\r'; size]),
+    ];
+    for (name, bytes) in cases {
+        let recipes = Recipes::new();
+        recipes.write("recipe.toml", bytes);
+        let error = recipes.load("recipe.toml", &Overrides::default()).expect_err(name);
+        let message = error.to_string();
+        assert!(message.starts_with("error: ") && message.len() < 1 << 20, "{name}: {} bytes", message.len());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused_without_waiting() {
+    let recipes = Recipes::with(REQUIRED);
+    let status = std::process::Command::new("mkfifo").arg(recipes.path("pipe")).status().expect("mkfifo");
+    assert!(status.success());
+    std::os::unix::fs::symlink(recipes.path("loop"), recipes.path("loop")).expect("a link");
+    for (name, reason) in [("pipe", "it is not a regular file"), ("loop", "symbolic link"), ("a\0b", "nul")] {
+        let error = recipes.load(name, &Overrides::default()).expect_err(name).to_string();
+        assert!(error.to_lowercase().contains(reason), "{error}");
+    }
+    recipes.write("recipe.toml", format!("extends = \"pipe\"\n{REQUIRED}"));
+    assert!(
+        recipes
+            .bad(&Overrides::default())
+            .contains("`extends`: cannot read `DIR/pipe`: it is not a regular file")
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_without_permission_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let recipes = Recipes::with(REQUIRED);
+    let path = recipes.path("recipe.toml");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("owned");
+    let loaded = recipes.load("recipe.toml", &Overrides::default());
+    // Root reads everything; then there is nothing to refuse.
+    if std::fs::read(&path).is_err() {
+        assert!(loaded.expect_err("unreadable").to_string().contains("permission denied"));
+    } else {
+        assert_eq!(loaded.expect("readable").recipe.schedule.max_steps, 100);
+    }
+}

@@ -1,0 +1,24 @@
+//! Recipes: layers, checks, identity, provenance, and the plan that follows from them.
+
+#[path = "../log_support/mod.rs"]
+mod log_support;
+#[path = "../recipe_support/mod.rs"]
+mod recipe_support;
+#[path = "../source_support/mod.rs"]
+mod source_support;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod effect;
+mod explain;
+mod identity;
+mod ids;
+mod keys;
+mod laws;
+mod layers;
+mod plan;
+mod plan_laws;
+mod plan_scaling;
+mod runs;
+mod shipped;
+mod wrong;

@@ -1,0 +1,370 @@
+//! `runner compare`: what differs, what came of it, and whether that is more than noise.
+
+use crate::report_support;
+use crate::support;
+
+use report_support::{Fake, rfc4180, sweep, violation};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use support::{Lab, ended};
+
+fn lab() -> Lab {
+    let lab = Lab::new();
+    sweep(&lab.path("runs"));
+    lab
+}
+
+fn json(lab: &Lab, args: &[&str]) -> Value {
+    let ended = lab.run([&["compare"], args, &["--format", "json"]].concat());
+    ended.expect(0);
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+#[test]
+fn only_what_differs_has_a_column_and_the_best_comes_first() {
+    let lab = lab();
+    let ended = lab.run(["compare", "runs"]);
+    ended.expect(0);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("6 runs share: ") && lines[0].contains("schedule.max_steps = 4"),
+        "{}",
+        lines[0]
+    );
+    let head: Vec<&str> = lines[2].split_whitespace().collect();
+    assert_eq!(head[..3], ["run", "seed", "lr"]);
+    assert!(lines[3].starts_with("fake-11  "), "{}", lines[3]);
+    assert!(!ended.stdout.contains("precision") && !ended.stdout.contains("status"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("lr 3e-3 is lower than lr 1e-3 in val_loss by 1.0000 (Welch's t = "));
+    assert!(ended.stdout.contains("3.5017 ± 0.0189"), "{}", ended.stdout);
+    // one run alone has nothing that differs
+    let alone = lab.run(["compare", "fake-01", "--metrics", "loss"]);
+    assert_eq!(alone.expect(0).stdout.lines().nth(2), Some("run        loss"));
+}
+
+#[test]
+fn runs_are_named_by_directory_glob_prefix_and_each_counts_once() {
+    let lab = lab();
+    lab.write("runs/README.md", "no run");
+    for (names, n) in [
+        (&["runs"][..], 6),
+        (&["runs/fake-0*", "fake-01"], 3),
+        (&["fake-1"], 3),
+        (&["*-?2"], 2),
+        (&["runs/fake-01", "./runs/fake-01", "runs/README.md"], 1),
+    ] {
+        let found = json(&lab, names);
+        assert_eq!(found["runs"].as_array().map(Vec::len), Some(n), "{names:?}");
+    }
+    lab.run(["compare", "nothing"]).expect(2).says(&["`nothing` is not a run", "runner list"]);
+    lab.run(["compare", "runs", "--metrics", "los"]).expect(2).says(&["`los` is not a metric", "val_loss"]);
+    lab.run(["compare", "runs", "--sort", "optimizer.lt"]).expect(2).says(&["optimizer.lt", "optimizer.lr"]);
+    lab.run(["compare", "runs", "--plot", "x.pdf"]).expect(2).says(&["x.pdf", ".svg"]);
+}
+
+#[test]
+fn one_seed_each_is_no_evidence() {
+    let lab = Lab::new();
+    for (i, last) in [3.0, 4.0].into_iter().enumerate() {
+        Fake::new(&format!("fake-{i}"), 1, 1e-3 * (i + 1) as f64, last).write(&lab.path("runs"));
+    }
+    let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(said.contains("one seed each") && said.contains("--set seed="), "{said}");
+    assert!(!said.contains("Welch"), "{said}");
+    // a second seed of one of them is not enough for a test
+    Fake::new("fake-2", 2, 1e-3, 3.1).write(&lab.path("runs"));
+    let found = json(&lab, &["runs"]);
+    assert_eq!(
+        (&found["tests"][0]["p"], &found["tests"][0]["distinguishable"]),
+        (&Value::Null, &Value::Null)
+    );
+    let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(said.contains("with 2 and 1 seed: whether that is real cannot be said"), "{said}");
+}
+
+#[test]
+fn what_noise_explains_is_not_called_a_difference() {
+    let lab = Lab::new();
+    for (i, lasts) in [[3.0, 3.4, 3.2], [3.1, 3.5, 3.3]].into_iter().enumerate() {
+        for (seed, last) in lasts.into_iter().enumerate() {
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed as u64, 1e-3 * (i + 1) as f64, last);
+            fake.write(&lab.path("runs"));
+        }
+    }
+    let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(said.contains("are not distinguishable in val_loss (0.1000 apart"), "{said}");
+    assert!(said.contains("a difference of this size would take about 64 seeds each, 61 more"), "{said}");
+    let test = &json(&lab, &["runs"])["tests"][0];
+    assert_eq!((&test["distinguishable"], &test["seeds_needed"]), (&json!(false), &json!(64)));
+}
+
+#[test]
+fn unfinished_runs_count_only_where_they_are_aligned() {
+    let lab = lab();
+    let mut crashed = Fake::new("fake-14", 4, 3e-3, 9.0);
+    (crashed.status, crashed.extra) = ("failed", json!({"error": "the disk is full"}));
+    let run = crashed.write(&lab.path("runs"));
+    let mut file = fs::OpenOptions::new().append(true).open(run.join("train.csv")).expect("a log");
+    file.write_all(b"4,12").expect("a torn line");
+    let ended = lab.run(["compare", "runs"]);
+    ended.expect(0).says(&["fake-14: failed: the disk is full"]);
+    assert!(ended.stdout.contains("1 run that is not finished is left out"), "{}", ended.stdout);
+    let n = |args: &[&str], group: usize| json(&lab, args)["groups"][group]["metrics"]["loss"]["n"].clone();
+    assert_eq!(n(&["runs"], 0), 3);
+    let aligned = &["runs", "--align", "step", "--at", "3", "--by", "loss", "--sort", "optimizer.lr"];
+    assert_eq!((n(aligned, 0), n(aligned, 1)), (json!(3), json!(4)));
+    let found = json(&lab, aligned);
+    assert!(found["runs"].as_array().expect("runs").iter().all(|run| run["metrics"]["loss"] == 6));
+    assert_eq!(found["cut"], json!({"axis": "step", "at": 3}));
+    // without --at, where the shortest ends
+    Fake { losses: vec![10.0, 8.0], ..Fake::new("fake-05", 5, 1e-3, 0.0) }.write(&lab.path("runs"));
+    for (axis, at) in [("step", json!(2)), ("tokens", json!(512)), ("time", json!(0.512))] {
+        assert_eq!(json(&lab, &["runs", "--align", axis])["cut"]["at"], at);
+    }
+}
+
+#[test]
+fn logs_and_recipes_of_other_versions_are_read_as_far_as_they_go() {
+    let lab = lab();
+    let runs = lab.path("runs");
+    fs::write(runs.join("fake-01/train.csv"), "step,loss,novelty\n0,5,x\n1,nonsense,y\n2,4,z\n")
+        .expect("write");
+    fs::remove_file(runs.join("fake-01/val.csv")).expect("remove");
+    fs::write(runs.join("fake-02/run.json"), r#"{"format_version": 99}"#).expect("write");
+    fs::write(runs.join("fake-03/recipe.toml"), "seed = 3\n[future]\nkey = \"new\"\n").expect("write");
+    let ended = lab.run(["compare", "runs", "--format", "json"]);
+    ended.expect(0).says(&["1 malformed rows", "fake-02/run.json", "format version 99"]);
+    let found: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let run = |id: &str| {
+        found["runs"].as_array().expect("runs").iter().find(|r| r["id"] == id).expect("there").clone()
+    };
+    let old = run("fake-01");
+    assert_eq!(old["metrics"]["loss"], 4);
+    assert_eq!((&old["metrics"]["steps"], &old["metrics"]["tokens"]), (&json!(3), &Value::Null));
+    assert_eq!(run("fake-03")["differing"]["future.key"], "new");
+    assert_eq!(run("fake-03")["metrics"]["loss"], 4.015);
+}
+
+#[test]
+fn csv_is_rfc_4180_to_other_readers() {
+    let lab = lab();
+    let odd = Fake::new("fake,\"odd\"\n1", 9, 1e-3, 2.0);
+    odd.write(&lab.path("runs"));
+    let ended = lab.run(["compare", "runs", "--format", "csv"]);
+    let text = &ended.expect(0).stdout;
+    let records = rfc4180(text);
+    assert_eq!(records.len(), 8);
+    assert_eq!(records[0][..4], ["run", "seed", "optimizer.lr", "status"]);
+    assert_eq!(records[1][0], odd.id, "the best is the first");
+    let column = records[0].iter().position(|name| name == "val_loss").expect("a column");
+    assert_eq!(records[1][column], "2.5");
+}
+
+#[test]
+#[ignore = "needs python3"]
+fn csv_is_read_by_pythons_strict_reader() {
+    let lab = lab();
+    Fake::new("fake,\"odd\"\n1", 9, 1e-3, 2.0).write(&lab.path("runs"));
+    let text = &lab.run(["compare", "runs", "--format", "csv"]).expect(0).stdout.clone();
+    let mut python = Command::new("python3")
+        .args([
+            "-c",
+            "import csv,sys,json; json.dump(list(csv.reader(open(0, newline=''), strict=True)), sys.stdout)",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 starts");
+    python.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("python reads");
+    let output = python.wait_with_output().expect("python ends");
+    let theirs: Vec<Vec<String>> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(theirs, rfc4180(text));
+}
+
+#[test]
+fn json_follows_the_committed_schema() {
+    let lab = lab();
+    let committed = include_str!("../../docs/compare.schema.json");
+    let printed = lab.run(["schema", "compare"]).expect(0).stdout.clone();
+    assert!(committed == printed, "refresh it: runner schema compare > docs/compare.schema.json");
+    let schema: Value = serde_json::from_str(committed).expect("JSON");
+    let mut odd = Fake::new("fake-99", 1, 1e-3, f64::NAN);
+    (odd.status, odd.extra) = ("diverged", json!({"error": "at step 3 the loss is NaN", "emulated": true}));
+    odd.write(&lab.path("runs"));
+    fs::create_dir(lab.path("runs/empty")).expect("a directory");
+    fs::write(lab.path("runs/empty/recipe.toml"), "").expect("a file");
+    for args in [
+        &["runs"][..],
+        &["runs", "--align", "step", "--at", "2"],
+        &["fake-99"],
+        &["runs", "--metrics", "gain,speedup"],
+    ] {
+        let found = json(&lab, args);
+        assert_eq!(violation(&schema, &found, ""), None, "{args:?}");
+    }
+    let found = json(&lab, &["fake-99"]);
+    assert_eq!(
+        (&found["runs"][0]["metrics"]["loss"], &found["runs"][0]["emulated"]),
+        (&json!("NaN"), &json!(true))
+    );
+    assert!(violation(&schema, &json!({"format_version": 1}), "").is_some());
+    let mut other = found;
+    other["runs"][0]["metrics"]["loss"] = json!("words");
+    assert!(violation(&schema, &other, "").is_some_and(|found| found.contains("loss")));
+    // a column of another version
+    let val = lab.path("runs/fake-99/val.csv");
+    let lines = fs::read_to_string(&val).expect("a log");
+    let lines = lines.lines().enumerate();
+    let wider: String =
+        lines.map(|(i, line)| format!("{line},{}\n", if i == 0 { "poems_acc" } else { "0.5" })).collect();
+    fs::write(&val, wider).expect("writable");
+    let mut found = json(&lab, &["runs", "--metrics", "val_loss,poems_acc", "--by", "poems_acc"]);
+    assert_eq!(violation(&schema, &found, ""), None);
+    assert_eq!(
+        (&found["judged_by"], &found["runs"][0]["metrics"]["poems_acc"]),
+        (&json!("poems_acc"), &json!(0.5))
+    );
+    found["runs"][0]["metrics"]["poems_acc"] = json!("words");
+    assert!(violation(&schema, &found, "").is_some_and(|found| found.contains("poems_acc")));
+}
+
+#[test]
+fn a_table_fits_the_width_and_says_what_it_leaves_out() {
+    let lab = Lab::new();
+    for (i, lr) in [5e-4, 1e-3, 2e-3].into_iter().enumerate() {
+        for seed in 1..=2 {
+            let id = format!("small-{i}{seed}aa{i}{seed}bb");
+            let last = 3.0 + i as f64 / 10.0 + seed as f64 / 100.0;
+            let fake = Fake { tokens_per_s: 700.0 + last, ..Fake::new(&id, seed, lr, last) };
+            fake.write(&lab.path("runs"));
+        }
+    }
+    let piped = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(piped.lines().any(|line| line.chars().count() > 120) && !piped.contains("not shown"), "{piped}");
+    assert_eq!(lab.run(["compare", "runs", "--wide"]).expect(0).stdout, piped);
+    for width in [60, 80, 120] {
+        let text = lab.run(["compare", "runs", "--width", &width.to_string()]).expect(0).stdout.clone();
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        let head = text.lines().find(|line| line.starts_with("run ")).expect("a head");
+        assert!(["seed", "lr", "val loss"].iter().all(|title| head.contains(title)), "{head}");
+        let rows = text.lines().filter(|line| line.starts_with("small-")).count();
+        assert_eq!(rows, 6, "names in full: {text}");
+    }
+    let text = lab.run(["compare", "runs", "--width", "60"]).expect(0).stdout.clone();
+    let told =
+        text.split("\n\n").find(|part| part.starts_with("not shown: ")).expect("a line").replace('\n', " ");
+    assert!(
+        told.contains("in every row") && told.contains("steps 4") && told.contains("best (as loss)"),
+        "{told}"
+    );
+    assert!(told.contains("--wide") && told.contains("--metrics"), "{told}");
+    // what is asked for by name is shown
+    let asked = ["compare", "runs", "--width", "60", "--metrics", "steps,tokens,loss,best_loss,memory_bytes"];
+    let text = lab.run(asked).expect(0).stdout.clone();
+    assert!(["steps", "tokens", "best", "memory"].iter().all(|title| text.contains(title)), "{text}");
+    for format in ["csv", "json", "markdown"] {
+        let narrow =
+            lab.run(["compare", "runs", "--format", format, "--width", "40"]).expect(0).stdout.clone();
+        assert_eq!(narrow, lab.run(["compare", "runs", "--format", format]).expect(0).stdout, "{format}");
+    }
+}
+
+#[test]
+fn what_a_name_contains_is_shown_and_not_obeyed() {
+    let lab = Lab::new();
+    for (i, id) in ["a\u{1b}[31mred", "b\u{1b}]0;title\u{7}"].into_iter().enumerate() {
+        Fake { val: vec![(0, 9.0)], ..Fake::new(id, 1, 1e-3, 3.0 + i as f64) }.write(&lab.path("runs"));
+    }
+    for args in
+        [&["compare", "runs"][..], &["compare", "runs", "--align", "step"], &["list"], &["list", "--wide"]]
+    {
+        for format in ["table", "markdown"] {
+            let ended = lab.run([args, &["--format", format]].concat());
+            let printed = format!("{}{}", ended.expect(0).stdout, ended.stderr);
+            let raw = printed.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(raw, None, "{args:?} {format}: {printed:?}");
+        }
+    }
+}
+
+#[test]
+fn emulated_precisions_are_marked() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&runs);
+    let bf16 = Fake { precision: "bf16", tokens_per_s: 1500.0, ..Fake::new("fake-2", 1, 1e-3, 3.1) };
+    Fake { extra: json!({"emulated": true}), ..bf16 }.write(&runs);
+    let args = [
+        "compare",
+        "fake-1",
+        "fake-2",
+        "--sort",
+        "given",
+        "--metrics",
+        "tokens_per_s,speedup,gain",
+        "--format",
+    ];
+    let ended = lab.run([&args[..], &["markdown"]].concat());
+    let rows: Vec<&str> = ended.expect(0).stdout.lines().filter(|line| line.starts_with('|')).collect();
+    assert_eq!(
+        rows,
+        [
+            "| run | precision | tokens/s | speed-up | gain |",
+            "| --- | --- | ---: | ---: | ---: |",
+            "| fake-1 | fp32 | 1,000 | 1.00x |  |",
+            "| fake-2 | bf16 (emulated) | 1,500 | 1.50x | 1.50x |",
+        ]
+    );
+}
+
+#[test]
+fn equality_is_asserted_on_what_the_recipe_decides() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    let fake = |id: &str, last: f64, tokens_per_s: f64| {
+        Fake { tokens_per_s, ..Fake::new(id, 1, 1e-3, last) }.write(&runs);
+    };
+    fake("a", 3.0, 1000.0);
+    fake("b", 3.0, 700.0);
+    fake("c", 3.0003, 1000.0);
+    let equal = |args: &[&str]| lab.run([&["compare", "--assert-equal"], args].concat());
+    equal(&["a", "b"]).expect(0).says(&["equal"]);
+    let differs = equal(&["a", "b", "c"]);
+    differs
+        .expect(1)
+        .says(&["runs/a and runs/c: train.csv differs first at step 3, column loss: 3 and 3.0003"]);
+    equal(&["a", "c", "--rtol", "1e-3"]).expect(0);
+    equal(&["a", "c", "--rtol", "1e-5"]).expect(1);
+    equal(&["a"]).expect(2).says(&["needs two runs"]);
+    equal(&["a", "b", "--rtol", "-1"]).expect(2);
+}
+
+#[test]
+fn trained_runs_are_compared_while_they_are_written() {
+    let lab = Lab::new();
+    let first = lab.train(&[]);
+    lab.train_in("again", &[]);
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    let again = format!("again/{name}");
+    lab.run(["compare", "--assert-equal", &name, &again]).expect(0);
+    lab.train(&["seed=2"]);
+    let found = json(&lab, &["tiny"]);
+    assert_eq!(found["differing"], json!(["seed"]));
+    let live = support::tiny("runs", &["seed=3", "schedule.max_steps=100000", "compute.threads=1"]);
+    let mut live = lab.start(live);
+    support::wait("rows of all three", || {
+        let runs = lab.runs("runs");
+        runs.len() == 3 && runs.iter().all(|id| support::rows(&lab.path("runs").join(id)) > 0)
+    });
+    let found = json(&lab, &["tiny"]);
+    let running: Vec<&Value> =
+        found["runs"].as_array().expect("runs").iter().filter(|r| r["status"] == "running").collect();
+    assert_eq!(running.len(), 1);
+    assert!(running[0]["metrics"]["steps"].as_u64() > Some(0));
+    live.kill();
+    let _ = live.end();
+    let shown = ended(lab.command(["compare", "tiny"]));
+    assert!(shown.stdout.contains("interrupted"), "{}", shown.stdout);
+}

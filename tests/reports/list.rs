@@ -1,0 +1,189 @@
+//! `runner list`: what is there, and removing it with care.
+
+use crate::report_support;
+use crate::support;
+
+use report_support::{Fake, rfc4180};
+use serde_json::{Value, json};
+use support::Lab;
+
+fn lab() -> Lab {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&runs);
+    Fake { status: "failed", ..Fake::new("fake-2", 2, 1e-3, 4.0) }.write(&runs);
+    Fake { status: "running", val: vec![], ..Fake::new("fake-3", 3, 1e-3, 5.0) }.write(&runs);
+    lab
+}
+
+#[test]
+fn every_run_is_listed_with_what_it_is_doing() {
+    let lab = lab();
+    let found: Value =
+        serde_json::from_str(&lab.run(["list", "--format", "json"]).expect(0).stdout).expect("JSON");
+    assert_eq!(found[0]["run"], "fake-1");
+    let of = |i: usize, name: &str| found[i][name].clone();
+    assert_eq!(
+        (of(0, "status"), of(0, "steps"), of(0, "total_steps"), of(0, "progress")),
+        ("finished".into(), 4.into(), 4.into(), 1.into())
+    );
+    assert_eq!((of(0, "loss"), of(0, "val_loss")), (json!(3), json!(3.5)));
+    assert_eq!(
+        (of(2, "status"), of(2, "val_loss")),
+        ("interrupted".into(), Value::Null),
+        "its process is gone"
+    );
+    assert!(of(0, "age_s").as_u64().is_some_and(|age| age < 600));
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    assert!(
+        text.lines()
+            .nth(1)
+            .is_some_and(|line| line.starts_with("fake-1  finished") && line.contains("100 %")),
+        "{text}"
+    );
+    assert_eq!(rfc4180(&lab.run(["list", "--format", "csv"]).expect(0).stdout).len(), 4);
+    let names = |args: &[&str]| {
+        let ended = lab.run([&["list", "--format", "csv"], args].concat());
+        rfc4180(&ended.expect(0).stdout).iter().skip(1).map(|row| row[0].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["--status", "failed,interrupted"]), ["fake-2", "fake-3"]);
+    assert_eq!(names(&["fake-1", "*-3"]), ["fake-1", "fake-3"]);
+    assert_eq!(names(&["--older-than", "1d"]), [""; 0]);
+    lab.run(["list", "--status", "ended"]).expect(2).says(&["`ended` is not a status", "interrupted"]);
+    lab.run(["list", "--older-than", "soon"]).expect(2);
+    lab.run(["list", "--runs-dir", "none"]).expect(0).says(&["there are no such runs"]);
+}
+
+#[test]
+fn a_list_shows_what_differs_when_runs_began_and_in_the_order_asked_for() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    for (i, (lr, last)) in [(1e-3, 3.0), (3e-3, 4.0), (2e-3, 5.0)].into_iter().enumerate() {
+        let extra = json!({"created": format!("2026-11-2{}T19:56:59Z", 3 - i)});
+        let status = ["finished", "failed", "finished"][i];
+        Fake { extra, status, ..Fake::new(&format!("fake-{i}"), 1, lr, last) }.write(&runs);
+    }
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("began (UTC)") && lines[0].ends_with("lr"), "{text}");
+    assert!(lines[1].contains("2026-11-23 19:56") && lines[1].ends_with(" 1e-3"), "{text}");
+    assert!(!text.contains("seed"), "it is the same in all: {text}");
+    let sorted = |args: &[&str]| {
+        let ended = lab.run([&["list", "--format", "csv"], args].concat());
+        rfc4180(&ended.expect(0).stdout).iter().skip(1).map(|row| row[0].clone()).collect::<Vec<_>>()
+    };
+    for (by, order) in [
+        ("time", ["fake-2", "fake-1", "fake-0"]),
+        ("val_loss", ["fake-0", "fake-1", "fake-2"]),
+        ("optimizer.lr", ["fake-0", "fake-2", "fake-1"]),
+        ("status", ["fake-1", "fake-0", "fake-2"]),
+        ("name", ["fake-0", "fake-1", "fake-2"]),
+    ] {
+        assert_eq!(sorted(&["--sort", by]), order, "{by}");
+    }
+    assert_eq!(sorted(&["--sort", "time", "--reverse"]), ["fake-0", "fake-1", "fake-2"]);
+    lab.run(["list", "--sort", "los"]).expect(2).says(&["cannot sort by `los`", "val_loss"]);
+    let csv = rfc4180(&lab.run(["list", "--format", "csv"]).expect(0).stdout);
+    let expected = "run,status,steps,total_steps,progress,loss,val_loss,age_s,began,optimizer.lr";
+    assert_eq!(csv[0].join(","), expected);
+    assert_eq!(csv[1][8..], ["2026-11-23T19:56:59Z", "0.001"]);
+}
+
+#[test]
+fn runs_of_many_recipes_are_told_from_those_of_their_name() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    for (i, name) in ["one", "one", "two", "two"].into_iter().enumerate() {
+        let run = Fake::new(&format!("{name}-{i}"), i as u64, 1e-3, 3.0).write(&runs);
+        let recipe = std::fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        let many: String = (0..6).map(|key| format!("key{key} = \"{name}\"\n")).collect();
+        let recipe = recipe.replace("name = \"fake\"", &format!("name = \"{name}\""));
+        std::fs::write(run.join("recipe.toml"), recipe + "[novelty]\n" + &many).expect("a file");
+    }
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    assert!(
+        !text.contains("key0") && text.lines().next().is_some_and(|head| head.ends_with("seed")),
+        "{text}"
+    );
+    let csv = rfc4180(&lab.run(["list", "--format", "csv"]).expect(0).stdout);
+    assert!(csv[0].contains(&"novelty.key5".to_owned()), "{:?}", csv[0]);
+}
+
+#[test]
+fn a_list_fits_eighty_columns() {
+    let lab = Lab::new();
+    for (i, lr) in [1e-3, 2e-3].into_iter().enumerate() {
+        for seed in 1..=3 {
+            let id = format!("transformer-sweep-{i}{seed}aabb{i}{seed}");
+            let extra = json!({"created": "2026-11-21T19:56:59Z"});
+            Fake { extra, ..Fake::new(&id, seed, lr, 3.0) }.write(&lab.path("runs"));
+        }
+    }
+    for width in [60, 80, 100, 140] {
+        let text = lab.run(["list", "--width", &width.to_string()]).expect(0).stdout.clone();
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        let ids: std::collections::HashSet<&str> =
+            text.lines().skip(1).take(6).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(ids.len(), 6, "{text}");
+        assert!(["lr", "seed", "status"].iter().all(|title| text.contains(title)), "{text}");
+    }
+    let narrow = lab.run(["list", "--width", "80"]).expect(0).stdout.clone();
+    assert!(narrow.contains("not shown: ") && narrow.contains("--wide"), "{narrow}");
+    let wide = lab.run(["list", "--wide"]).expect(0).stdout.clone();
+    assert_eq!(wide, lab.run(["list"]).expect(0).stdout, "in a pipe there is no limit");
+    assert!(!wide.contains("not shown"), "{wide}");
+}
+
+#[test]
+fn nothing_is_removed_unasked() {
+    let lab = lab();
+    lab.run(["list", "--remove"]).expect(2).says(&["needs to know which"]);
+    lab.run(["list", "--remove", "--yes"]).expect(2).says(&["needs to know which"]);
+    lab.run(["list", "fake-1", "--remove"]).expect(2).says(&["no terminal to ask on", "--yes"]);
+    lab.run(["list", "fake-1", "--yes"]).expect(2);
+    lab.run(["list", "--status", "diverged", "--remove", "--yes"]).expect(0).says(&["nothing to remove"]);
+    assert_eq!(lab.runs("runs").len(), 3);
+    let removed = lab.run(["list", "--status", "failed", "--remove", "--yes"]);
+    assert_eq!(removed.expect(0).says(&["fake-2: failed, 4 steps"]).stdout, "runs/fake-2\n");
+    assert_eq!(lab.runs("runs"), ["fake-1", "fake-3"]);
+}
+
+#[test]
+#[ignore = "needs python3, whose pty is the terminal"]
+fn a_question_on_a_terminal_takes_only_yes_for_yes() {
+    let lab = lab();
+    // python's pty gives the program a terminal to ask on
+    let ask = |answer: &str| {
+        let script = format!(
+            "import os,pty,sys\n\
+             def read(fd):\n    data = os.read(fd, 1024)\n    if b'[y/N]' in data: os.write(fd, b'{answer}\\n')\n    return data\n\
+             status = pty.spawn([os.environ['RUNNER'], 'list', 'fake-1', '--remove'], read, lambda fd: b'')\n\
+             sys.exit(os.waitstatus_to_exitcode(status))"
+        );
+        let mut command = lab.launcher("python3");
+        command.args(["-c", &script]);
+        support::ended(command).code
+    };
+    assert_eq!((ask("no"), lab.runs("runs").len()), (Some(1), 3));
+    assert_eq!((ask(""), lab.runs("runs").len()), (Some(1), 3));
+    assert_eq!((ask("y"), lab.runs("runs").len()), (Some(0), 2));
+}
+
+#[test]
+fn a_run_that_is_trained_is_never_removed() {
+    let lab = lab();
+    let mut live = lab.start(support::tiny("runs", &["schedule.max_steps=100000"]));
+    support::wait("a row", || {
+        lab.runs("runs")
+            .iter()
+            .any(|id| id.starts_with("tiny") && support::rows(&lab.path("runs").join(id)) > 0)
+    });
+    let refused = lab.run(["list", "tiny", "fake-1", "--remove", "--yes"]);
+    refused.expect(3).says(&["not removed", "is being written by process"]);
+    assert_eq!(refused.stdout, "runs/fake-1\n", "the others are");
+    assert!(!live.is_over());
+    live.signal("INT");
+    live.end().expect(130);
+    lab.run(["list", "tiny", "--remove", "--yes"]).expect(0);
+    assert_eq!(lab.runs("runs"), ["fake-2", "fake-3"]);
+}

@@ -1,0 +1,14 @@
+//! Reading runs back: `list`, `compare`, `watch`, statistics and pictures.
+
+#[path = "../report_support/mod.rs"]
+mod report_support;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod compare;
+mod list;
+mod plots;
+mod stats;
+mod sweeps;
+mod trust;
+mod watch;

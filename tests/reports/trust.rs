@@ -1,0 +1,205 @@
+//! `runner compare` where figures look comparable and are not: other points, other data, copies of a run.
+
+use crate::report_support;
+use crate::support;
+
+use report_support::{Fake, rfc4180};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use support::Lab;
+
+fn json(lab: &Lab, args: &[&str]) -> Value {
+    let ended = lab.run([&["compare", "runs"], args, &["--format", "json"]].concat());
+    ended.expect(0);
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+fn text(lab: &Lab, args: &[&str]) -> String {
+    lab.run([&["compare", "runs"], args].concat()).expect(0).stdout.clone()
+}
+
+fn run<'a>(found: &'a Value, id: &str) -> &'a Value {
+    found["runs"].as_array().expect("runs").iter().find(|run| run["id"] == id).expect("there")
+}
+
+fn csv(lab: &Lab, args: &[&str], id: &str, column: &str) -> Option<String> {
+    let ended = lab.run([&["compare", "runs", "--format", "csv"], args].concat());
+    let rows = rfc4180(&ended.expect(0).stdout);
+    let at = rows[0].iter().position(|name| name == column)?;
+    rows.iter().find(|row| row[0] == id).map(|row| row[at].clone())
+}
+
+/// Three runs of eight steps: evaluated every four, every eight and only before the first.
+fn of_different_cadence(lab: &Lab) {
+    let val = [vec![(0, 10.0), (4, 6.0), (8, 5.0)], vec![(0, 9.0), (8, 5.0)], vec![(0, 1.0)]];
+    for (i, val) in val.into_iter().enumerate() {
+        let losses = (0..8).map(|step| 10.0 - f64::from(step)).collect();
+        let fake = Fake::new(&format!("fake-{i}"), 1, 1e-3 * (i + 1) as f64, 3.0);
+        Fake { losses, val, ..fake }.write(&lab.path("runs"));
+    }
+}
+
+#[test]
+fn an_evaluation_of_another_step_is_no_result_of_this_one() {
+    let lab = Lab::new();
+    of_different_cadence(&lab);
+    for (axis, at) in [("step", "2"), ("tokens", "512"), ("time", "0.512")] {
+        let args = ["--align", axis, "--at", at];
+        let found = json(&lab, &args);
+        let ids: Vec<&Value> = found["runs"].as_array().expect("runs").iter().map(|run| &run["id"]).collect();
+        assert_eq!(ids, ["fake-0", "fake-1", "fake-2"], "{axis}: what has no value comes last");
+        let of = |id: &str| (&run(&found, id)["metrics"]["val_loss"], &run(&found, id)["interpolated"]);
+        let both = json!(["val_loss", "best_val_loss"]);
+        assert_eq!((of("fake-0"), of("fake-1")), ((&json!(8), &both), (&json!(8), &both)), "{axis}");
+        assert_eq!(of("fake-2"), (&Value::Null, &json!([])), "{axis}: its only evaluation is of step 0");
+        assert_eq!(run(&found, "fake-2")["metrics"]["best_val_loss"], Value::Null);
+        let said = text(&lab, &args);
+        assert!(said.contains("~8.0000") && !said.contains("1.0000"), "{said}");
+        assert!(said.contains("~ interpolated linearly between the evaluations before and after"), "{said}");
+        assert!(said.contains("fake-2: no evaluation at the point of comparison"), "{said}");
+        assert!(text(&lab, &[&args[..], &["--format", "markdown"]].concat()).contains("- ~ interpolated"));
+        assert_eq!(csv(&lab, &args, "fake-0", "val_loss").as_deref(), Some("8"));
+        assert_eq!(csv(&lab, &args, "fake-0", "interpolated").as_deref(), Some("val_loss best_val_loss"));
+        assert_eq!(csv(&lab, &args, "fake-2", "val_loss").as_deref(), Some(""));
+    }
+    // at an evaluation nothing is interpolated, and without --align there is no such column
+    let found = json(&lab, &["--align", "step", "--at", "8"]);
+    assert_eq!(
+        (&run(&found, "fake-0")["metrics"]["val_loss"], &run(&found, "fake-0")["interpolated"]),
+        (&json!(5), &json!([]))
+    );
+    assert_eq!(csv(&lab, &[], "fake-0", "interpolated"), None);
+    let beyond = text(&lab, &["--align", "step", "--at", "9"]);
+    assert!(
+        beyond.contains("fake-0, fake-1 and fake-2: it ended before the point of comparison"),
+        "{beyond}"
+    );
+}
+
+/// Replaces a line of a run's recipe.
+fn edit(run: &Path, from: &str, to: &str) {
+    let file = run.join("recipe.toml");
+    let text = fs::read_to_string(&file).expect("a recipe");
+    assert!(text.contains(from), "{text}");
+    fs::write(file, text.replace(from, to)).expect("writable");
+}
+
+#[test]
+fn runs_that_were_evaluated_on_other_data_are_not_ranked_against_each_other() {
+    let lab = Lab::new();
+    for (i, (val, last)) in
+        [("a.bin", 3.0), ("a.bin", 3.5), ("b.bin", 1.0), ("b.bin", 1.5)].into_iter().enumerate()
+    {
+        for seed in 1..=3 {
+            let noise = seed as f64 / 100.0;
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, last + noise);
+            let run = fake.write(&lab.path("runs"));
+            edit(&run, "train = [\"x.bin\"]", &format!("train = [\"x.bin\"]\nval = [\"{val}\"]"));
+        }
+    }
+    let found = json(&lab, &[]);
+    let tests = found["tests"].as_array().expect("tests");
+    let label = |at: &Value| {
+        found["groups"][at.as_u64().expect("a place") as usize]["label"].as_str().expect("a label")
+    };
+    let mut pairs: Vec<(&str, &str)> =
+        tests.iter().map(|test| (label(&test["better"]), label(&test["other"]))).collect();
+    pairs.sort_unstable();
+    let pair = |val: &str, better: &str, other: &str| {
+        (format!("val [\"{val}\"], lr {better}"), format!("val [\"{val}\"], lr {other}"))
+    };
+    let expected = [pair("a.bin", "1e-3", "2e-3"), pair("b.bin", "3e-3", "4e-3")];
+    assert_eq!(pairs, expected.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect::<Vec<_>>());
+    // set by set, the best of each first
+    let sets: Vec<&Value> = found["runs"].as_array().expect("runs").iter().map(|run| &run["set"]).collect();
+    assert_eq!(sets, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+    let sorted = json(&lab, &["--sort", "val_loss", "--reverse"]);
+    let sets: Vec<u64> =
+        sorted["runs"].as_array().expect("runs").iter().filter_map(|run| run["set"].as_u64()).collect();
+    assert!(sets.len() == 12 && sets.is_sorted(), "{sets:?}");
+    assert!(found["notes"][0].as_str().is_some_and(|note| note.contains("data.val")), "{found:#}");
+    let said = text(&lab, &[]);
+    assert!(said.contains("val_loss was measured on different data (data.val)"), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("run ") && line.contains(" set ")), "{said}");
+    assert_eq!(csv(&lab, &[], "fake-31", "set").as_deref(), Some("2"));
+    // speed has nothing to do with it
+    let speed = json(&lab, &["--by", "tokens_per_s"]);
+    assert!(speed["runs"].as_array().expect("runs").iter().all(|run| run["set"] == 0), "{speed:#}");
+    assert_eq!(speed["notes"], json!([]));
+}
+
+#[test]
+fn other_bytes_under_the_same_name_and_other_lengths_of_evaluations_count_as_other_data() {
+    let lab = Lab::new();
+    let write = |i: u64, extra: Value| {
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{i}"), i, 1e-3, 3.0) };
+        let run = fake.write(&lab.path("runs"));
+        edit(
+            &run,
+            "train = [\"x.bin\"]",
+            "train = [\"x.bin\"]\nval = [\"v.bin\"]\n\n[model]\nblock_size = 32",
+        );
+    };
+    write(1, json!({"digests": {"train": "t", "val": "one"}}));
+    write(2, json!({"digests": {"train": "t", "val": "two"}}));
+    let said = text(&lab, &[]);
+    assert!(said.contains("different data (data.val)") && !said.contains("replicas"), "{said}");
+    write(2, json!({"digests": {"train": "t", "val": "one"}, "plan": {"eval_rows": 20}}));
+    write(1, json!({"digests": {"train": "t", "val": "one"}, "plan": {"eval_rows": 10}}));
+    let said = text(&lab, &[]);
+    assert!(said.contains("different data (evaluated tokens)"), "{said}");
+    // the training loss depends on the training data alone
+    assert!(!text(&lab, &["--by", "loss"]).contains("different data"));
+    write(1, json!({"digests": {"train": "t", "val": "one"}, "plan": {"eval_rows": 20}}));
+    assert!(!text(&lab, &[]).contains("different data"));
+}
+
+#[test]
+fn a_copy_of_a_run_is_no_further_seed() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    for (i, lasts) in [[3.0, 3.4], [3.1, 3.5]].into_iter().enumerate() {
+        for (seed, last) in (1..).zip(lasts) {
+            Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * (i + 1) as f64, last).write(&runs);
+        }
+    }
+    let before = json(&lab, &[]);
+    for copy in 2..=6 {
+        let of = |id: &str| json!({"id": id});
+        Fake { extra: of("fake-01"), ..Fake::new(&format!("copy-0{copy}"), 1, 1e-3, 3.0) }.write(&runs);
+        Fake { extra: of("fake-12"), ..Fake::new(&format!("copy-1{copy}"), 2, 2e-3, 3.5) }.write(&runs);
+    }
+    // where it ran, and with how many seconds of patience, makes no other seed of it either
+    let other =
+        Fake { extra: json!({"host": "elsewhere"}), ..Fake::new("timeout-07", 1, 1e-3, 3.0) }.write(&runs);
+    edit(&other, "[compute]", "[distributed]\ntimeout_s = 5\n\n[compute]");
+    let found = json(&lab, &[]);
+    assert_eq!(found["tests"], before["tests"], "the same seeds, the same statistics");
+    let groups = found["groups"].as_array().expect("groups");
+    let n: Vec<&Value> = groups.iter().map(|group| &group["metrics"]["val_loss"]["n"]).collect();
+    assert_eq!(n, [2, 2]);
+    let mut copies: Vec<usize> =
+        groups.iter().map(|group| group["copies"].as_array().map_or(0, Vec::len)).collect();
+    copies.sort_unstable();
+    assert_eq!(copies, [5, 6]);
+    let said = text(&lab, &[]);
+    assert!(
+        said.contains("have the recipe and the seed of fake-01: that is no further seed, and counts once"),
+        "{said}"
+    );
+    assert!(said.contains("copy-02, copy-03, copy-04, copy-05, copy-06 and timeout-07 have"), "{said}");
+    // copies alone are no replicas
+    let alone = Lab::new();
+    for id in ["a", "b", "c"] {
+        Fake::new(id, 1, 1e-3, 3.0).write(&alone.path("runs"));
+    }
+    let said = text(&alone, &[]);
+    assert!(
+        !said.contains("replicas") && said.contains("b and c have the recipe and the seed of a"),
+        "{said}"
+    );
+    alone.run(["compare", "runs", "--plot", "a.svg"]).expect(0);
+    let drawn = fs::read_to_string(alone.path("a.svg")).expect("drawn");
+    assert!(!drawn.contains("n = 3") && !drawn.contains("bands"), "{drawn}");
+}

@@ -1,0 +1,126 @@
+//! `runner watch`: following runs as they grow, end and start again.
+
+use crate::report_support;
+use crate::support;
+
+use report_support::Fake;
+use std::fs;
+use support::{Lab, rows, tiny, wait};
+
+#[test]
+fn a_finished_run_is_told_in_a_line() {
+    let lab = Lab::new();
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    let ended = lab.run(["watch", "fake"]);
+    let line = &ended.expect(0).stdout;
+    assert!(
+        line.starts_with(
+            "fake-1: finished, step 4/4  loss 3.0000  lr 0.001  norm 1.5  tok/s 1,000  MFU 25.0 %  val 3.5000"
+        ),
+        "{line}"
+    );
+    assert_eq!(line.lines().count(), 1);
+    lab.run(["watch", "nothing"]).expect(2).says(&["`nothing` is not a run"]);
+}
+
+#[test]
+fn any_column_of_the_logs_can_be_watched() {
+    let lab = Lab::new();
+    Fake::new("fake-1", 1, 1e-3, 3.0).write(&lab.path("runs"));
+    let said = |y: &str| lab.run(["watch", "fake", "--y", y, "--x", "tokens"]).expect(0).stdout.clone();
+    assert!(said("memory_bytes").trim_end().ends_with("memory_bytes 1.0 MiB"), "{}", said("memory_bytes"));
+    assert_eq!(said("loss"), lab.run(["watch", "fake"]).expect(0).stdout);
+    lab.run(["watch", "fake", "--y", "los"]).expect(2).says(&["`los` is no column", "grad_norm"]);
+    lab.run(["watch", "fake", "--x", "epochs"]).expect(2).says(&["tokens"]);
+}
+
+#[test]
+fn a_run_is_followed_to_its_end_with_a_restart_on_the_way() {
+    let lab = Lab::new();
+    let sets = ["schedule.max_steps=400", "checkpoint.every=50"];
+    let live = lab.start(tiny("runs", &sets));
+    let run = lab.only_run("runs");
+    wait("some rows", || rows(&run) > 60);
+    let mut watch = lab.start(["watch", "tiny"]);
+    wait("a look", || rows(&run) > 120 || watch.is_over());
+    live.end().expect(0);
+    let said = watch.end();
+    said.expect(0);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert!(lines.last().is_some_and(|line| line.contains(": finished, step 400/400")), "{lines:?}");
+    assert!(lines.iter().all(|line| line.starts_with("tiny-")), "{lines:?}");
+}
+
+#[test]
+fn an_interrupted_run_ends_the_watch_without_a_terminal() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &[], "csv.before_row:7");
+    let id = run.file_name().expect("a name").to_str().expect("UTF-8");
+    let line = lab.run(["watch", id]).expect(0).stdout.clone();
+    assert!(line.contains(&format!(": interrupted, step {}/12", rows(&run))), "{line}");
+}
+
+/// Runs `watch` on a terminal of python's making, changes its size and its run meanwhile, and ends it with Ctrl-C.
+const PTY: &str = r#"
+import fcntl, os, pty, select, signal, struct, sys, termios, time
+runner, log = os.environ["RUNNER"], sys.argv[1]
+def resize(fd, rows, cols):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+def wait_for_size():
+    while os.get_terminal_size(0) != (80, 24): time.sleep(0.005)
+pid, fd = pty.fork()
+if pid == 0:
+    wait_for_size()
+    os.execv(runner, [runner, "watch", "fake-1"])
+resize(fd, 24, 80)
+seen = b""
+def read(seconds, until=None):
+    global seen
+    start, begin = time.time(), len(seen)
+    while time.time() - start < seconds:
+        ready, _, _ = select.select([fd], [], [], 0.05)
+        if ready:
+            try: data = os.read(fd, 65536)
+            except OSError: break
+            if not data: break
+            seen += data
+        if until and until in seen[begin:]: return True
+    return until is None
+assert read(60, b"step 4/400"), seen
+with open(log, "a") as f: f.write("4,1280,5.5,1e-3,1.5,0.1,1,0,256,1000,0.25,1048576,1.28\n")
+assert read(60, b"step 5/400"), seen
+resize(fd, 10, 40)
+begin = len(seen)
+assert read(60, b"\x1b[2J"), "no redraw after the size changed"
+read(1)
+frame = seen.rsplit(b"\x1b[H", 1)[-1].decode()
+import re
+lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame).split("\r\n")
+assert len(lines) <= 10 and max(map(len, lines)) <= 40, lines
+assert "loss 5.5000" in lines[0], lines
+text = open(log).read().splitlines()
+with open(log + ".new", "w") as f: f.write("\n".join(text[:3]) + "\n")
+os.rename(log + ".new", log)
+assert read(60, b"step 2/400"), seen
+os.write(fd, b"\x03")
+read(20)
+_, status = os.waitpid(pid, 0)
+assert b"\x1b[?1049l" in seen[-400:] and b"\x1b[?25h" in seen[-400:], seen[-400:]
+sys.exit(os.waitstatus_to_exitcode(status))
+"#;
+
+#[test]
+#[ignore = "needs python3, whose pty is the terminal"]
+fn on_a_terminal_the_chart_survives_resizing_restarts_and_ends_cleanly() {
+    let lab = Lab::new();
+    let mut fake = Fake { status: "running", ..Fake::new("fake-1", 1, 1e-3, 3.0) };
+    fake.val.clear();
+    let run = fake.write(&lab.path("runs"));
+    let recipe = fs::read_to_string(run.join("recipe.toml"))
+        .expect("a recipe")
+        .replace("max_steps = 4", "max_steps = 400");
+    fs::write(run.join("recipe.toml"), recipe).expect("a file");
+    let mut command = lab.launcher("python3");
+    command.args(["-c", PTY]).arg(run.join("train.csv")).env("TERM", "xterm");
+    support::ended(command).expect(130);
+}
