@@ -23,6 +23,8 @@ pub const MODEL: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 /// In a directory without those: Hugging Face's older name, and nanoGPT's.
 const TORCH: [&str; 2] = ["pytorch_model.bin", "ckpt.pt"];
+/// What the hub calls OpenAI's models, which nanoGPT takes for `init_from`.
+const HUB: [&str; 5] = ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2"];
 
 /// The dimensions of a model as a file states them; what it leaves out is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,7 +138,7 @@ pub fn foreign(path: &Path, file: &mut File) -> Result<Option<Foreign>, String> 
 /// Why there are none, one line each.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        return if path.exists() { Ok(vec![path.to_owned()]) } else { Err(vec![absent(path)]) };
     }
     if path.join(MODEL).exists() {
         return Ok(vec![path.join(MODEL)]);
@@ -153,6 +155,23 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
     Ok(names.into_iter().map(|name| path.join(name)).collect())
+}
+
+/// Why nothing lies at `path`, where its last part is a word that means something to other programs.
+fn absent(path: &Path) -> String {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match name {
+        "scratch" => {
+            "there is no such file; leave the key out, and training begins from random weights".to_owned()
+        }
+        "resume" => "there is no such file; leave the key out: a run that was interrupted goes on by itself"
+            .to_owned(),
+        _ if HUB.contains(&name) => format!(
+            "there is no such file: the key names a file or a directory, not a model of the Hugging Face hub; download \
+             `{CONFIG}` and `{MODEL}` of `{name}` into a directory and name that"
+        ),
+        _ => "there is no such file or directory".to_owned(),
+    }
 }
 
 /// The dimensions that the weights at `path` come with: in the file itself, or in the `config.json` beside it. `None`

@@ -44,6 +44,24 @@ fn everything_that_is_missing_is_named_at_once() {
 }
 
 #[test]
+fn words_that_other_programs_take_for_weights_are_answered() {
+    let lab = Lab::new();
+    for (word, part) in [
+        (
+            "gpt2-xl",
+            "download `config.json` and `model.safetensors` of `gpt2-xl` into a directory and name that",
+        ),
+        ("scratch", "leave the key out, and training begins from random weights"),
+        ("resume", "a run that was interrupted goes on by itself"),
+        ("mine", "there is no such file or directory"),
+    ] {
+        let ended = refused(&lab, &[&format!("model.init_from={word}")]);
+        ended.says(&["model.init_from: the weights `", part]);
+        assert!(!ended.stderr.contains("os error"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn the_directory_is_named_with_what_it_holds_instead() {
     let lab = Lab::new();
     let at = |name: &str| lab.dir().canonicalize().expect("a directory").join(name).display().to_string();
