@@ -19,6 +19,12 @@ use crate::run::{RunError, find, import};
 use crate::weights;
 use std::path::{Path, PathBuf};
 
+/// The values of a run's written recipe by their keys; none where it cannot be read.
+pub(super) fn written_recipe(run: &Path) -> Vec<(String, serde_json::Value)> {
+    let text = std::fs::read_to_string(run.join(crate::run::dir::RECIPE)).unwrap_or_default();
+    crate::recipe::written(&text).unwrap_or_default()
+}
+
 /// What a model is opened for.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -130,10 +136,8 @@ impl Source {
             Self::Checkpoint(checkpoint) => checkpoint.parent()?.parent()?,
             Self::Weights(_) => return None,
         };
-        let text = std::fs::read_to_string(run.join(crate::run::dir::RECIPE)).ok()?;
-        let values = crate::recipe::written(&text).ok()?;
-        let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
-        value("sample.prompt")?.as_str().map(str::to_owned)
+        let prompt = written_recipe(run).into_iter().find(|(key, _)| key == "sample.prompt")?.1;
+        prompt.as_str().map(str::to_owned)
     }
 
     /// The dimensions that the configuration states.

@@ -264,8 +264,7 @@ fn notes(
             "the training data are not those of the other run: row {position} of theirs comes next"
         ));
     }
-    let text = std::fs::read_to_string(branch.run.join(dir::RECIPE)).unwrap_or_default();
-    let theirs = crate::recipe::written(&text).unwrap_or_default();
+    let theirs = super::model::written_recipe(&branch.run);
     let differs = |key: &str, ours: serde_json::Value| {
         theirs.iter().any(|(known, theirs)| known == key && *theirs != ours)
     };
