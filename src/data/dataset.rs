@@ -197,7 +197,9 @@ impl Dataset {
             // as text, the same bytes are other tokens
             let kind = match info.format {
                 Format::Text | Format::Builtin => b"text",
-                Format::LlmC | Format::Npy | Format::Headerless => b"toks",
+                // as 16-bit tokens too
+                Format::Megatron { bits: 32 } => b"wide",
+                Format::LlmC | Format::Npy | Format::Headerless | Format::Megatron { .. } => b"toks",
             };
             match shard.is_whole() {
                 true => hasher.update(kind),
@@ -327,8 +329,7 @@ impl Dataset {
                 .zip(shard.tokens.histogram(shard.part.clone(), ids))
                 .for_each(|(sum, n)| *sum += n);
         }
-        let total = counts.iter().sum::<u64>() as f64;
-        counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
+        entropy(&counts)
     }
 
     fn find(&self, row: u64) -> (&Shard, u64) {
@@ -338,6 +339,12 @@ impl Dataset {
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
         (shard, shard.part.start + (row - shard.first_row) * self.block_size as u64)
     }
+}
+
+/// Entropy in nats of a distribution with these counts, of which one is not 0.
+pub(super) fn entropy(counts: &[u64]) -> f64 {
+    let total = counts.iter().sum::<u64>() as f64;
+    counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
 }
 
 /// A data set read endlessly, epoch after epoch.

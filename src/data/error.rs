@@ -86,18 +86,23 @@ pub enum DataError {
         /// What such files are, and what to do instead.
         what: &'static str,
     },
-    /// The data of an index that Megatron-LM wrote.
-    #[error(
-        "`{}` belongs to Megatron-LM's index `{}`, and such data sets are not read: write its tokens as 16-bit numbers \
-         into a file without an index, or as a llm.c shard",
-        path.display(),
-        index.display()
-    )]
-    Megatron {
+    /// A file that is something else than tokens by all appearances.
+    #[error("`{}` holds no tokens: by its first bytes it is {what}", path.display())]
+    NoTokens {
         /// The file.
+        path: PathBuf,
+        /// What it looks like, and what to do about it.
+        what: &'static str,
+    },
+    /// An index of Megatron-LM's that is damaged or does not fit the file of tokens beside it.
+    #[error("`{}` cannot be read by Megatron-LM's index `{}`: {what}", path.display(), index.display())]
+    Megatron {
+        /// The file of tokens.
         path: PathBuf,
         /// The index beside it.
         index: PathBuf,
+        /// What is wrong with the index, and what to do.
+        what: String,
     },
     /// A headerless file of wider tokens than 16 bits.
     #[error(

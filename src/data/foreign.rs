@@ -2,8 +2,6 @@
 
 use super::DataError;
 use super::llmc::LLAMA3_MAGIC;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// What other files of llm.c than GPT-2's shards begin with, and what they are.
@@ -29,9 +27,6 @@ const LLMC: [(i32, &str); 5] = [
     ),
 ];
 
-/// What Megatron-LM's index files begin with.
-const MEGATRON: &[u8] = b"MMIDIDX";
-
 /// A headerless file is judged by this much of its beginning.
 const SAMPLE: usize = 16 << 20;
 
@@ -46,24 +41,12 @@ pub(super) fn refuse_llmc(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
     }
 }
 
-/// Refuses a headerless file that holds wider tokens than 16 bits, or belongs to an index of Megatron-LM.
+/// Refuses a headerless file that holds wider tokens than 16 bits.
 pub(super) fn refuse_headerless(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
-    let index = path.with_extension("idx");
-    if is_megatron(&index) {
-        return Err(DataError::Megatron { path: path.into(), index });
-    }
     match width(bytes) {
         Some(bits) => Err(DataError::Wide { path: path.into(), bits }),
         None => Ok(()),
     }
-}
-
-/// Whether there is an index of Megatron-LM at `path`. What cannot be read is none.
-fn is_megatron(path: &Path) -> bool {
-    let mut begins = [0; MEGATRON.len()];
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file())
-        && File::open(path).and_then(|mut file| file.read_exact(&mut begins)).is_ok()
-        && begins == MEGATRON
 }
 
 /// The bits of a token, if they are more than 16 by all appearances: of numbers below 65536, the upper halves are 0.
@@ -124,20 +107,6 @@ mod tests {
             assert!(!message.contains("vocab_size"), "{message}");
         }
         refuse_llmc(Path::new("a.bin"), &super::super::llmc::MAGIC.to_le_bytes()).expect("a shard");
-    }
-
-    #[test]
-    fn a_file_of_megatron_is_known_by_its_index() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let (path, index) = (dir.path().join("a.bin"), dir.path().join("a.idx"));
-        let tokens = wide::<2>(1..500);
-        for other in ["", "MMID", "something else"] {
-            std::fs::write(&index, other).expect("written");
-            refuse_headerless(&path, &tokens).expect("no index of Megatron-LM");
-        }
-        std::fs::write(&index, b"MMIDIDX\0\0\x01\0\0\0\0\0\0\0\x08").expect("written");
-        let message = refuse_headerless(&path, &tokens).expect_err("refused").to_string();
-        assert!(message.contains("Megatron-LM") && message.contains("a.idx"), "{message}");
     }
 
     proptest! {

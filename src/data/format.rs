@@ -1,8 +1,9 @@
 //! The formats of token files. The magic number decides; the extension decides only for files without one.
 
-use super::DataError;
+use super::appearance::looks_like;
 use super::foreign::{refuse_headerless, refuse_llmc};
 use super::llmc::{HEADER, MAGIC};
+use super::{DataError, megatron};
 use std::fmt;
 use std::path::Path;
 
@@ -18,6 +19,11 @@ pub enum Format {
     Npy,
     /// nanoGPT's file: 16-bit tokens without a header.
     Headerless,
+    /// Megatron-LM's file: tokens without a header, beside an index that says how wide they are.
+    Megatron {
+        /// Bits of a token: 16 or 32.
+        bits: u32,
+    },
     /// Plain UTF-8 text, encoded with GPT-2's vocabulary.
     Text,
     /// Text that the program generates.
@@ -30,6 +36,8 @@ impl fmt::Display for Format {
             Self::LlmC => "llm.c shard",
             Self::Npy => "npy array",
             Self::Headerless => "headerless 16-bit tokens",
+            Self::Megatron { bits: 16 } => "Megatron-LM data of 16-bit tokens",
+            Self::Megatron { .. } => "Megatron-LM data of 32-bit tokens",
             Self::Text => "text",
             Self::Builtin => "built-in text",
         })
@@ -73,14 +81,24 @@ pub(super) fn recognize(path: &Path, bytes: &[u8]) -> Result<Option<Layout>, Dat
     } else if extension.as_deref().is_some_and(|e| e == "txt") {
         Ok(None)
     } else if extension.as_deref().is_some_and(|e| e == "bin") {
+        if let Some(index) = megatron::index(path, bytes.len())? {
+            return Ok(Some(megatron::layout(&index)));
+        }
+        refuse_others(path, bytes)?;
         if bytes.len() % 2 == 1 {
             return Err(DataError::OddLength { path: path.into(), bytes: bytes.len() });
         }
         refuse_headerless(path, bytes)?;
         Ok(Some(Layout { format: Format::Headerless, offset: 0, width: Width::U16 }))
     } else {
+        refuse_others(path, bytes)?;
         Err(DataError::UnknownFormat { path: path.into() })
     }
+}
+
+/// Refuses a file that is recognized as something else than tokens.
+fn refuse_others(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    looks_like(bytes).map_or(Ok(()), |what| Err(DataError::NoTokens { path: path.into(), what }))
 }
 
 fn llmc(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {

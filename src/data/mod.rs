@@ -5,6 +5,7 @@
 //! faults of the data are found when the set is opened, so reading a row afterwards cannot fail.
 //! [`Dataset::check`] finds what others change after that.
 
+mod appearance;
 pub mod dataset;
 pub mod error;
 mod foreign;
@@ -14,6 +15,7 @@ pub mod inspect;
 pub mod lipsum;
 mod llmc;
 mod mapping;
+mod megatron;
 pub mod order;
 pub mod progress;
 mod reading;

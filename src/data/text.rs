@@ -4,6 +4,7 @@
 //! an edit does. A cached shard is used only if its tokens match the checksum in its header.
 
 use super::DataError;
+use super::appearance::looks_binary;
 use super::format::{Format, recognize};
 use super::guard::Guard;
 use super::mapping::map;
@@ -69,8 +70,11 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard
 
 /// Encodes a text into a shard.
 fn encode(path: &Path, text: &[u8], shard: &Path, scanner: &Scanner) -> Result<(), DataError> {
-    let mut rest = std::str::from_utf8(text)
-        .map_err(|e| DataError::NotUtf8 { path: path.into(), offset: e.valid_up_to() })?;
+    let not_text = |error: std::str::Utf8Error| match looks_binary(text) {
+        Some(what) => DataError::NoTokens { path: path.into(), what },
+        None => DataError::NotUtf8 { path: path.into(), offset: error.valid_up_to() },
+    };
+    let mut rest = std::str::from_utf8(text).map_err(not_text)?;
     let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
     let tokenizer = Tokenizer::gpt2();
     let mut writer = ShardWriter::create(shard)?;

@@ -65,6 +65,11 @@ impl Tokens {
         }
     }
 
+    /// All tokens in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = i32> {
+        decode(self.width, self.payload())
+    }
+
     /// The smallest and largest token in `bytes`, which must be whole tokens of the payload.
     pub(super) fn range(&self, bytes: &[u8]) -> Option<(i32, i32)> {
         let widen = |a: (i32, i32), b: (i32, i32)| (a.0.min(b.0), a.1.max(b.1));
@@ -76,7 +81,7 @@ impl Tokens {
 
     /// The index and value of the first token outside 0..`vocab_size`.
     pub(super) fn first_outside(&self, vocab_size: usize) -> Option<(u64, i32)> {
-        decode(self.width, self.payload())
+        self.iter()
             .enumerate()
             .find(|&(_, token)| usize::try_from(token).map_or(true, |t| t >= vocab_size))
             .map(|(index, token)| (index as u64, token))

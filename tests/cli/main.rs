@@ -14,6 +14,7 @@ mod dry_run;
 mod faults_data;
 mod faults_logs;
 mod faults_storage;
+mod inspect;
 mod logs;
 mod machine_memory;
 mod memory;
