@@ -5,6 +5,7 @@
 //! faults of the data are found when the set is opened, so reading a row afterwards cannot fail.
 //! [`Dataset::check`] finds what others change after that.
 
+pub mod card;
 pub mod dataset;
 pub mod error;
 mod foreign;
@@ -23,6 +24,7 @@ mod source;
 mod text;
 pub mod tokenizer;
 mod tokens;
+pub mod vocabulary;
 pub mod write;
 
 pub use dataset::{Dataset, OpenOptions, TokenStream};
@@ -32,5 +34,5 @@ pub use inspect::{Inspection, inspect};
 pub use order::RowOrder;
 pub use progress::{NoProgress, Progress};
 pub use shard::ShardInfo;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use write::write_llmc;
