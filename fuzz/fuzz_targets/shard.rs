@@ -5,7 +5,7 @@
 mod scratch;
 
 use libfuzzer_sys::fuzz_target;
-use runner::data::{Dataset, NoProgress, OpenOptions, TokenStream};
+use runner::data::{Dataset, NoProgress, OpenOptions, TokenStream, Tokenizer};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, bytes)) = data.split_first() else { return };
@@ -13,8 +13,13 @@ fuzz_target!(|data: &[u8]| {
     let name = ["a.bin", "a.npy", "a.dat"][usize::from(kind) % 3];
     let path = scratch::write(name, bytes);
     let block_size = 1 + usize::from(kind >> 4);
-    let options =
-        OpenOptions { block_size, vocab_size: 50257, cache_dir: scratch::dir(), progress: &NoProgress };
+    let options = OpenOptions {
+        block_size,
+        vocab_size: 50257,
+        tokenizer: Tokenizer::gpt2(),
+        cache_dir: scratch::dir(),
+        progress: &NoProgress,
+    };
     match Dataset::open(&[path.display().to_string()], options) {
         Ok(set) => {
             let (mut inputs, mut targets) = (vec![0; block_size], vec![0; block_size]);

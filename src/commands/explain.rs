@@ -126,6 +126,7 @@ fn setting_json(setting: &Setting, here: &Path) -> Json {
         Origin::Default => json!({ "kind": "default" }),
         Origin::Preset(name) => json!({ "kind": "preset", "name": name }),
         Origin::InitFrom(path) => json!({ "kind": "init_from", "path": seen(path, here) }),
+        Origin::Data(path) => json!({ "kind": "data", "path": seen(path, here) }),
         Origin::File { path, line, column } => {
             json!({ "kind": "file", "path": seen(path, here), "line": line, "column": column })
         }
@@ -139,6 +140,7 @@ fn shown(origin: &Origin, here: &Path) -> String {
     match origin {
         Origin::File { path, line, column } => format!("{}:{line}:{column}", seen(path, here)),
         Origin::InitFrom(path) => Origin::InitFrom(seen(path, here).into()).to_string(),
+        Origin::Data(path) => Origin::Data(seen(path, here).into()).to_string(),
         other => other.to_string(),
     }
 }

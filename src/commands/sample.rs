@@ -28,7 +28,7 @@ pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     }
     let options = super::options(&args.compute)?;
     let source = Source::find(&args.model, &args.runs.runs_dir)?;
-    let tokenizer = Tokenizer::gpt2();
+    let tokenizer = &source.tokenizer()?;
     let vocab_size = source.dims()?.vocab_size;
     let (prompt, shown) = match &args.prompt {
         Some(text) => (tokenizer.prompt(text, vocab_size)?, !text.is_empty()),

@@ -7,7 +7,7 @@ use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
 use super::source::expand;
 use super::tokens::Tokens;
-use super::{DataError, Progress, RowOrder};
+use super::{DataError, Progress, RowOrder, Tokenizer};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +26,8 @@ pub struct OpenOptions<'a> {
     pub block_size: usize,
     /// Number of token ids that the model knows.
     pub vocab_size: usize,
+    /// What makes tokens of text.
+    pub tokenizer: &'a Tokenizer,
     /// Directory for encoded texts and cached checks; created when first needed.
     pub cache_dir: &'a Path,
     /// Is told about long passes over files.
@@ -70,11 +72,11 @@ impl Dataset {
     /// When a file has a fault that would make a later read fail or mean something else, or when the set has not one
     /// whole row.
     pub fn open(specs: &[String], options: OpenOptions) -> Result<Self, DataError> {
-        let OpenOptions { block_size, vocab_size, cache_dir, progress } = options;
+        let OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress } = options;
         let scanner = Scanner { cache_dir, progress, big: BIG };
         let mut set = Self::empty(block_size, vocab_size);
         for source in expand(specs)? {
-            let shard::Opened { info, tokens, mut guard } = shard::open(&source, &scanner)?;
+            let shard::Opened { info, tokens, mut guard } = shard::open(&source, tokenizer, &scanner)?;
             if let Some(guard) = guard.as_mut().filter(|_| set.shards.len() >= HELD) {
                 guard.close();
             }

@@ -117,6 +117,50 @@ pub enum DataError {
         /// The bits of a token.
         bits: u32,
     },
+    /// A character of a text that its vocabulary does not have.
+    #[error(
+        "`{}` has {c:?} at byte {offset}, which is none of the characters that the vocabulary has: take the \
+         vocabulary from all of the text, or encode bytes with data.tokenizer = \"bytes\"",
+        path.display()
+    )]
+    Unlisted {
+        /// The text.
+        path: PathBuf,
+        /// The character.
+        c: char,
+        /// Its first byte in the text.
+        offset: usize,
+    },
+    /// A file that says what tokens stand for, and cannot be read.
+    #[error("`{}` does not say what the tokens beside it stand for: {problem}", path.display())]
+    Vocabulary {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Shards whose tokens stand for different things.
+    #[error(
+        "`{}` and `{}` give the same tokens other meanings: train on sets of one vocabulary",
+        first.display(),
+        second.display()
+    )]
+    Vocabularies {
+        /// What one shard's tokens stand for.
+        first: PathBuf,
+        /// What another one's stand for.
+        second: PathBuf,
+    },
+    /// Characters are to be the vocabulary of data without text.
+    #[error(
+        "`{}` is no text, and no dataset.json or meta.pkl beside it lists characters: data.tokenizer = \"char\" needs \
+         either",
+        path.display()
+    )]
+    NoText {
+        /// A file of tokens.
+        path: PathBuf,
+    },
     /// An unknown version of llm.c's header, or one without 16-bit tokens.
     #[error(
         "`{}` has version {version} in its llm.c header, but only version 1 is known, which holds 16-bit tokens of \

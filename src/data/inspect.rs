@@ -69,7 +69,8 @@ pub enum Boundary {
 /// When the file cannot be read as tokens; the message says what it looks like instead.
 pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
     let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
-    let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), &scanner)?;
+    let shard::Opened { info, tokens, .. } =
+        shard::open(&Source::File(path.into()), Tokenizer::gpt2(), &scanner)?;
     let bytes = path.metadata().map_err(DataError::read(path))?.len();
     let mut first = vec![0; info.tokens.min(FIRST) as usize];
     tokens.read(0, &mut first);

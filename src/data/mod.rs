@@ -6,6 +6,7 @@
 //! [`Dataset::check`] finds what others change after that.
 
 mod appearance;
+pub mod card;
 pub mod dataset;
 pub mod error;
 mod foreign;
@@ -25,6 +26,7 @@ mod source;
 mod text;
 pub mod tokenizer;
 mod tokens;
+pub mod vocabulary;
 pub mod write;
 
 pub use dataset::{Dataset, OpenOptions, TokenStream};
@@ -34,5 +36,5 @@ pub use inspect::{Inspection, inspect};
 pub use order::RowOrder;
 pub use progress::{NoProgress, Progress};
 pub use shard::ShardInfo;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use write::write_llmc;

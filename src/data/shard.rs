@@ -8,7 +8,7 @@ use super::mapping::map;
 use super::scan::{Scan, Scanner, scan_tokens};
 use super::source::Source;
 use super::text;
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, Unlisted};
 use super::tokens::Tokens;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -42,16 +42,16 @@ pub(super) struct Opened {
 
 /// Opens a source and reads it through once. `rows` of the result is 0, because the length of a row is up to
 /// the data set.
-pub(super) fn open(source: &Source, scanner: &Scanner) -> Result<Opened, DataError> {
+pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) -> Result<Opened, DataError> {
     let (name, path, format, (tokens, scan, guard)) = match source {
         Source::Builtin(lipsum) => {
-            let (tokens, scan) = builtin(lipsum);
+            let (tokens, scan) = builtin(lipsum, tokenizer)?;
             (lipsum.to_string(), None, Format::Builtin, (tokens, scan, None))
         }
         Source::File(path) => {
             let (file, bytes) = map(path)?;
             let (format, opened) = match recognize(path, &bytes)? {
-                None => (Format::Text, text::open(path, &file, &bytes, scanner)?),
+                None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {
                     let stamp = stamp(path, &file)?;
                     let tokens = Tokens::mapped(bytes, layout);
@@ -81,10 +81,12 @@ pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
 }
 
 /// The tokens of a built-in text, with the digest that the text would have as a file.
-fn builtin(lipsum: &Lipsum) -> (Tokens, Scan) {
+fn builtin(lipsum: &Lipsum, tokenizer: &Tokenizer) -> Result<(Tokens, Scan), DataError> {
     let text = lipsum.text();
-    let parts = Tokenizer::gpt2().encode_parallel(&text, 128 << 10);
-    let tokens = Tokens::owned(parts.into_iter().flatten().map(text::narrow));
+    let parts = tokenizer.encode_parallel(&text, 128 << 10).map_err(|Unlisted { c, offset }| {
+        DataError::Unlisted { path: lipsum.to_string().into(), c, offset }
+    });
+    let tokens = Tokens::owned(parts?.into_iter().flatten());
     let range = scan_tokens(&[], &tokens, |_| ()).range;
-    (tokens, Scan { digest: blake3::hash(text.as_bytes()), range })
+    Ok((tokens, Scan { digest: blake3::hash(text.as_bytes()), range }))
 }

@@ -11,7 +11,7 @@ use super::mapping::map;
 use super::progress::Task;
 use super::scan::{Identity, Scan, Scanner};
 use super::shard::stamp;
-use super::tokenizer::{Tokenizer, safe_cut};
+use super::tokenizer::{Tokenizer, TokenizerKind, Unlisted};
 use super::tokens::Tokens;
 use super::write::{ShardWriter, stored_checksum};
 use std::fs::File;
@@ -28,15 +28,16 @@ pub(super) fn open(
     path: &Path,
     file: &File,
     text: &[u8],
+    tokenizer: &Tokenizer,
     scanner: &Scanner,
 ) -> Result<(Tokens, Scan, Option<Guard>), DataError> {
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
-    let cache = scanner.cache_dir.join(format!("{}.gpt2.bin", digest.to_hex()));
+    let cache = scanner.cache_dir.join(format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer)));
     if let Some((tokens, scan, guard)) = cached(&cache, scanner)? {
         return Ok((tokens, Scan { digest, ..scan }, Some(guard)));
     }
-    encode(path, text, &cache, scanner)?;
+    encode(path, text, tokenizer, &cache, scanner)?;
     if Identity::of(path, file)? != before {
         // the new shard may hold the tokens of another text than its name says
         std::fs::remove_file(&cache).map_err(DataError::write(&cache))?;
@@ -69,27 +70,42 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard
 }
 
 /// Encodes a text into a shard.
-fn encode(path: &Path, text: &[u8], shard: &Path, scanner: &Scanner) -> Result<(), DataError> {
+fn encode(
+    path: &Path,
+    text: &[u8],
+    tokenizer: &Tokenizer,
+    shard: &Path,
+    scanner: &Scanner,
+) -> Result<(), DataError> {
     let not_text = |error: std::str::Utf8Error| match looks_binary(text) {
         Some(what) => DataError::NoTokens { path: path.into(), what },
         None => DataError::NotUtf8 { path: path.into(), offset: error.valid_up_to() },
     };
     let mut rest = std::str::from_utf8(text).map_err(not_text)?;
     let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
-    let tokenizer = Tokenizer::gpt2();
+    let mut done = 0;
     let mut writer = ShardWriter::create(shard)?;
     while !rest.is_empty() {
-        let (batch, after) = rest.split_at(safe_cut(rest, BATCH).unwrap_or(rest.len()));
-        for part in tokenizer.encode_parallel(batch, PART) {
-            writer.push(part.into_iter().map(narrow))?;
+        let (batch, after) = rest.split_at(tokenizer.cut(rest, BATCH).unwrap_or(rest.len()));
+        let parts = tokenizer.encode_parallel(batch, PART).map_err(|Unlisted { c, offset }| {
+            DataError::Unlisted { path: path.into(), c, offset: done + offset }
+        });
+        for part in parts? {
+            writer.push(part)?;
         }
+        done += batch.len();
         task.advance(batch.len() as u64);
         rest = after;
     }
     writer.finish().map(|_| ())
 }
 
-/// A token of GPT-2's vocabulary in 16 bits.
-pub(super) fn narrow(token: u32) -> u16 {
-    u16::try_from(token).expect("GPT-2 has fewer than 65536 tokens")
+/// What the name of a cached shard says about its vocabulary.
+fn vocabulary(tokenizer: &Tokenizer) -> String {
+    match (tokenizer.kind(), tokenizer.characters()) {
+        (TokenizerKind::Char, Some(characters)) => {
+            format!("char-{}", &blake3::hash(characters.text().as_bytes()).to_hex()[..16])
+        }
+        (kind, _) => kind.to_string(),
+    }
 }

@@ -25,6 +25,7 @@ mod source;
 mod stated;
 mod suggest;
 mod value;
+mod vocabulary;
 pub mod words;
 mod write;
 mod written;

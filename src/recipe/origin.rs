@@ -14,6 +14,8 @@ pub enum Origin {
     Preset(String),
     /// The file that states the dimensions of what `model.init_from` names.
     InitFrom(PathBuf),
+    /// The file that says what the tokens of the data stand for.
+    Data(PathBuf),
     /// A recipe file.
     File {
         /// The file, relative to the current directory if the recipe was.
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("default"),
             Self::Preset(name) => write!(f, "preset {name}"),
             Self::InitFrom(path) => write!(f, "{} (model.init_from)", path.display()),
+            Self::Data(path) => write!(f, "{} (data.train)", path.display()),
             Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
             Self::Env(name) => write!(f, "environment variable {name}"),
             Self::Set(argument) => write!(f, "--set {argument}"),
@@ -49,6 +52,8 @@ pub(super) enum SaidBy {
     /// The file that states the dimensions of what `model.init_from` names.
     InitFrom(PathBuf),
     Preset(&'static str),
+    /// The file that says what the tokens of the data stand for.
+    Data(PathBuf),
     /// The n-th file.
     File(usize),
     Env(String),
@@ -61,12 +66,18 @@ impl SaidBy {
         matches!((self, other), (Self::Env(_), Self::Env(_)) | (Self::Set(_), Self::Set(_))) || self == other
     }
 
+    /// Whether what the data say wins over it.
+    pub(super) fn is_below_data(&self) -> bool {
+        matches!(self, Self::Defaults | Self::InitFrom(_) | Self::Preset(_))
+    }
+
     /// The public form of an entry's origin.
     pub(super) fn origin(&self, entry: &Entry) -> Origin {
         let place = &entry.place;
         match (self, &place.source.medium) {
             (Self::Preset(name), _) => Origin::Preset((*name).into()),
             (Self::InitFrom(path), _) => Origin::InitFrom(path.clone()),
+            (Self::Data(path), _) => Origin::Data(path.clone()),
             (Self::Env(name), _) => Origin::Env(name.clone()),
             (Self::Set(argument), _) => Origin::Set(argument.clone()),
             (Self::File(_), Medium::File(path)) => {

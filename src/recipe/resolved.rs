@@ -7,7 +7,7 @@ use super::overrides::Overrides;
 use super::schema::Recipe;
 use super::source::{Place, Source};
 use super::value::Value;
-use super::{check, effect, paths, stated};
+use super::{check, effect, paths, stated, vocabulary};
 use figment::value::{Dict, Map, Value as Figment};
 use figment::{Error, Metadata, Profile, Provider};
 use std::path::{Path, PathBuf};
@@ -130,6 +130,8 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     effect::apply(&mut stack, diagnostics);
     check::required(&stack, diagnostics);
     let stated = stated::insert(&mut stack);
+    let weights_state_it = stated.as_ref().is_some_and(|stated| stated.states("model.vocab_size"));
+    vocabulary::insert(&mut stack, weights_state_it, diagnostics);
     stack.insert_defaults(&kind);
     check::name(&stack, diagnostics);
     // A key that is missing or broken must not hide problems of the others.
@@ -184,6 +186,7 @@ impl Provider for Layer {
         Metadata::named(match &self.said_by {
             SaidBy::Defaults => "the defaults".into(),
             SaidBy::InitFrom(path) => format!("model of {}", path.display()),
+            SaidBy::Data(path) => format!("tokens of {}", path.display()),
             SaidBy::Preset(name) => format!("preset {name}"),
             SaidBy::File(index) => format!("recipe file {index}"),
             SaidBy::Env(name) => format!("environment variable {name}"),

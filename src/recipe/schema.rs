@@ -6,6 +6,7 @@
 use super::init_from::InitFrom;
 use super::lint::LintCode;
 use super::words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
+use crate::data::TokenizerKind;
 use serde::{Deserialize, Serialize};
 
 /// A fully resolved experiment: every layer merged, every default filled in.
@@ -90,6 +91,8 @@ pub struct DataConfig {
     /// The fraction of the training data's tokens, the last ones, that are validation data instead; not with `val`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_fraction: Option<f64>,
+    /// How text becomes tokens, and what the tokens of a prepared set stand for.
+    pub tokenizer: TokenizerKind,
     /// Sample rows without replacement in a seeded order instead of file order.
     pub shuffle: bool,
 }

@@ -108,6 +108,11 @@ pub(super) fn check(stack: &Stack, recipe: &Recipe, stated: &Stated, diagnostics
 }
 
 impl Stated {
+    /// Whether it says anything about a key.
+    pub(super) fn states(&self, path: &str) -> bool {
+        self.numbers.iter().any(|(key, _)| key.path == path)
+    }
+
     /// What is wrong with a value of a key, if anything is.
     fn broken(&self, key: &'static Key, ours: i64, theirs: i64, model: &ModelConfig) -> Option<Relation> {
         let how = key.stated.filter(|_| ours != theirs)?;
@@ -148,7 +153,7 @@ fn padded(relation: Relation, ours: i64, theirs: i64, model: &ModelConfig) -> Op
 }
 
 /// A path relative to the current directory where it lies below it.
-fn seen(path: &Path) -> PathBuf {
+pub(super) fn seen(path: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).to_owned()
 }

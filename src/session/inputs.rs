@@ -2,7 +2,7 @@
 
 use super::missing;
 use super::start::Start;
-use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream};
+use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, vocabulary};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
@@ -20,6 +20,8 @@ pub struct Data {
     pub digests: DataDigests,
     /// What the run begins from.
     pub start: Start,
+    /// What the tokens stand for.
+    pub tokenizer: Tokenizer,
 }
 
 /// Data that cannot be used, with the key that names it.
@@ -118,8 +120,25 @@ pub fn open_sets(
     let model = &resolved.recipe.model;
     let cache_dir = cache_dir(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
-    let options = OpenOptions { block_size, vocab_size, cache_dir: &cache_dir, progress };
-    Data::open(&resolved.recipe.data, options).map_err(|errors| errors.at_their_keys(resolved))
+    let limits = Limits { block_size, vocab_size };
+    Data::open(&resolved.recipe.data, limits, &cache_dir, progress).map_err(|errors| errors.at_their_keys(resolved))
+}
+
+/// What a model takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Tokens per sequence.
+    pub block_size: usize,
+    /// Number of token ids.
+    pub vocab_size: usize,
+}
+
+/// What the tokens of a recipe's data stand for.
+///
+/// # Errors
+/// What keeps a text or a file beside the shards from being read.
+pub fn tokenizer(config: &DataConfig) -> Result<Tokenizer, DataError> {
+    vocabulary::tokenizer(config.tokenizer, &[&config.train[..], &config.val].concat())
 }
 
 /// Names the key of the recipe that weights are named by.
@@ -133,7 +152,12 @@ impl Data {
     /// # Errors
     /// What is wrong with them, and whether they are for training or for validation: all that names nothing or, if
     /// everything is there, the first fault of each set.
-    pub fn open(config: &DataConfig, options: OpenOptions) -> Result<Self, InputErrors> {
+    pub fn open(
+        config: &DataConfig,
+        limits: Limits,
+        cache_dir: &Path,
+        progress: &dyn data::Progress,
+    ) -> Result<Self, InputErrors> {
         let at = |key| move |error| InputError { key, error };
         let missing = |key, named: &[String]| Dataset::missing(named).into_iter().map(at(key));
         let problems = missing("data.train", &config.train).chain(missing("data.val", &config.val));
@@ -141,6 +165,9 @@ impl Data {
         if !problems.is_empty() {
             return Err(InputErrors(problems));
         }
+        let tokenizer = tokenizer(config).map_err(|error| InputErrors(vec![at("data.train")(error)]))?;
+        let Limits { block_size, vocab_size } = limits;
+        let options = OpenOptions { block_size, vocab_size, tokenizer: &tokenizer, cache_dir, progress };
         let open = |key, named: &[String]| Dataset::open(named, options).map_err(at(key));
         let train = open("data.train", &config.train);
         let val = (!config.val.is_empty()).then(|| open("data.val", &config.val)).transpose();
@@ -163,7 +190,7 @@ impl Data {
             val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
             init_from: None,
         };
-        Ok(Self { train, val, digests, start: Start::Random })
+        Ok(Self { train, val, digests, start: Start::Random, tokenizer })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files

@@ -63,7 +63,7 @@ pub struct Model {
     /// Its dimensions; `block_size` is at most that of the [`Options`].
     pub dims: Dims,
     /// What its token ids mean.
-    pub tokenizer: &'static Tokenizer,
+    pub tokenizer: Tokenizer,
     /// Where its weights come from.
     pub source: Source,
 }
@@ -140,6 +140,17 @@ impl Source {
         prompt.as_str().map(str::to_owned)
     }
 
+    /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or
+    /// bytes, or nanoGPT's `meta.pkl`, else GPT-2's.
+    ///
+    /// # Errors
+    /// [`UsageError`] for a list of characters that is damaged.
+    pub fn tokenizer(&self) -> Result<Tokenizer, UsageError> {
+        let weights = self.weights();
+        let dir = if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) };
+        Tokenizer::of_model(dir).map_err(UsageError)
+    }
+
     /// The dimensions that the configuration states.
     ///
     /// # Errors
@@ -200,7 +211,8 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     check_fit(&source, &plan, &hardware)?;
     let mut engine = engines::fused(plan, cuda, &engines::solo())?;
     Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
-    Ok(Model { engine, dims, tokenizer: Tokenizer::gpt2(), source })
+    let tokenizer = source.tokenizer()?;
+    Ok(Model { engine, dims, tokenizer, source })
 }
 
 /// Refuses a model for which there is no memory, before any of it is taken.

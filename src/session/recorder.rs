@@ -12,7 +12,7 @@ use super::pulse::{Course, Pulse};
 use super::requests::Held;
 use super::saver::Saver;
 use super::watching::Watching;
-use crate::data::{Dataset, Tokenizer};
+use crate::data::Dataset;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::plan::Plan;
@@ -84,6 +84,7 @@ impl<'a> Recorder<'a> {
                 job.call.audience,
                 dir.path().to_owned(),
                 plan.memory.dims,
+                job.data.tokenizer.clone(),
                 job.recipe().checkpoint.keep,
                 plan.bytes.snapshot,
             ),
@@ -286,7 +287,8 @@ impl Events for Recorder<'_> {
         let recipe = self.job.recipe();
         let pulse = &self.watching.pulse;
         pulse.begin(Doing::Sample);
-        let prompt = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
+        let tokenizer = &self.job.data.tokenizer;
+        let prompt = tokenizer.prompt(&recipe.sample.prompt, recipe.model.vocab_size)?;
         let sampling = Sampling {
             tokens: recipe.sample.tokens,
             temperature: SAMPLE_TEMPERATURE,
@@ -303,7 +305,7 @@ impl Events for Recorder<'_> {
             // the resumed run makes this sample again, whole
             return Ok(());
         }
-        let text = Tokenizer::gpt2().decode(&tokens);
+        let text = tokenizer.decode(&tokens);
         samples::append(&self.job.dir.samples(), progress.step, &text)?;
         if progress.step == self.job.plan.steps {
             self.job.call.audience.tell(Event::Sampled(&text));

@@ -2,6 +2,7 @@
 //! fit.
 
 use super::audience::{Audience, Event};
+use crate::data::Tokenizer;
 use crate::engine::{Engine, EngineError, State};
 use crate::model::Dims;
 use crate::plan::hardware::Hardware;
@@ -14,6 +15,7 @@ pub(super) struct Saver<'a> {
     audience: &'a dyn Audience,
     run_dir: PathBuf,
     dims: Dims,
+    tokenizer: Tokenizer,
     keep: usize,
     /// Bytes of a copy; 0 if none is to be made.
     snapshot_bytes: usize,
@@ -30,25 +32,28 @@ impl<'a> Saver<'a> {
         audience: &'a dyn Audience,
         run_dir: PathBuf,
         dims: Dims,
+        tokenizer: Tokenizer,
         keep: usize,
         snapshot_bytes: usize,
     ) -> Self {
-        Self { audience, run_dir, dims, keep, snapshot_bytes, told: false, pending: None, took: None }
+        Self { audience, run_dir, dims, tokenizer, keep, snapshot_bytes, told: false, pending: None, took: None }
     }
 
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
     pub(super) fn save(&mut self, engine: &mut dyn Engine, state: CheckpointState) -> anyhow::Result<()> {
         self.wait()?;
         let (layout, states) = (engine.layout().clone(), engine.saved_states());
+        let companions = self.tokenizer.companions(self.dims.vocab_size, self.dims.block_size);
         if self.snapshot_fits() {
             let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
             let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
-            let snapshot = Snapshot { dims: self.dims, layout, buffers, state };
+            let snapshot = Snapshot { dims: self.dims, layout, buffers, state, companions };
             self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep)?);
             return Ok(());
         }
         let start = Instant::now();
-        let mut writer = Writer::begin(&self.run_dir, &self.dims, &layout, states.clone(), state)?;
+        let mut writer =
+            Writer::begin(&self.run_dir, &self.dims, &layout, states.clone(), state, &companions)?;
         for which in states {
             writer.put(which, &engine.read(which)?)?;
         }

@@ -1,9 +1,9 @@
 //! What a recipe may say and this build or machine cannot do. It is refused at the line that says it, never ignored.
 
 use super::audience::{Audience, Event};
+use super::inputs;
 use super::machine;
 use super::ranks;
-use crate::data::Tokenizer;
 use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
@@ -80,7 +80,9 @@ pub fn check_here(
         refuse("compute.precision", &error.to_string(), "");
     }
     if recipe.sample.every > 0
-        && let Err(problem) = Tokenizer::gpt2().prompt(&recipe.sample.prompt, recipe.model.vocab_size)
+        // data that cannot be read have a message of their own
+        && let Ok(tokenizer) = inputs::tokenizer(&recipe.data)
+        && let Err(problem) = tokenizer.prompt(&recipe.sample.prompt, recipe.model.vocab_size)
     {
         refuse(
             "sample.prompt",

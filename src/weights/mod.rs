@@ -1,4 +1,4 @@
-//! Model files of other trainers: what they say about the model, and where their tensors lie.
+//! Files of other trainers: what they say about the model and its tokens, and where their tensors lie.
 //!
 //! A run may begin from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and from
 //! llm.c's. They come from elsewhere, so nothing in them is executed and nothing is trusted: every length is
@@ -7,6 +7,7 @@
 
 mod config;
 mod llmc;
+mod meta;
 mod pickle;
 mod torch;
 
@@ -17,6 +18,7 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 pub use config::{CONFIG, json};
+pub use meta::{META, characters};
 
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";

@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use runner::data::{NoProgress, OpenOptions, TokenStream};
+use runner::data::{NoProgress, OpenOptions, TokenStream, Tokenizer};
 use runner::engine::EngineError;
 use runner::engine::memory::Mode;
 use runner::engine::optimizer::OptimizerKind;
@@ -168,7 +168,8 @@ fn a_model_is_opened_and_evaluated_without_a_run() {
         let options = Options { device: Device::Cpu, threads: 1, micro_batch: 3, ..options };
         let mut model = model::open(named, &runs, &options, &Silence).expect("a model");
         let (block_size, vocab_size) = (model.dims.block_size, model.dims.vocab_size);
-        let data = OpenOptions { block_size, vocab_size, cache_dir, progress: &NoProgress };
+        let tokenizer = Tokenizer::gpt2();
+        let data = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress: &NoProgress };
         let data = Data::open(&recipe.data, data).expect("data");
         let rows = TokenStream::new(data.val.as_ref().expect("validation data"), 0, false);
         let go_on = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
-use runner::data::{DataError, Dataset, NoProgress, OpenOptions, Progress, write_llmc};
+use runner::data::{DataError, Dataset, NoProgress, OpenOptions, Progress, Tokenizer, write_llmc};
 use std::fs;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -49,7 +49,8 @@ impl Place {
         progress: &dyn Progress,
     ) -> Result<Dataset, DataError> {
         let specs: Vec<String> = specs.iter().map(|s| s.to_string()).collect();
-        Dataset::open(&specs, OpenOptions { block_size, vocab_size, cache_dir: &self.cache(), progress })
+        let (tokenizer, cache_dir) = (Tokenizer::gpt2(), &self.cache());
+        Dataset::open(&specs, OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress })
     }
 
     /// The shards of encoded text in the cache.

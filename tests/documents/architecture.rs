@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("wording", &[]),
     ("weights", &[]),
-    ("recipe", &["weights"]),
+    ("data", &["weights"]),
+    ("recipe", &["data", "weights"]),
     ("cuda", &[]),
-    ("data", &[]),
     // what options are where they are not given
     ("cli", &["session"]),
     ("comm", &[]),

@@ -101,7 +101,7 @@ fn every_number_comes_back_as_it_was() {
         buffer[layout.ln_f_bias.start..][..6].copy_from_slice(&special[..6]);
         buffer[layout.wte.start] = special[6];
     }
-    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000), &[]).expect("begin");
     for (which, buffer) in STATES.into_iter().zip(&buffers) {
         writer.put(which, buffer).expect("put");
     }
@@ -126,7 +126,7 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
     for (from, to) in [(1, 128), (128, 1), (128, 128)] {
         let run = tempfile::tempdir().expect("tempdir");
         let (dims, layout) = model(from);
-        let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7)).expect("begin");
+        let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7), &[]).expect("begin");
         for which in STATES {
             writer.put(which, &values(&dims, &layout, which)).expect("put");
         }
@@ -151,7 +151,7 @@ fn a_state_that_covers_some_tensors_is_stored_for_those() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(8);
     let states = [State::Parameters, State::Optimizer(&MOMENTUM)];
-    let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1), &[]).expect("begin");
     let values = values(&dims, &layout, State::Parameters);
     states.iter().for_each(|which| writer.put(*which, &values).expect("put"));
     let path = writer.finish().expect("finish");
@@ -186,7 +186,7 @@ fn an_optimizer_without_states_has_checkpoints_too() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
     let states = vec![State::Parameters];
-    let mut writer = Writer::begin(run.path(), &dims, &layout, states, state(1)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, states, state(1), &[]).expect("begin");
     let values = values(&dims, &layout, State::Parameters);
     writer.put(State::Parameters, &values).expect("put");
     let mut reader = Reader::open(&writer.finish().expect("finish")).expect("open");
@@ -206,7 +206,7 @@ fn a_checkpoint_has_parameters_then_optimizer_states() {
         (vec![parameters, first, parameters], "followed by optimizer states"),
         (vec![parameters, State::Gradients], "followed by optimizer states"),
     ] {
-        let begin = || Writer::begin(run.path(), &dims, &layout, buffers, state(1)).map(drop);
+        let begin = || Writer::begin(run.path(), &dims, &layout, buffers, state(1), &[]).map(drop);
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin)).expect_err("refused");
         let said = panic.downcast_ref::<String>().cloned();
         let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -231,7 +231,7 @@ fn a_checkpoint_is_weights_to_start_from() {
 fn an_abandoned_writer_leaves_nothing() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
-    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1)).expect("begin");
+    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1), &[]).expect("begin");
     writer.put(State::Parameters, &vec![0.0; layout.len]).expect("put");
     drop(writer);
     assert_eq!(names(&run.path().join("checkpoints")), [""; 0]);

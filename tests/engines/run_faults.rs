@@ -50,7 +50,7 @@ fn train(runs: &Path, fresh: bool) -> Result<(), RunError> {
             log.sync()?;
             let state = CheckpointState { step: step + 1, ..CheckpointState::default() };
             let states = [State::Parameters, State::Optimizer(&EXP_AVG), State::Optimizer(&EXP_AVG_SQ)];
-            let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state)?;
+            let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state, &[])?;
             for (i, which) in states.into_iter().enumerate() {
                 writer.put(which, &vec![step as f32 + i as f32 / 4.0; layout.len])?;
             }

@@ -154,6 +154,14 @@ pub const KEYS: &[Key] = &[
     )
     .identity(UnlessDefault)
     .example("0.1"),
+    key(
+        "data.tokenizer",
+        Choice(&["gpt2", "char", "bytes"]),
+        Is("\"gpt2\""),
+        "how text becomes tokens; a prepared set states its own",
+    )
+    .identity(UnlessDefault)
+    .example("\"bytes\""),
     key("data.shuffle", Flag, Is("true"), "sample rows without replacement in a seeded order")
         .example("false"),
     // batch

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub buffers: Vec<(State, Vec<f32>)>,
     /// Everything else.
     pub state: CheckpointState,
+    /// Small files that go with the model, by name.
+    pub companions: Vec<(&'static str, String)>,
 }
 
 /// A checkpoint being written by a thread. Dropped, it is waited for: the holder of the run's lock must outlive it.
@@ -75,9 +77,9 @@ impl Drop for Background {
 }
 
 fn write(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<(), RunError> {
-    let Snapshot { dims, layout, buffers, state } = snapshot;
+    let Snapshot { dims, layout, buffers, state, companions } = snapshot;
     let states = buffers.iter().map(|(which, _)| *which).collect();
-    let mut writer = Writer::begin(run_dir, &dims, &layout, states, state)?;
+    let mut writer = Writer::begin(run_dir, &dims, &layout, states, state, &companions)?;
     for (which, values) in buffers {
         writer.put(which, &values)?;
     }

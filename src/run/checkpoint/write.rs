@@ -27,7 +27,7 @@ pub struct CheckpointData<'a> {
 /// Writes a checkpoint into a run directory and returns its path. See [`Writer`].
 pub fn write(run_dir: &Path, data: &CheckpointData) -> Result<PathBuf, RunError> {
     let states = data.buffers.iter().map(|(which, _)| *which).collect();
-    let mut writer = Writer::begin(run_dir, data.dims, data.layout, states, data.state.clone())?;
+    let mut writer = Writer::begin(run_dir, data.dims, data.layout, states, data.state.clone(), &[])?;
     for (which, values) in data.buffers {
         writer.put(*which, values)?;
     }
@@ -56,7 +56,7 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Begins the checkpoint of `state.step`, with these buffers in this order: parameters, then the
-    /// optimizer's states.
+    /// optimizer's states. `companions` are small files that go with the model, by name.
     ///
     /// Panics if other buffers are to be written, or these in another order.
     pub fn begin(
@@ -65,6 +65,7 @@ impl<'a> Writer<'a> {
         layout: &'a ParamLayout,
         mut buffers: Vec<State>,
         mut state: CheckpointState,
+        companions: &[(&'static str, String)],
     ) -> Result<Self, RunError> {
         let [State::Parameters, states @ ..] = &buffers[..] else {
             panic!("a checkpoint begins with the parameters")
@@ -79,6 +80,10 @@ impl<'a> Writer<'a> {
         let mut writer = Self { dir, target, dims, layout, state, remaining: buffers, open: None };
         let config = writer.write_small(CONFIG, &hf_config::to_json(dims))?;
         writer.state.files.insert(CONFIG.to_owned(), config);
+        for (name, text) in companions {
+            let digest = writer.write_small(name, text)?;
+            writer.state.files.insert((*name).to_owned(), digest);
+        }
         Ok(writer)
     }
 

@@ -1,12 +1,12 @@
 //! The rows that are verified on: the recipe's own data where it can be had, else random tokens.
 
 use super::scope::Scope;
-use crate::data::{self, OpenOptions, TokenStream};
+use crate::data::{self, TokenStream};
 use crate::engine::verify::MicroBatch;
 use crate::model::init::random_bits;
 use crate::recipe::{DataConfig, Recipe};
 use crate::session::Data;
-use crate::session::inputs::cache_dir;
+use crate::session::inputs::{Limits, cache_dir};
 use std::path::Path;
 
 /// Where rows come from.
@@ -28,8 +28,8 @@ impl Rows {
     ) -> Self {
         let config = DataConfig { val: Vec::new(), ..recipe.data.clone() };
         let cache_dir = &cache_dir(runs_dir);
-        let options = OpenOptions { block_size, vocab_size: recipe.model.vocab_size, cache_dir, progress };
-        Data::open(&config, options).map_or(Self::Random, |data| Self::Data(Box::new(data)))
+        let limits = Limits { block_size, vocab_size: recipe.model.vocab_size };
+        Data::open(&config, limits, cache_dir, progress).map_or(Self::Random, |data| Self::Data(Box::new(data)))
     }
 
     /// What to call them.

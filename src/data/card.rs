@@ -1,0 +1,126 @@
+//! `dataset.json`: what a prepared set of shards says about itself.
+
+use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
+use super::write::write_whole;
+use super::DataError;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// The file's name, beside the shards.
+pub const CARD: &str = "dataset.json";
+/// The version of the format that this program writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// No card of less than a million shards comes near this size.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// What a prepared set says about itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    /// The version of this format.
+    pub version: u32,
+    /// What made tokens of the text.
+    pub tokenizer: TokenizerKind,
+    /// The characters in the order of their ids, for a tokenizer of characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub characters: Option<String>,
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Documents that were read.
+    pub documents: u64,
+    /// Tokens in all shards, separators included.
+    pub tokens: u64,
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Entropy of the frequencies of all tokens, in nats per token: the loss of the best model that ignores context.
+    pub unigram_entropy: f64,
+    /// The shards to train on.
+    pub train: Part,
+    /// The shards to validate on; without files where none were asked for.
+    pub val: Part,
+    /// What was asked for.
+    pub options: serde_json::Value,
+    /// What was read, in order.
+    pub sources: Vec<SourceCard>,
+}
+
+/// Shards of one purpose.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Tokens in them.
+    pub tokens: u64,
+    /// Their names, in order.
+    pub files: Vec<String>,
+}
+
+/// A file of text that a set was prepared from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceCard {
+    /// Its path as it was found.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// blake3 of its contents.
+    pub blake3: String,
+    /// Documents that were taken from it.
+    pub documents: u64,
+}
+
+impl Card {
+    /// The version that is written.
+    pub(super) const VERSION: u32 = VERSION;
+
+    /// The card in a directory, if there is one.
+    ///
+    /// # Errors
+    /// [`DataError::Vocabulary`] for a card that is damaged or of a later version, [`DataError::Read`].
+    pub fn read(dir: &Path) -> Result<Option<Self>, DataError> {
+        let path = dir.join(CARD);
+        match fs::metadata(&path) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(DataError::Read { path, error }),
+            Ok(meta) if meta.len() > MAX_BYTES => {
+                return Err(DataError::Vocabulary { path, problem: "it is too large for a card".into() });
+            }
+            Ok(_) => {}
+        }
+        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        let malformed = |problem: String| DataError::Vocabulary { path: path.clone(), problem };
+        let value: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(1) => {}
+            Some(version) => return Err(malformed(format!("version {version} is not known, only {VERSION}"))),
+            None => return Err(malformed("it has no `version`, so no `runner data prepare` wrote it".into())),
+        }
+        serde_json::from_value(value).map(Some).map_err(|error| malformed(error.to_string()))
+    }
+
+    /// Writes the card into a directory, whole or not at all.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), DataError> {
+        let text = serde_json::to_string_pretty(self).expect("a card is plain data");
+        write_whole(&dir.join(CARD), format!("{text}\n").as_bytes())
+    }
+
+    /// What the set's tokens stand for.
+    ///
+    /// # Errors
+    /// What is wrong with its characters.
+    pub fn tokenizer(&self) -> Result<Tokenizer, String> {
+        match (self.tokenizer, &self.characters) {
+            (TokenizerKind::Gpt2, _) => Ok(Tokenizer::gpt2().clone()),
+            (TokenizerKind::Bytes, _) => Ok(Tokenizer::bytes().clone()),
+            (TokenizerKind::Char, Some(all)) => Characters::new(all.chars().collect()).map(Tokenizer::chars),
+            (TokenizerKind::Char, None) => Err("it lists no `characters`".into()),
+        }
+    }
+
+    /// Whether a file of this name is one of its shards.
+    #[must_use]
+    pub fn lists(&self, name: &str) -> bool {
+        self.train.files.iter().chain(&self.val.files).any(|file| file == name)
+    }
+}

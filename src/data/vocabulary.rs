@@ -1,0 +1,164 @@
+//! What the tokens of a data set stand for: the tokenizer that a recipe asks for, or the one that lies beside the
+//! shards, in a `dataset.json` of `runner data prepare` or in nanoGPT's `meta.pkl`.
+
+use super::card::{CARD, Card};
+use super::format::{Format, recognize};
+use super::mapping::map;
+use super::source::{Source, expand};
+use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
+use super::DataError;
+use crate::weights;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// What a file beside the data says about their tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stated {
+    /// The file.
+    pub file: PathBuf,
+    /// What it describes.
+    pub tokenizer: Tokenizer,
+}
+
+/// What lies beside the files that `specs` names; `None` where nothing does. Specs that lead to nothing are left out:
+/// opening the data tells of them.
+///
+/// # Errors
+/// [`DataError::Vocabulary`] for a file that cannot be read as what it is, [`DataError::Vocabularies`] where two of them
+/// differ.
+pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
+    let mut beside = Beside::default();
+    let mut found: Option<Stated> = None;
+    for path in files(specs) {
+        let Some(stated) = beside.of(&path)? else { continue };
+        match &found {
+            Some(first) if first.tokenizer != stated.tokenizer => {
+                return Err(DataError::Vocabularies { first: first.file.clone(), second: stated.file });
+            }
+            Some(_) => {}
+            None => found = Some(stated),
+        }
+    }
+    Ok(found)
+}
+
+/// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The
+/// vocabulary of characters is that of all texts and built-in texts in `specs`, in the order of code points.
+///
+/// # Errors
+/// As of [`stated`]; [`DataError::NoText`] where characters are asked for and nothing is text; what keeps a text from
+/// being read.
+pub fn tokenizer(kind: TokenizerKind, specs: &[String]) -> Result<Tokenizer, DataError> {
+    if let Some(stated) = stated(specs)? {
+        return Ok(stated.tokenizer);
+    }
+    match kind {
+        TokenizerKind::Gpt2 => Ok(Tokenizer::gpt2().clone()),
+        TokenizerKind::Bytes => Ok(Tokenizer::bytes().clone()),
+        TokenizerKind::Char => characters(specs).map(Tokenizer::chars),
+    }
+}
+
+fn files(specs: &[String]) -> impl Iterator<Item = PathBuf> {
+    let sources = specs.iter().filter_map(|spec| expand(std::slice::from_ref(spec)).ok()).flatten();
+    sources.filter_map(|source| if let Source::File(path) = source { Some(path) } else { None })
+}
+
+/// What the directories of shards hold, each read once.
+#[derive(Default)]
+struct Beside {
+    cards: HashMap<PathBuf, Option<(Card, Tokenizer)>>,
+    lists: HashMap<PathBuf, Option<Tokenizer>>,
+}
+
+impl Beside {
+    fn of(&mut self, path: &Path) -> Result<Option<Stated>, DataError> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !self.cards.contains_key(dir) {
+            let card = Card::read(dir)?.map(|card| {
+                let at = |problem| DataError::Vocabulary { path: dir.join(CARD), problem };
+                card.tokenizer().map(|tokenizer| (card, tokenizer)).map_err(at)
+            });
+            self.cards.insert(dir.to_owned(), card.transpose()?);
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some((card, tokenizer)) = &self.cards[dir]
+            && card.lists(&name)
+        {
+            return Ok(Some(Stated { file: dir.join(CARD), tokenizer: tokenizer.clone() }));
+        }
+        let list = dir.join(weights::META);
+        // nanoGPT's own files have no header
+        if path.extension().is_none_or(|extension| extension != "bin") || !list.is_file() || !is_bare(path) {
+            return Ok(None);
+        }
+        if !self.lists.contains_key(&list) {
+            let at = |problem| DataError::Vocabulary { path: list.clone(), problem };
+            let characters = weights::characters(&list).map_err(at)?;
+            let characters = characters.map(|all| Characters::new(all).map(Tokenizer::chars)).transpose();
+            self.lists.insert(list.clone(), characters.map_err(at)?);
+        }
+        Ok(self.lists[&list].clone().map(|tokenizer| Stated { file: list, tokenizer }))
+    }
+}
+
+fn is_bare(path: &Path) -> bool {
+    let layout = map(path).and_then(|(_, bytes)| recognize(path, &bytes));
+    layout.is_ok_and(|layout| layout.is_some_and(|layout| layout.format == Format::Headerless))
+}
+
+fn characters(specs: &[String]) -> Result<Characters, DataError> {
+    let mut all = BTreeSet::new();
+    let mut add = |text: &str| {
+        // a set of a hundred characters is asked once for each run of the same one
+        let mut last = None;
+        for c in text.chars() {
+            if last != Some(c) {
+                all.insert(c);
+                last = Some(c);
+            }
+        }
+    };
+    let mut first = None;
+    for source in expand(specs)? {
+        match source {
+            Source::Builtin(lipsum) => add(&lipsum.text()),
+            Source::File(path) => {
+                let (_, bytes) = map(&path)?;
+                if recognize(&path, &bytes)?.is_none() {
+                    let text = std::str::from_utf8(&bytes).map_err(|error| DataError::NotUtf8 {
+                        path: path.clone(),
+                        offset: error.valid_up_to(),
+                    })?;
+                    add(text);
+                }
+                first = first.or(Some(path));
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err(DataError::NoText { path: first.unwrap_or_default() });
+    }
+    Characters::of(&all).map_err(|problem| DataError::Vocabulary { path: first.unwrap_or_default(), problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_those_of_all_texts_in_the_order_of_code_points() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spec = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).expect("written");
+            dir.path().join(name).display().to_string()
+        };
+        let specs = [spec("b.txt", "ba\nb"), spec("a.txt", "é!a")];
+        let tokenizer = tokenizer(TokenizerKind::Char, &specs).expect("a tokenizer");
+        assert_eq!(tokenizer.characters().map(Characters::text), Some("\n!abé".to_owned()));
+        assert_eq!(stated(&specs).expect("nothing is wrong"), None);
+        let bare = [spec("train.bin", "\x01\x00\x02\x00")];
+        let message = super::tokenizer(TokenizerKind::Char, &bare).expect_err("refused").to_string();
+        assert!(message.contains("train.bin` is no text"), "{message}");
+    }
+}
