@@ -10,6 +10,7 @@ pub mod fused;
 pub mod memory;
 pub mod optimizer;
 pub mod pooled;
+pub mod traffic;
 pub mod verify;
 
 use crate::comm::CommError;

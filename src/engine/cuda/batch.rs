@@ -3,6 +3,7 @@
 use super::device::{Address, Device};
 use super::stream::Stream;
 use crate::engine::Batch;
+use crate::engine::traffic::{F32, Traffic};
 
 /// The offsets of the arrays in a packed batch of `n` tokens, in words; [`pack`] writes them.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +98,9 @@ impl Uploads {
     pub(super) fn take<D: Device>(&mut self, stream: &mut Stream<D>, batch: &Batch, to: Address) {
         let slot = self.stage(stream, batch);
         self.slots[slot].waiting = false;
-        stream.run(|device| device.take(slot, to));
+        let words = self.slots[slot].words.len();
+        let traffic = Traffic::of_kernel().reads(words, F32).writes(words, F32);
+        stream.noted(|| "copy of the batch".into(), traffic, |device| device.take(slot, to));
     }
 }
 

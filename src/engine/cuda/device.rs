@@ -10,7 +10,10 @@
 //! device.
 
 use crate::engine::EngineError;
+use crate::engine::fused::backend::Mark;
 use crate::engine::memory::Element;
+use crate::engine::traffic::{Traffic, Unit};
+use std::fmt;
 use std::ops::Range;
 
 /// An address in device memory.
@@ -132,6 +135,51 @@ pub struct Product {
     pub fused: Fused,
 }
 
+impl Product {
+    /// The bytes of both factors, of the result, and of what is fused into it; 2 m n k operations for each matrix of
+    /// the stack.
+    pub fn traffic(&self) -> Traffic {
+        let Self { m, n, k, count, a, b, out, accumulate, fused, .. } = *self;
+        let result = count * m * n;
+        let stated = Traffic::by(Unit::Products)
+            .reads(count * m * k, a.element.bytes())
+            .reads(count * k * n, b.element.bytes())
+            .reads(if accumulate { result } else { 0 }, out.element.bytes())
+            .writes(result, out.element.bytes())
+            .computes(2 * result * k);
+        match fused {
+            Fused::None => stated,
+            Fused::Bias(_) => stated.reads(n, out.element.bytes()),
+            Fused::BiasGelu { .. } => {
+                stated.reads(n, out.element.bytes()).writes(result, out.element.bytes())
+            }
+            Fused::GeluSlope(_) => stated.reads(result, out.element.bytes()),
+        }
+    }
+}
+
+/// The shape for people: `product 64x768x3072 16>32 += gelu` multiplies `[64, 3072]` and `[3072, 768]` of 16 bits each
+/// and adds the result to numbers of 32 bits.
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { m, n, k, count, a, out, accumulate, fused, .. } = *self;
+        write!(f, "product {m}x{n}x{k}")?;
+        if count > 1 {
+            write!(f, " of {count}")?;
+        }
+        write!(f, " {}>{}", 8 * a.element.bytes(), 8 * out.element.bytes())?;
+        if accumulate {
+            f.write_str(" +=")?;
+        }
+        f.write_str(match fused {
+            Fused::None => "",
+            Fused::Bias(_) => " bias",
+            Fused::BiasGelu { .. } => " bias gelu",
+            Fused::GeluSlope(_) => " gelu'",
+        })
+    }
+}
+
 /// A collective operation among the devices of all ranks, in place. Every rank must request the same ones in
 /// the same order. The owners' ranges, one for each rank, count elements from the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,4 +277,25 @@ pub trait Device {
 
     /// The ways to be faster that were left out, each with the reason, as one line of text.
     fn notes(&self) -> &[String];
+
+    /// A moment in the order of the work, by the device's own clock; `None` for a device without one.
+    fn mark(&mut self) -> Result<Option<Mark>, EngineError> {
+        Ok(None)
+    }
+
+    /// The seconds between pairs of moments. Waits for all work, and forgets all moments.
+    fn seconds(&mut self, pairs: &[(Mark, Mark)]) -> Result<Vec<f64>, EngineError> {
+        match pairs.is_empty() {
+            true => Ok(Vec::new()),
+            false => Err(EngineError::Device("this device has no clock".to_owned())),
+        }
+    }
+
+    /// Begins a range of work with this name for a profiler, or ends the last one. Does nothing without a profiler.
+    fn annotate(&mut self, _name: Option<&str>) {}
+
+    /// Bytes of the device's memory that this process was seen to take; `None` where they cannot be measured.
+    fn memory_taken(&self) -> Option<u64> {
+        None
+    }
 }

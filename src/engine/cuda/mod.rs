@@ -10,6 +10,7 @@ pub mod device;
 pub mod emulator;
 pub mod gpu;
 pub mod kernels;
+pub mod paper;
 pub(super) mod scratch;
 pub mod selftest;
 mod stream;

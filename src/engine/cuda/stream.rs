@@ -1,16 +1,66 @@
 //! A device together with the first failure on it.
 //!
 //! Kernels are launched without looking at results. The next call that can report a failure does so, and
-//! until then nothing more is launched.
+//! until then nothing more is launched. Each launch states its [`Traffic`], which the stream notes on request.
 
 use super::device::{Address, Arg, Device, Launch, Product};
 use crate::comm::CommError;
 use crate::engine::EngineError;
+use crate::engine::fused::backend::{Mark, Measured};
+use crate::engine::memory::Element;
+use crate::engine::traffic::{Noted, Traffic};
+use std::borrow::Cow;
 
 /// A device that launches nothing after its first failure.
 pub(super) struct Stream<D> {
     device: D,
     failure: Option<Failure>,
+    /// How operands of matrix products are stored.
+    operand: Element,
+    /// What was started, if it is noted.
+    ledger: Option<Vec<Entry>>,
+}
+
+/// Something that was started, between two moments of the device's clock.
+struct Entry {
+    name: Cow<'static, str>,
+    traffic: Traffic,
+    between: Option<(Mark, Mark)>,
+}
+
+/// A stream and what the next launch states.
+pub(super) struct Stating<'a, D> {
+    stream: &'a mut Stream<D>,
+    traffic: Traffic,
+}
+
+impl<D: Device> Stating<'_, D> {
+    /// Launches a kernel.
+    pub(super) fn launch(self, kernel: &'static str, grid: [usize; 3], block: u32, args: &[Arg]) {
+        self.launch_shared(kernel, grid, block, 0, args);
+    }
+
+    /// Launches a kernel with `shared` bytes of dynamic shared memory.
+    pub(super) fn launch_shared(
+        self,
+        kernel: &'static str,
+        grid: [usize; 3],
+        block: u32,
+        shared: u32,
+        args: &[Arg],
+    ) {
+        if grid.contains(&0) {
+            return;
+        }
+        self.stream.noted(
+            || kernel.into(),
+            self.traffic,
+            |device| {
+                let grid = fitting(kernel, grid, args)?;
+                device.launch(&Launch { kernel, grid, block, shared, args })
+            },
+        );
+    }
 }
 
 /// A failure that can be reported again and again.
@@ -40,8 +90,9 @@ impl From<Failure> for EngineError {
 }
 
 impl<D: Device> Stream<D> {
-    pub(super) fn new(device: D) -> Self {
-        Self { device, failure: None }
+    /// Work on a device whose kernels store operands so.
+    pub(super) fn new(device: D, operand: Element) -> Self {
+        Self { device, failure: None, operand, ledger: None }
     }
 
     pub(super) fn device_mut(&mut self) -> &mut D {
@@ -73,30 +124,57 @@ impl<D: Device> Stream<D> {
         }
     }
 
-    pub(super) fn launch(&mut self, kernel: &'static str, grid: [usize; 3], block: u32, args: &[Arg]) {
-        self.launch_shared(kernel, grid, block, 0, args);
+    /// The next launch, with what it moves and computes.
+    pub(super) fn stating(&mut self, traffic: Traffic) -> Stating<'_, D> {
+        Stating { stream: self, traffic }
     }
 
-    /// Launches a kernel with `shared` bytes of dynamic shared memory.
-    pub(super) fn launch_shared(
+    /// Starts something, unless something has failed before, and notes it if that is asked for.
+    pub(super) fn noted<T>(
         &mut self,
-        kernel: &'static str,
-        grid: [usize; 3],
-        block: u32,
-        shared: u32,
-        args: &[Arg],
-    ) {
-        if grid.contains(&0) {
-            return;
+        name: impl FnOnce() -> Cow<'static, str>,
+        traffic: Traffic,
+        start: impl FnOnce(&mut D) -> Result<T, EngineError>,
+    ) -> Option<T> {
+        if self.ledger.is_none() {
+            return self.run(start);
         }
-        self.run(|device| {
-            let grid = fitting(kernel, grid, args)?;
-            device.launch(&Launch { kernel, grid, block, shared, args })
+        let begin = self.run(D::mark).flatten();
+        let started = self.run(start)?;
+        let between = begin.zip(self.run(D::mark).flatten());
+        if let Some(ledger) = &mut self.ledger {
+            ledger.push(Entry { name: name(), traffic, between });
+        }
+        Some(started)
+    }
+
+    /// Notes from now on what is started, if `on`, and forgets what was noted before.
+    pub(super) fn note(&mut self, on: bool) {
+        self.ledger = on.then(Vec::new);
+    }
+
+    /// The seconds between pairs of moments, and what was noted since the last call, in order. Waits for the device
+    /// once, if it has a clock.
+    pub(super) fn measured(&mut self, pairs: &[(Mark, Mark)]) -> Result<Measured, EngineError> {
+        let entries = self.ledger.as_mut().map(std::mem::take).unwrap_or_default();
+        let between = entries.iter().filter_map(|entry| entry.between);
+        let all: Vec<(Mark, Mark)> = pairs.iter().copied().chain(between).collect();
+        let mut seconds = self.checked(|device| device.seconds(&all))?;
+        let mut rest = seconds.split_off(pairs.len()).into_iter();
+        let noted = entries.into_iter().map(|Entry { name, traffic, between }| {
+            let seconds = between.and_then(|_| rest.next());
+            Noted { name, traffic, seconds }
         });
+        Ok(Measured { seconds, launches: noted.collect() })
+    }
+
+    /// Bytes of an operand of matrix products.
+    pub(super) fn operand(&self) -> usize {
+        self.operand.bytes()
     }
 
     pub(super) fn product(&mut self, product: &Product) {
-        self.run(|device| device.product(product));
+        self.noted(|| product.to_string().into(), product.traffic(), |device| device.product(product));
     }
 
     /// Whether to compute the product `whole`, with what is fused into it, instead of `alone` and then this kernel.

@@ -6,6 +6,7 @@
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
+use crate::engine::traffic::Noted;
 use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 
@@ -215,6 +216,19 @@ pub struct AdamWTensors {
     pub low: Option<Span>,
 }
 
+/// A moment in the order of a device's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub usize);
+
+/// What a device's own clock tells.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// The seconds between pairs of moments, in the order of the pairs.
+    pub seconds: Vec<f64>,
+    /// Every launch, in order.
+    pub launches: Vec<Noted>,
+}
+
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepOutcome {
@@ -260,6 +274,25 @@ pub trait Backend {
 
     /// Waits until the kernels issued so far are done.
     fn wait(&mut self) {}
+
+    /// A moment in the order of the kernels, by the device's own clock; `None` where kernels have to be waited for.
+    fn mark(&mut self) -> Option<Mark> {
+        None
+    }
+
+    /// The seconds between pairs of moments, and every launch since the last call where launches are noted. Waits for
+    /// all work, once, and forgets all moments.
+    fn measured(&mut self, _pairs: &[(Mark, Mark)]) -> Result<Measured, EngineError> {
+        Ok(Measured::default())
+    }
+
+    /// Begins a range of work with this name for a profiler, or ends the last one. Does nothing without a profiler.
+    fn annotate(&mut self, _name: Option<&str>) {}
+
+    /// Bytes of the device's memory that this process was seen to take; `None` where they cannot be measured.
+    fn memory_taken(&self) -> Option<u64> {
+        None
+    }
 
     /// Copies elements to the host (or lends them), waiting for everything before.
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError>;

@@ -63,7 +63,7 @@ impl<D: Device> CudaBackend<D> {
             }
         }
         Ok(Self {
-            stream: Stream::new(device),
+            stream: Stream::new(device, plan.config.operand()),
             plan: plan.clone(),
             bases,
             uploads: Uploads::new(plan.config.dims.padded_vocab),
@@ -72,6 +72,13 @@ impl<D: Device> CudaBackend<D> {
             known: HashMap::new(),
             ranks: None,
         })
+    }
+
+    /// Notes from now on what is launched, for [`Backend::measured`], if `on`.
+    ///
+    /// [`Backend::measured`]: crate::engine::fused::backend::Backend::measured
+    pub fn note_launches(&mut self, on: bool) {
+        self.stream.note(on);
     }
 
     /// The device.
@@ -102,6 +109,7 @@ impl<D: Device> CudaBackend<D> {
             begins: self.word(words.begins()),
             rows: self.rows,
             cols: self.cols,
+            vocab: self.plan.config.dims.vocab_size,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::engine::cuda::kernels::optimizer;
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{Backend, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::engine::traffic::{F32, F64, Traffic, Unit};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,13 +31,25 @@ fn inside(owners: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
     owners.iter().map(|owner| place(owner.start)..place(owner.end)).collect()
 }
 
+/// Elements of all owners together.
+fn all(owners: &[Range<usize>]) -> usize {
+    owners.iter().map(ExactSizeIterator::len).sum()
+}
+
 impl<D: Device> CudaBackend<D> {
     fn owners(&self) -> Option<&[Range<usize>]> {
         self.ranks.as_ref()?.owners.as_deref()
     }
 
     fn together(&mut self, collective: &Collective) {
-        self.stream.run(|device| device.collective(collective));
+        let (name, bytes) = match collective {
+            Collective::Sum { len, .. } => ("sum over ranks", len * F32),
+            Collective::SumDoubles { len, .. } => ("sum over ranks", len * F64),
+            Collective::SumToOwners { owners, .. } => ("sum to owners", all(owners) * F32),
+            Collective::Gather { owners, .. } => ("gather from owners", all(owners) * F32),
+        };
+        let traffic = Traffic::by(Unit::Link).reads(bytes, 1).writes(bytes, 1);
+        self.stream.noted(|| name.into(), traffic, |device| device.collective(collective));
     }
 
     fn join(&mut self) {
@@ -96,7 +109,8 @@ impl<D: Device> CudaBackend<D> {
         let size = Element::F32.bytes();
         for rest in [0..own.start, own.end..self.plan.layout.len] {
             let at = gradients.offset(rest.start * size);
-            self.stream.run(|device| device.clear(at, rest.len() * size));
+            let traffic = Traffic::of_kernel().writes(rest.len(), size);
+            self.stream.noted(|| "clear".into(), traffic, |device| device.clear(at, rest.len() * size));
         }
         self.join();
         self.refresh_low();

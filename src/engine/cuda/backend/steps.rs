@@ -8,11 +8,13 @@ use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, 
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, Sequence, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, Mark, Measured, Norm, ResidualLayerNorm, Sequence, StepOutcome,
+    WeightGradient,
 };
 use crate::engine::memory::{Buffer, Element, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
+use crate::engine::traffic::Traffic;
 use crate::engine::{Batch, EngineError, FastPaths};
 use crate::recipe::Attention;
 use std::borrow::Cow;
@@ -70,6 +72,22 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn wait(&mut self) {
         self.stream.run(D::synchronize);
+    }
+
+    fn mark(&mut self) -> Option<Mark> {
+        self.stream.run(D::mark).flatten()
+    }
+
+    fn measured(&mut self, pairs: &[(Mark, Mark)]) -> Result<Measured, EngineError> {
+        self.stream.measured(pairs)
+    }
+
+    fn annotate(&mut self, name: Option<&str>) {
+        self.stream.device_mut().annotate(name);
+    }
+
+    fn memory_taken(&self) -> Option<u64> {
+        self.stream.device().memory_taken()
     }
 
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
@@ -315,7 +333,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.meet();
         let gradients = self.plan.whole(Buffer::Gradients);
         let (at, bytes) = (self.at(gradients), gradients.byte_range().len());
-        self.stream.run(|device| device.clear(at, bytes));
+        let traffic = Traffic::of_kernel().writes(bytes, 1);
+        self.stream.noted(|| "clear".into(), traffic, |device| device.clear(at, bytes));
         let totals = self.total(0);
         optimizer::discard(&mut self.stream, totals);
     }

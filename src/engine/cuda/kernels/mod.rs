@@ -16,6 +16,7 @@ use super::device::{Address, Device, KernelConfig};
 use super::scratch::PARTIALS;
 use super::stream::{Stream, int, pointer};
 use crate::engine::memory::Element;
+use crate::engine::traffic::{F32, Traffic};
 use crate::recipe::Precision;
 
 /// The headers: (name in `#include`, text).
@@ -97,7 +98,10 @@ fn add_partials<D: Device>(
 ) {
     const THREADS: usize = 128;
     let args = [pointer(partials), pointer(out), int(count), int(stride), int(width)];
-    stream.launch("add_partials", [width.div_ceil(THREADS), 1, 1], THREADS as u32, &args);
+    let traffic =
+        Traffic::of_kernel().reads((count + 1) * width, F32).writes(width, F32).computes(count * width);
+    let grid = [width.div_ceil(THREADS), 1, 1];
+    stream.stating(traffic).launch("add_partials", grid, THREADS as u32, &args);
 }
 
 /// GELU (tanh approximation) and its derivative, on the host: what a fused epilogue must compute.

@@ -2,6 +2,7 @@
 
 use crate::engine::cuda::device::{Address, Device};
 use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::engine::traffic::{F32, Traffic};
 
 /// `EMBED_THREADS` of the source.
 const THREADS: usize = 128;
@@ -17,6 +18,20 @@ pub(in crate::engine::cuda) struct Tokens {
     pub(in crate::engine::cuda) rows: usize,
     /// Tokens per sequence.
     pub(in crate::engine::cuda) cols: usize,
+    /// Rows of the table of embeddings that a token may name.
+    pub(in crate::engine::cuda) vocab: usize,
+}
+
+impl Tokens {
+    /// Tokens of the batch.
+    fn count(&self) -> usize {
+        self.rows * self.cols
+    }
+
+    /// The most distinct tokens that there can be. Only the device knows how many there are.
+    fn most_distinct(&self) -> usize {
+        self.count().min(self.vocab)
+    }
 }
 
 /// Adds token and position embeddings into `out [rows * cols, c]`.
@@ -28,8 +43,10 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
 ) {
     let args = [tokens.inputs, wte, wpe, out].map(pointer);
     let [a, b, d, e] = args;
-    let grid = [tokens.rows * tokens.cols, 1, 1];
-    stream.launch("embed", grid, THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
+    let n = tokens.count();
+    let traffic = Traffic::of_kernel().reads(n, F32).reads((tokens.most_distinct() + tokens.cols) * c, F32);
+    let stream = stream.stating(traffic.writes(n * c, F32).computes(n * c));
+    stream.launch("embed", [n, 1, 1], THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
 }
 
 /// Adds the gradients of both embeddings, from `dx [rows * cols, c]`.
@@ -39,11 +56,16 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     [dx, dwte, dwpe]: [Address; 3],
     c: usize,
 ) {
-    let Tokens { inputs, distinct, order, begins, rows, cols } = tokens;
+    let Tokens { inputs, distinct, order, begins, rows, cols, .. } = tokens;
+    let (n, most) = (tokens.count(), tokens.most_distinct());
     let [inputs, distinct, order, begins] = [inputs, distinct, order, begins].map(pointer);
     let args = [inputs, distinct, order, begins, pointer(dx), pointer(dwte), int(c)];
-    // only the device knows the number of distinct tokens
-    stream.launch("embed_backward_tokens", [rows * cols, c.div_ceil(THREADS), 1], THREADS as u32, &args);
+    // the words: how many distinct tokens, where each begins, their order, and each token once
+    let traffic = Traffic::of_kernel().reads(2 + 2 * most + n, F32).reads((n + most) * c, F32);
+    let grid = [n, c.div_ceil(THREADS), 1];
+    let stating = stream.stating(traffic.writes(most * c, F32).computes(n * c));
+    stating.launch("embed_backward_tokens", grid, THREADS as u32, &args);
     let args = [pointer(dx), pointer(dwpe), int(rows), int(cols), int(c)];
-    stream.launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);
+    let traffic = Traffic::of_kernel().reads((n + cols) * c, F32).writes(cols * c, F32).computes(n * c);
+    stream.stating(traffic).launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);
 }

@@ -3,6 +3,7 @@
 use super::{Slices, add_partials};
 use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+use crate::engine::traffic::{F32, Traffic};
 
 /// `NORM_THREADS` of the source.
 const THREADS: u32 = 128;
@@ -25,9 +26,15 @@ fn launch<D: Device>(
     pointers: &[Address],
     rows: usize,
     c: usize,
+    traffic: Traffic,
 ) {
     let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain([int(rows), int(c)]).collect();
-    stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    stream.stating(traffic).launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+}
+
+/// What every forward kernel moves: scale and shift in, the output out; and 8 operations for each element.
+fn forward_traffic<D: Device>(stream: &Stream<D>, rows: usize, c: usize) -> Traffic {
+    Traffic::of_kernel().reads(2 * c, F32).writes(rows * c, stream.operand()).computes(8 * rows * c)
 }
 
 /// Computes `out [rows, c]` and the statistics from `x [rows, c]`.
@@ -39,7 +46,8 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+    let traffic = forward_traffic(stream, rows, c).reads(rows * c, F32).writes(2 * rows, F32);
+    launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
 }
 
 /// Computes sum = x + delta + delta_bias, and then its LayerNorm; all `[rows, c]` but the bias.
@@ -52,7 +60,8 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     c: usize,
 ) {
     let pointers = [x, delta, delta_bias, sum, norm.weight, norm.bias, norm.stats, out];
-    launch(stream, "residual_layernorm", &pointers, rows, c);
+    let traffic = forward_traffic(stream, rows, c).reads(2 * rows * c + c, F32).writes(rows * (c + 2), F32);
+    launch(stream, "residual_layernorm", &pointers, rows, c, traffic);
 }
 
 /// Computes `out [rows, c]` again, from stored statistics.
@@ -64,7 +73,8 @@ pub(in crate::engine::cuda) fn again<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    launch(stream, "layernorm_again", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+    let traffic = forward_traffic(stream, rows, c).reads(rows * (c + 2), F32);
+    launch(stream, "layernorm_again", &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
 }
 
 /// What the backward pass writes.
@@ -87,15 +97,24 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     c: usize,
 ) {
     let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
+    let (n, narrow) = (rows * c, if low.is_some() { rows * c } else { 0 });
     let low = low.map_or(NULL, pointer);
     let [dout, x, weight, stats] = [dout, x, norm.weight, norm.stats].map(pointer);
     let flag = Arg::Int(i32::from(accumulate));
     let args = [dout, x, weight, stats, pointer(dx), flag, low, int(rows), int(c)];
-    stream.launch("layernorm_backward", [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    let traffic = Traffic::of_kernel()
+        .reads((2 + usize::from(accumulate)) * n + 2 * rows + c, F32)
+        .writes(n, F32)
+        .writes(narrow, stream.operand())
+        .computes(14 * n);
+    stream.stating(traffic).launch("layernorm_backward", [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
 
     let slices = Slices::of(rows);
     let args = [dout, x, stats, pointer(partials), int(rows), int(c), int(slices.rows)];
-    stream.launch("layernorm_backward_sums", [c.div_ceil(32), slices.count, 1], SUM_THREADS, &args);
+    let traffic =
+        Traffic::of_kernel().reads(2 * n + 2 * rows, F32).writes(slices.count * 2 * c, F32).computes(5 * n);
+    let grid = [c.div_ceil(32), slices.count, 1];
+    stream.stating(traffic).launch("layernorm_backward_sums", grid, SUM_THREADS, &args);
     let shift = partials.offset(c * size_of::<f32>());
     for (partials, out) in [(partials, dweight), (shift, dbias)] {
         add_partials(stream, partials, out, slices.count, 2 * c, c);

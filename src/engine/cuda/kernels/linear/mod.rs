@@ -3,6 +3,7 @@
 use super::{Slices, add_partials};
 use crate::engine::cuda::device::{Address, Arg, Device, Product};
 use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::engine::traffic::{F32, Traffic};
 
 /// `LINEAR_THREADS` and `COLUMN_WARPS * WARP` of the source.
 const THREADS: u32 = 256;
@@ -12,6 +13,8 @@ pub(in crate::engine::cuda) struct Elementwise {
     kernel: &'static str,
     grid: [usize; 3],
     args: Vec<Arg>,
+    /// Elements in all, and how many of them belong to one row.
+    size: (usize, usize),
 }
 
 impl Elementwise {
@@ -23,11 +26,25 @@ impl Elementwise {
         width: usize,
     ) -> Self {
         let args = pointers.iter().copied().map(pointer).chain([int(width)]).collect();
-        Self { kernel, grid: [rows, width.div_ceil(4 * THREADS as usize), 1], args }
+        let grid = [rows, width.div_ceil(4 * THREADS as usize), 1];
+        Self { kernel, grid, args, size: (rows * width, width) }
+    }
+
+    /// What the kernel moves: matrices of operands, and perhaps a bias. GELU takes some 15 operations.
+    fn traffic(&self, operand: usize) -> Traffic {
+        let (n, width) = self.size;
+        let traffic = Traffic::of_kernel().reads(n, operand).writes(n, operand);
+        match self.kernel {
+            "add_bias" => traffic.reads(width, F32).computes(n),
+            "bias_gelu" => traffic.reads(width, F32).writes(n, operand).computes(16 * n),
+            "gelu_slope" => traffic.reads(n, operand).computes(20 * n),
+            _ => traffic.computes(15 * n),
+        }
     }
 
     pub(in crate::engine::cuda) fn launch<D: Device>(&self, stream: &mut Stream<D>) {
-        stream.launch(self.kernel, self.grid, THREADS, &self.args);
+        let traffic = self.traffic(stream.operand());
+        stream.stating(traffic).launch(self.kernel, self.grid, THREADS, &self.args);
     }
 
     /// Starts a product with what follows it: as `whole`, which has it fused, where that is right and not slower, and
@@ -58,6 +75,11 @@ pub(in crate::engine::cuda) fn column_sums<D: Device>(
 ) {
     let slices = Slices::of(rows);
     let args = [pointer(x), pointer(partials), int(rows), int(width), int(slices.rows)];
-    stream.launch("column_sums", [width.div_ceil(32), slices.count, 1], THREADS, &args);
+    let traffic = Traffic::of_kernel()
+        .reads(rows * width, stream.operand())
+        .writes(slices.count * width, F32)
+        .computes(rows * width);
+    let grid = [width.div_ceil(32), slices.count, 1];
+    stream.stating(traffic).launch("column_sums", grid, THREADS, &args);
     add_partials(stream, partials, out, slices.count, width, width);
 }

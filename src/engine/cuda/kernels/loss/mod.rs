@@ -2,6 +2,7 @@
 
 use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+use crate::engine::traffic::{F32, F64, Traffic};
 
 /// `LOSS_THREADS` of the source.
 const THREADS: u32 = 512;
@@ -22,9 +23,21 @@ pub(in crate::engine::cuda) fn cross_entropy<D: Device>(
     shape: Shape,
 ) {
     let [logits, targets, weight, losses] = [logits, targets, weight, losses].map(pointer);
+    let Shape { rows, width, vocab_size } = shape;
+    // four logits at a time
+    let seen = rows * vocab_size.next_multiple_of(4).min(width);
+    let traffic = match dlogits {
+        None => Traffic::of_kernel().reads(seen, F32),
+        // rows in flight exceed the caches, so the second look at a row reads it from memory again
+        Some(_) => Traffic::of_kernel()
+            .reads(rows * width + 1, F32)
+            .reads_again(seen, F32)
+            .writes(rows * width, stream.operand()),
+    };
+    let traffic = traffic.reads(rows, F32).writes(rows, F32).computes(8 * rows * width);
     let dlogits = dlogits.map_or(NULL, pointer);
-    let args = [logits, targets, weight, losses, dlogits, int(shape.vocab_size), int(shape.width)];
-    stream.launch("cross_entropy", [shape.rows, 1, 1], THREADS, &args);
+    let args = [logits, targets, weight, losses, dlogits, int(vocab_size), int(width)];
+    stream.stating(traffic).launch("cross_entropy", [rows, 1, 1], THREADS, &args);
 }
 
 /// `*sum +=` the mean of `n` losses.
@@ -34,10 +47,12 @@ pub(in crate::engine::cuda) fn add<D: Device>(
     sum: Address,
     n: usize,
 ) {
-    stream.launch("add_loss", [1, 1, 1], THREADS, &[pointer(losses), pointer(sum), int(n)]);
+    let traffic = Traffic::of_kernel().reads(n, F32).reads(1, F64).writes(1, F64).computes(n);
+    stream.stating(traffic).launch("add_loss", [1, 1, 1], THREADS, &[pointer(losses), pointer(sum), int(n)]);
 }
 
 /// Writes a number that changes between two plays of a recording.
 pub(in crate::engine::cuda) fn set<D: Device>(stream: &mut Stream<D>, to: Address, value: f32) {
-    stream.launch("set_float", [1, 1, 1], 32, &[pointer(to), Arg::Float(value)]);
+    let traffic = Traffic::of_kernel().writes(1, F32);
+    stream.stating(traffic).launch("set_float", [1, 1, 1], 32, &[pointer(to), Arg::Float(value)]);
 }

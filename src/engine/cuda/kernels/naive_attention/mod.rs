@@ -4,6 +4,7 @@ use crate::engine::cuda::device::{Address, Arg, Device, Fused, Operand, Product}
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::fused::backend::AttentionShape;
 use crate::engine::memory::Element;
+use crate::engine::traffic::{F32, Traffic};
 
 /// `SOFTMAX_THREADS` of the source.
 const THREADS: u32 = 128;
@@ -80,7 +81,15 @@ impl Problem {
         let sizes = [int(rows), int(cols)];
         let args: Vec<Arg> =
             pointers.iter().copied().map(pointer).chain(sizes).chain(scale.map(Arg::Float)).collect();
-        stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+        // a query sees the keys before it and its own
+        let (seen, all, operand) =
+            (self.shape.n_head * cols * (cols + 1) / 2, rows * cols, self.operand.bytes());
+        let traffic = match scale {
+            None => Traffic::of_kernel().computes(6 * seen),
+            Some(_) => Traffic::of_kernel().reads(seen, operand).computes(6 * seen),
+        };
+        let stating = stream.stating(traffic.reads(seen, F32).writes(all, operand));
+        stating.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
     }
 
     fn scale(&self) -> f32 {

@@ -5,6 +5,7 @@ use crate::engine::cuda::scratch::sums;
 use crate::engine::cuda::stream::{NULL, Stream, int, long, pointer};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
+use crate::engine::traffic::{F32, F64, Traffic};
 
 /// `SQUARE_THREADS`, `DECIDE_THREADS`, `ROUND_THREADS` and `ADAMW_THREADS` of the sources.
 const THREADS: u32 = 256;
@@ -26,6 +27,11 @@ fn blocks(len: usize) -> [usize; 3] {
     [len.div_ceil(WIDE * THREADS as usize), 1, 1]
 }
 
+/// The elements that threads which take [`WIDE`] at a time work on; buffers are padded to that.
+fn wide(len: usize) -> usize {
+    len.next_multiple_of(WIDE)
+}
+
 /// The address of the partial sums of squares.
 pub(in crate::engine::cuda) fn partials(totals: Address) -> Address {
     totals.offset(sums::PARTIALS * size_of::<f64>())
@@ -39,7 +45,9 @@ pub(in crate::engine::cuda) fn squares<D: Device>(
     totals: Address,
 ) {
     let args = [pointer(gradients), pointer(partials(totals)), long(len)];
-    stream.launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
+    let traffic =
+        Traffic::of_kernel().reads(wide(len), F32).writes(sums::PARTIAL_COUNT, F64).computes(2 * len);
+    stream.stating(traffic).launch("sum_of_squares", [sums::PARTIAL_COUNT, 1, 1], THREADS, &args);
 }
 
 /// Computes the norm from the partial sums, and decides whether to update; see `decide_update` in `step.cu`.
@@ -51,12 +59,14 @@ pub(in crate::engine::cuda) fn decide<D: Device>(
     let partials = pointer(partials(totals));
     let numbers = [step.loss_scale, step.clip_norm].map(Arg::Double);
     let args = [partials, int(sums::PARTIAL_COUNT), pointer(totals), numbers[0], numbers[1]];
-    stream.launch("decide_update", [1, 1, 1], THREADS, &args);
+    let traffic = Traffic::of_kernel().reads(sums::PARTIAL_COUNT + 1, F64).writes(5, F64);
+    stream.stating(traffic.computes(sums::PARTIAL_COUNT)).launch("decide_update", [1, 1, 1], THREADS, &args);
 }
 
 /// Ends a step without an update; see `discard_update` in `step.cu`.
 pub(in crate::engine::cuda) fn discard<D: Device>(stream: &mut Stream<D>, totals: Address) {
-    stream.launch("discard_update", [1, 1, 1], 32, &[pointer(totals)]);
+    let traffic = Traffic::of_kernel().reads(1, F64).writes(5, F64);
+    stream.stating(traffic).launch("discard_update", [1, 1, 1], 32, &[pointer(totals)]);
 }
 
 /// AdamW on `len` elements; its constants are rounded once, as on the CPU.
@@ -73,7 +83,14 @@ pub(in crate::engine::cuda) fn adamw<D: Device>(
         buffers.flat.map(pointer).into_iter().chain([buffers.low.map_or(NULL, pointer), pointer(totals)]);
     let constants = constants.map(|x| Arg::Float(x as f32));
     let args: Vec<Arg> = pointers.chain([long(buffers.len)]).chain(constants).collect();
-    stream.launch("adamw", blocks(buffers.len), THREADS, &args);
+    let (len, narrow) = (wide(buffers.len), if buffers.low.is_some() { wide(buffers.len) } else { 0 });
+    let traffic = Traffic::of_kernel()
+        .reads(4 * len, F32)
+        .reads(2, F64)
+        .writes(4 * len, F32)
+        .writes(narrow, stream.operand())
+        .computes(15 * len);
+    stream.stating(traffic).launch("adamw", blocks(buffers.len), THREADS, &args);
 }
 
 /// Parameters as operands of matrix products.
@@ -84,5 +101,6 @@ pub(in crate::engine::cuda) fn round<D: Device>(
     len: usize,
 ) {
     let args = [pointer(parameters), pointer(low), long(len)];
-    stream.launch("round_parameters", blocks(len), THREADS, &args);
+    let traffic = Traffic::of_kernel().reads(wide(len), F32).writes(wide(len), stream.operand());
+    stream.stating(traffic).launch("round_parameters", blocks(len), THREADS, &args);
 }
