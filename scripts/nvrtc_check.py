@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--only", default="", help="show kernels whose name contains this")
     args = parser.parse_args()
     nvrtc = Nvrtc(args.libraries)
-    options = constant_strings("NVRTC_OPTIONS")
+    options = constant_strings("NVRTC_OPTIONS") + sizes()
     headers, sources = listed("HEADERS"), listed("SOURCES")
     print(f"NVRTC {nvrtc.version()}, options {' '.join(options)}")
     configurations = [
@@ -87,6 +87,17 @@ def constant_strings(name):
 def listed(name):
     """The files of HEADERS or SOURCES."""
     return re.findall(r'include_str!\("([^"]*)"\)', constant(name))
+
+
+def sizes():
+    """The macros for the sizes that sources and launches share, from the DEFINES beside the launches."""
+    options = []
+    for module in re.findall(r"(\w+)::DEFINES", read("mod.rs")):
+        text = read(f"{module}/mod.rs")
+        constants = dict(re.findall(r"const (\w+): \w+ = (\d+);", text))
+        listed = re.search(r"const DEFINES:[^=]*= &\[(.*?)\];", text, re.S)[1]
+        options += [f"-D{name}={constants[value]}" for name, value in re.findall(r'\("(\w+)", (\w+)', listed)]
+    return options
 
 
 def usage(log):

@@ -219,9 +219,27 @@ pub struct PlanArgs {
     /// Time a small step now and forget the predictions that runs and earlier timings have left for this recipe
     #[arg(long)]
     pub measure: bool,
+    /// Also model a step on a CUDA device, kernel by kernel, at assumed rates: a data sheet's, or the device at hand
+    #[arg(long, value_enum, value_name = "DEVICE")]
+    pub roofline: Option<RooflineDevice>,
     /// Where runs and their cache are kept.
     #[command(flatten)]
     pub runs: RunsArgs,
+}
+
+/// A CUDA device whose time is modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RooflineDevice {
+    /// H100 SXM
+    H100,
+    /// H200 SXM
+    H200,
+    /// A100 SXM 80 GB
+    A100,
+    /// GeForce RTX 4090
+    Rtx4090,
+    /// The device that the recipe would train on here
+    Here,
 }
 
 /// Arguments of `explain`.

@@ -26,7 +26,7 @@ fn compiler() -> Compiler {
 
 fn compile(compiler: &Compiler, arch: &str, config: &KernelConfig) -> Result<Vec<Usage>, String> {
     let files: Vec<_> = kernels::HEADERS.iter().chain(kernels::sources(config)).copied().collect();
-    let mut options: Vec<String> = kernels::defines(config).into();
+    let mut options = kernels::defines(config);
     options.extend(kernels::NVRTC_OPTIONS.iter().chain(&[USAGE]).map(|&option| option.to_owned()));
     let program = Program { unit: &kernels::unit(config), files: &files, options: &options };
     let cubin = compiler.compile(&program, arch).map_err(|error| error.to_string())?;

@@ -2,14 +2,17 @@
 
 use super::exit::Exit;
 use super::named::Named;
+use super::plan::roofline::{limits_of, table};
 use super::signals;
 use super::terminal::say;
 use super::voice::{Voice, peak_text};
 use crate::cli::{BenchArgs, Format};
+use crate::cuda::Libraries;
 use crate::engine::FastPaths;
 use crate::plan::gib;
+use crate::plan::roofline::{Assumed, KernelTime};
 use crate::recipe;
-use crate::session::machine::{self, Cache};
+use crate::session::machine::Cache;
 use crate::session::supported;
 use crate::session::throughput::{Progress, Throughput, WARM_UP};
 use crate::wording::count;
@@ -29,6 +32,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Finished);
     };
     let plan = &measured.plan;
+    let kernels = beside_the_model(&measured);
     super::print(&match args.format {
         Format::Json => {
             let phases: serde_json::Map<_, _> =
@@ -47,17 +51,25 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
                 "ranks_by": measured.ranks_by,
                 "wire_bytes_per_step": plan.wire_bytes_per_step,
                 "wire_bytes_per_s": measured.wire_bytes_per_s(),
-                "peak_memory_bytes": machine::memory_bytes(plan),
+                "peak_memory_bytes": measured.memory_bytes,
                 "planned_memory_bytes": plan.bytes.total,
                 "fast_paths": measured.fast_paths,
                 "steps": args.steps,
                 "phases": phases,
+                "kernels": kernels,
             });
             format!("{output:#}\n")
         }
-        Format::Text => text(&measured),
+        Format::Text => text(&measured) + &kernels.map(|kernels| table(&kernels)).unwrap_or_default(),
     })?;
     Ok(Exit::Finished)
+}
+
+/// What each kernel took on a CUDA device, beside the roofline of the device; `None` on any other device.
+fn beside_the_model(measured: &Throughput) -> Option<Vec<KernelTime>> {
+    let info = Libraries::get().require_device(measured.plan.cuda?).ok()?;
+    let assumed = Assumed::of(&limits_of(&info), measured.plan.memory.precision);
+    Some(KernelTime::by_name(&[(&measured.launches, 1)], &assumed))
 }
 
 fn text(measured: &Throughput) -> String {
@@ -69,7 +81,7 @@ fn text(measured: &Throughput) -> String {
         count(plan.batch.tokens_per_step, "token"),
         mfu * 100.0,
         peak_text(&measured.peak),
-        gib(machine::memory_bytes(plan) as usize),
+        gib(measured.memory_bytes as usize),
         gib(plan.bytes.total)
     );
     if let Some(rate) = measured.wire_bytes_per_s() {

@@ -3,6 +3,7 @@
 //! A plan may be made on another machine than the one that will train. So data that cannot be opened costs only the
 //! lines that depend on it, and a run that does not fit in memory is shown with its figures.
 
+pub(super) mod roofline;
 mod text;
 
 use super::exit::Exit;
@@ -12,6 +13,7 @@ use crate::cli::{Format, PlanArgs};
 use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
+use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
 use crate::recipe::{self, Diagnostics, Recipe, Resolved};
@@ -49,6 +51,8 @@ struct Outlook<'a> {
     lints: Vec<Lint>,
     /// Why training would be refused.
     refusal: Option<String>,
+    /// The modelled step, if it was asked for.
+    roofline: Option<Roofline>,
 }
 
 /// The run of a recipe.
@@ -77,7 +81,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
 }
 
 impl<'a> Outlook<'a> {
-    fn new(resolved: &'a Resolved, args: &PlanArgs, voice: &Voice) -> Result<Self, Diagnostics> {
+    fn new(resolved: &'a Resolved, args: &PlanArgs, voice: &Voice) -> anyhow::Result<Self> {
         let (recipe, runs_dir) = (&resolved.recipe, &args.runs.runs_dir);
         let blame = supported::at_its_key(resolved);
         let here = args.ranks_here.map(|here| here as usize);
@@ -117,7 +121,21 @@ impl<'a> Outlook<'a> {
             prediction: prediction.as_ref().ok().map(|(prediction, _)| prediction),
         };
         let lints = lints(&subject);
-        Ok(Self { recipe, begins, plan, hardware, data, run, peak, prediction, scaling, lints, refusal })
+        let roofline = args.roofline.map(|device| roofline::model(&plan, device)).transpose()?;
+        Ok(Self {
+            recipe,
+            begins,
+            plan,
+            hardware,
+            data,
+            run,
+            peak,
+            prediction,
+            scaling,
+            lints,
+            refusal,
+            roofline,
+        })
     }
 
     /// The share of the peak that the model's operations are predicted to make up.
@@ -160,6 +178,9 @@ impl<'a> Outlook<'a> {
         out["run"] = json!(self.run.as_ref().map(Run::json));
         out["scaling"] = json!(self.scaling);
         out["lints"] = json!(self.lints);
+        if let Some(roofline) = &self.roofline {
+            out["roofline"] = json!(roofline);
+        }
         Ok(out)
     }
 }

@@ -19,6 +19,7 @@ pub mod libraries;
 pub mod matmul;
 mod nccl;
 mod nvrtc;
+pub mod nvtx;
 pub mod peak;
 pub mod product;
 pub mod search;

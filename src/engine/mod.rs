@@ -230,6 +230,11 @@ pub trait Engine {
         None
     }
 
+    /// Bytes that this process was seen to take of the device's memory; `None` where they cannot be measured.
+    fn memory_taken(&self) -> Option<u64> {
+        None
+    }
+
     /// Mean loss over the batch, forward pass only.
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError>;
 

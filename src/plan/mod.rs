@@ -7,6 +7,7 @@ pub mod document;
 pub mod hardware;
 pub mod lints;
 pub mod predict;
+pub mod roofline;
 pub mod scaling;
 
 pub use batch::BatchPlan;

@@ -55,6 +55,8 @@ pub(super) struct Recorder<'a> {
     step_ms: Vec<f64>,
     last_loss: Option<f64>,
     last_val_loss: Option<f64>,
+    /// The most memory of a CUDA device that was seen to be taken, in bytes.
+    memory_taken: Option<u64>,
 }
 
 impl<'a> Recorder<'a> {
@@ -99,6 +101,7 @@ impl<'a> Recorder<'a> {
             step_ms: Vec::new(),
             last_loss,
             last_val_loss: None,
+            memory_taken: None,
         };
         job.call.audience.tell(Event::Started { pulse: &recorder.watching.pulse });
         Ok(recorder)
@@ -198,7 +201,8 @@ impl<'a> Recorder<'a> {
         results["final_loss"] = end.loss.into();
         results["final_val_loss"] = end.val_loss.into();
         results["val_unigram_entropy"] = end.val_unigram_entropy.into();
-        results["peak_memory_bytes"] = machine::memory_bytes(&self.job.plan).into();
+        let planned_or_resident = || machine::memory_bytes(&self.job.plan);
+        results["peak_memory_bytes"] = self.memory_taken.unwrap_or_else(planned_or_resident).into();
         results["elapsed_s"] = end.elapsed.as_secs_f64().into();
         // a session that came only for the last evaluation has measured no step
         if end.tokens_per_s.is_some() || results.get("tokens_per_s").is_none() {
@@ -351,6 +355,7 @@ impl Events for Recorder<'_> {
         };
         self.saver.save(engine, state)?;
         self.record.fast_paths = engine.fast_paths();
+        self.memory_taken = self.memory_taken.max(engine.memory_taken());
         self.watching.pulse.saved(progress.step);
         self.watching.pulse.saving_took(self.saver.took());
         self.job.dir.write_record(&self.record)?;

@@ -4,9 +4,10 @@ use super::machine::Cache;
 use super::supported::at_its_key;
 use super::{engines, machine, ranks};
 use crate::comm::{Comm, Threads};
-use crate::engine::fused::timed::Phase;
+use crate::engine::fused::timed::{Phase, Times};
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
-use crate::engine::{Batch, Engine, FastPaths, State, cpu};
+use crate::engine::traffic::Noted;
+use crate::engine::{Batch, Engine, EngineError, FastPaths, State, cpu};
 use crate::model::init::{initialize, random_bits};
 use crate::plan::{DataSize, Plan};
 use crate::recipe::{EngineKind, Recipe, Resolved};
@@ -37,6 +38,10 @@ pub struct Throughput {
     pub step_ms: f64,
     /// Median milliseconds by phase, in the order of a step.
     pub phases: Vec<(String, f64)>,
+    /// Every launch of a step on a CUDA device, with its seconds: of the step whose launches took their median.
+    pub launches: Vec<Noted>,
+    /// Bytes of memory: those that were seen to be taken on a CUDA device, else the peak of the process.
+    pub memory_bytes: u64,
     /// Which ways to be faster the engine used in whole steps; `None` for a device without choice.
     pub fast_paths: Option<FastPaths>,
 }
@@ -79,8 +84,18 @@ impl Throughput {
             None if plan.ranks.world_size == 1 => (bench.one_rank(&engines::solo())?, "solo"),
             None => (bench.threads()?, "threads"),
         };
-        let Measured { step_ms, phases, fast_paths } = measured;
-        Ok(leads.then_some(Self { plan, ranks_by, peak, step_ms, phases, fast_paths }))
+        let Measured { step_ms, phases, launches, memory_taken, fast_paths } = measured;
+        let memory_bytes = memory_taken.unwrap_or_else(|| machine::memory_bytes(&plan));
+        Ok(leads.then_some(Self {
+            plan,
+            ranks_by,
+            peak,
+            step_ms,
+            phases,
+            launches,
+            memory_bytes,
+            fast_paths,
+        }))
     }
 
     /// Tokens per second, over all ranks.
@@ -121,7 +136,24 @@ pub enum Progress<'a> {
 struct Measured {
     step_ms: f64,
     phases: Vec<(String, f64)>,
+    launches: Vec<Noted>,
+    memory_taken: Option<u64>,
     fast_paths: Option<FastPaths>,
+}
+
+/// Where the time of one step went, as far as the engine tells.
+#[derive(Default)]
+struct Parts {
+    /// Milliseconds by phase.
+    phases: Vec<(String, f64)>,
+    launches: Vec<Noted>,
+}
+
+impl From<Times> for Parts {
+    fn from(times: Times) -> Self {
+        let milliseconds = |(phase, time): (Phase, Duration)| (phase.to_string(), time.as_secs_f64() * 1e3);
+        Self { phases: times.phases.into_iter().map(milliseconds).collect(), launches: times.launches }
+    }
 }
 
 /// What one rank measures.
@@ -159,30 +191,28 @@ impl Bench<'_> {
     }
 
     /// Measures one rank's steps, with the others that `comm` connects. A CUDA device is measured twice: whole steps
-    /// as it trains, then phases, for which each kernel is waited for. So the phases add up to more than the step.
+    /// as it trains, then phases and launches by its own clock, without CUDA graphs. So the phases add up to more than
+    /// the step.
     fn one_rank(&self, comm: &Arc<dyn Comm>) -> anyhow::Result<Measured> {
-        let milliseconds = |times: BTreeMap<Phase, Duration>| {
-            times.into_iter().map(|(phase, time)| (phase.to_string(), time.as_secs_f64() * 1e3)).collect()
-        };
         let plan = self.plan;
         match (self.recipe.compute.engine, plan.cuda) {
             (EngineKind::Fused, Some(index)) => {
                 // one engine at a time: the device's memory may not hold two
                 let whole = {
                     let mut engine = engines::fused(plan.memory_plan(), plan.cuda, comm)?;
-                    self.measure(comm.as_ref(), engine.as_mut(), |_| Vec::new())?
+                    self.measure(comm.as_ref(), engine.as_mut(), |_| Ok(Parts::default()))?
                 };
                 let mut engine = engines::timed_cuda(plan.memory_plan(), index, comm)?;
+                engine.backend_mut().inner_mut().note_launches(true);
                 let by_phase = Bench { steps: PHASE_STEPS, ..*self };
-                let parts = by_phase.measure(comm.as_ref(), &mut engine, |engine| {
-                    milliseconds(engine.backend_mut().take())
-                })?;
-                Ok(Measured { phases: parts.phases, ..whole })
+                let parts = by_phase
+                    .measure(comm.as_ref(), &mut engine, |engine| Ok(engine.backend_mut().take()?.into()))?;
+                Ok(Measured { phases: parts.phases, launches: parts.launches, ..whole })
             }
             (EngineKind::Fused, None) => {
                 let mut engine = cpu::timed_engine(plan.memory_plan(), comm.clone())?;
                 self.measure(comm.as_ref(), &mut engine, |engine| {
-                    milliseconds(engine.inner_mut().backend_mut().take())
+                    Ok(engine.inner_mut().backend_mut().take()?.into())
                 })
             }
             (EngineKind::Dfdx, _) => {
@@ -191,7 +221,7 @@ impl Bench<'_> {
                     OptimizerKind::new(&self.recipe.optimizer),
                     plan.threads,
                 )?;
-                self.measure(comm.as_ref(), &mut engine, |_| Vec::new())
+                self.measure(comm.as_ref(), &mut engine, |_| Ok(Parts::default()))
             }
         }
     }
@@ -200,7 +230,7 @@ impl Bench<'_> {
         &self,
         comm: &dyn Comm,
         engine: &mut E,
-        mut phases: impl FnMut(&mut E) -> Vec<(String, f64)>,
+        mut parts_of: impl FnMut(&mut E) -> Result<Parts, EngineError>,
     ) -> anyhow::Result<Measured> {
         let Self { recipe, plan, steps, tell } = *self;
         let layout = engine.layout().clone();
@@ -215,6 +245,7 @@ impl Bench<'_> {
         let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut order = Vec::new();
         let mut totals = Vec::new();
+        let mut launches: Vec<Vec<Noted>> = Vec::new();
         for step in 0..WARM_UP + steps {
             let start = Instant::now();
             let mut data_ms = 0.0;
@@ -237,7 +268,7 @@ impl Bench<'_> {
             let (lr, t) = (schedule.lr(u64::from(step)), u64::from(step) + 1);
             engine.finish_step(&OptimizerStep::new(&recipe.optimizer, lr, t, loss_scale))?;
             let total = start.elapsed().as_secs_f64() * 1e3;
-            let mut parts = phases(engine);
+            let Parts { phases: mut parts, launches: launched } = parts_of(engine)?;
             if step < WARM_UP && comm.rank() > 0 {
                 continue;
             }
@@ -249,6 +280,7 @@ impl Bench<'_> {
             parts.push(("data".to_owned(), data_ms));
             parts.push(("other".to_owned(), total - known));
             totals.push(total);
+            launches.push(launched);
             for (phase, ms) in parts {
                 if !samples.contains_key(&phase) {
                     order.push(phase.clone());
@@ -264,6 +296,10 @@ impl Bench<'_> {
             })
             .collect();
         let step_ms = median(&mut totals).unwrap_or(f64::NAN);
-        Ok(Measured { step_ms, phases, fast_paths: engine.fast_paths() })
+        let seconds = |step: &Vec<Noted>| step.iter().filter_map(|noted| noted.seconds).sum::<f64>();
+        launches.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let launches = launches.swap_remove(launches.len() / 2);
+        let (fast_paths, memory_taken) = (engine.fast_paths(), engine.memory_taken());
+        Ok(Measured { step_ms, phases, launches, memory_taken, fast_paths })
     }
 }

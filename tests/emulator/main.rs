@@ -9,3 +9,4 @@ mod flash;
 mod kernels;
 mod ranks;
 mod steps;
+mod traffic;

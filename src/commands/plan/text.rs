@@ -1,6 +1,6 @@
 //! The plan for people: a name and a figure per line.
 
-use super::{FORMULA, FORMULA_FROM, Outlook, Run};
+use super::{FORMULA, FORMULA_FROM, Outlook, Run, roofline};
 use crate::commands::voice::{peak_text, ranks, standing_text};
 use crate::plan::{PROGRAM_BYTES, gib};
 use crate::recipe::EngineKind;
@@ -100,6 +100,9 @@ impl Outlook<'_> {
         }
         if let Some(refusal) = &self.refusal {
             let _ = writeln!(out, "\nthis run would be refused: {refusal}");
+        }
+        if let Some(roofline) = &self.roofline {
+            let _ = write!(out, "\n{}", roofline::text(roofline));
         }
         for lint in &self.lints {
             let code = lint.code.as_str();

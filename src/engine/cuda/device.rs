@@ -292,7 +292,7 @@ pub trait Device {
     }
 
     /// Begins a range of work with this name for a profiler, or ends the last one. Does nothing without a profiler.
-    fn annotate(&mut self, _name: Option<&str>) {}
+    fn annotate(&mut self, _name: Option<&dyn fmt::Display>) {}
 
     /// Bytes of the device's memory that this process was seen to take; `None` where they cannot be measured.
     fn memory_taken(&self) -> Option<u64> {

@@ -9,6 +9,7 @@ use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::Noted;
 use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,7 +288,7 @@ pub trait Backend {
     }
 
     /// Begins a range of work with this name for a profiler, or ends the last one. Does nothing without a profiler.
-    fn annotate(&mut self, _name: Option<&str>) {}
+    fn annotate(&mut self, _name: Option<&dyn Display>) {}
 
     /// Bytes of the device's memory that this process was seen to take; `None` where they cannot be measured.
     fn memory_taken(&self) -> Option<u64> {

@@ -243,6 +243,10 @@ impl<B: Backend> Engine for Fused<B> {
         self.backend.fast_paths()
     }
 
+    fn memory_taken(&self) -> Option<u64> {
+        self.backend.memory_taken()
+    }
+
     fn discard(&mut self) -> Result<(), EngineError> {
         self.backend.discard();
         self.end_step(None);

@@ -1,14 +1,17 @@
 //! A backend that keeps the time of every kernel: where a step's time goes.
 //!
-//! It wraps another one and changes nothing, so what is measured is what trains.
+//! It wraps another one and changes nothing, so what is measured is what trains. A device with a clock of its own is
+//! asked for a moment before and after each kernel and waited for once, at the end; on any other device each kernel is
+//! waited for.
 
 use super::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, Mark, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
 };
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
+use crate::engine::traffic::Noted;
 use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -63,25 +66,63 @@ impl std::fmt::Display for Phase {
 pub struct Timed<B> {
     inner: B,
     times: BTreeMap<Phase, Duration>,
+    /// Phases between two moments of the device's clock.
+    marked: Vec<(Phase, (Mark, Mark))>,
+}
+
+/// Where the time went since the last look.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// The time of each phase.
+    pub phases: BTreeMap<Phase, Duration>,
+    /// Every launch, if the backend notes them.
+    pub launches: Vec<Noted>,
 }
 
 impl<B: Backend> Timed<B> {
-    /// Wraps a backend. Each kernel is waited for, so an asynchronous device loses what it gains by running ahead, and
-    /// nothing is recorded.
+    /// Wraps a backend. No sequence of kernels is recorded.
     pub fn new(inner: B) -> Self {
-        Self { inner, times: BTreeMap::new() }
+        Self { inner, times: BTreeMap::new(), marked: Vec::new() }
     }
 
-    /// The time of each phase since the last call.
-    pub fn take(&mut self) -> BTreeMap<Phase, Duration> {
-        std::mem::take(&mut self.times)
+    /// The time of each phase since the last call, and every launch that the backend has noted. Waits for the device.
+    ///
+    /// # Errors
+    /// Where the device has failed.
+    pub fn take(&mut self) -> Result<Times, EngineError> {
+        let (phases, pairs): (Vec<_>, Vec<_>) = self.marked.drain(..).unzip();
+        let measured = self.inner.measured(&pairs)?;
+        for (phase, seconds) in phases.into_iter().zip(measured.seconds) {
+            *self.times.entry(phase).or_default() += Duration::from_secs_f64(seconds.max(0.0));
+        }
+        Ok(Times { phases: std::mem::take(&mut self.times), launches: measured.launches })
+    }
+
+    /// The backend underneath, to change.
+    pub fn inner_mut(&mut self) -> &mut B {
+        &mut self.inner
     }
 
     fn time<T>(&mut self, phase: Phase, run: impl FnOnce(&mut B) -> T) -> T {
-        let start = Instant::now();
-        let result = run(&mut self.inner);
-        self.inner.wait();
-        *self.times.entry(phase).or_default() += start.elapsed();
+        self.inner.annotate(Some(&phase));
+        // sums over the ranks go on beside the kernels, so only waiting tells how long they take
+        let begin = if phase == Phase::Communication { None } else { self.inner.mark() };
+        let result = match begin {
+            Some(begin) => {
+                let result = run(&mut self.inner);
+                self.marked.extend(self.inner.mark().map(|end| (phase, (begin, end))));
+                result
+            }
+            None => {
+                self.inner.wait();
+                let start = Instant::now();
+                let result = run(&mut self.inner);
+                self.inner.wait();
+                *self.times.entry(phase).or_default() += start.elapsed();
+                result
+            }
+        };
+        self.inner.annotate(None);
         result
     }
 }
@@ -97,6 +138,10 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn fast_paths(&self) -> Option<FastPaths> {
         self.inner.fast_paths()
+    }
+
+    fn memory_taken(&self) -> Option<u64> {
+        self.inner.memory_taken()
     }
 
     fn is_immediate(&self) -> bool {
@@ -225,5 +270,109 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
         self.inner.outcome()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::fused::backend::Measured;
+
+    /// A backend whose clock, if it has one, is at `now`; each kernel takes two seconds, and waiting for it is counted.
+    struct Clocked {
+        has_clock: bool,
+        now: usize,
+        waits: usize,
+    }
+
+    macro_rules! kernels {
+        ($($name:ident($($argument:ty),*);)*) => {
+            $(fn $name(&mut self, $(_: $argument),*) {
+                self.now += 2;
+            })*
+        };
+    }
+
+    impl Backend for Clocked {
+        kernels! {
+            upload(&Batch, f32);
+            refresh_low();
+            embed(Span, Span, Span);
+            embed_backward(Span, Span, Span);
+            layernorm(Span, Norm, Span);
+            residual_layernorm(ResidualLayerNorm);
+            layernorm_again(Span, Norm, Span);
+            layernorm_backward(LayerNormBackward);
+            linear(Span, Linear, Span, Epilogue);
+            linear_backward_weight(WeightGradient);
+            linear_backward_input(InputGradient);
+            gelu_again(Span, Span);
+            attention(Span, Span, Span, AttentionShape);
+            attention_backward(AttentionBackward);
+            head(Span, Span, Span, usize);
+            cross_entropy(CrossEntropy);
+            head_backward(HeadBackward);
+            add_loss(Span);
+            reduce(Span);
+            reduced();
+            measure(&OptimizerStep);
+            adamw(AdamWTensors, &Constants);
+            all_gather_parameters();
+            discard();
+        }
+
+        fn wait(&mut self) {
+            self.waits += 1;
+        }
+
+        fn download(&mut self, _: Span) -> Result<Cow<'_, [f32]>, EngineError> {
+            Ok(Cow::Borrowed(&[]))
+        }
+
+        fn write(&mut self, _: Span, _: &[f32]) -> Result<(), EngineError> {
+            Ok(())
+        }
+
+        fn loss(&mut self) -> Result<f64, EngineError> {
+            Ok(0.0)
+        }
+
+        fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
+            Ok(StepOutcome { loss: 0.0, squares: 0.0, applied: true })
+        }
+
+        fn mark(&mut self) -> Option<Mark> {
+            self.has_clock.then_some(Mark(self.now))
+        }
+
+        fn measured(&mut self, pairs: &[(Mark, Mark)]) -> Result<Measured, EngineError> {
+            let seconds = pairs.iter().map(|(begin, end)| (end.0 - begin.0) as f64).collect();
+            Ok(Measured { seconds, launches: Vec::new() })
+        }
+    }
+
+    #[test]
+    fn a_device_with_a_clock_is_waited_for_only_where_ranks_add_up() {
+        let mut timed = Timed::new(Clocked { has_clock: true, now: 0, waits: 0 });
+        for _ in 0..3 {
+            timed.discard();
+        }
+        timed.all_gather_parameters();
+        assert_eq!(timed.inner_mut().waits, 0);
+        timed.reduced();
+        assert_eq!(timed.inner_mut().waits, 2, "before the clock of the host starts, and before it stops");
+        let times = timed.take().expect("times").phases;
+        assert_eq!(times[&Phase::Optimizer], Duration::from_secs(8));
+        assert!(times[&Phase::Communication] < Duration::from_secs(1), "by the clock of the host");
+        assert!(timed.take().expect("times").phases.is_empty(), "all was taken");
+    }
+
+    #[test]
+    fn a_device_without_a_clock_is_waited_for_after_each_kernel() {
+        let mut timed = Timed::new(Clocked { has_clock: false, now: 0, waits: 0 });
+        timed.discard();
+        timed.discard();
+        assert!(timed.inner_mut().waits >= 2);
+        assert_eq!(timed.take().expect("times").phases.len(), 1);
     }
 }

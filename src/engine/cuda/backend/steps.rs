@@ -18,6 +18,7 @@ use crate::engine::traffic::Traffic;
 use crate::engine::{Batch, EngineError, FastPaths};
 use crate::recipe::Attention;
 use std::borrow::Cow;
+use std::fmt::Display;
 
 impl<D: Device> Backend for CudaBackend<D> {
     fn stage(&mut self, batch: &Batch) {
@@ -82,7 +83,7 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.stream.measured(pairs)
     }
 
-    fn annotate(&mut self, name: Option<&str>) {
+    fn annotate(&mut self, name: Option<&dyn Display>) {
         self.stream.device_mut().annotate(name);
     }
 

@@ -17,6 +17,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("language.h", include_str!("language.h")),
     ("tensor_core.h", include_str!("tensor_core.h")),
     ("launcher.h", include_str!("launcher.h")),
+    ("count.h", include_str!("count.h")),
+    ("count.cpp", include_str!("count.cpp")),
 ];
 
 /// Optimized, but with exact arithmetic: products and sums are not contracted, and operands may be accessed
@@ -25,7 +27,6 @@ const OPTIONS: &[&str] = &[
     "-std=c++17",
     "-O2",
     "-fPIC",
-    "-shared",
     "-fvisibility=hidden",
     "-fno-strict-aliasing",
     "-ffp-contract=off",
@@ -33,6 +34,9 @@ const OPTIONS: &[&str] = &[
     "-DCUDA_EMULATOR",
     "-I.",
 ];
+
+/// For kernels that count what they touch: every access calls a function of `count.cpp`.
+const COUNTING: &[&str] = &["-DEMULATOR_COUNTS", "-fsanitize=thread"];
 
 /// The translation unit: the kernels in an unnamed namespace, so that none of their symbols is exported and
 /// all their shared arrays can be in one section, and the table of their names.
@@ -54,30 +58,42 @@ pub(super) fn library(
     config: &KernelConfig,
     sources: &[(&str, &str)],
     cache: &Path,
+    counts: bool,
 ) -> Result<PathBuf, EmulatorError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let unit = unit(sources);
     let files: Vec<(&str, &str)> = [kernels::HEADERS, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
     let defines = kernels::defines(config);
-    let options: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
+    let plain: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
+    let counting = if counts { COUNTING } else { &[] };
+    let instrumented = [&plain[..], counting].concat();
+    let mut steps = vec![[&instrumented[..], &["-c", "unit.cpp"]].concat()];
+    if counts {
+        steps.push([&plain[..], &["-c", "count.cpp"]].concat());
+    }
+    // without the sanitizer's library, whose place count.cpp takes
+    steps.push(vec!["-shared", "unit.o", "-o", "kernels.so"]);
+    if counts {
+        steps.last_mut().expect("there are steps").push("count.o");
+    }
     let mut hasher = blake3::Hasher::new();
     for text in
-        files.iter().flat_map(|(name, text)| [*name, *text]).chain([compiler.as_str()]).chain(options.clone())
+        files.iter().flat_map(|(name, text)| [*name, *text]).chain([compiler.as_str()]).chain(steps.concat())
     {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
     let path = cache.join(format!("kernels-{}.so", &hasher.finalize().to_hex()[..16]));
     if !path.exists() {
-        build(&compiler, &options, &files, cache, &path)?;
+        build(&compiler, &steps, &files, cache, &path)?;
     }
     Ok(path)
 }
 
-/// Compiles in a directory of its own and moves the library to `path`, because another process may be doing
+/// Runs the compiler with the arguments of each step, in a directory of its own and moves the library to `path`, because another process may be doing
 /// the same.
 fn build(
     compiler: &str,
-    options: &[&str],
+    steps: &[Vec<&str>],
     files: &[(&str, &str)],
     cache: &Path,
     path: &Path,
@@ -95,17 +111,18 @@ fn build(
         fs::write(&file, text).map_err(failed(&file))?;
     }
     // CXX may contain options too, as in `ccache g++`
-    let mut words = compiler.split_whitespace();
-    let output = Command::new(words.next().unwrap_or("c++"))
-        .args(words)
-        .args(options)
-        .args(["unit.cpp", "-o", "kernels.so"])
-        .current_dir(dir.path())
-        .output()
-        .map_err(|error| EmulatorError::Compiler { compiler: compiler.to_owned(), error })?;
-    if !output.status.success() {
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(EmulatorError::Sources { compiler: compiler.to_owned(), log });
+    for step in steps {
+        let mut words = compiler.split_whitespace();
+        let output = Command::new(words.next().unwrap_or("c++"))
+            .args(words)
+            .args(step)
+            .current_dir(dir.path())
+            .output()
+            .map_err(|error| EmulatorError::Compiler { compiler: compiler.to_owned(), error })?;
+        if !output.status.success() {
+            let log = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(EmulatorError::Sources { compiler: compiler.to_owned(), log });
+        }
     }
     fs::rename(dir.path().join("kernels.so"), path).map_err(failed(path))
 }

@@ -1,13 +1,14 @@
 //! A device that is the host: fenced memory, kernels run by the emulator, matrix products by the CPU.
 
 use super::ranks::EmulatedRanks;
-use super::{Emulator, Memory, ThreadOrder};
+use super::{Emulator, Memory, ThreadOrder, Touched, Watch};
 use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{
     Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
 };
 use crate::engine::cuda::kernels;
+use crate::engine::fused::backend::Mark;
 use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use std::path::Path;
@@ -33,6 +34,15 @@ enum Work {
     Join,
 }
 
+/// What one launch has touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// The bytes.
+    pub touched: Touched,
+}
+
 /// A device whose work runs on the host, at once and in order.
 pub struct EmulatedDevice {
     emulator: Emulator,
@@ -48,6 +58,12 @@ pub struct EmulatedDevice {
     allocated: usize,
     /// How many recordings were played.
     played: usize,
+    /// What launches have touched, if it is counted.
+    counted: Option<Vec<Counted>>,
+    /// Made at the first launch after an allocation.
+    watch: Option<Watch>,
+    /// How many moments of the clock were taken.
+    marks: usize,
 }
 
 impl EmulatedDevice {
@@ -67,7 +83,25 @@ impl EmulatedDevice {
             ranks: EmulatedRanks::default(),
             allocated: 0,
             played: 0,
+            counted: None,
+            watch: None,
+            marks: 0,
         })
+    }
+
+    /// A device whose kernels also count what they touch.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn counting(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
+        let plain = Self::new(config, behaviour, cache)?;
+        let emulator = Emulator::compile_counting(config, cache).map_err(failed)?;
+        Ok(Self { emulator, counted: Some(Vec::new()), ..plain })
+    }
+
+    /// What every launch since the last call has touched, in order; empty unless the device counts.
+    pub fn take_counted(&mut self) -> Vec<Counted> {
+        self.counted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Makes this device one of the ranks that `comm` connects.
@@ -187,7 +221,15 @@ impl EmulatedDevice {
             Work::Join => self.ranks.join(&mut self.memory)?,
             Work::Kernel { kernel, grid, block, shared, args } => {
                 let launch = Launch { kernel, grid: *grid, block: *block, shared: *shared, args };
-                self.emulator.launch(&launch, self.behaviour.order).map_err(failed)?;
+                if self.counted.is_some() && self.watch.is_none() {
+                    self.watch = Some(Watch::new(&self.memory));
+                }
+                let watch = self.watch.as_ref();
+                let touched =
+                    self.emulator.launch_watched(&launch, self.behaviour.order, watch).map_err(failed)?;
+                if let Some(counted) = &mut self.counted {
+                    counted.push(Counted { kernel, touched });
+                }
             }
         }
         self.memory.check().map_err(|overrun| failed(format!("after {work:?}: {overrun}")))
@@ -207,6 +249,7 @@ impl EmulatedDevice {
 impl Device for EmulatedDevice {
     fn allocate(&mut self, bytes: usize, what: &'static str) -> Result<Address, EngineError> {
         self.allocated += bytes;
+        self.watch = None;
         Ok(self.memory.allocate(bytes, what))
     }
 
@@ -291,6 +334,22 @@ impl Device for EmulatedDevice {
 
     fn notes(&self) -> &[String] {
         &[]
+    }
+
+    /// A clock that ticks once, a second, whenever it is looked at.
+    fn mark(&mut self) -> Result<Option<Mark>, EngineError> {
+        self.marks += 1;
+        Ok(Some(Mark(self.marks)))
+    }
+
+    fn seconds(&mut self, pairs: &[(Mark, Mark)]) -> Result<Vec<f64>, EngineError> {
+        let passed = |&(begin, end): &(Mark, Mark)| {
+            let is_known = (1..=self.marks).contains(&begin.0) && begin.0 <= end.0 && end.0 <= self.marks;
+            is_known.then(|| (end.0 - begin.0) as f64).ok_or_else(|| failed(format!("no clock had {end:?}")))
+        };
+        let seconds = pairs.iter().map(passed).collect();
+        self.marks = 0;
+        seconds
     }
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "count.h"
 #include "machine.h"
 
 namespace emulator {
@@ -25,6 +26,9 @@ struct Request {
     uint32_t threads;
     uint32_t dynamic_bytes;
     Order order;
+    const Watched* watched;
+    uint64_t watched_count;
+    Touched* touched;
 };
 
 inline const char* kind_name(Argument::Kind kind) {
@@ -116,7 +120,15 @@ extern "C" __attribute__((visibility("default"))) int emulator_launch(const emul
     machine.block_index = uint3{0, 0, 0};
     for (size_t i = 0; i < kernel_count; i++) {
         if (strcmp(kernels[i].name, request->kernel) != 0) continue;
-        if (kernels[i].run(*request)) return 0;
+#ifdef EMULATOR_COUNTS
+        counter.watch(request->watched, request->watched_count);
+        bool done = kernels[i].run(*request);
+        *request->touched = counter.counted();
+        counter.watch(nullptr, 0);
+#else
+        bool done = kernels[i].run(*request);
+#endif
+        if (done) return 0;
         snprintf(message, capacity, "%s", machine.message);
         return 1;
     }

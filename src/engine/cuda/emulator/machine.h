@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "count.h"
 #include "fiber.h"
 
 struct uint3 {
@@ -202,6 +203,9 @@ inline bool Machine::run_warp(unsigned warp) {
 }
 
 inline void Machine::release_barrier() {
+#ifdef EMULATOR_COUNTS
+    counter.next_phase();
+#endif
     for (unsigned i = 0; i < thread_count; i++) threads[i]->waits = Waits::nothing;
 }
 
@@ -226,6 +230,9 @@ inline void Machine::check_fence() {
 }
 
 inline void Machine::run_block() {
+#ifdef EMULATOR_COUNTS
+    counter.next_phase();
+#endif
     memset(dynamic_shared, poison, dynamic_bytes + fence_bytes);
     if (__start_emulator_shared) {
         memset(__start_emulator_shared, poison, __stop_emulator_shared - __start_emulator_shared);

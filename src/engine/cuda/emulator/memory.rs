@@ -71,6 +71,11 @@ impl Memory {
         })
     }
 
+    /// The address and the size of each allocation.
+    pub fn ranges(&self) -> impl Iterator<Item = (Address, usize)> {
+        self.blocks.iter().map(|block| (block.address(), block.bytes))
+    }
+
     /// Checks all fences.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! sums round like the host's.
 
 mod build;
+mod count;
 mod device;
 mod error;
 mod memory;
@@ -13,7 +14,8 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Behaviour, EmulatedDevice};
+pub use count::{Touched, Watch};
+pub use device::{Behaviour, Counted, EmulatedDevice};
 pub use error::EmulatorError;
 pub use memory::{Memory, Overrun};
 
@@ -67,6 +69,10 @@ struct Request {
     threads: u32,
     dynamic_bytes: u32,
     order: u32,
+    /// Only kernels that are compiled to count look at these.
+    watched: *const count::Watched,
+    watched_count: u64,
+    touched: *mut Touched,
 }
 
 /// `emulator_launch` of `launcher.h`.
@@ -76,6 +82,8 @@ type LaunchFunction = unsafe extern "C" fn(*const Request, *mut c_char, usize) -
 #[derive(Debug)]
 pub struct Emulator {
     launch: LaunchFunction,
+    /// Whether the kernels count what they touch.
+    counts: bool,
     // keeps the code loaded that `launch` points to
     _library: Library,
 }
@@ -91,7 +99,16 @@ impl Emulator {
     /// used.
     pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::of_sources(config, &sources, cache)
+        Self::of_sources(config, &sources, cache, false)
+    }
+
+    /// [`compile`](Self::compile), with kernels that also count what they touch.
+    ///
+    /// # Errors
+    /// Those of [`compile`](Self::compile).
+    pub fn compile_counting(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
+        let sources: Vec<_> = kernels::sources(config).copied().collect();
+        Self::of_sources(config, &sources, cache, true)
     }
 
     /// Compiles other kernels than the program's, given by names and texts.
@@ -99,14 +116,15 @@ impl Emulator {
         config: &KernelConfig,
         sources: &[(&str, &str)],
         cache: &Path,
+        counts: bool,
     ) -> Result<Self, EmulatorError> {
-        let path = build::library(config, sources, cache)?;
+        let path = build::library(config, sources, cache, counts)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
         // SAFETY: the library is built from our sources; loading it runs only constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;
         // SAFETY: launcher.h declares the function with this type.
         let launch = *unsafe { library.get::<LaunchFunction>(b"emulator_launch\0") }.map_err(failed)?;
-        Ok(Self { launch, _library: library })
+        Ok(Self { launch, counts, _library: library })
     }
 
     /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each
@@ -116,6 +134,20 @@ impl Emulator {
     /// When there is no such kernel, when its arguments have other types, or when it does what a kernel must
     /// not do. What it has written until then stays.
     pub fn launch(&self, launch: &Launch, order: ThreadOrder) -> Result<(), EmulatorError> {
+        self.launch_watched(launch, order, None).map(drop)
+    }
+
+    /// [`launch`](Self::launch), and what the kernel touches in the watched memory: nothing unless the kernels were
+    /// [compiled to count](Self::compile_counting).
+    ///
+    /// # Errors
+    /// Those of [`launch`](Self::launch).
+    pub fn launch_watched(
+        &self,
+        launch: &Launch,
+        order: ThreadOrder,
+        watch: Option<&Watch>,
+    ) -> Result<Touched, EmulatorError> {
         let failed = |reason| EmulatorError::Launch { kernel: launch.kernel, reason };
         let name = CString::new(launch.kernel).map_err(|_| failed("its name contains a zero byte".into()))?;
         let arguments: Vec<Argument> = launch.args.iter().map(Argument::new).collect();
@@ -124,6 +156,8 @@ impl Emulator {
             ThreadOrder::Descending => (1, 0),
             ThreadOrder::Shuffled(seed) => (2, seed),
         };
+        let watched = watch.map_or(&[][..], |watch| if self.counts { &watch.ranges } else { &[] });
+        let mut touched = Touched::default();
         let request = Request {
             kernel: name.as_ptr(),
             arguments: arguments.as_ptr(),
@@ -133,6 +167,9 @@ impl Emulator {
             threads: launch.block,
             dynamic_bytes: launch.shared,
             order,
+            watched: watched.as_ptr(),
+            watched_count: watched.len() as u64,
+            touched: &raw mut touched,
         };
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: the request and what it points to outlive the call, and at most the message's capacity is
@@ -140,7 +177,7 @@ impl Emulator {
         // responsible.
         let code = unsafe { (self.launch)(&request, message.as_mut_ptr(), message.len()) };
         if code == 0 {
-            return Ok(());
+            return Ok(touched);
         }
         // SAFETY: the message ends in a zero, either its initial one or one that the call has written.
         let reason = unsafe { CStr::from_ptr(message.as_ptr()) };

@@ -131,6 +131,9 @@ inline void start_copy(void* shared, const void* global, bool whole, unsigned by
     need_alignment(shared, bytes, "the destination of cp.async");
     need_alignment(global, bytes, "the source of cp.async");
     memset(shared, poison, bytes);
+#ifdef EMULATOR_COUNTS
+    if (whole) counter.access(global, bytes, false);
+#endif
     machine.current->open.push_back({shared, whole ? global : nullptr, bytes});
 }
 
@@ -150,7 +153,7 @@ inline void copy_async_commit() {
 }
 
 template <int PENDING>
-void copy_async_wait() {
+__attribute__((no_sanitize("thread"))) void copy_async_wait() {
     auto& groups = emulator::machine.current->committed;
     for (; groups.size() > PENDING; groups.pop_front()) {
         for (const emulator::Copy& copy : groups.front()) {

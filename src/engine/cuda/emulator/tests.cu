@@ -90,3 +90,17 @@ extern "C" __global__ void leave_warp(float* out) {
 }
 
 extern "C" __global__ void out_of_bounds(float* out, int count) { out[count + threadIdx.x] = 1.0f; }
+
+extern "C" __global__ void read_thrice(const float* in, float* out) {
+    float sum = in[threadIdx.x] + in[(threadIdx.x + 1) % 64];
+    __syncthreads();
+    sum += in[(threadIdx.x + 2) % 64];
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) out[0] = sum;
+}
+
+extern "C" __global__ void write_then_read(float* out) {
+    volatile float* at = out + threadIdx.x;
+    *at = 1.0f;
+    *at = *at + 1.0f;
+}

@@ -1,6 +1,6 @@
 //! Small correct and incorrect kernels: the emulator must run the former and refuse the latter.
 
-use super::{Emulator, EmulatorError, Memory, ThreadOrder};
+use super::{Emulator, EmulatorError, Memory, ThreadOrder, Watch};
 use crate::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
 use crate::model::init::random_bits;
 use crate::recipe::Precision;
@@ -10,7 +10,7 @@ const SOURCES: &[(&str, &str)] = &[("tests.cu", include_str!("tests.cu"))];
 fn compile(precision: Precision) -> Emulator {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision, head_size: 64 };
-    Emulator::of_sources(&config, SOURCES, cache.path()).unwrap_or_else(|error| panic!("{error}"))
+    Emulator::of_sources(&config, SOURCES, cache.path(), false).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A launch of `grid` blocks with `shared` bytes of dynamic shared memory.
@@ -227,9 +227,38 @@ fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
 fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
-    let error = Emulator::of_sources(&config, &[("wrong.cu", "int f() { return nonsense; }")], cache.path());
+    let error =
+        Emulator::of_sources(&config, &[("wrong.cu", "int f() { return nonsense; }")], cache.path(), false);
     let error = error.expect_err("a refusal").to_string();
     assert!(error.contains("wrong.cu") && error.contains("nonsense"), "{error}");
     let left: Vec<_> = std::fs::read_dir(cache.path()).expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_kernel_touches_is_counted_byte_by_byte() {
+    let cache = tempfile::tempdir().expect("a temporary directory");
+    let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
+    let emulator = Emulator::of_sources(&config, SOURCES, cache.path(), true).expect("a C++ compiler");
+    let mut memory = Memory::default();
+    let input = upload(&mut memory, &[1.0; 256]);
+    let out = memory.allocate(4 * 256, "out");
+    let watch = Watch::new(&memory);
+    let pointers = [Arg::Pointer(input), Arg::Pointer(out)];
+    let run = |kernel, grid, block, shared, args: &[Arg], order| {
+        let launch = Launch { kernel, grid: [grid, 1, 1], block, shared, args };
+        let touched = emulator.launch_watched(&launch, order, Some(&watch)).unwrap_or_else(|e| panic!("{e}"));
+        [touched.read, touched.written, touched.streamed]
+    };
+    for order in [ThreadOrder::Ascending, ThreadOrder::Shuffled(2)] {
+        let args = [&pointers[..], &[Arg::Int(1)]].concat();
+        assert_eq!(run("reverse", 1, 256, 1024, &args, order), [1024, 1024, 1024]);
+        // an asynchronous copy reads too; the last four numbers are zeros instead
+        let args = [&pointers[..], &[Arg::Int(2)]].concat();
+        assert_eq!(run("copy", 1, 32, 0, &args, order)[..2], [496, 512]);
+        // three times by each of two blocks, with a barrier after the second time: memory has each byte once
+        assert_eq!(run("read_thrice", 2, 64, 0, &pointers, order), [256, 4, 2 * 2 * 256]);
+        // what it has written itself it does not read from memory
+        assert_eq!(run("write_then_read", 1, 64, 0, &pointers[1..], order), [0, 256, 0]);
+    }
 }

@@ -6,6 +6,8 @@
 //! is given up, and its caller launches everything again.
 
 mod arguments;
+mod clock;
+mod code;
 mod columns;
 mod fusion;
 mod mailbox;
@@ -20,7 +22,10 @@ use crate::cuda::{
 };
 use crate::engine::EngineError;
 use crate::engine::cuda::kernels;
+use crate::engine::fused::backend::Mark;
 use crate::recipe::Precision;
+use clock::Clock;
+use code::load;
 use mailbox::Mailbox;
 use products::Products;
 use ranks::NcclRanks;
@@ -61,6 +66,9 @@ pub struct Gpu {
     proved: HashMap<fusion::Kind, bool>,
     notes: Vec<String>,
     arguments: Vec<u8>,
+    clock: Clock,
+    /// Bytes of device memory that were free before anything was allocated.
+    free_at_first: usize,
 }
 
 impl Gpu {
@@ -94,6 +102,7 @@ impl Gpu {
             EngineError::Unsupported(if help.is_empty() { message } else { format!("{message}; {help}") })
         })?;
         let context = Context::open(libraries, &info)?;
+        let (free_at_first, _) = context.memory()?;
         let module = match program {
             Some(program) => Some(load(libraries, &context, &info, program, cache)?),
             None => None,
@@ -115,6 +124,8 @@ impl Gpu {
             proved: HashMap::new(),
             notes: Vec::new(),
             arguments: Vec::new(),
+            clock: Clock::default(),
+            free_at_first,
         })
     }
 
@@ -177,26 +188,6 @@ impl Gpu {
             _ => Err(EngineError::Device(format!("{what} cannot be part of a recording"))),
         }
     }
-}
-
-/// Compiles and loads the kernels. If the driver refuses cached code, it is compiled again, once.
-fn load(
-    libraries: &Libraries,
-    context: &Rc<Context>,
-    info: &DeviceInfo,
-    program: &Program,
-    cache: Option<&Path>,
-) -> Result<Rc<Module>, EngineError> {
-    let compiler = libraries.compiler().map_err(|missing| EngineError::Unsupported(missing.to_string()))?;
-    let arch = compiler.target(info.compute_capability)?;
-    let kept = compiler.compile_cached(program, &arch, cache)?;
-    let module = match Module::new(context, &kept.image) {
-        Err(_) if cache.is_some() => {
-            Module::new(context, &compiler.compile_anew(program, &arch, cache)?.image)?
-        }
-        loaded => loaded?,
-    };
-    Ok(Rc::new(module))
 }
 
 impl From<CudaError> for EngineError {
@@ -377,6 +368,24 @@ impl Device for Gpu {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>, EngineError> {
+        self.place_mark()
+    }
+
+    fn seconds(&mut self, pairs: &[(Mark, Mark)]) -> Result<Vec<f64>, EngineError> {
+        self.seconds_between(pairs)
+    }
+
+    fn annotate(&mut self, name: Option<&dyn std::fmt::Display>) {
+        clock::annotate(name);
+    }
+
+    fn memory_taken(&self) -> Option<u64> {
+        // what other processes take meanwhile counts as well
+        let (free, _) = self.context.memory().ok()?;
+        Some(self.free_at_first.saturating_sub(free) as u64)
     }
 }
 

@@ -41,17 +41,30 @@ pub const SOURCES: &[(&str, &str)] = &[
 ];
 
 /// NVRTC's options other than the architecture and the [`defines`]. `scripts/nvrtc_check.py` reads this list.
-pub const NVRTC_OPTIONS: &[&str] = &["--std=c++17", "--fmad=true", "--ptxas-options=-O3"];
+pub const NVRTC_OPTIONS: &[&str] =
+    &["--std=c++17", "--fmad=true", "--ptxas-options=-O3", "--generate-line-info"];
+
+/// The sizes that sources and launches share, each said once, beside the launches. `scripts/nvrtc_check.py` reads them.
+const SIZES: [&[(&str, u32)]; 6] = [
+    embedding::DEFINES,
+    layernorm::DEFINES,
+    linear::DEFINES,
+    loss::DEFINES,
+    naive_attention::DEFINES,
+    optimizer::DEFINES,
+];
 
 /// The macros of a configuration, as compiler options.
-pub fn defines(config: &KernelConfig) -> [String; 2] {
+pub fn defines(config: &KernelConfig) -> Vec<String> {
     let precision = match config.precision {
         Precision::Fp32 => "FP32",
         Precision::Tf32 => "TF32",
         Precision::Bf16 => "BF16",
         Precision::Fp16 => "FP16",
     };
-    [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)]
+    let configuration = [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)];
+    let sizes = SIZES.iter().copied().flatten().map(|(name, size)| format!("-D{name}={size}"));
+    configuration.into_iter().chain(sizes).collect()
 }
 
 /// The files with kernels of a configuration: all files, without flash attention if the heads are too wide

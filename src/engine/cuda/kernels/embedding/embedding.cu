@@ -2,8 +2,6 @@
 // rows of a token, in the order of the batch. Atomic additions would make the sum depend on timing.
 #include "quad.cuh"
 
-constexpr int EMBED_THREADS = 128;
-
 // out[n] = wte[tokens[n]] + wpe[n mod cols]; one block for each row n, `c` wide.
 extern "C" __global__ void __launch_bounds__(EMBED_THREADS)
 embed(const int* tokens, const float* wte, const float* wpe, float* out, int cols, int c) {

@@ -4,8 +4,10 @@ use crate::engine::cuda::device::{Address, Device};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::traffic::{F32, Traffic};
 
-/// `EMBED_THREADS` of the source.
+/// Threads of a block.
 const THREADS: usize = 128;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[("EMBED_THREADS", THREADS as u32)];
 
 /// Rows of tokens in device memory.
 #[derive(Clone, Copy)]

@@ -2,7 +2,6 @@
 // again from the cache instead of being kept in registers, so any width works.
 #include "quad.cuh"
 
-constexpr int NORM_THREADS = 128;
 constexpr int NORM_ROWS = NORM_THREADS / WARP;
 constexpr float NORM_EPS = 1e-5f;
 
@@ -107,8 +106,6 @@ layernorm_backward(const float* dout, const float* x, const float* weight, const
         if (low) store_operands(low + row * c, i, c, out);
     }
 }
-
-constexpr int SUM_WARPS = 8;
 
 // Partial sums for the gradients of scale and shift. Block (part, slice) has 32 columns and `per_slice` rows,
 // and writes partials[slice][0..c] and [c..2c].

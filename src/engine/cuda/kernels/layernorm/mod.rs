@@ -5,12 +5,15 @@ use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
 use crate::engine::traffic::{F32, Traffic};
 
-/// `NORM_THREADS` of the source.
+/// Threads of a block; each warp has a row.
 const THREADS: u32 = 128;
-/// `NORM_ROWS` of the source.
-const ROWS: usize = 4;
-/// `SUM_WARPS * WARP` of the source.
-const SUM_THREADS: u32 = 256;
+/// Rows of a block.
+const ROWS: usize = THREADS as usize / 32;
+/// Warps of a block that sums columns.
+const SUM_WARPS: u32 = 8;
+const SUM_THREADS: u32 = SUM_WARPS * 32;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[("NORM_THREADS", THREADS), ("SUM_WARPS", SUM_WARPS)];
 
 /// Scale, shift and statistics.
 #[derive(Clone, Copy)]

@@ -3,8 +3,6 @@
 // sums that are gradients of biases.
 #include "quad.cuh"
 
-constexpr int LINEAR_THREADS = 256;
-
 struct Gelu {
     float value, slope;
 };
@@ -64,8 +62,6 @@ gelu_slope(operand* dx, const operand* x, int width) {
     for (int j = 0; j < 4; j++) quad.x[j] *= gelu(fc.x[j]).slope;
     store_operands(row, i, width, quad);
 }
-
-constexpr int COLUMN_WARPS = 8;
 
 // Partial sums of columns: block (part, slice) has 32 columns and `per_slice` rows, and writes
 // partials[slice][column].

@@ -5,8 +5,12 @@ use crate::engine::cuda::device::{Address, Arg, Device, Product};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::traffic::{F32, Traffic};
 
-/// `LINEAR_THREADS` and `COLUMN_WARPS * WARP` of the source.
+/// Threads of a block.
 const THREADS: u32 = 256;
+/// Warps of a block that sums columns.
+const COLUMN_WARPS: u32 = 8;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[("LINEAR_THREADS", THREADS), ("COLUMN_WARPS", COLUMN_WARPS)];
 
 /// A kernel whose threads each process four neighbouring elements of a row.
 pub(in crate::engine::cuda) struct Elementwise {
@@ -80,6 +84,6 @@ pub(in crate::engine::cuda) fn column_sums<D: Device>(
         .writes(slices.count * width, F32)
         .computes(rows * width);
     let grid = [width.div_ceil(32), slices.count, 1];
-    stream.stating(traffic).launch("column_sums", grid, THREADS, &args);
+    stream.stating(traffic).launch("column_sums", grid, COLUMN_WARPS * 32, &args);
     add_partials(stream, partials, out, slices.count, width, width);
 }

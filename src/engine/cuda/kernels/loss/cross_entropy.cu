@@ -1,8 +1,6 @@
 // Cross-entropy over the vocabulary, and its gradient; one block for each row of logits.
 #include "quad.cuh"
 
-constexpr int LOSS_THREADS = 512;
-
 // Four logits; those from `vocab_size` on are minus infinity.
 __device__ __forceinline__ Quad load_logits(const float* logits, int i, int vocab_size, int width) {
     Quad quad = load_quad(logits, i, width);

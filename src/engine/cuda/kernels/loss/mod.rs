@@ -4,8 +4,10 @@ use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
 use crate::engine::traffic::{F32, F64, Traffic};
 
-/// `LOSS_THREADS` of the source.
+/// Threads of a block.
 const THREADS: u32 = 512;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[("LOSS_THREADS", THREADS)];
 
 /// `rows` rows of logits with `width` columns, of which the first `vocab_size` count.
 #[derive(Clone, Copy)]

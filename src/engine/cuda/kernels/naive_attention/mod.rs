@@ -6,10 +6,12 @@ use crate::engine::fused::backend::AttentionShape;
 use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic};
 
-/// `SOFTMAX_THREADS` of the source.
+/// Threads of a block; each warp has a row.
 const THREADS: u32 = 128;
-/// `SOFTMAX_ROWS` of the source.
-const ROWS: usize = 4;
+/// Rows of a block.
+const ROWS: usize = THREADS as usize / 32;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[("SOFTMAX_THREADS", THREADS)];
 
 /// Queries, keys, values and the matrices of scores of one attention problem.
 #[derive(Clone, Copy)]

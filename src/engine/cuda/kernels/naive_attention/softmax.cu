@@ -2,7 +2,6 @@
 // has one row of scores.
 #include "common.cuh"
 
-constexpr int SOFTMAX_THREADS = 128;
 constexpr int SOFTMAX_ROWS = SOFTMAX_THREADS / WARP;
 
 // probabilities[h][t] = softmax(scores[h][t][0..t]), rounded, zero after t; there are `rows` = n_head * cols

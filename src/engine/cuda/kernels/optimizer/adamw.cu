@@ -1,8 +1,6 @@
 // AdamW: one pass over the flat buffers, which obeys the decision of step.cu.
 #include "quad.cuh"
 
-constexpr int ADAMW_THREADS = 256;
-
 // Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on `len` elements. Clears the
 // gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be
 // applied.

@@ -7,8 +7,15 @@ use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{F32, F64, Traffic};
 
-/// `SQUARE_THREADS`, `DECIDE_THREADS`, `ROUND_THREADS` and `ADAMW_THREADS` of the sources.
+/// Threads of a block.
 const THREADS: u32 = 256;
+/// What the source needs to know of these sizes, as macros.
+pub(super) const DEFINES: &[(&str, u32)] = &[
+    ("SQUARE_THREADS", THREADS),
+    ("DECIDE_THREADS", THREADS),
+    ("ROUND_THREADS", THREADS),
+    ("ADAMW_THREADS", THREADS),
+];
 /// Elements that a thread processes at a time.
 const WIDE: usize = 4;
 

@@ -2,10 +2,6 @@
 // operands. The sum of squares and the operands are one pass over the flat buffers each. Nothing goes through the host.
 #include "quad.cuh"
 
-constexpr int SQUARE_THREADS = 256;
-constexpr int DECIDE_THREADS = 256;
-constexpr int ROUND_THREADS = 256;
-
 // partials[block] = the sum of squares of the block's share of x.
 extern "C" __global__ void __launch_bounds__(SQUARE_THREADS)
 sum_of_squares(const float* x, double* partials, i64 len) {

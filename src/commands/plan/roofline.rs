@@ -1,0 +1,101 @@
+//! The modelled step on a CUDA device: which device is meant, and the table for people.
+
+use crate::cli::RooflineDevice;
+use crate::cuda::{DeviceInfo, Libraries};
+use crate::plan::Plan;
+use crate::plan::roofline::{Assumed, KernelTime, Limits, Roofline};
+use crate::recipe::EngineKind;
+use crate::report::numbers::thousands;
+use crate::session::UsageError;
+use crate::wording::count;
+use std::fmt::Write;
+
+/// The model of a plan's step on this device.
+pub(super) fn model(plan: &Plan, device: RooflineDevice) -> Result<Roofline, UsageError> {
+    if plan.engine == EngineKind::Dfdx {
+        let message = "--roofline models the CUDA engine: use compute.engine = \"fused\"";
+        return Err(UsageError(message.to_owned()));
+    }
+    let named =
+        |name| Limits::named(name).ok_or_else(|| UsageError(format!("--roofline {name}: no data sheet")));
+    let limits = match device {
+        RooflineDevice::H100 => named("h100")?,
+        RooflineDevice::H200 => named("h200")?,
+        RooflineDevice::A100 => named("a100")?,
+        RooflineDevice::Rtx4090 => named("rtx4090")?,
+        RooflineDevice::Here => {
+            let info = Libraries::get().require_device(plan.cuda.unwrap_or(0));
+            limits_of(&info.map_err(|missing| {
+                UsageError(format!("--roofline here: {missing}; name a device, as in --roofline h100"))
+            })?)
+        }
+    };
+    Roofline::new(plan, &limits).map_err(|error| UsageError(format!("--roofline: {error}")))
+}
+
+/// What a device at hand could do at most.
+pub(in crate::commands) fn limits_of(info: &DeviceInfo) -> Limits {
+    Limits {
+        device: info.name.clone(),
+        major: info.compute_capability.0,
+        bandwidth: info.memory_bandwidth,
+        peaks: [info.peaks.half, info.peaks.tf32, info.peaks.fp32],
+    }
+}
+
+/// The step and a line per kernel.
+pub(super) fn text(roofline: &Roofline) -> String {
+    let Roofline { device, assumed, micro_steps, micro_step_ms, update_ms, step_ms, .. } = roofline;
+    let Assumed { bytes_per_s, product_flops, attention_forward_flops, .. } = assumed;
+    let tera = |rate: f64| rate / 1e12;
+    let mut out = format!(
+        "{:<22}{device}: a model at assumed rates, not a measurement\n\
+         {:<22}products {:.0} TFLOP/s, attention {:.0} forward and {:.0} backward, other kernels {:.0}\n\
+         {:<22}memory {:.2} TB/s, {} us between two launches\n\
+         {:<22}{step_ms:.2} ms = {} of {micro_step_ms:.2} ms and an update of {update_ms:.2} ms\n\
+         {:<22}{} tokens/s{}\n",
+        "roofline",
+        "  assumed",
+        tera(*product_flops),
+        tera(*attention_forward_flops),
+        tera(assumed.attention_backward_flops),
+        tera(assumed.kernel_flops),
+        "",
+        tera(*bytes_per_s),
+        assumed.gap_us,
+        "  step",
+        count(*micro_steps, "pass"),
+        "",
+        thousands(roofline.tokens_per_s as u64),
+        if roofline.without_sums {
+            " on each rank, without the time in which gradients are added up"
+        } else {
+            ""
+        },
+    );
+    out.push_str(&table(&roofline.kernels));
+    out
+}
+
+/// A line per kernel; with the measured times beside the model's, if there are any.
+pub(in crate::commands) fn table(kernels: &[KernelTime]) -> String {
+    let is_measured = kernels.iter().any(|kernel| kernel.measured_ms.is_some());
+    let width = kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0).max("kernel".len());
+    let mut out = format!("{:<width$} {:>8} {:>9} {:>9}", "kernel", "launches", "GB", "GFLOP");
+    out.push_str(if is_measured { "  measured ms  model ms  model/measured" } else { "  model ms" });
+    out.push_str("  bound by\n");
+    for kernel in kernels {
+        let KernelTime { name, launches, bytes, flops, ms, bound, measured_ms } = kernel;
+        let (gb, gflop) = (*bytes as f64 / 1e9, *flops as f64 / 1e9);
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{name:<width$} {launches:>8} {gb:>9.3} {gflop:>9.1}");
+        if is_measured {
+            let measured = measured_ms.unwrap_or(f64::NAN);
+            let _ = write!(out, " {measured:>12.3} {ms:>9.3} {:>13.0} %", ms / measured * 100.0);
+        } else {
+            let _ = write!(out, " {ms:>9.3}");
+        }
+        let _ = writeln!(out, "  {}", format!("{bound:?}").to_lowercase());
+    }
+    out
+}
