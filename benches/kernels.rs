@@ -167,7 +167,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dout: wide,
                     linear: c_fc,
                     dweight: dfc,
-                    dbias: dfc_bias,
+                    dbias: Some(dfc_bias),
                 })
             })
         }),
@@ -179,6 +179,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx: delta,
                     slope: None,
                     is_operand: false,
+                    dx_sums: None,
                 })
             })
         }),
@@ -190,6 +191,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx: wide,
                     slope: Some(fc),
                     is_operand: true,
+                    dx_sums: None,
                 })
             })
         }),
@@ -209,7 +211,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     losses: head_losses,
                     first: 0,
                     vocab_size: dims.vocab_size,
-                    dlogits: Some(logits),
+                    gradient: true,
                 })
             })
         }),
@@ -241,6 +243,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx_low: None,
                     dweight: dln,
                     dbias: dln_bias,
+                    dx_sums: None,
                 })
             })
         }),

@@ -121,7 +121,7 @@ fn a_nan_among_the_logits_makes_the_loss_nan() {
             losses: plan.arena.losses.head(1),
             first: 0,
             vocab_size: RAGGED.vocab_size,
-            dlogits: None,
+            gradient: false,
         });
     });
     let [a, b] = pair.read(&|plan| plan.arena.losses.head(1)).expect("memory");

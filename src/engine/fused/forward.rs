@@ -117,17 +117,23 @@ impl<B: Backend> Fused<B> {
             let logits = arena.logits.head(rows * dims.padded_vocab);
             let losses = arena.losses.slice(first, rows);
             self.backend.head(ln, wte, logits, s.c);
-            let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
             self.backend.cross_entropy(CrossEntropy {
                 logits,
                 losses,
                 first,
                 vocab_size: dims.vocab_size,
-                dlogits,
+                gradient: training,
             });
-            if let Some(dlogits) = dlogits {
+            if training {
                 let dx = arena.delta.slice(first * s.c, rows * s.c);
-                self.backend.head_backward(HeadBackward { dlogits, x: ln, wte, dx, dwte, width: s.c });
+                self.backend.head_backward(HeadBackward {
+                    dlogits: logits,
+                    x: ln,
+                    wte,
+                    dx,
+                    dwte,
+                    width: s.c,
+                });
             }
             pace.did(wte.len * if training { 3 } else { 1 } * rows / s.n)?;
         }

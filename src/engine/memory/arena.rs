@@ -49,15 +49,13 @@ pub struct Arena {
     pub dx: Option<Span>,
     /// `dx` rounded, where it is an operand of a matrix product in low precision.
     pub dx_low: Option<Span>,
-    /// One chunk of logits, `[chunk, padded_vocab]`.
+    /// One chunk of logits, and then their gradient, `[chunk, padded_vocab]`.
     pub logits: Span,
-    /// Their gradient: the same span where it is stored alike.
-    pub dlogits: Span,
     /// Rows of `logits`.
     pub chunk: usize,
     /// Loss of each token, `[N]`.
     pub losses: Span,
-    /// Partial column sums, `[partials, 4·C]` (training).
+    /// Partial sums of columns (training).
     pub partials: Span,
     /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's
     /// scores `[n_head, T, T]`; flash, one number per row and head (training).
@@ -84,7 +82,7 @@ pub struct Arena {
 pub struct Scratch {
     /// Rows of the chunk of logits that exists at a time.
     pub chunk: usize,
-    /// Partial sums of a column.
+    /// Partial sums of columns, for training.
     pub partials: usize,
     /// Scratch of one worker, a multiple of a cache line.
     pub worker: usize,
@@ -161,15 +159,11 @@ impl Arena {
         let activations = space.words();
         let Scratch { chunk, partials, worker, workers, panels, scores, batch, sums } =
             Scratch::of(config, activations);
-        let [ln, delta] = [operand, number].map(|element| space.take(element, n * c));
+        let [ln, delta] = [operand, operand].map(|element| space.take(element, n * c));
         let wide = space.take(operand, 4 * n * c);
         let dx = training.then(|| space.take(number, n * c));
         let dx_low = (training && config.rounds_operands()).then(|| space.take(operand, n * c));
-        let logits = space.take(number, chunk * v);
-        let dlogits = match operand {
-            Element::F32 => logits,
-            Element::Half => space.take(operand, if training { chunk * v } else { 0 }),
-        };
+        let logits = space.take(operand, chunk * v);
         Self {
             layers,
             x_out,
@@ -180,10 +174,9 @@ impl Arena {
             dx,
             dx_low,
             logits,
-            dlogits,
             chunk,
             losses: space.take(number, n),
-            partials: space.take(number, if training { partials * 4 * c } else { 0 }),
+            partials: space.take(number, if training { partials } else { 0 }),
             workers: space.take(number, workers),
             worker,
             panels: space.take(number, panels),

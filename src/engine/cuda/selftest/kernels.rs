@@ -1,10 +1,10 @@
 //! Each kernel alone against the CPU's: one call on both with equal memory, then a comparison.
 
-use super::pair::{Pair, Place, step};
+use super::pair::{Pair, step};
 use crate::engine::cuda::device::Device;
 use crate::engine::fused;
 use crate::engine::fused::backend::{
-    AttentionBackward, AttentionShape, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+    AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, InputGradient,
     LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
 };
 use crate::engine::memory::{Buffer, LayerSpans, MemoryPlan, Span};
@@ -74,12 +74,30 @@ fn embedding<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     Ok(())
 }
 
+/// The bound of what a device stores as operands, and the CPU in fp32.
+fn stored(precision: Precision) -> f32 {
+    if matches!(precision, Precision::Fp32 | Precision::Tf32) { 3e-6 } else { step(precision) }
+}
+
+/// Completes a bias gradient, the column sums of `from`: those that the kernel which wrote it has left, or sums on the
+/// host for a backend whose kernels leave none.
+fn finish_sums(backend: &mut dyn Backend, from: Span, bias: Span) {
+    if backend.sums_columns() {
+        return backend.add_sums(bias);
+    }
+    let rows = backend.download(from).expect("host memory").into_owned();
+    let mut sums = backend.download(bias).expect("host memory").into_owned();
+    for row in rows.chunks_exact(bias.len) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
+    backend.write(bias, &sums).expect("host memory");
+}
+
 fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     let step = step(pair.precision);
     let bias = |plan: &MemoryPlan| plan.span(Buffer::Parameters, &plan.layout.blocks[0].attn_proj_bias);
-    for place in [&(|plan: &MemoryPlan| layer(plan).x) as Place, &|plan| plan.arena.delta] {
-        pair.fill(place, false)?;
-    }
+    pair.fill(&|plan| layer(plan).x, false)?;
+    pair.fill(&|plan| plan.arena.delta, true)?;
     pair.each(|backend, plan| backend.layernorm(layer(plan).x, norm(plan), plan.arena.ln));
     pair.compare("layernorm", &|plan| plan.arena.ln, step)?;
     pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
@@ -114,7 +132,10 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
                 dx_low: low,
                 dweight,
                 dbias,
+                dx_sums: backend.sums_columns().then(|| gradient(plan, &block.mlp_proj_bias)),
             });
+            backend.add_sums(gradient(plan, &(block.ln_1_weight.start..block.ln_1_bias.end)));
+            finish_sums(backend, dx, gradient(plan, &block.mlp_proj_bias));
         });
         pair.compare("dx", &|plan| plan.arena.dx.expect("training"), 2e-6)?;
         if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
@@ -123,7 +144,7 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     }
     pair.compare("dweight", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_weight), 2e-6)?;
     pair.compare("dbias", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_bias), 2e-6)?;
-    Ok(())
+    pair.compare("column sums of dx", &|plan| gradient(plan, &plan.layout.blocks[0].mlp_proj_bias), 2e-6)
 }
 
 fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
@@ -158,15 +179,19 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             dout: plan.arena.ln,
             linear: proj,
             dweight,
-            dbias,
+            dbias: Some(dbias),
         });
+        backend.add_sums(dbias);
+        let before = gradient(plan, &block.c_fc_bias);
         backend.linear_backward_input(InputGradient {
             dout: plan.arena.ln,
             linear: proj,
             dx: wide(plan),
             slope: Some(layer(plan).fc),
             is_operand: true,
+            dx_sums: backend.sums_columns().then_some(before),
         });
+        finish_sums(backend, wide(plan), before);
     });
     let block = |plan: &MemoryPlan| plan.layout.blocks[0].clone();
     let exact = pair.precision == Precision::Fp32;
@@ -177,7 +202,8 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     )?;
     pair.compare("dbias", &|plan| gradient(plan, &block(plan).mlp_proj_bias), 2e-6)?;
     pair.compare("dx through GELU", &wide, 3.0 * step)?;
-    // backward through the first layer, to an unrounded gradient
+    pair.compare("its column sums", &|plan| gradient(plan, &block(plan).c_fc_bias), 3.0 * step)?;
+    // backward through the first layer
     pair.fill(&wide, true)?;
     pair.each(|backend, plan| {
         backend.linear_backward_input(InputGradient {
@@ -186,10 +212,10 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             dx: plan.arena.delta,
             slope: None,
             is_operand: false,
+            dx_sums: None,
         });
     });
-    pair.compare("dx", &|plan| plan.arena.delta, 2e-6)?;
-    Ok(())
+    pair.compare("dx", &|plan| plan.arena.delta, stored(pair.precision))
 }
 
 fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
@@ -202,31 +228,29 @@ fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     let rows = pair.tokens() - first;
     let part = |span: Span, width: usize| span.slice(0, rows * width);
     let wte = |plan: &MemoryPlan| plan.span(plan.matrices(), &plan.layout.wte);
-    for training in [false, true] {
+    let logits = |plan: &MemoryPlan| part(plan.arena.logits, padded_vocab);
+    pair.each(|backend, plan| {
+        backend.head(plan.arena.ln.slice(first * c, rows * c), wte(plan), logits(plan), c);
+    });
+    pair.compare("logits", &logits, stored(pair.precision))?;
+    for gradient in [false, true] {
+        pair.fill(&logits, true)?;
         pair.each(|backend, plan| {
-            let ln = plan.arena.ln.slice(first * c, rows * c);
-            let logits = part(plan.arena.logits, padded_vocab);
-            let dlogits = training.then(|| part(plan.arena.dlogits, padded_vocab));
-            backend.head(ln, wte(plan), logits, c);
-            backend.cross_entropy(CrossEntropy {
-                logits,
-                losses: losses(plan).slice(first, rows),
-                first,
-                vocab_size,
-                dlogits,
-            });
+            let losses = losses(plan).slice(first, rows);
+            let logits = logits(plan);
+            backend.cross_entropy(CrossEntropy { logits, losses, first, vocab_size, gradient });
         });
         pair.compare("losses", &|plan| losses(plan).slice(first, rows), 2e-6)?;
     }
-    pair.compare("dlogits", &|plan| part(plan.arena.dlogits, padded_vocab), step)?;
-    let [a, _] = pair.read(&|plan| part(plan.arena.dlogits, padded_vocab))?;
+    pair.compare("dlogits", &logits, step)?;
+    let [a, _] = pair.read(&logits)?;
     if a.chunks(padded_vocab).any(|row| row[vocab_size..].iter().any(|x| *x != 0.0)) {
         return Err("padded rows of the vocabulary have a gradient".to_owned());
     }
-    pair.fill(&|plan| part(plan.arena.dlogits, padded_vocab), true)?;
+    pair.fill(&logits, true)?;
     pair.each(|backend, plan| {
         let ln = plan.arena.ln.slice(first * c, rows * c);
-        let (dlogits, dwte) = (part(plan.arena.dlogits, padded_vocab), gradient(plan, &plan.layout.wte));
+        let (dlogits, dwte) = (logits(plan), gradient(plan, &plan.layout.wte));
         backend.head_backward(HeadBackward {
             dlogits,
             x: ln,
@@ -238,7 +262,7 @@ fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         backend.add_loss(losses(plan).slice(first, rows));
         backend.add_loss(losses(plan).slice(first, rows - 1));
     });
-    pair.compare("dx", &|plan| part(plan.arena.delta, c), 3e-6)?;
+    pair.compare("dx", &|plan| part(plan.arena.delta, c), stored(pair.precision))?;
     pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 3e-6)?;
     let [a, b] = pair.both(|backend, _| backend.loss())?;
     // a NaN is not close

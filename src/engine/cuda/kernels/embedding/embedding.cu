@@ -1,6 +1,6 @@
 // Token and position embeddings. Tokens repeat, so the backward pass takes them sorted: one block sums all
 // rows of a token, in the order of the batch. Atomic additions would make the sum depend on timing.
-#include "quad.cuh"
+#include "numbers.cuh"
 
 constexpr int EMBED_THREADS = 128;
 
@@ -11,9 +11,9 @@ embed(const int* tokens, const float* wte, const float* wpe, float* out, int col
     const float* token = wte + (size_t)tokens[n] * c;
     const float* position = wpe + (n % cols) * c;
     for (int i = 4 * threadIdx.x; i < c; i += 4 * EMBED_THREADS) {
-        Quad a = load_quad(token, i, c), b = load_quad(position, i, c);
+        Quad a = load<4>(token, i, c), b = load<4>(position, i, c);
         for (int j = 0; j < 4; j++) a.x[j] += b.x[j];
-        store_quad(out + n * c, i, c, a);
+        store(out + n * c, i, c, a);
     }
 }
 

@@ -1,15 +1,31 @@
 //! Launches of the LayerNorm kernels.
 
-use super::{Slices, add_partials};
+use super::PartialSums;
+use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
 
 /// `NORM_THREADS` of the source.
-const THREADS: u32 = 128;
-/// `NORM_ROWS` of the source.
+const MOST_THREADS: usize = 1024;
+/// Columns of a thread.
+const COLUMNS: usize = 4;
+/// `FORWARD_ROWS` of the source.
 const ROWS: usize = 4;
-/// `SUM_WARPS * WARP` of the source.
-const SUM_THREADS: u32 = 256;
+
+/// The widest rows that the kernels support.
+pub(in crate::engine::cuda) const WIDEST: usize = MOST_THREADS * COLUMNS;
+
+/// The error for a residual stream that is too wide.
+pub(in crate::engine::cuda) fn too_wide(n_embd: usize) -> EngineError {
+    EngineError::Unsupported(format!(
+        "LayerNorm on CUDA has at most {WIDEST} columns, the model has model.n_embd = {n_embd}: choose a narrower model"
+    ))
+}
+
+/// Threads of a block for rows of `c` columns, whole warps.
+fn threads(c: usize) -> u32 {
+    c.div_ceil(COLUMNS).next_multiple_of(32).min(MOST_THREADS) as u32
+}
 
 /// Scale, shift and statistics.
 #[derive(Clone, Copy)]
@@ -27,7 +43,7 @@ fn launch<D: Device>(
     c: usize,
 ) {
     let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain([int(rows), int(c)]).collect();
-    stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    stream.launch(kernel, [rows.div_ceil(ROWS), 1, 1], threads(c), &args);
 }
 
 /// Computes `out [rows, c]` and the statistics from `x [rows, c]`.
@@ -73,31 +89,28 @@ pub(in crate::engine::cuda) struct Gradients {
     pub(in crate::engine::cuda) dx: Address,
     pub(in crate::engine::cuda) accumulate: bool,
     pub(in crate::engine::cuda) low: Option<Address>,
-    pub(in crate::engine::cuda) dweight: Address,
-    pub(in crate::engine::cuda) dbias: Address,
+    pub(in crate::engine::cuda) dweight: PartialSums,
+    pub(in crate::engine::cuda) dbias: PartialSums,
+    /// Of the columns of `dx`.
+    pub(in crate::engine::cuda) dx_sums: Option<PartialSums>,
 }
 
+/// Computes the gradient of the input, and partial sums of those of scale and shift.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
     [dout, x]: [Address; 2],
     norm: Norm,
     gradients: Gradients,
-    partials: Address,
     rows: usize,
     c: usize,
 ) {
-    let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
-    let low = low.map_or(NULL, pointer);
+    let Gradients { dx, accumulate, low, dweight, dbias, dx_sums } = gradients;
+    let slices = dweight.slices;
+    let [low, dx_sums] = [low, dx_sums.map(|sums| sums.at)].map(|at| at.map_or(NULL, pointer));
     let [dout, x, weight, stats] = [dout, x, norm.weight, norm.stats].map(pointer);
-    let flag = Arg::Int(i32::from(accumulate));
-    let args = [dout, x, weight, stats, pointer(dx), flag, low, int(rows), int(c)];
-    stream.launch("layernorm_backward", [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
-
-    let slices = Slices::of(rows);
-    let args = [dout, x, stats, pointer(partials), int(rows), int(c), int(slices.rows)];
-    stream.launch("layernorm_backward_sums", [c.div_ceil(32), slices.count, 1], SUM_THREADS, &args);
-    let shift = partials.offset(c * size_of::<f32>());
-    for (partials, out) in [(partials, dweight), (shift, dbias)] {
-        add_partials(stream, partials, out, slices.count, 2 * c, c);
-    }
+    let (flag, sums) = (Arg::Int(i32::from(accumulate)), [dweight.at, dbias.at].map(pointer));
+    let sizes = [rows, c, slices.rows, dweight.stride].map(int);
+    let head = [dout, x, weight, stats, pointer(dx), flag, low];
+    let args: Vec<Arg> = head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).collect();
+    stream.launch("layernorm_backward", [slices.count, 1, 1], threads(c), &args);
 }

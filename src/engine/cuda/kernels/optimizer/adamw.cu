@@ -1,5 +1,5 @@
 // AdamW: one pass over the flat buffers, which obeys the decision of step.cu.
-#include "quad.cuh"
+#include "numbers.cuh"
 
 constexpr int ADAMW_THREADS = 256;
 

@@ -1,6 +1,6 @@
 // What a step needs whatever its rule: the gradient norm, the decision whether to update, and the parameters as
 // operands. The sum of squares and the operands are one pass over the flat buffers each. Nothing goes through the host.
-#include "quad.cuh"
+#include "numbers.cuh"
 
 constexpr int SQUARE_THREADS = 256;
 constexpr int DECIDE_THREADS = 256;
