@@ -14,7 +14,7 @@ use runner::engine::fused::{
         LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
     },
 };
-use runner::engine::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::{Batch, Engine, EngineError, State};
 use runner::model::{Dims, init};
@@ -60,6 +60,7 @@ fn main() -> Result<(), EngineError> {
         attention: Attention::Flash,
         target: Target::Cpu { threads },
         mode: Mode::Train(OptimizerKind::AdamW),
+        activations: Activations::default(),
     };
     let plan = MemoryPlan::new(config);
     let mut engine = cpu::engine(plan.clone())?;

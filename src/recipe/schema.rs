@@ -5,7 +5,9 @@
 
 use super::init_from::InitFrom;
 use super::lint::LintCode;
-use super::words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
+use super::words::{
+    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+};
 use serde::{Deserialize, Serialize};
 
 /// A fully resolved experiment: every layer merged, every default filled in.
@@ -75,6 +77,9 @@ pub struct ComputeConfig {
     pub precision: Precision,
     /// The attention implementation.
     pub attention: Attention,
+    /// How the residual stream and its gradient are stored.
+    #[serde(default)]
+    pub residual: Residual,
     /// CPU threads; 0 means all.
     pub threads: usize,
 }

@@ -11,7 +11,7 @@ pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 pub(super) const PARTIALS: usize = 512;
 /// Rows that have a partial sum of their own at least.
 pub(super) const PARTIAL_ROWS: usize = 8;
-/// Bytes of the chunk of logits that exists at a time: enough to fill the device.
+/// Bytes of the chunk of logits that exists at a time, where memory is short: enough to fill the device.
 const LOGITS_BYTES: usize = 1 << 30;
 /// Rows of the chunk at most: each chunk reads and writes the gradient of the whole embedding.
 const LOGITS_ROWS: usize = 1 << 14;
@@ -52,7 +52,8 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
 /// Rows of the chunk of logits: a power of two, for products are fastest there.
 fn chunk(config: &MemoryConfig) -> usize {
     let row = config.dims.padded_vocab * config.operand().bytes();
-    let rows = (LOGITS_BYTES / row).clamp(64, LOGITS_ROWS);
+    let most = if config.keeps_outputs() { LOGITS_ROWS } else { (LOGITS_BYTES / row).max(64) };
+    let rows = most.min(LOGITS_ROWS);
     (1 << rows.ilog2()).min(config.micro_batch * config.dims.block_size)
 }
 

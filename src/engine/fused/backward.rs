@@ -58,9 +58,12 @@ impl<B: Backend> Fused<B> {
             let b = &mut self.backend;
 
             // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
-            b.gelu_again(fc, wide);
+            let gelu = a.kept.map(|kept| rows(kept.gelu, 4 * s.c)).unwrap_or_else(|| {
+                b.gelu_again(fc, wide);
+                wide
+            });
             b.linear_backward_weight(WeightGradient {
-                x: wide,
+                x: gelu,
                 dout: operand,
                 linear: mlp_proj,
                 dweight: grad(mlp_proj_weight),
@@ -76,9 +79,12 @@ impl<B: Backend> Fused<B> {
                 dx_sums: written(c_fc_bias),
             });
             pace.did(mlp_proj_weight.len())?;
-            b.layernorm_again(x_mid, ln_2, ln);
+            let ln_2_out = a.kept.map(|kept| rows(kept.ln_2, s.c)).unwrap_or_else(|| {
+                b.layernorm_again(x_mid, ln_2, ln);
+                ln
+            });
             b.linear_backward_weight(WeightGradient {
-                x: ln,
+                x: ln_2_out,
                 dout: wide,
                 linear: c_fc,
                 dweight: grad(c_fc_weight),
@@ -126,9 +132,12 @@ impl<B: Backend> Fused<B> {
             pace.did(2 * attn_proj_weight.len())?;
             b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
             pace.did(2 * s.attention_work())?;
-            b.layernorm_again(x, ln_1, ln);
+            let ln_1_out = a.kept.map(|kept| rows(kept.ln_1, s.c)).unwrap_or_else(|| {
+                b.layernorm_again(x, ln_1, ln);
+                ln
+            });
             b.linear_backward_weight(WeightGradient {
-                x: ln,
+                x: ln_1_out,
                 dout: dqkv,
                 linear: c_attn,
                 dweight: grad(c_attn_weight),

@@ -119,12 +119,13 @@ impl<D: Device> CudaBackend<D> {
             begins: self.word(words.begins()),
             rows: self.rows,
             cols: self.cols,
+            residual: self.plan.config.residual(),
         }
     }
 
     fn norm(&self, norm: Norm) -> layernorm::Norm {
         let [weight, bias, stats] = [norm.weight, norm.bias, norm.stats].map(|span| self.at(span));
-        layernorm::Norm { weight, bias, stats }
+        layernorm::Norm { weight, bias, stats, residual: self.plan.config.residual() }
     }
 
     /// A place among the partial sums, counted in floats.

@@ -71,6 +71,17 @@ pub fn names(config: &KernelConfig) -> Vec<&'static str> {
     sources(config).flat_map(|(_, text)| kernel_names(text)).collect()
 }
 
+/// The widest residual stream that the kernels support.
+pub const WIDEST: usize = layernorm::WIDEST;
+
+/// Of two kernels, that for a residual stream in fp32 and that for one of operands, the one that this stream needs.
+fn for_residual(stored: Element, [number, operand]: [&'static str; 2]) -> &'static str {
+    match stored {
+        Element::F32 => number,
+        Element::Half => operand,
+    }
+}
+
 /// Rows cut into slices with one partial sum each. The cut depends on the number of rows only, so sums have
 /// one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Launches of the embedding kernels.
 
+use super::for_residual;
 use crate::engine::cuda::device::{Address, Device};
 use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::engine::memory::Element;
 
 /// `EMBED_THREADS` of the source.
 const THREADS: usize = 128;
@@ -17,6 +19,8 @@ pub(in crate::engine::cuda) struct Tokens {
     pub(in crate::engine::cuda) rows: usize,
     /// Tokens per sequence.
     pub(in crate::engine::cuda) cols: usize,
+    /// How the residual stream is stored.
+    pub(in crate::engine::cuda) residual: Element,
 }
 
 /// Adds token and position embeddings into `out [rows * cols, c]`.
@@ -29,7 +33,8 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     let args = [tokens.inputs, wte, wpe, out].map(pointer);
     let [a, b, d, e] = args;
     let grid = [tokens.rows * tokens.cols, 1, 1];
-    stream.launch("embed", grid, THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
+    let kernel = for_residual(tokens.residual, ["embed", "embed_low"]);
+    stream.launch(kernel, grid, THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
 }
 
 /// Adds the gradients of both embeddings, from `dx [rows * cols, c]`.
@@ -39,11 +44,13 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     [dx, dwte, dwpe]: [Address; 3],
     c: usize,
 ) {
-    let Tokens { inputs, distinct, order, begins, rows, cols } = tokens;
+    let Tokens { inputs, distinct, order, begins, rows, cols, residual } = tokens;
     let [inputs, distinct, order, begins] = [inputs, distinct, order, begins].map(pointer);
     let args = [inputs, distinct, order, begins, pointer(dx), pointer(dwte), int(c)];
     // only the device knows the number of distinct tokens
-    stream.launch("embed_backward_tokens", [rows * cols, c.div_ceil(THREADS), 1], THREADS as u32, &args);
+    let kernel = for_residual(residual, ["embed_backward_tokens", "embed_backward_tokens_low"]);
+    stream.launch(kernel, [rows * cols, c.div_ceil(THREADS), 1], THREADS as u32, &args);
     let args = [pointer(dx), pointer(dwpe), int(rows), int(cols), int(c)];
-    stream.launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);
+    let kernel = for_residual(residual, ["embed_backward_positions", "embed_backward_positions_low"]);
+    stream.launch(kernel, [cols, 1, 1], THREADS as u32, &args);
 }

@@ -202,3 +202,30 @@ layernorm_backward(const operand* dout, const float* x, const float* weight, con
     normalize_backward<float>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
                               stride);
 }
+
+// The same kernels for a residual stream of operands.
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_low(const operand* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
+    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total, const float* weight,
+                   const float* bias, float* stats, operand* out, int rows, int c) {
+    normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_again_low(const operand* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
+                int c) {
+    normalize_again<operand>(x, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_backward_low(const operand* dout, const operand* x, const float* weight, const float* stats, operand* dx,
+                   int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
+                   int per_slice, int stride) {
+    normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
+                              stride);
+}

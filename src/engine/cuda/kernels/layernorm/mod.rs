@@ -1,9 +1,10 @@
 //! Launches of the LayerNorm kernels.
 
-use super::PartialSums;
+use super::{PartialSums, for_residual};
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+use crate::engine::memory::Element;
 
 /// `NORM_THREADS` of the source.
 const MOST_THREADS: usize = 1024;
@@ -33,6 +34,8 @@ pub(in crate::engine::cuda) struct Norm {
     pub(in crate::engine::cuda) weight: Address,
     pub(in crate::engine::cuda) bias: Address,
     pub(in crate::engine::cuda) stats: Address,
+    /// How the residual stream is stored, of which the normalized rows are.
+    pub(in crate::engine::cuda) residual: Element,
 }
 
 fn launch<D: Device>(
@@ -55,7 +58,8 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+    let kernel = for_residual(norm.residual, ["layernorm", "layernorm_low"]);
+    launch(stream, kernel, &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
 }
 
 /// Computes sum = x + delta + delta_bias, and then its LayerNorm; all `[rows, c]` but the bias.
@@ -68,7 +72,8 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     c: usize,
 ) {
     let pointers = [x, delta, delta_bias, sum, norm.weight, norm.bias, norm.stats, out];
-    launch(stream, "residual_layernorm", &pointers, rows, c);
+    let kernel = for_residual(norm.residual, ["residual_layernorm", "residual_layernorm_low"]);
+    launch(stream, kernel, &pointers, rows, c);
 }
 
 /// Computes `out [rows, c]` again, from stored statistics.
@@ -80,7 +85,8 @@ pub(in crate::engine::cuda) fn again<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    launch(stream, "layernorm_again", &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
+    let kernel = for_residual(norm.residual, ["layernorm_again", "layernorm_again_low"]);
+    launch(stream, kernel, &[x, norm.weight, norm.bias, norm.stats, out], rows, c);
 }
 
 /// What the backward pass writes.
@@ -112,5 +118,6 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     let sizes = [rows, c, slices.rows, dweight.stride].map(int);
     let head = [dout, x, weight, stats, pointer(dx), flag, low];
     let args: Vec<Arg> = head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).collect();
-    stream.launch("layernorm_backward", [slices.count, 1, 1], threads(c), &args);
+    let kernel = for_residual(norm.residual, ["layernorm_backward", "layernorm_backward_low"]);
+    stream.launch(kernel, [slices.count, 1, 1], threads(c), &args);
 }
