@@ -14,7 +14,7 @@ use runner::engine::fused::{
         LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
     },
 };
-use runner::engine::memory::{Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, Arena, Buffer, Element, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::{Batch, Engine, EngineError, State};
 use runner::model::{Dims, init};
@@ -60,6 +60,7 @@ fn main() -> Result<(), EngineError> {
         attention: Attention::Flash,
         target: Target::Cpu { threads },
         mode: Mode::Train(OptimizerKind::AdamW),
+        activations: Activations::default(),
     };
     let plan = MemoryPlan::new(config);
     let mut engine = cpu::engine(plan.clone())?;
@@ -167,7 +168,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dout: wide,
                     linear: c_fc,
                     dweight: dfc,
-                    dbias: dfc_bias,
+                    dbias: Some(dfc_bias),
                 })
             })
         }),
@@ -179,6 +180,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx: delta,
                     slope: None,
                     is_operand: false,
+                    dx_sums: None,
                 })
             })
         }),
@@ -190,6 +192,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx: wide,
                     slope: Some(fc),
                     is_operand: true,
+                    dx_sums: None,
                 })
             })
         }),
@@ -209,7 +212,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     losses: head_losses,
                     first: 0,
                     vocab_size: dims.vocab_size,
-                    dlogits: Some(logits),
+                    gradient: true,
                 })
             })
         }),
@@ -241,6 +244,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dx_low: None,
                     dweight: dln,
                     dbias: dln_bias,
+                    dx_sums: None,
                 })
             })
         }),

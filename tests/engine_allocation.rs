@@ -1,6 +1,6 @@
 //! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
 
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Batch, Engine, State, cpu};
@@ -38,7 +38,15 @@ fn a_step_allocates_nothing() {
         let dims =
             Dims { n_layer: 2, n_head: 2, n_embd: 64, block_size: 48, vocab_size: 500, padded_vocab: 512 };
         let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
-        let plan = MemoryPlan::new(MemoryConfig { dims, micro_batch: 3, precision, attention, target, mode });
+        let plan = MemoryPlan::new(MemoryConfig {
+            dims,
+            micro_batch: 3,
+            precision,
+            attention,
+            target,
+            mode,
+            activations: Activations::default(),
+        });
         let mut engine = cpu::engine(plan).expect("small buffers can be allocated");
         let before = BYTES.load(Relaxed);
         let mut parameters = vec![0.0f32; engine.layout().len];

@@ -130,7 +130,7 @@ impl Described {
             Epilogue::None => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
             Epilogue::Bias => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-            Epilogue::GeluSlope => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU,
+            Epilogue::GeluSlope => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU_BGRAD,
         };
         described.set(Desc::CUBLASLT_MATMUL_DESC_EPILOGUE, &(epilogue as u32))?;
         if matches!(shape.epilogue, Epilogue::BiasGelu | Epilogue::GeluSlope) {
@@ -163,9 +163,9 @@ impl Described {
         library.check("cublasLtMatmulDescSetAttribute", status)
     }
 
-    /// Sets the addresses of the epilogue's bias and auxiliary matrix.
+    /// Sets the addresses of the epilogue's bias, or its gradient, and auxiliary matrix.
     fn point(&self, at: &Addresses) -> Result<(), CudaError> {
-        if matches!(self.epilogue, Epilogue::Bias | Epilogue::BiasGelu) {
+        if self.epilogue != Epilogue::None {
             self.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias)?;
         }
         if matches!(self.epilogue, Epilogue::BiasGelu | Epilogue::GeluSlope) {

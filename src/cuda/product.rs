@@ -40,7 +40,8 @@ pub enum Epilogue {
     /// A bias of m elements, in the result's type, is added to each column. The sum is stored in an auxiliary
     /// matrix shaped like the result, and its GELU (tanh approximation) in the result.
     BiasGelu,
-    /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result.
+    /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result. The sums of its
+    /// rows, the gradient of a bias, are stored in the bias's place, as m elements in the result's type.
     GeluSlope,
 }
 
@@ -78,7 +79,7 @@ pub struct Addresses {
     pub b: u64,
     /// Result.
     pub out: u64,
-    /// Bias, if the epilogue has one.
+    /// Bias or its gradient, if the epilogue has one.
     pub bias: u64,
     /// Auxiliary matrix, if the epilogue has one.
     pub aux: u64,

@@ -139,6 +139,14 @@ impl ParamLayout {
         (group().map(Tensor::len).sum(), group().count())
     }
 
+    /// The vectors (biases, scales and shifts) of each block, and then of the final LayerNorm: those of one lie
+    /// together, gaps included.
+    pub fn vectors(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts =
+            || self.blocks.iter().map(|block| block.ln_1_weight.start).chain([self.ln_f_weight.start]);
+        starts().zip(starts().skip(1).chain([self.len])).map(|(start, end)| start..end)
+    }
+
     /// The tensor with this name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.iter().find(|t| t.name == name)

@@ -63,6 +63,8 @@ pub struct PlanDocument<'a> {
     pub total_bytes: usize,
     /// Bytes of a checkpoint's copy beside them, 0 if there is none.
     pub snapshot_bytes: usize,
+    /// Whether the outputs of LayerNorm and GELU are kept for the backward pass, which computes them again otherwise.
+    pub keeps_outputs: bool,
 }
 
 impl Plan {
@@ -97,6 +99,7 @@ impl Plan {
             bytes_exact: bytes.exact,
             total_bytes: bytes.total,
             snapshot_bytes: bytes.snapshot,
+            keeps_outputs: memory.keeps_outputs(),
         }
     }
 }

@@ -74,9 +74,14 @@ impl Hardware {
     pub fn memory_for_auto(&self) -> usize {
         match &self.cuda {
             None => self.total_memory / 10 * 7 / self.ranks,
-            Some(cuda) => cuda.total_memory / 20 * 17,
+            Some(cuda) => for_cuda(cuda.total_memory as u64),
         }
     }
+}
+
+/// What a step may fill of a CUDA device with `total` bytes, which has no other programs to leave much for.
+pub(super) fn for_cuda(total: u64) -> usize {
+    (total / 20 * 17) as usize
 }
 
 /// Hardware threads that this process may use.

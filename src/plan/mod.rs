@@ -13,7 +13,7 @@ pub mod scaling;
 pub use batch::BatchPlan;
 
 use crate::engine::dfdx;
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, Precision, Recipe};
@@ -200,6 +200,7 @@ impl Plan {
         let fits = |rows| largest_micro_batch(engine, rows, one_row, shard, hardware.memory_for_auto());
         let batch = rows.batch(recipe, micro_batch, fits)?;
         let memory = MemoryConfig { micro_batch: batch.micro_batch, ..one_row };
+        let memory = keeping_outputs(engine, memory, shard, hardware.memory_for_auto().min(hardware.free()));
         let bytes = bytes(recipe, memory, shard)?;
         let parameters = ParameterPlan::new(&memory.dims);
         let flops_per_token = flops_per_token(&memory.dims, parameters.total);
@@ -280,6 +281,20 @@ impl Plan {
     }
 }
 
+/// The configuration that keeps what the backward pass would compute again, if a CUDA device has `bytes` of memory for
+/// that.
+fn keeping_outputs(
+    engine: EngineKind,
+    config: MemoryConfig,
+    shard: OptimizerShard,
+    bytes: usize,
+) -> MemoryConfig {
+    let kept = MemoryConfig { activations: Activations { kept: true, ..config.activations }, ..config };
+    let fits = || MemoryNeed::new(engine, kept, shard).is_some_and(|need| need.total <= bytes);
+    if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
+}
+
+/// The largest micro-batch that fits if the backward pass computes again what it can.
 fn largest_micro_batch(
     engine: EngineKind,
     rows_per_rank: usize,
@@ -287,6 +302,7 @@ fn largest_micro_batch(
     shard: OptimizerShard,
     bytes: usize,
 ) -> Option<usize> {
+    let config = MemoryConfig { activations: Activations { kept: false, ..config.activations }, ..config };
     let fits = |micro_batch: &usize| {
         let need = MemoryNeed::new(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
         need.is_some_and(|need| need.total <= bytes)
@@ -339,6 +355,7 @@ fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
         attention: recipe.compute.attention,
         target,
         mode: Mode::Train(OptimizerKind::new(&recipe.optimizer)),
+        activations: Activations { kept: false, residual: recipe.compute.residual },
     }
 }
 

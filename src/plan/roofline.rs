@@ -9,7 +9,8 @@ use crate::engine::EngineError;
 use crate::engine::cuda::paper::{Outline, outline};
 use crate::engine::memory::{MemoryConfig, MemoryPlan, Target};
 use crate::engine::traffic::{Noted, Traffic, Unit};
-use crate::recipe::Precision;
+use crate::plan::hardware::for_cuda;
+use crate::recipe::{EngineKind, Precision};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -20,6 +21,10 @@ pub struct Limits {
     pub device: String,
     /// Compute capability, major number.
     pub major: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of shared memory that a block may have.
+    pub shared_per_block: u32,
     /// Bytes of memory per second.
     pub bandwidth: f64,
     /// Operations per second of matrix products: of 16-bit operands, of tf32, and of fp32 without tensor cores.
@@ -30,15 +35,23 @@ impl Limits {
     /// A model of which there is a data sheet here, by its short name.
     pub fn named(name: &str) -> Option<Self> {
         // data sheets of H100 SXM, H200 SXM, A100 SXM 80 GB, and the white paper of the Ada architecture
-        let (device, major, bandwidth, peaks) = match name {
-            "h100" => ("H100 SXM", 9, 3.35, [989.4, 494.7, 66.9]),
-            "h200" => ("H200 SXM", 9, 4.8, [989.4, 494.7, 66.9]),
-            "a100" => ("A100 SXM 80 GB", 8, 2.039, [312.0, 156.0, 19.5]),
-            "rtx4090" => ("GeForce RTX 4090", 8, 1.008, [165.2, 82.6, 82.6]),
+        let (device, major, [gb, shared], bandwidth, peaks) = match name {
+            "h100" => ("H100 SXM", 9, [80, 227], 3.35, [989.4, 494.7, 66.9]),
+            "h200" => ("H200 SXM", 9, [141, 227], 4.8, [989.4, 494.7, 66.9]),
+            "a100" => ("A100 SXM 80 GB", 8, [80, 163], 2.039, [312.0, 156.0, 19.5]),
+            "rtx4090" => ("GeForce RTX 4090", 8, [24, 99], 1.008, [165.2, 82.6, 82.6]),
             _ => return None,
         };
+        let (memory, shared_per_block) = (gb * 1_000_000_000, (shared as u32) << 10);
         let peaks = peaks.map(|tera| tera * 1e12);
-        Some(Self { device: device.to_owned(), major, bandwidth: bandwidth * 1e12, peaks })
+        Some(Self {
+            device: device.to_owned(),
+            major,
+            memory,
+            shared_per_block,
+            bandwidth: bandwidth * 1e12,
+            peaks,
+        })
     }
 }
 
@@ -218,9 +231,10 @@ impl Roofline {
     /// # Errors
     /// Where the CUDA engine cannot train this model.
     pub fn new(plan: &Plan, limits: &Limits) -> Result<Self, EngineError> {
-        let memory =
-            MemoryPlan::new(MemoryConfig { target: Target::Cuda, ..plan.memory }).sharded(plan.shard);
-        let outline = outline(&memory, plan.ranks.world_size)?;
+        let config = MemoryConfig { target: Target::Cuda, ..plan.memory };
+        let config = super::keeping_outputs(EngineKind::Fused, config, plan.shard, for_cuda(limits.memory));
+        let memory = MemoryPlan::new(config).sharded(plan.shard);
+        let outline = outline(&memory, plan.ranks.world_size, limits.shared_per_block)?;
         let tokens = plan.batch.tokens_per_step / plan.ranks.world_size;
         let assumed = Assumed::of(limits, plan.memory.precision);
         let mut roofline = Self::of(&outline, plan.batch.micro_steps, tokens, assumed);

@@ -46,6 +46,8 @@ pub use schema::{
     ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, WatchdogConfig,
 };
 pub use source::similar;
-pub use words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
+pub use words::{
+    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+};
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

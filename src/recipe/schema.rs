@@ -5,7 +5,9 @@
 
 use super::init_from::InitFrom;
 use super::lint::LintCode;
-use super::words::{Attention, Device, EngineKind, MicroBatch, Precision, ScheduleKind, WatchdogAction};
+use super::words::{
+    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+};
 use crate::data::TokenizerKind;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +78,9 @@ pub struct ComputeConfig {
     pub precision: Precision,
     /// The attention implementation.
     pub attention: Attention,
+    /// How the residual stream and its gradient are stored.
+    #[serde(default)]
+    pub residual: Residual,
     /// CPU threads; 0 means all.
     pub threads: usize,
 }

@@ -111,6 +111,17 @@ impl Attention {
     }
 }
 
+/// `compute.residual`: how the residual stream and its gradient are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Residual {
+    /// As autocast does.
+    #[default]
+    Fp32,
+    /// As llm.c does, on a CUDA device: half the memory traffic, and each sum is rounded.
+    Bf16,
+}
+
 /// `batch.micro_batch`: a number of sequences, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MicroBatch {

@@ -6,7 +6,7 @@ use super::inputs::of_init_from;
 use super::{engines, machine};
 use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use crate::engine::{Engine, State, cuda::kernels::flash_attention};
 use crate::model::Dims;
 use crate::model::init::initialize;
@@ -205,6 +205,7 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
         attention: if is_wide { Attention::Naive } else { Attention::Flash },
         target: if cuda.is_some() { Target::Cuda } else { Target::Cpu { threads } },
         mode: options.mode,
+        activations: Activations::default(),
     });
     let shown = source.weights().display();
     let plan = plan.ok_or_else(|| UsageError(format!("{shown} needs more than a PiB of memory")))?;

@@ -7,8 +7,10 @@ use super::ranks;
 use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
-use crate::recipe::{Attention, Diagnostics, EngineKind, Resolved};
+use crate::recipe::{Attention, Diagnostics, EngineKind, Precision, Residual, Resolved};
 use crate::wording::count;
+
+const RESIDUAL: &str = "compute.residual";
 
 /// Turns a plan's error into a problem of the recipe, at the line that sets the key to blame.
 pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
@@ -35,9 +37,24 @@ pub fn check_here(
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
-    match machine::hardware_of(recipe, here) {
+    let hardware = machine::hardware_of(recipe, here);
+    let on_cuda = hardware.as_ref().is_ok_and(|hardware| hardware.cuda.is_some());
+    match hardware {
         Err(error) => refuse(error.key, &error.message, &error.help),
         Ok(hardware) if hardware.cuda.is_some() => {
+            if recipe.model.n_embd > cuda::kernels::WIDEST {
+                let (widest, width) = (cuda::kernels::WIDEST, recipe.model.n_embd);
+                let message =
+                    format!("the kernels for CUDA have at most {widest} columns, the model has {width}");
+                refuse("model.n_embd", &message, "choose a narrower model");
+            }
+            if recipe.compute.residual == Residual::Bf16 && recipe.compute.precision != Precision::Bf16 {
+                let message = format!(
+                    "a residual stream in bf16 goes with compute.precision = \"bf16\", not \"{}\"",
+                    recipe.compute.precision.as_str()
+                );
+                refuse(RESIDUAL, &message, "set compute.precision = \"bf16\", or leave compute.residual out");
+            }
             let (attention, size) = (recipe.compute.attention, Dims::new(&recipe.model).head_size());
             if attention == Attention::Flash && size > cuda::kernels::flash_attention::LARGEST_HEAD {
                 let message = format!(
@@ -54,6 +71,13 @@ pub fn check_here(
             }
         }
         Ok(_) => {}
+    }
+    if recipe.compute.residual == Residual::Bf16 && !on_cuda {
+        refuse(
+            RESIDUAL,
+            "a residual stream in bf16 exists on CUDA devices only; the CPU keeps it in fp32",
+            "train on a CUDA device, or leave compute.residual out",
+        );
     }
     let ranks = recipe.batch.world_size;
     match ranks::place() {

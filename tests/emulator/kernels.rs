@@ -11,16 +11,20 @@ use runner::engine::memory::Buffer;
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerStep, Rule};
 use runner::model::Dims;
-use runner::recipe::{Attention, Precision};
+use runner::recipe::{Attention, Precision, Residual};
 use std::path::Path;
 
 /// Both backends, the CUDA one in the emulator with its threads in this order.
 fn pair(dims: Dims, precision: Precision, attention: Attention, order: ThreadOrder) -> Pair<EmulatedDevice> {
+    let device = device(dims, precision, order);
+    Pair::new(dims, precision, attention, Residual::Fp32, device, 1.0).expect("host memory")
+}
+
+fn device(dims: Dims, precision: Precision, order: ThreadOrder) -> EmulatedDevice {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let config = KernelConfig { precision, head_size: dims.head_size() };
     let behaviour = Behaviour { order, fuses: false, records: false };
-    let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
-    Pair::new(dims, precision, attention, device, 1.0).expect("host memory")
+    EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler")
 }
 
 /// Runs one of the checks in every precision, with even and with ragged sizes and several orders of threads.
@@ -35,9 +39,14 @@ fn holds(name: &str, attentions: &[Attention]) {
     for (dims, order) in ways {
         for precision in PRECISIONS {
             for &attention in attentions {
-                let mut pair = pair(dims, precision, attention, order);
-                if let Err(wrong) = check(&mut pair) {
-                    panic!("{precision:?}, {attention:?} attention, {dims:?}, {order:?}: {wrong}");
+                for &residual in kernels::residuals(name, precision) {
+                    let device = device(dims, precision, order);
+                    let pair = Pair::new(dims, precision, attention, residual, device, 1.0);
+                    if let Err(wrong) = check(&mut pair.expect("host memory")) {
+                        panic!(
+                            "{precision:?}, {attention:?} attention, {residual:?}, {dims:?}, {order:?}: {wrong}"
+                        );
+                    }
                 }
             }
         }
@@ -68,6 +77,17 @@ fn linear_layers() {
 #[test]
 fn heads_and_losses() {
     holds("head and loss", &[Attention::Flash]);
+}
+
+#[test]
+fn rows_of_logits_that_do_not_fit_into_shared_memory_are_read_twice() {
+    let (_, check) =
+        kernels::checks().into_iter().find(|(known, _)| *known == "head and loss").expect("a check");
+    for precision in PRECISIONS {
+        let device = device(RAGGED, precision, ThreadOrder::Shuffled(5)).with_shared(512);
+        let pair = Pair::new(RAGGED, precision, Attention::Flash, Residual::Fp32, device, 1.0);
+        check(&mut pair.expect("host memory")).unwrap_or_else(|wrong| panic!("{precision:?}: {wrong}"));
+    }
 }
 
 #[test]
@@ -121,7 +141,7 @@ fn a_nan_among_the_logits_makes_the_loss_nan() {
             losses: plan.arena.losses.head(1),
             first: 0,
             vocab_size: RAGGED.vocab_size,
-            dlogits: None,
+            gradient: false,
         });
     });
     let [a, b] = pair.read(&|plan| plan.arena.losses.head(1)).expect("memory");

@@ -14,7 +14,7 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Applied, Batch, Engine, EngineError, State};
@@ -42,6 +42,7 @@ fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, sharded: bool, reco
         attention: Attention::Flash,
         target: Target::Cuda,
         mode: Mode::Train(OptimizerKind::AdamW),
+        activations: Activations::default(),
     })
     .sharded(if sharded { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE });
     let config = KernelConfig { precision, head_size: DIMS.head_size() };
@@ -204,6 +205,7 @@ fn a_device_allocates_what_its_plan_lists() {
             attention: Attention::Flash,
             target: Target::Cuda,
             mode: Mode::Train(OptimizerKind::AdamW),
+            activations: Activations::default(),
         })
         .sharded(OptimizerShard { index, count });
         let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size() };

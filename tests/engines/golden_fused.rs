@@ -4,7 +4,7 @@ use crate::golden;
 
 use golden::Golden;
 use runner::engine::cpu;
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::OptimizerKind;
 use runner::recipe::{Attention, Precision};
 
@@ -17,6 +17,7 @@ fn check(name: &str, attention: Attention, threads: usize) {
         attention,
         target: Target::Cpu { threads },
         mode: Mode::Train(OptimizerKind::AdamW),
+        activations: Activations::default(),
     };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
     golden::check(&mut engine, &golden);

@@ -268,7 +268,7 @@ fn check(
         0 => Fused::None,
         1 => Fused::Bias(bias.operand.address),
         2 => Fused::BiasGelu { bias: bias.operand.address, sum: sum.operand.address },
-        _ => Fused::GeluSlope(sum.operand.address),
+        _ => Fused::GeluSlope { at: sum.operand.address, sums: bias.operand.address },
     };
     let (alpha, [a_op, b_op, out_op]) = (0.5, [&a, &b, &out].map(|stack| stack.operand));
     let product = Product { m, n, k, count, a: a_op, b: b_op, out: out_op, alpha, accumulate, fused };
@@ -278,9 +278,11 @@ fn check(
         Element::F32 => value as f32,
         Element::Half => half::bf16::from_f64(value).to_f32(),
     };
-    let (mut expected, mut expected_sum) = (out.values.clone(), sum.values.clone());
+    let [mut expected, mut expected_sum, mut expected_bias] =
+        [&out, &sum, &bias].map(|stack| stack.values.clone());
     let stored = |value: &f32| halved(f64::from(*value));
-    expected.iter_mut().chain(&mut expected_sum).for_each(|value| *value = stored(value));
+    let before = expected.iter_mut().chain(&mut expected_sum).chain(&mut expected_bias);
+    before.for_each(|value| *value = stored(value));
     for s in 0..count {
         for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
             let rounded = |value: f32| match element {
@@ -306,11 +308,19 @@ fn check(
             }
             expected[at] = halved(value);
         }
+        if fuse == 3 {
+            let sum = |col| (0..m).map(|row| expected[out.at(s, row, col)]).sum::<f32>();
+            (0..n).for_each(|col| expected_bias[bias.at(0, 0, col)] = sum(col));
+        }
     }
     // the first run chooses an algorithm; the second one of an accumulating product adds again
     gpu.product(&product).expect("a product");
     let tolerance = if out_element == Element::Half { 0.02 } else { 1e-5 };
-    for (stack, expected) in [(&out, &expected), (&sum, &expected_sum)] {
+    // the sums of columns have as many terms as there are rows
+    let written = [(&out, &expected, tolerance), (&sum, &expected_sum, tolerance)];
+    for (stack, expected, tolerance) in
+        written.into_iter().chain([(&bias, &expected_bias, m as f32 * tolerance)])
+    {
         for (i, (found, expected)) in stack.read(gpu).iter().zip(expected).enumerate() {
             assert!((found - expected).abs() <= tolerance, "{what}: element {i} is {found}, not {expected}");
         }
@@ -566,7 +576,7 @@ fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
     let slope = |stride, address| {
         let (m, n, k, count) = (4, 8, 8, 1);
         let (a, b, out) = (operand(8), operand(8), operand(stride));
-        let fused = Fused::GeluSlope(address);
+        let fused = Fused::GeluSlope { at: address, sums: at };
         Product { m, n, k, count, a, b, out, alpha: 1.0, accumulate: false, fused }
     };
     assert!(fuses(&mut gpu, &slope(8, at)));

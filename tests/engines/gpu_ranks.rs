@@ -16,7 +16,7 @@ use runner::engine::EngineError;
 use runner::engine::cuda::device::{Address, Arg, Collective, Device, Launch};
 use runner::engine::cuda::gpu::Gpu;
 use runner::engine::cuda::ranked_engine;
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::OptimizerKind;
 use runner::model::Dims;
 use runner::recipe::{Attention, Precision};
@@ -329,6 +329,7 @@ fn engines(libraries: [&Libraries; 2]) -> Vec<Result<(), EngineError>> {
             attention: Attention::Naive,
             target: Target::Cuda,
             mode: Mode::Train(OptimizerKind::AdamW),
+            activations: Activations::default(),
         });
         let rank = comm.rank();
         Ok(ranked_engine(libraries[rank], 0, plan, None, ends[rank].clone()).map(drop))

@@ -4,7 +4,7 @@ use crate::comm_support;
 
 use comm_support::{each, ends};
 use runner::comm::{Comm, Solo};
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Applied, Batch, Engine, State, cpu};
@@ -26,6 +26,7 @@ fn plan(precision: Precision, shard: OptimizerShard) -> MemoryPlan {
         attention: Attention::Flash,
         target: Target::Cpu { threads: 1 },
         mode: Mode::Train(OptimizerKind::AdamW),
+        activations: Activations::default(),
     })
     .sharded(shard)
 }

@@ -3,7 +3,7 @@
 
 use runner::engine::cpu;
 use runner::engine::dfdx::CpuEngine;
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
@@ -40,7 +40,15 @@ fn report(case: Case) -> Report {
     let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
     let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
     let (target, mode) = (Target::Cpu { threads }, Mode::Train(OptimizerKind::AdamW));
-    let config = MemoryConfig { dims, micro_batch, precision, attention, target, mode };
+    let config = MemoryConfig {
+        dims,
+        micro_batch,
+        precision,
+        attention,
+        target,
+        mode,
+        activations: Activations::default(),
+    };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
     let mut reference = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let layout = ParamLayout::new(&dims);

@@ -2,7 +2,7 @@
 //! discarded.
 
 use runner::engine::dfdx::DfdxEngine;
-use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Batch, Engine, State, cpu};
@@ -21,8 +21,15 @@ const EVALUATION_LOOKS: usize = 3 * 5 + 1;
 
 fn engine(precision: Precision, attention: Attention) -> cpu::CpuEngine {
     let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
-    let plan =
-        MemoryPlan::new(MemoryConfig { dims: DIMS, micro_batch: 2, precision, attention, target, mode });
+    let plan = MemoryPlan::new(MemoryConfig {
+        dims: DIMS,
+        micro_batch: 2,
+        precision,
+        attention,
+        target,
+        mode,
+        activations: Activations::default(),
+    });
     let mut engine = cpu::engine(plan).expect("a small engine");
     write_initial(&mut engine);
     engine

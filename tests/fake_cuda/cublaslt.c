@@ -4,7 +4,7 @@
 
      REFUSES_EPILOGUES   algorithms are proposed, and refused when they run
      INVALID_EPILOGUES   the heuristic finds the description invalid
-     WRONG_EPILOGUES     biases are left out
+     WRONG_EPILOGUES     biases and their gradients are left out
      RELEASE             of the library */
 
 #include "stream.h"
@@ -97,9 +97,9 @@ static int fits(Desc *d, Layout *a, Layout *b, Layout *c) {
     uint64_t kb = d->transb ? b->cols : b->rows, n = d->transb ? b->rows : b->cols;
     if (m != c->rows || n != c->cols || k != kb || a->count != b->count || a->count != c->count) return 0;
     if (a->type != b->type) return 0;
-    if ((d->epilogue == 164 || d->epilogue == 192) && c->type != 0 && (d->aux_ld % 8 || (uintptr_t)d->aux % 16))
+    if ((d->epilogue == 164 || d->epilogue == 208) && c->type != 0 && (d->aux_ld % 8 || (uintptr_t)d->aux % 16))
         return 0;
-    return d->epilogue == 1 || d->epilogue == 4 || d->epilogue == 164 || d->epilogue == 192;
+    return d->epilogue == 1 || d->epilogue == 4 || d->epilogue == 164 || d->epilogue == 208;
 }
 API int cublasLtMatmulAlgoGetHeuristic(int *h, Desc *d, Layout *a, Layout *b, Layout *c, Layout *e, Preference *p,
                                        int most, Result *r, int *count) {
@@ -132,6 +132,7 @@ static int multiply(Op *op) {
         const char *A = (const char *)p->A + s * p->a.stride * bytes_ab;
         const char *B = (const char *)p->B + s * p->b.stride * bytes_ab;
         char *C = (char *)p->C + s * p->c.stride * bytes_c, *aux = (char *)d->aux + s * d->aux_stride * bytes_c;
+        float *sums = calloc(p->c.rows, sizeof *sums);
         for (uint64_t col = 0; col < p->c.cols; col++)
             for (uint64_t row = 0; row < p->c.rows; row++) {
                 double sum = 0;
@@ -150,12 +151,18 @@ static int multiply(Op *op) {
                     double x = value;
                     value = (float)(0.5 * x * (1 + tanh(root * (x + cubic * x * x * x))));
                 }
-                if (d->epilogue == 192) {
+                if (d->epilogue == 208) {
                     double x = get(aux, p->c.type, aux_at), t = tanh(root * (x + cubic * x * x * x));
                     value *= (float)(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * cubic * x * x));
                 }
                 store(C, p->c.type, at, value);
+                sums[row] += value;
             }
+#ifndef WRONG_EPILOGUES
+        if (d->epilogue == 208)
+            for (uint64_t row = 0; row < p->c.rows; row++) store(d->bias, p->c.type, row, sums[row]);
+#endif
+        free(sums);
     }
     return 1;
 }
@@ -170,7 +177,7 @@ API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layou
     if (d->epilogue != 1) return NOT_SUPPORTED;
 #endif
     /* as strict as the documentation: biases begin at 16 bytes, and epilogues do not add to the result */
-    if ((d->epilogue == 4 || d->epilogue == 164) && (uintptr_t)d->bias % 16) return INVALID;
+    if (d->epilogue != 1 && (!d->bias || (uintptr_t)d->bias % 16)) return INVALID;
     if (d->epilogue != 1 && *beta) return INVALID;
     Product *p = malloc(sizeof *p);           /* never freed: it may be recorded */
     *p = (Product){*d, *a, *b, *c, A, B, D, *alpha, *beta};

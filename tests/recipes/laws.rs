@@ -8,8 +8,8 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
-    Overrides, Precision, Recipe, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig,
-    to_toml,
+    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction,
+    WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -39,12 +39,14 @@ fn compute() -> impl Strategy<Value = ComputeConfig> {
     let precision =
         prop::sample::select(vec![Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16]);
     let attention = prop_oneof![Just(Attention::Flash), Just(Attention::Naive)];
-    (device, engine, precision, attention, 0..4096_usize).prop_map(
-        |(device, engine, precision, attention, threads)| ComputeConfig {
+    let residual = prop_oneof![Just(Residual::Fp32), Just(Residual::Bf16)];
+    (device, engine, precision, attention, residual, 0..4096_usize).prop_map(
+        |(device, engine, precision, attention, residual, threads)| ComputeConfig {
             device,
             engine,
             precision,
             attention,
+            residual,
             threads,
         },
     )

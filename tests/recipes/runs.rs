@@ -94,6 +94,7 @@ const ROWS: &[Row] = &[
     ("compute.engine", "", "compute.engine=dfdx", File(TRAIN)),
     ("compute.precision", "", "compute.precision=bf16", File(TRAIN)),
     ("compute.attention", "", "compute.attention=naive", Plan("/bytes/activations")),
+    ("compute.residual", "", "compute.residual=bf16", PlanOrRefusal("/bytes/activations")),
     ("compute.threads", "--set compute.threads=1", "compute.threads=3", Plan("/threads")),
     ("data.train", "", "data.train=data/b.bin", File(TRAIN)),
     ("data.val", "", "data.val=data/a.bin", File("val.csv")),

@@ -38,6 +38,8 @@ pub(in crate::commands) fn limits_of(info: &DeviceInfo) -> Limits {
     Limits {
         device: info.name.clone(),
         major: info.compute_capability.0,
+        memory: info.total_memory,
+        shared_per_block: info.shared_per_block,
         bandwidth: info.memory_bandwidth,
         peaks: [info.peaks.half, info.peaks.tf32, info.peaks.fp32],
     }

@@ -80,6 +80,18 @@ impl Outlook<'_> {
         for (kind, bytes) in &plan.bytes.kinds {
             line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
         }
+        if plan.cuda.is_some() {
+            let outputs = "the outputs of LayerNorm and GELU";
+            line(
+                "",
+                match plan.memory.keeps_outputs() {
+                    true => format!("{outputs} are kept for the backward pass"),
+                    false => {
+                        format!("{outputs} are computed again in the backward pass: to keep them takes more")
+                    }
+                },
+            );
+        }
         if plan.bytes.snapshot > 0 {
             let bytes = number(plan.bytes.snapshot);
             line(

@@ -4,7 +4,7 @@ use super::attention;
 use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
 use crate::engine::fused::backend::AttentionShape;
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::model::Dims;
@@ -228,8 +228,15 @@ fn attention_forward_and_backward() {
             let dims =
                 Dims { n_layer: 1, n_head, n_embd: c, block_size: cols, vocab_size: 2, padded_vocab: 2 };
             let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
-            let config =
-                MemoryConfig { dims, micro_batch: rows, precision: FP32, attention: kind, target, mode };
+            let config = MemoryConfig {
+                dims,
+                micro_batch: rows,
+                precision: FP32,
+                attention: kind,
+                target,
+                mode,
+                activations: Activations::default(),
+            };
             let worker = MemoryPlan::new(config).arena.worker;
             let (mut out, mut softmax) = (vec![f32::NAN; n * c], vec![f32::NAN; kept]);
             let mut workers = vec![f32::NAN; 2 * worker];

@@ -124,7 +124,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::memory::{MemoryConfig, Mode, Target};
+    use crate::engine::memory::{Activations, MemoryConfig, Mode, Target};
     use crate::engine::optimizer::OptimizerKind;
     use crate::model::Dims;
     use crate::recipe::{Attention, Precision};
@@ -141,6 +141,7 @@ mod tests {
             attention,
             target: Target::Cpu { threads: 1 },
             mode,
+            activations: Activations::default(),
         };
         Memory::new(&MemoryPlan::new(config)).expect("small buffers can be allocated")
     }

@@ -215,7 +215,7 @@ impl Backend for CpuBackend {
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias } = tensors;
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias, dx_sums: _ } = tensors;
         let low = dx_low.unwrap_or(dx.head(0));
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
@@ -248,6 +248,7 @@ impl Backend for CpuBackend {
         let WeightGradient { x, dout, linear, dweight, dbias } = tensors;
         let Linear { inputs, outputs, .. } = linear;
         let rows = x.len / inputs;
+        let dbias = dbias.unwrap_or(dweight.head(0));
         let ([x, dout], [dweight, dbias], mut scratch) = self.lend([x, dout], [dweight, dbias]);
         let x = Matrix::new(x, rows, inputs, inputs).transposed();
         let dout = Matrix::new(dout, rows, outputs, outputs);
@@ -255,7 +256,7 @@ impl Backend for CpuBackend {
     }
 
     fn linear_backward_input(&mut self, tensors: InputGradient) {
-        let InputGradient { dout, linear, dx, slope, is_operand } = tensors;
+        let InputGradient { dout, linear, dx, slope, is_operand, dx_sums: _ } = tensors;
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
         let precision = if is_operand { self.precision } else { Precision::Fp32 };
@@ -301,9 +302,8 @@ impl Backend for CpuBackend {
     }
 
     fn cross_entropy(&mut self, tensors: CrossEntropy) {
-        let CrossEntropy { logits, losses, first, vocab_size, dlogits } = tensors;
-        assert!(dlogits.is_none_or(|span| span == logits), "the CPU's plan has the gradient in place");
-        let weight = dlogits.map(|_| self.weight);
+        let CrossEntropy { logits, losses, first, vocab_size, gradient } = tensors;
+        let weight = gradient.then_some(self.weight);
         let (width, targets) = (logits.len / losses.len, &self.targets[first..][..losses.len]);
         let ([], [logits, losses]) = self.memory.split([], [logits, losses]);
         let columns = loss::LogitColumns { width, vocab_size };

@@ -39,7 +39,7 @@ pub(in crate::engine) fn of(config: &MemoryConfig, threads: usize, activations: 
     let worker = worker_scratch(config, chunk).next_multiple_of(LINE);
     Scratch {
         chunk,
-        partials: PARTIALS,
+        partials: PARTIALS * 4 * config.dims.n_embd,
         worker,
         workers: worker * threads,
         panels: panels(config, chunk),

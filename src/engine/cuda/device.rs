@@ -106,8 +106,13 @@ pub enum Fused {
         /// Address of the sum.
         sum: Address,
     },
-    /// Multiplies by the derivative of GELU at these values (with the result's type and row stride).
-    GeluSlope(Address),
+    /// Multiplies by the derivative of GELU, and sums the columns of the result.
+    GeluSlope {
+        /// Where GELU's derivative is taken, with the result's type and row stride.
+        at: Address,
+        /// Where the sums go, one for each column, with the result's type.
+        sums: Address,
+    },
 }
 
 /// `out[m, n] = alpha * a[m, k] · b[k, n]`, or `+=` if `accumulate`, for each matrix of a stack.
@@ -153,7 +158,9 @@ impl Product {
             Fused::BiasGelu { .. } => {
                 stated.reads(n, out.element.bytes()).writes(result, out.element.bytes())
             }
-            Fused::GeluSlope(_) => stated.reads(result, out.element.bytes()),
+            Fused::GeluSlope { .. } => {
+                stated.reads(result, out.element.bytes()).writes(n, out.element.bytes())
+            }
         }
     }
 }
@@ -175,7 +182,7 @@ impl fmt::Display for Product {
             Fused::None => "",
             Fused::Bias(_) => " bias",
             Fused::BiasGelu { .. } => " bias gelu",
-            Fused::GeluSlope(_) => " gelu'",
+            Fused::GeluSlope { .. } => " gelu' and sums",
         })
     }
 }
@@ -239,6 +246,9 @@ pub trait Device {
 
     /// Sets `bytes` bytes to zero.
     fn clear(&mut self, at: Address, bytes: usize) -> Result<(), EngineError>;
+
+    /// Bytes of shared memory that a block can have.
+    fn shared_per_block(&self) -> u32;
 
     /// Launches a kernel.
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError>;

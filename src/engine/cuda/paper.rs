@@ -27,20 +27,21 @@ pub struct Outline {
     pub update: Vec<Noted>,
 }
 
-/// The launches of a step of one of `ranks` ranks, over whole micro-batches. Epilogues count as fused into the products
-/// where the backend may fuse them.
+/// The launches of a step of one of `ranks` ranks, over whole micro-batches, on a device whose blocks have
+/// `shared_per_block` bytes of shared memory. Epilogues count as fused into the products where the backend may fuse them.
 ///
 /// # Errors
 /// Where the plan is not one of training on CUDA, or has heads that flash attention does not support.
-pub fn outline(plan: &MemoryPlan, ranks: usize) -> Result<Outline, EngineError> {
+pub fn outline(plan: &MemoryPlan, ranks: usize, shared_per_block: u32) -> Result<Outline, EngineError> {
     let kind = plan.optimizer().ok_or_else(|| EngineError::Input("an outline is one of training".into()))?;
     let comm: Arc<dyn Comm> = match ranks {
         1 => Arc::new(Solo),
         size => Arc::new(PaperRanks { size }),
     };
+    let device = Paper { used: 0, shared_per_block };
     let backend = match ranks {
-        1 => CudaBackend::new(plan, Paper::default())?,
-        _ => CudaBackend::ranked(plan, Paper::default(), comm.clone())?,
+        1 => CudaBackend::new(plan, device)?,
+        _ => CudaBackend::ranked(plan, device, comm.clone())?,
     };
     let mut engine = Fused::new(plan.clone(), backend, comm);
     engine.backend_mut().note_launches(true);
@@ -64,9 +65,9 @@ pub fn outline(plan: &MemoryPlan, ranks: usize) -> Result<Outline, EngineError> 
 }
 
 /// A device that gives out addresses and does nothing.
-#[derive(Default)]
 struct Paper {
     used: u64,
+    shared_per_block: u32,
 }
 
 impl Device for Paper {
@@ -130,6 +131,10 @@ impl Device for Paper {
         Ok(None)
     }
 
+    fn shared_per_block(&self) -> u32 {
+        self.shared_per_block
+    }
+
     fn play(&mut self, _: Recording) -> Result<(), EngineError> {
         Ok(())
     }
@@ -191,11 +196,13 @@ impl Comm for PaperRanks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::memory::{MemoryConfig, Mode, OptimizerShard, Target};
+    use crate::engine::memory::{Activations, MemoryConfig, Mode, OptimizerShard, Target};
     use crate::engine::traffic::Unit;
     use crate::model::Dims;
     use crate::recipe::{Attention, Precision};
 
+    /// Of an H100.
+    const SHARED: u32 = 227 << 10;
     const GPT2: Dims = Dims {
         n_layer: 12,
         n_head: 12,
@@ -213,6 +220,7 @@ mod tests {
             attention: Attention::Flash,
             target: Target::Cuda,
             mode: Mode::Train(OptimizerKind::AdamW),
+            activations: Activations::default(),
         })
     }
 
@@ -222,7 +230,7 @@ mod tests {
 
     #[test]
     fn products_compute_six_operations_for_each_weight_and_token() {
-        let outline = outline(&plan(GPT2, 64), 1).expect("an outline");
+        let outline = outline(&plan(GPT2, 64), 1, SHARED).expect("an outline");
         let weights = 12 * 12 * 768 * 768 + 50304 * 768;
         assert_eq!(operations(&outline.micro_step, Unit::Products), 6 * weights * 65536);
         assert_eq!(operations(&outline.update, Unit::Products), 0);
@@ -231,14 +239,14 @@ mod tests {
 
     #[test]
     fn causal_attention_computes_two_products_of_half_a_square_forward() {
-        let outline = outline(&plan(GPT2, 2), 1).expect("an outline");
+        let outline = outline(&plan(GPT2, 2), 1, SHARED).expect("an outline");
         let pairs = 1024 * 1025 / 2;
         assert_eq!(operations(&outline.micro_step, Unit::AttentionForward), 12 * 2 * 12 * pairs * 2 * 2 * 64);
     }
 
     #[test]
     fn the_update_reads_and_writes_each_parameter_and_moment_once() {
-        let outline = outline(&plan(GPT2, 1), 1).expect("an outline");
+        let outline = outline(&plan(GPT2, 1), 1, SHARED).expect("an outline");
         let adamw: Vec<_> = outline.update.iter().filter(|one| one.name == "adamw").collect();
         assert_eq!(adamw.len(), 2, "with and without decay");
         let bytes: u64 = adamw.iter().map(|one| one.traffic.bytes()).sum();
@@ -248,9 +256,9 @@ mod tests {
 
     #[test]
     fn ranks_add_up_in_the_last_pass_and_share_the_update() {
-        let whole = outline(&plan(GPT2, 1), 1).expect("an outline");
+        let whole = outline(&plan(GPT2, 1), 1, SHARED).expect("an outline");
         let sharded = plan(GPT2, 1).sharded(OptimizerShard { index: 0, count: 4 });
-        let shared = outline(&sharded, 4).expect("an outline");
+        let shared = outline(&sharded, 4, SHARED).expect("an outline");
         let on_links = |noted: &[Noted]| noted.iter().filter(|one| one.traffic.unit == Unit::Link).count();
         assert_eq!(on_links(&shared.micro_step), 0);
         assert_eq!(on_links(&shared.last_micro_step), 12 + 3);
@@ -265,6 +273,6 @@ mod tests {
     #[test]
     fn wide_heads_have_no_flash_attention() {
         let dims = Dims { n_head: 4, ..GPT2 };
-        assert!(outline(&plan(dims, 1), 1).is_err());
+        assert!(outline(&plan(dims, 1), 1, SHARED).is_err());
     }
 }

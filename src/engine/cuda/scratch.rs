@@ -2,14 +2,19 @@
 
 use super::batch::Words;
 use crate::engine::memory::{Element, MemoryConfig, Mode, Scratch};
+use crate::model::ParamLayout;
 use crate::recipe::Attention;
 
 /// What cuBLASLt gets as workspace, the size that its documentation recommends for Hopper.
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 /// Column sums over rows are split into this many partial sums at most, so that the order of additions is fixed.
-pub(super) const PARTIALS: usize = 128;
-/// Bytes of the chunk of logits that exists at a time: enough to fill the device.
+pub(super) const PARTIALS: usize = 512;
+/// Rows that have a partial sum of their own at least.
+pub(super) const PARTIAL_ROWS: usize = 8;
+/// Bytes of the chunk of logits that exists at a time, where memory is short: enough to fill the device.
 const LOGITS_BYTES: usize = 1 << 30;
+/// Rows of the chunk at most: each chunk reads and writes the gradient of the whole embedding.
+const LOGITS_ROWS: usize = 1 << 14;
 
 /// Places in the arena's `sums`, counted in numbers of 64 bits.
 pub(super) mod sums {
@@ -26,7 +31,6 @@ pub(super) mod sums {
 /// The scratch of a configuration.
 pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
     let (dims, n) = (config.dims, config.micro_batch * config.dims.block_size);
-    let chunk = (LOGITS_BYTES / (dims.padded_vocab * Element::F32.bytes()) / 64 * 64).max(64).min(n);
     let scores = dims.n_head * dims.block_size * dims.block_size;
     let (workers, scores) = match (config.attention, config.mode) {
         (Attention::Naive, _) => (scores, scores),
@@ -35,13 +39,54 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
         (Attention::Flash, Mode::Infer) => (0, 0),
     };
     Scratch {
-        chunk,
-        partials: PARTIALS,
+        chunk: chunk(config),
+        partials: Partials::of(&ParamLayout::new(&dims), n).floats(),
         workers,
         scores,
         batch: Words::new(n).len(),
         sums: sums::PARTIALS + sums::PARTIAL_COUNT,
         ..Scratch::default()
+    }
+}
+
+/// Rows of the chunk of logits: a power of two, for products are fastest there.
+fn chunk(config: &MemoryConfig) -> usize {
+    let row = config.dims.padded_vocab * config.operand().bytes();
+    let most = if config.keeps_outputs() { LOGITS_ROWS } else { (LOGITS_BYTES / row).max(64) };
+    let rows = most.min(LOGITS_ROWS);
+    (1 << rows.ilog2()).min(config.micro_batch * config.dims.block_size)
+}
+
+/// Where the partial sums of the gradients of vectors lie: two matrices, for blocks take turns (the kernel that begins
+/// the gradient of one block's vectors ends that of another's), with one row per slice and one column for each element
+/// of a block's vectors. Behind them, the sums that matrix products leave as operands.
+pub(super) struct Partials {
+    /// Rows of each matrix at most.
+    slices: usize,
+    /// Columns.
+    pub(super) stride: usize,
+}
+
+impl Partials {
+    /// For batches of at most `n` tokens.
+    pub(super) fn of(layout: &ParamLayout, n: usize) -> Self {
+        let stride = layout.vectors().map(|range| range.len()).max().unwrap_or(0);
+        Self { slices: n.div_ceil(PARTIAL_ROWS).min(PARTIALS), stride }
+    }
+
+    /// The first float of a block's matrix; blocks are counted from 0, the final LayerNorm follows the last one.
+    pub(super) fn matrix(&self, block: usize) -> usize {
+        block % 2 * self.slices * self.stride
+    }
+
+    /// The first float of the sums that matrix products leave.
+    pub(super) fn sums(&self) -> usize {
+        2 * self.slices * self.stride
+    }
+
+    /// All of it; the sums are no more than a row.
+    fn floats(&self) -> usize {
+        self.sums() + self.stride
     }
 }
 

@@ -120,6 +120,9 @@ pub struct LayerNormBackward {
     pub dweight: Span,
     /// Gradient of the shift, `[C]`, added to.
     pub dbias: Span,
+    /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
+    /// gradient `dx` is, `[C]`. The column sums of `dx` are added to it.
+    pub dx_sums: Option<Span>,
 }
 
 /// The tensors of a linear layer's weight gradient.
@@ -133,8 +136,8 @@ pub struct WeightGradient {
     pub linear: Linear,
     /// Gradient of the weight, `[inputs, outputs]`, added to.
     pub dweight: Span,
-    /// Gradient of the bias, `[outputs]`, added to.
-    pub dbias: Span,
+    /// Gradient of the bias, `[outputs]`, added to, unless the kernel that wrote `dout` does it.
+    pub dbias: Option<Span>,
 }
 
 /// The tensors of a linear layer's input gradient.
@@ -148,9 +151,12 @@ pub struct InputGradient {
     pub dx: Span,
     /// GELU's slope at the input, `[N, inputs]`, as [`Backend::gelu_again`] left it: a factor of `dx`.
     pub slope: Option<Span>,
-    /// Whether `dx` is an operand of matrix products, stored as operands are. It is then rounded, except in tf32 on
-    /// CUDA: there it may be stored unrounded, and the kernel that multiplies it rounds it. Otherwise it is fp32.
+    /// Whether `dx` is an operand of matrix products. It is then rounded, except in tf32 on CUDA: there it may be stored
+    /// unrounded, and the kernel that multiplies it rounds it. Otherwise only its span says how it is stored.
     pub is_operand: bool,
+    /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
+    /// gradient `dx` is, `[inputs]`. The column sums of `dx` are added to it.
+    pub dx_sums: Option<Span>,
 }
 
 /// The tensors of attention's backward pass; C = n_head · head_size.
@@ -181,8 +187,8 @@ pub struct CrossEntropy {
     pub first: usize,
     /// Columns that count.
     pub vocab_size: usize,
-    /// Gradient of the logits, where it is wanted; may be the logits themselves.
-    pub dlogits: Option<Span>,
+    /// Whether the logits become their gradient.
+    pub gradient: bool,
 }
 
 /// The tensors of the language-model head's backward pass.
@@ -325,7 +331,17 @@ pub trait Backend {
     /// `out[n, outputs] = x[n, inputs] · weight`, then the epilogue.
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue);
 
-    /// `dweight += xᵀ · dout`, `dbias += ` column sums of `dout`.
+    /// Whether kernels that write the gradient of a layer's output sum its columns as well, for the bias. Otherwise
+    /// [`linear_backward_weight`](Self::linear_backward_weight) sums them.
+    fn sums_columns(&self) -> bool {
+        false
+    }
+
+    /// Completes the gradients of these vectors (biases, scales and shifts of one block, or of the final LayerNorm,
+    /// which lie together), of which the kernels may have left partial sums.
+    fn add_sums(&mut self, _gradients: Span) {}
+
+    /// `dweight += xᵀ · dout`, `dbias += ` column sums of `dout` where given.
     fn linear_backward_weight(&mut self, tensors: WeightGradient);
 
     /// `dx = dout · weightᵀ`, times GELU's slope where given.
@@ -344,8 +360,9 @@ pub trait Backend {
     /// `logits[n, padded_vocab] = x[n, C] · wteᵀ`.
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize);
 
-    /// Cross-entropy of each row against the targets from `first` on, over the first `vocab_size` columns. The
-    /// uploaded weight times the gradient, rounded, zero in the padded columns, goes to `dlogits` where given.
+    /// Cross-entropy of each row against the targets from `first` on, over the first `vocab_size` columns. Where a
+    /// gradient is wanted, it takes the place of the logits, times the uploaded weight, rounded, zero in the padded
+    /// columns.
     fn cross_entropy(&mut self, tensors: CrossEntropy);
 
     /// `dx = dlogits · wte`, `dwte += dlogitsᵀ · x`.

@@ -22,6 +22,13 @@ impl<B: Backend> Fused<B> {
         let wide = rows(arena.wide, 4 * s.c);
         let (dqkv, datt) = (wide.slice(0, 3 * s.n * s.c), wide.slice(3 * s.n * s.c, s.n * s.c));
 
+        // bias gradients come from the kernels that write the gradients of outputs, or from those that multiply them
+        let early = self.backend.sums_columns();
+        let written = |bias: &Range<usize>| early.then(|| grad(bias));
+        let multiplied = |bias: &Range<usize>| (!early).then(|| grad(bias));
+        let vectors: Vec<Span> = layout.vectors().map(|range| grad(&range)).collect();
+        let bias_before = |l: usize| l.checked_sub(1).and_then(|l| written(&layout.blocks[l].mlp_proj_bias));
+
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
         let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
         self.backend.layernorm_backward(LayerNormBackward {
@@ -33,8 +40,10 @@ impl<B: Backend> Fused<B> {
             dx_low,
             dweight: dw,
             dbias: db,
+            dx_sums: bias_before(layout.blocks.len()),
         });
-        for (block, a) in layout.blocks.iter().zip(&arena.layers).rev() {
+        self.backend.add_sums(vectors[layout.blocks.len()]);
+        for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate().rev() {
             let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
             let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
             let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
@@ -49,13 +58,16 @@ impl<B: Backend> Fused<B> {
             let b = &mut self.backend;
 
             // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
-            b.gelu_again(fc, wide);
+            let gelu = a.kept.map(|kept| rows(kept.gelu, 4 * s.c)).unwrap_or_else(|| {
+                b.gelu_again(fc, wide);
+                wide
+            });
             b.linear_backward_weight(WeightGradient {
-                x: wide,
+                x: gelu,
                 dout: operand,
                 linear: mlp_proj,
                 dweight: grad(mlp_proj_weight),
-                dbias: grad(mlp_proj_bias),
+                dbias: multiplied(mlp_proj_bias),
             });
             pace.did(mlp_proj_weight.len())?;
             b.linear_backward_input(InputGradient {
@@ -64,15 +76,19 @@ impl<B: Backend> Fused<B> {
                 dx: wide,
                 slope: Some(fc),
                 is_operand: true,
+                dx_sums: written(c_fc_bias),
             });
             pace.did(mlp_proj_weight.len())?;
-            b.layernorm_again(x_mid, ln_2, ln);
+            let ln_2_out = a.kept.map(|kept| rows(kept.ln_2, s.c)).unwrap_or_else(|| {
+                b.layernorm_again(x_mid, ln_2, ln);
+                ln
+            });
             b.linear_backward_weight(WeightGradient {
-                x: ln,
+                x: ln_2_out,
                 dout: wide,
                 linear: c_fc,
                 dweight: grad(c_fc_weight),
-                dbias: grad(c_fc_bias),
+                dbias: multiplied(c_fc_bias),
             });
             pace.did(c_fc_weight.len())?;
             b.linear_backward_input(InputGradient {
@@ -81,6 +97,7 @@ impl<B: Backend> Fused<B> {
                 dx: dln,
                 slope: None,
                 is_operand: false,
+                dx_sums: None,
             });
             pace.did(c_fc_weight.len())?;
             let (dw, db) = (grad(&block.ln_2_weight), grad(&block.ln_2_bias));
@@ -93,6 +110,7 @@ impl<B: Backend> Fused<B> {
                 dx_low,
                 dweight: dw,
                 dbias: db,
+                dx_sums: written(attn_proj_bias),
             });
 
             // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
@@ -101,7 +119,7 @@ impl<B: Backend> Fused<B> {
                 dout: operand,
                 linear: attn_proj,
                 dweight: grad(attn_proj_weight),
-                dbias: grad(attn_proj_bias),
+                dbias: multiplied(attn_proj_bias),
             });
             b.linear_backward_input(InputGradient {
                 dout: operand,
@@ -109,17 +127,21 @@ impl<B: Backend> Fused<B> {
                 dx: datt,
                 slope: None,
                 is_operand: true,
+                dx_sums: None,
             });
             pace.did(2 * attn_proj_weight.len())?;
             b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
             pace.did(2 * s.attention_work())?;
-            b.layernorm_again(x, ln_1, ln);
+            let ln_1_out = a.kept.map(|kept| rows(kept.ln_1, s.c)).unwrap_or_else(|| {
+                b.layernorm_again(x, ln_1, ln);
+                ln
+            });
             b.linear_backward_weight(WeightGradient {
-                x: ln,
+                x: ln_1_out,
                 dout: dqkv,
                 linear: c_attn,
                 dweight: grad(c_attn_weight),
-                dbias: grad(c_attn_bias),
+                dbias: Some(grad(c_attn_bias)),
             });
             pace.did(c_attn_weight.len())?;
             b.linear_backward_input(InputGradient {
@@ -128,6 +150,7 @@ impl<B: Backend> Fused<B> {
                 dx: dln,
                 slope: None,
                 is_operand: false,
+                dx_sums: None,
             });
             pace.did(c_attn_weight.len())?;
             let (dw, db) = (grad(&block.ln_1_weight), grad(&block.ln_1_bias));
@@ -140,7 +163,9 @@ impl<B: Backend> Fused<B> {
                 dx_low,
                 dweight: dw,
                 dbias: db,
+                dx_sums: bias_before(l),
             });
+            b.add_sums(vectors[l]);
             if last {
                 // the matrices of a block lie together
                 b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));

@@ -49,11 +49,16 @@ impl<B: Backend> Fused<B> {
     pub(super) fn forward(&mut self, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let rows = |span: Span, width: usize| span.head(s.n * width);
-        let (ln, delta, wide) = (rows(arena.ln, s.c), rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
+        let (delta, wide) = (rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
+        // where LayerNorm's output goes that block `l` reads, or the head
+        let ln_into = |l: usize| {
+            let kept = arena.layers.get(l).and_then(|layer| layer.kept);
+            rows(kept.map_or(arena.ln, |kept| kept.ln_1), s.c)
+        };
         let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
         self.backend.embed(self.parameter(&layout.wte), self.parameter(&layout.wpe), x);
         let first = self.norm_into(&layout, &arena, 0, s);
-        self.backend.layernorm(x, first, ln);
+        self.backend.layernorm(x, first, ln_into(0));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
             let (qkv, att, x_mid, fc) =
                 (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
@@ -65,8 +70,10 @@ impl<B: Backend> Fused<B> {
             let next = self.norm_into(&layout, &arena, l + 1, s);
             let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
             let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+            let ln_2_out = rows(a.kept.map_or(arena.ln, |kept| kept.ln_2), s.c);
+            let wide = a.kept.map_or(wide, |kept| rows(kept.gelu, 4 * s.c));
 
-            self.backend.linear(ln, c_attn, qkv, Epilogue::Bias);
+            self.backend.linear(ln_into(l), c_attn, qkv, Epilogue::Bias);
             pace.did(block.c_attn_weight.len())?;
             self.backend.attention(qkv, softmax, att, shape);
             pace.did(s.attention_work())?;
@@ -78,9 +85,9 @@ impl<B: Backend> Fused<B> {
                 bias: attn_proj.bias,
                 sum: x_mid,
                 norm: ln_2,
-                out: ln,
+                out: ln_2_out,
             });
-            self.backend.linear(ln, c_fc, fc, Epilogue::BiasGelu(wide));
+            self.backend.linear(ln_2_out, c_fc, fc, Epilogue::BiasGelu(wide));
             pace.did(block.c_fc_weight.len())?;
             self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
             pace.did(block.mlp_proj_weight.len())?;
@@ -90,7 +97,7 @@ impl<B: Backend> Fused<B> {
                 bias: mlp_proj.bias,
                 sum: x_next,
                 norm: next,
-                out: ln,
+                out: ln_into(l + 1),
             });
             x = x_next;
         }
@@ -117,17 +124,23 @@ impl<B: Backend> Fused<B> {
             let logits = arena.logits.head(rows * dims.padded_vocab);
             let losses = arena.losses.slice(first, rows);
             self.backend.head(ln, wte, logits, s.c);
-            let dlogits = training.then(|| arena.dlogits.head(rows * dims.padded_vocab));
             self.backend.cross_entropy(CrossEntropy {
                 logits,
                 losses,
                 first,
                 vocab_size: dims.vocab_size,
-                dlogits,
+                gradient: training,
             });
-            if let Some(dlogits) = dlogits {
+            if training {
                 let dx = arena.delta.slice(first * s.c, rows * s.c);
-                self.backend.head_backward(HeadBackward { dlogits, x: ln, wte, dx, dwte, width: s.c });
+                self.backend.head_backward(HeadBackward {
+                    dlogits: logits,
+                    x: ln,
+                    wte,
+                    dx,
+                    dwte,
+                    width: s.c,
+                });
             }
             pace.did(wte.len * if training { 3 } else { 1 } * rows / s.n)?;
         }

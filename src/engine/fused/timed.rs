@@ -32,6 +32,8 @@ pub enum Phase {
     BackwardWeight(&'static str),
     /// GELU computed again for the backward pass.
     Gelu,
+    /// Adding up the partial sums that are gradients of biases, scales and shifts.
+    Sums,
     /// Attention forward.
     AttentionForward,
     /// Attention backward.
@@ -53,6 +55,7 @@ impl std::fmt::Display for Phase {
             Self::BackwardInput(name) => f.pad(&format!("{name}_backward_input")),
             Self::BackwardWeight(name) => f.pad(&format!("{name}_backward_weight")),
             Self::Gelu => f.pad("gelu_again"),
+            Self::Sums => f.pad("partial_sums"),
             Self::AttentionForward => f.pad("attention_forward"),
             Self::AttentionBackward => f.pad("attention_backward"),
             Self::Head => f.pad("head_and_loss"),
@@ -208,6 +211,14 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
         self.time(Phase::Gelu, |b| b.gelu_again(fc, out));
+    }
+
+    fn sums_columns(&self) -> bool {
+        self.inner.sums_columns()
+    }
+
+    fn add_sums(&mut self, gradients: Span) {
+        self.time(Phase::Sums, |b| b.add_sums(gradients));
     }
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {

@@ -28,6 +28,19 @@ pub struct LayerSpans {
     pub ln_2: Span,
     /// The MLP's hidden layer before GELU, `[N, 4C]`.
     pub fc: Span,
+    /// What the backward pass need not compute again.
+    pub kept: Option<KeptSpans>,
+}
+
+/// Outputs of one block that are kept from the forward to the backward pass, where there is memory.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptSpans {
+    /// The first LayerNorm's output, `[N, C]`.
+    pub ln_1: Span,
+    /// The second LayerNorm's output, `[N, C]`.
+    pub ln_2: Span,
+    /// The MLP's hidden layer after GELU, `[N, 4C]`.
+    pub gelu: Span,
 }
 
 /// The arena: what is kept between forward and backward pass, and the scratch that is used again and again.
@@ -47,17 +60,15 @@ pub struct Arena {
     pub wide: Span,
     /// Gradient of the residual stream, `[N, C]` (training).
     pub dx: Option<Span>,
-    /// `dx` rounded, where it is an operand of a matrix product in low precision.
+    /// `dx` rounded, where it is no operand of matrix products itself.
     pub dx_low: Option<Span>,
-    /// One chunk of logits, `[chunk, padded_vocab]`.
+    /// One chunk of logits, and then their gradient, `[chunk, padded_vocab]`.
     pub logits: Span,
-    /// Their gradient: the same span where it is stored alike.
-    pub dlogits: Span,
     /// Rows of `logits`.
     pub chunk: usize,
     /// Loss of each token, `[N]`.
     pub losses: Span,
-    /// Partial column sums, `[partials, 4·C]` (training).
+    /// Partial sums of columns (training).
     pub partials: Span,
     /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's
     /// scores `[n_head, T, T]`; flash, one number per row and head (training).
@@ -84,7 +95,7 @@ pub struct Arena {
 pub struct Scratch {
     /// Rows of the chunk of logits that exists at a time.
     pub chunk: usize,
-    /// Partial sums of a column.
+    /// Partial sums of columns, for training.
     pub partials: usize,
     /// Scratch of one worker, a multiple of a cache line.
     pub worker: usize,
@@ -133,21 +144,26 @@ impl Arena {
         let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
         let n = config.micro_batch * t;
         let training = config.mode.is_training();
-        let (operand, number) = (config.operand(), Element::F32);
+        let (operand, number, residual) = (config.operand(), Element::F32, config.residual());
         let (softmax, softmax_element) = match config.attention == Attention::Naive && training {
             true => (config.micro_batch * n_head * t * t, operand),
             false => (config.micro_batch * n_head * t, number),
         };
         let mut space = Layout { end: 0 };
         let layer = |space: &mut Layout| LayerSpans {
-            x: space.take(number, n * c),
+            x: space.take(residual, n * c),
             ln_1: space.take(number, 2 * n),
             qkv: space.take(operand, 3 * n * c),
             softmax: space.take(softmax_element, softmax),
             att: space.take(operand, n * c),
-            x_mid: space.take(number, n * c),
+            x_mid: space.take(residual, n * c),
             ln_2: space.take(number, 2 * n),
             fc: space.take(operand, 4 * n * c),
+            kept: config.keeps_outputs().then(|| KeptSpans {
+                ln_1: space.take(operand, n * c),
+                ln_2: space.take(operand, n * c),
+                gelu: space.take(operand, 4 * n * c),
+            }),
         };
         let layers: Vec<_> = if training {
             (0..n_layer).map(|_| layer(&mut space)).collect()
@@ -156,20 +172,17 @@ impl Arena {
             let pair = [layer(&mut space), layer(&mut space)];
             (0..n_layer).map(|l| pair[l % 2]).collect()
         };
-        let x_out = space.take(number, n * c);
+        let x_out = space.take(residual, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
         let Scratch { chunk, partials, worker, workers, panels, scores, batch, sums } =
             Scratch::of(config, activations);
-        let [ln, delta] = [operand, number].map(|element| space.take(element, n * c));
+        let [ln, delta] = [operand, operand].map(|element| space.take(element, n * c));
         let wide = space.take(operand, 4 * n * c);
-        let dx = training.then(|| space.take(number, n * c));
-        let dx_low = (training && config.rounds_operands()).then(|| space.take(operand, n * c));
-        let logits = space.take(number, chunk * v);
-        let dlogits = match operand {
-            Element::F32 => logits,
-            Element::Half => space.take(operand, if training { chunk * v } else { 0 }),
-        };
+        let dx = training.then(|| space.take(residual, n * c));
+        let is_operand = residual == Element::Half || !config.rounds_operands();
+        let dx_low = (training && !is_operand).then(|| space.take(operand, n * c));
+        let logits = space.take(operand, chunk * v);
         Self {
             layers,
             x_out,
@@ -180,10 +193,9 @@ impl Arena {
             dx,
             dx_low,
             logits,
-            dlogits,
             chunk,
             losses: space.take(number, n),
-            partials: space.take(number, if training { partials * 4 * c } else { 0 }),
+            partials: space.take(number, if training { partials } else { 0 }),
             workers: space.take(number, workers),
             worker,
             panels: space.take(number, panels),

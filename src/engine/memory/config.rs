@@ -3,7 +3,7 @@
 use super::Element;
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::Dims;
-use crate::recipe::{Attention, Precision};
+use crate::recipe::{Attention, Precision, Residual};
 
 /// Whether an engine trains or computes forward passes only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,16 @@ pub enum Target {
     Cuda,
 }
 
+/// How activations are stored, where a device has a choice: on CUDA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activations {
+    /// Whether training keeps the outputs of each block's LayerNorms and GELU, and takes the logits in large chunks.
+    /// Otherwise the backward pass computes the outputs again, which takes less memory and more time.
+    pub kept: bool,
+    /// How the residual stream and its gradient are stored.
+    pub residual: Residual,
+}
+
 /// What the size of the buffers depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryConfig {
@@ -56,6 +66,8 @@ pub struct MemoryConfig {
     pub target: Target,
     /// Training or inference.
     pub mode: Mode,
+    /// How activations are stored.
+    pub activations: Activations,
 }
 
 impl MemoryConfig {
@@ -68,6 +80,19 @@ impl MemoryConfig {
     pub fn operand(&self) -> Element {
         match (self.target, self.precision) {
             (Target::Cuda, Precision::Bf16 | Precision::Fp16) => Element::Half,
+            _ => Element::F32,
+        }
+    }
+
+    /// Whether the backward pass finds the outputs of each block's LayerNorms and GELU, and need not compute them again.
+    pub fn keeps_outputs(&self) -> bool {
+        self.activations.kept && self.target == Target::Cuda && self.mode.is_training()
+    }
+
+    /// How the residual stream and its gradient are stored.
+    pub fn residual(&self) -> Element {
+        match (self.target, self.activations.residual) {
+            (Target::Cuda, Residual::Bf16) => self.operand(),
             _ => Element::F32,
         }
     }

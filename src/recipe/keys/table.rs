@@ -128,6 +128,15 @@ pub const KEYS: &[Key] = &[
     key("compute.attention", Choice(&["flash", "naive"]), Is("\"flash\""), "the attention implementation")
         .silenced_by(&FUSED)
         .example("\"naive\""),
+    key(
+        "compute.residual",
+        Choice(&["fp32", "bf16"]),
+        Is("\"fp32\""),
+        "how the residual stream is stored, bf16 on CUDA only",
+    )
+    .silenced_by(&FUSED)
+    .identity(UnlessDefault)
+    .example("\"bf16\""),
     key("compute.threads", Integer { min: 0, max: 1 << 12 }, Is("0"), "CPU threads, 0 means all")
         .silenced_by(&CPU)
         .on_resume(Free)

@@ -7,7 +7,7 @@
 use super::cache::Cache;
 use super::cpu_model;
 use crate::comm::{Comm, Threads};
-use crate::engine::memory::{MemoryConfig, MemoryPlan};
+use crate::engine::memory::{Element, MemoryConfig, MemoryPlan};
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
 use crate::engine::{Batch, Engine, EngineError, State, cpu};
 use crate::model::Dims;
@@ -228,7 +228,7 @@ fn key_of_runs(plan: &Plan, engine: EngineKind) -> String {
 fn key(config: &MemoryConfig, engine: EngineKind, device: &str, what: &str) -> String {
     let Dims { n_layer, n_head, n_embd, padded_vocab, block_size, .. } = config.dims;
     format!(
-        "{} | {} | {device} | {} threads{} | {} | {engine:?} {:?} {:?}{} | {what}L{n_layer} H{n_head} C{n_embd} \
+        "{} | {} | {device} | {} threads{} | {} | {engine:?} {:?} {:?}{}{} | {what}L{n_layer} H{n_head} C{n_embd} \
          V{padded_vocab} T{block_size} B{}",
         facts::host(),
         cpu_model(),
@@ -238,6 +238,7 @@ fn key(config: &MemoryConfig, engine: EngineKind, device: &str, what: &str) -> S
         config.precision,
         config.attention,
         config.mode.optimizer().map_or("", optimizer_in_key),
+        activations_in_key(config),
         config.micro_batch
     )
 }
@@ -248,6 +249,13 @@ fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
     match kind {
         OptimizerKind::AdamW => "",
     }
+}
+
+/// What a key says about activations, a space first: nothing for what a CPU does.
+fn activations_in_key(config: &MemoryConfig) -> String {
+    let kept = if config.keeps_outputs() { " kept" } else { "" };
+    let residual = if config.residual() == Element::F32 { "" } else { " bf16-residual" };
+    format!("{kept}{residual}")
 }
 
 /// What a key says about vector instructions, a space first: nothing for the processor's best, so that rates measured

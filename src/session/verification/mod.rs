@@ -57,6 +57,7 @@ impl<'a> Verification<'a> {
             dims: Dims::new(&recipe.model),
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
+            residual: recipe.compute.residual,
             optimizer: OptimizerKind::new(&recipe.optimizer),
             threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
             cuda: hardware.cuda.is_some(),

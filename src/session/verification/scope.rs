@@ -5,11 +5,11 @@
 //! fewer of them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
 use crate::engine::dfdx::memory;
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
-use crate::recipe::{Attention, MicroBatch, Precision, Recipe};
+use crate::recipe::{Attention, MicroBatch, Precision, Recipe, Residual};
 use serde::Serialize;
 
 /// Seconds that a verification may take on two idle cores, by the estimate below.
@@ -41,6 +41,8 @@ pub(super) struct Setting {
     pub(super) precision: Precision,
     /// Its attention backend.
     pub(super) attention: Attention,
+    /// How it stores the residual stream.
+    pub(super) residual: Residual,
     /// The optimizer of both engines.
     pub(super) optimizer: OptimizerKind,
     /// Threads of both engines.
@@ -91,10 +93,12 @@ impl Scope {
 
     /// What the engine under test allocates.
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
-        let Setting { precision, attention, optimizer, threads, cuda, .. } = *setting;
+        let Setting { precision, attention, residual, optimizer, threads, cuda, .. } = *setting;
         let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train(optimizer));
         let target = if cuda { Target::Cuda } else { Target::Cpu { threads } };
-        MemoryConfig { dims, micro_batch, precision, attention, target, mode }
+        // as training does where there is memory
+        let activations = Activations { kept: true, residual };
+        MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations }
     }
 
     /// Bytes of both engines and the initial parameters.
@@ -136,7 +140,8 @@ mod tests {
         let dims = Dims { n_layer, n_head, n_embd, block_size: 2048, vocab_size: 50257, padded_vocab: 50304 };
         let (precision, attention) = (Precision::Bf16, Attention::Naive);
         let optimizer = OptimizerKind::AdamW;
-        Setting { dims, precision, attention, optimizer, threads: 2, cuda: false, steps: 5 }
+        let residual = Residual::Fp32;
+        Setting { dims, precision, attention, residual, optimizer, threads: 2, cuda: false, steps: 5 }
     }
 
     fn declared(setting: &Setting) -> Scope {

@@ -7,8 +7,9 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
-use super::kernels::linear::Elementwise;
-use super::kernels::{embedding, layernorm, naive_attention};
+use super::kernels::linear::{After, Summed};
+use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention};
+use super::scratch::Partials;
 use super::stream::Stream;
 use crate::comm::Comm;
 use crate::engine::EngineError;
@@ -17,6 +18,7 @@ use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::recipe::Precision;
 use ranks::RankGroup;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How far a sequence of kernels has come towards being replayed.
@@ -41,6 +43,11 @@ pub struct CudaBackend<D> {
     rows: usize,
     cols: usize,
     known: HashMap<Sequence, Replay>,
+    /// The vectors of each block in the flat layout, and then of the final LayerNorm.
+    vectors: Vec<Range<usize>>,
+    partials: Partials,
+    /// The gradient of a bias whose sum a matrix product has left, until it is added.
+    summed: Option<Span>,
     /// The ranks that gradients are summed over.
     ranks: Option<RankGroup>,
 }
@@ -53,7 +60,14 @@ impl<D: Device> CudaBackend<D> {
     }
 
     /// Allocates everything that a plan for CUDA lists.
+    ///
+    /// # Errors
+    /// When rows are too wide for the kernels, or memory is short.
     pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
+        let dims = &plan.config.dims;
+        if dims.n_embd > layernorm::WIDEST {
+            return Err(layernorm::too_wide(dims.n_embd));
+        }
         let buffers = plan.buffers();
         let mut bases = vec![Address(0); buffers.len()];
         for (buffer, what) in buffers {
@@ -70,6 +84,9 @@ impl<D: Device> CudaBackend<D> {
             rows: 0,
             cols: 0,
             known: HashMap::new(),
+            vectors: plan.layout.vectors().collect(),
+            partials: Partials::of(&plan.layout, plan.config.micro_batch * dims.block_size),
+            summed: None,
             ranks: None,
         })
     }
@@ -110,12 +127,37 @@ impl<D: Device> CudaBackend<D> {
             rows: self.rows,
             cols: self.cols,
             vocab: self.plan.config.dims.vocab_size,
+            residual: self.plan.config.residual(),
         }
     }
 
     fn norm(&self, norm: Norm) -> layernorm::Norm {
         let [weight, bias, stats] = [norm.weight, norm.bias, norm.stats].map(|span| self.at(span));
-        layernorm::Norm { weight, bias, stats }
+        layernorm::Norm { weight, bias, stats, residual: self.plan.config.residual() }
+    }
+
+    /// A place among the partial sums, counted in floats.
+    fn partial(&self, float: usize) -> Address {
+        self.at(self.plan.arena.partials).offset(float * Element::F32.bytes())
+    }
+
+    /// Where the partial sums of vectors' gradients are, which the span begins.
+    fn partial_sums(&self, gradient: Span) -> PartialSums {
+        let block = self.vectors.iter().position(|range| range.contains(&gradient.start));
+        let block = block.unwrap_or_else(|| panic!("{gradient:?} is not the gradient of a vector"));
+        let column = gradient.start - self.vectors[block].start;
+        PartialSums {
+            at: self.partial(self.partials.matrix(block) + column),
+            stride: self.partials.stride,
+            slices: Slices::of(self.rows * self.cols),
+        }
+    }
+
+    /// The sum among these gradients that a matrix product has left.
+    fn take_summed(&mut self, gradients: Span) -> Option<Summed> {
+        let bias = self.summed.take_if(|bias| bias.overlaps(&gradients))?;
+        let at = self.partial(self.partials.sums());
+        Some(Summed { at, first: bias.start - gradients.start, len: bias.len })
     }
 
     /// A matrix with rows of `width` elements.
@@ -143,21 +185,21 @@ impl<D: Device> CudaBackend<D> {
     }
 
     /// Starts the product `whole` with what is fused into it, or `alone` and then the kernel `after`, which do
-    /// the same.
-    fn followed(&mut self, whole: Product, alone: Product, after: Elementwise) {
+    /// the same. Returns whether it was fused.
+    fn followed(&mut self, whole: Product, alone: Product, after: After) -> bool {
         let may_fuse = match (self.plan.config.precision, whole.fused) {
             // tf32 results are operands and must be rounded, which the library does not do
             (Precision::Tf32, _) => false,
             // the library's GELU is an approximation, off by more than the last digits of fp32, which the kernels keep
-            (Precision::Fp32, Fused::BiasGelu { .. } | Fused::GeluSlope(_)) => false,
+            (Precision::Fp32, Fused::BiasGelu { .. } | Fused::GeluSlope { .. }) => false,
             _ => true,
         };
         if may_fuse {
-            after.after(&mut self.stream, &whole, &alone);
-        } else {
-            self.stream.product(&alone);
-            after.launch(&mut self.stream);
+            return after.after(&mut self.stream, &whole, &alone);
         }
+        self.stream.product(&alone);
+        after.launch(&mut self.stream);
+        false
     }
 
     fn naive(&self, qkv: Span, shape: AttentionShape) -> naive_attention::Problem {

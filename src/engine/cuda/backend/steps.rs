@@ -3,7 +3,7 @@
 use super::{CudaBackend, Replay};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
-use crate::engine::cuda::kernels::linear::Elementwise;
+use crate::engine::cuda::kernels::linear::After;
 use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
@@ -11,7 +11,7 @@ use crate::engine::fused::backend::{
     InputGradient, LayerNormBackward, Linear, Mark, Measured, Norm, ResidualLayerNorm, Sequence, StepOutcome,
     WeightGradient,
 };
-use crate::engine::memory::{Buffer, Element, Span};
+use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::Traffic;
@@ -146,14 +146,24 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias } = tensors;
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias, dx_sums } = tensors;
         let c = norm.weight.len;
-        let low = dx_low.map(|span| self.at(span));
-        let [dx, dweight, dbias, partials] =
-            [dx, dweight, dbias, self.plan.arena.partials].map(|span| self.at(span));
-        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias };
+        let [dweight, dbias] = [dweight, dbias].map(|span| self.partial_sums(span));
+        let dx_sums = dx_sums.map(|span| self.partial_sums(span));
+        let (dx, low) = (self.at(dx), dx_low.map(|span| self.at(span)));
+        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias, dx_sums };
         let (spans, inner) = ([dout, x].map(|span| self.at(span)), self.norm(norm));
-        layernorm::backward(&mut self.stream, spans, inner, gradients, partials, x.len / c, c);
+        layernorm::backward(&mut self.stream, spans, inner, gradients, x.len / c, c);
+    }
+
+    fn sums_columns(&self) -> bool {
+        true
+    }
+
+    fn add_sums(&mut self, gradients: Span) {
+        let (sums, out) = (self.partial_sums(gradients), self.at(gradients));
+        let summed = self.take_summed(gradients);
+        linear::add_partials(&mut self.stream, sums, out, gradients.len, summed);
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -170,13 +180,14 @@ impl<D: Device> Backend for CudaBackend<D> {
             }
             Epilogue::Bias => {
                 let whole = Product { fused: Fused::Bias(stored), ..product(out) };
-                let after = Elementwise::new("add_bias", &[sum, self.at(bias)], rows, outputs);
+                let pointers = [sum, self.at(bias)];
+                let after = After::elementwise("add_bias", &pointers, [rows, outputs], out.element);
                 self.followed(whole, product(out), after);
             }
             Epilogue::BiasGelu(after) => {
                 let whole = Product { fused: Fused::BiasGelu { bias: stored, sum }, ..product(after) };
                 let pointers = [sum, self.at(bias), self.at(after)];
-                let after = Elementwise::new("bias_gelu", &pointers, rows, outputs);
+                let after = After::elementwise("bias_gelu", &pointers, [rows, outputs], out.element);
                 self.followed(whole, product(out), after);
             }
         }
@@ -189,34 +200,39 @@ impl<D: Device> Backend for CudaBackend<D> {
         let (a, b) = (self.matrix(x, inputs).transposed(), self.matrix(dout, outputs));
         let product = self.product([inputs, outputs, rows], a, b, self.matrix(dweight, outputs), true);
         self.stream.product(&product);
-        let (from, to, partials) = (self.at(dout), self.at(dbias), self.at(self.plan.arena.partials));
-        linear::column_sums(&mut self.stream, from, to, partials, rows, outputs);
+        if let Some(dbias) = dbias {
+            let (from, sums) = (self.at(dout), self.partial_sums(dbias));
+            linear::column_sums(&mut self.stream, from, sums, [rows, outputs], dout.element);
+        }
     }
 
     fn linear_backward_input(&mut self, tensors: InputGradient) {
-        let InputGradient { dout, linear, dx, slope, is_operand } = tensors;
         // a product rounds to 2 bytes as it stores; in tf32 it stores unrounded, and the next product rounds
-        let stored = if is_operand { self.plan.config.operand() } else { Element::F32 };
-        assert!(dx.element == stored, "{dx:?} is not stored as its use demands");
+        let InputGradient { dout, linear, dx, slope, is_operand: _, dx_sums } = tensors;
         let Linear { weight, inputs, outputs, .. } = linear;
         let rows = dout.len / outputs;
         let (a, b) = (self.matrix(dout, outputs), self.matrix(weight, outputs).transposed());
         let product = self.product([rows, inputs, outputs], a, b, self.matrix(dx, inputs), false);
-        match slope {
-            None => self.stream.product(&product),
-            Some(fc) => {
-                let fc = self.at(fc);
-                let whole = Product { fused: Fused::GeluSlope(fc), ..product };
-                let after = Elementwise::new("gelu_slope", &[self.at(dx), fc], rows, inputs);
-                self.followed(whole, product, after);
+        match (slope, dx_sums) {
+            (None, None) => self.stream.product(&product),
+            (Some(fc), Some(bias)) => {
+                let (fc, sums) = (self.at(fc), self.partial_sums(bias));
+                let left = self.partial(self.partials.sums());
+                let whole = Product { fused: Fused::GeluSlope { at: fc, sums: left }, ..product };
+                let after = After::gelu_slope([self.at(dx), fc], sums, [rows, inputs], dx.element);
+                if self.followed(whole, product, after) {
+                    self.summed = Some(bias);
+                }
             }
+            _ => panic!("a gradient through GELU comes with its column sums, and no other does"),
         }
     }
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
         let width = 4 * self.plan.config.dims.n_embd;
         let pointers = [fc, out].map(|span| self.at(span));
-        Elementwise::new("gelu_again", &pointers, fc.len / width, width).launch(&mut self.stream);
+        let after = After::elementwise("gelu_again", &pointers, [fc.len / width, width], fc.element);
+        after.launch(&mut self.stream);
     }
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
@@ -263,13 +279,13 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn cross_entropy(&mut self, tensors: CrossEntropy) {
-        let CrossEntropy { logits, losses, first, vocab_size, dlogits } = tensors;
+        let CrossEntropy { logits, losses, first, vocab_size, gradient } = tensors;
         let words = Words::new(self.rows * self.cols);
         let (targets, weight) = (self.word(words.targets() + first), self.word(Words::WEIGHT));
         let pointers = [self.at(logits), targets, weight, self.at(losses)];
-        let shape = loss::Shape { rows: losses.len, width: logits.len / losses.len, vocab_size };
-        let dlogits = dlogits.map(|span| self.at(span));
-        loss::cross_entropy(&mut self.stream, pointers, dlogits, shape);
+        let (rows, operand) = (losses.len, logits.element);
+        let shape = loss::Shape { rows, width: logits.len / rows, vocab_size, operand };
+        loss::cross_entropy(&mut self.stream, pointers, gradient, shape);
     }
 
     fn head_backward(&mut self, tensors: HeadBackward) {

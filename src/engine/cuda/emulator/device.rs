@@ -25,6 +25,9 @@ pub struct Behaviour {
     pub records: bool,
 }
 
+/// Bytes of shared memory that a block can have: as much as on a Hopper.
+const SHARED: u32 = 227 << 10;
+
 /// Work that was started.
 #[derive(Debug, Clone)]
 enum Work {
@@ -54,6 +57,8 @@ pub struct EmulatedDevice {
     recording: Option<Vec<Work>>,
     recorded: Vec<Vec<Work>>,
     ranks: EmulatedRanks,
+    /// Bytes of shared memory that a block can have.
+    shared: u32,
     /// Bytes allocated.
     allocated: usize,
     /// How many recordings were played.
@@ -81,6 +86,7 @@ impl EmulatedDevice {
             recording: None,
             recorded: Vec::new(),
             ranks: EmulatedRanks::default(),
+            shared: SHARED,
             allocated: 0,
             played: 0,
             counted: None,
@@ -107,6 +113,11 @@ impl EmulatedDevice {
     /// Makes this device one of the ranks that `comm` connects.
     pub fn with_ranks(self, comm: Arc<dyn Comm>) -> Self {
         Self { ranks: EmulatedRanks::new(comm), ..self }
+    }
+
+    /// Gives blocks other shared memory than a Hopper's.
+    pub fn with_shared(self, bytes: u32) -> Self {
+        Self { shared: bytes, ..self }
     }
 
     /// Bytes allocated, not counting fences.
@@ -169,6 +180,7 @@ impl EmulatedDevice {
             let (a, b) = (self.gather(a, index, m, k)?, self.gather(b, index, k, n)?);
             let mut result = vec![0.0; m * n];
             multiply(&mut result, &a, &b, [m, n, k]);
+            let mut sums = vec![0.0; n];
             for (row, values) in result.chunks_exact_mut(n).enumerate() {
                 values.iter_mut().for_each(|x| *x *= alpha);
                 let place = (index * out.stack + row * out.stride) * out.element.bytes();
@@ -179,6 +191,10 @@ impl EmulatedDevice {
                 }
                 self.follow(fused, values, place, out.element)?;
                 self.store(at, out.element, values)?;
+                sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += *x);
+            }
+            if let Fused::GeluSlope { sums: to, .. } = fused {
+                self.store(to, out.element, &sums)?;
             }
         }
         Ok(())
@@ -206,8 +222,8 @@ impl EmulatedDevice {
                 self.store(sum.offset(place), element, values)?;
                 values.iter_mut().for_each(|x| *x = kernels::gelu(f64::from(*x)).0 as f32);
             }
-            Fused::GeluSlope(fc) => {
-                let fc = self.load(fc.offset(place), element, n)?;
+            Fused::GeluSlope { at, .. } => {
+                let fc = self.load(at.offset(place), element, n)?;
                 values.iter_mut().zip(fc).for_each(|(x, fc)| *x *= kernels::gelu(f64::from(fc)).1 as f32);
             }
         }
@@ -282,8 +298,18 @@ impl Device for EmulatedDevice {
         Ok(())
     }
 
+    fn shared_per_block(&self) -> u32 {
+        self.shared
+    }
+
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
         let Launch { kernel, grid, block, shared, args } = *launch;
+        if shared > self.shared {
+            return Err(failed(format!(
+                "{kernel} wants {shared} bytes of shared memory, there are {}",
+                self.shared
+            )));
+        }
         self.submit(Work::Kernel { kernel, grid, block, shared, args: args.to_vec() })
     }
 

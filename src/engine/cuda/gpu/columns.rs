@@ -27,7 +27,7 @@ pub(super) fn by_columns(product: &Product, precision: Precision) -> Result<(Sha
         Fused::None => (Epilogue::None, 0, 0),
         Fused::Bias(bias) => (Epilogue::Bias, bias.0, 0),
         Fused::BiasGelu { bias, sum } => (Epilogue::BiasGelu, bias.0, sum.0),
-        Fused::GeluSlope(at) => (Epilogue::GeluSlope, 0, at.0),
+        Fused::GeluSlope { at, sums } => (Epilogue::GeluSlope, sums.0, at.0),
     };
     if a.element != b.element || out.transposed {
         return Err(EngineError::Input(
@@ -67,8 +67,8 @@ fn alignment(operand: &Operand, count: usize) -> u32 {
     1 << bits.trailing_zeros()
 }
 
-/// Whether addresses and rows are aligned as the epilogues require: biases and auxiliary matrices to 16
-/// bytes, and in half precision the auxiliary rows to multiples of 8 elements
+/// Whether addresses and rows are aligned as the epilogues require: biases, sums and auxiliary matrices to
+/// 16 bytes, and in half precision the auxiliary rows to multiples of 8 elements
 /// (`CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`).
 pub(super) fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
     let half = shape.out.kind != Type::F32;
@@ -76,8 +76,7 @@ pub(super) fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
     match shape.epilogue {
         Epilogue::None => true,
         Epilogue::Bias => at.bias.is_multiple_of(16),
-        Epilogue::BiasGelu => at.bias.is_multiple_of(16) && aux,
-        Epilogue::GeluSlope => aux,
+        Epilogue::BiasGelu | Epilogue::GeluSlope => at.bias.is_multiple_of(16) && aux,
     }
 }
 
@@ -93,7 +92,7 @@ pub(super) fn is_in_place(product: &Product) -> bool {
     let written = extent(&out, (m, n), count) as u64;
     let (begin, end) = (out.address.0, out.address.0 + written);
     let reads = |at: u64, bytes: u64| at < end && begin < at + bytes;
-    let aux = matches!(product.fused, Fused::GeluSlope(at) if reads(at.0, written));
+    let aux = matches!(product.fused, Fused::GeluSlope { at, .. } if reads(at.0, written));
     aux || reads(a.address.0, extent(&a, (m, k), count) as u64)
         || reads(b.address.0, extent(&b, (k, n), count) as u64)
 }

@@ -242,6 +242,10 @@ impl Device for Gpu {
         self.stream.clear(at.0, bytes).map_err(|error| self.blame(error))
     }
 
+    fn shared_per_block(&self) -> u32 {
+        self.info.shared_per_block
+    }
+
     fn launch(&mut self, launch: &Launch) -> Result<(), EngineError> {
         self.context.make_current()?;
         let name = launch.kernel;

@@ -12,18 +12,17 @@ pub(super) mod loss;
 pub(super) mod naive_attention;
 pub(super) mod optimizer;
 
-use super::device::{Address, Device, KernelConfig};
-use super::scratch::PARTIALS;
-use super::stream::{Stream, int, pointer};
+use super::device::{Address, KernelConfig};
+use super::scratch::{PARTIAL_ROWS, PARTIALS};
 use crate::engine::memory::Element;
-use crate::engine::traffic::{F32, Traffic};
 use crate::recipe::Precision;
 
 /// The headers: (name in `#include`, text).
 pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
-    ("quad.cuh", include_str!("quad.cuh")),
+    ("numbers.cuh", include_str!("numbers.cuh")),
     ("tensor_core.cuh", include_str!("tensor_core.cuh")),
+    ("linear/gelu.cuh", include_str!("linear/gelu.cuh")),
     ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
 ];
 
@@ -32,6 +31,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("embedding/embedding.cu", include_str!("embedding/embedding.cu")),
     ("layernorm/layernorm.cu", include_str!("layernorm/layernorm.cu")),
     ("linear/linear.cu", include_str!("linear/linear.cu")),
+    ("linear/columns.cu", include_str!("linear/columns.cu")),
     ("naive_attention/softmax.cu", include_str!("naive_attention/softmax.cu")),
     ("loss/cross_entropy.cu", include_str!("loss/cross_entropy.cu")),
     ("optimizer/step.cu", include_str!("optimizer/step.cu")),
@@ -84,37 +84,40 @@ pub fn names(config: &KernelConfig) -> Vec<&'static str> {
     sources(config).flat_map(|(_, text)| kernel_names(text)).collect()
 }
 
+/// The widest residual stream that the kernels support.
+pub const WIDEST: usize = layernorm::WIDEST;
+
+/// Of two kernels, that for a residual stream in fp32 and that for one of operands, the one that this stream needs.
+fn for_residual(stored: Element, [number, operand]: [&'static str; 2]) -> &'static str {
+    match stored {
+        Element::F32 => number,
+        Element::Half => operand,
+    }
+}
+
 /// Rows cut into slices with one partial sum each. The cut depends on the number of rows only, so sums have
 /// one order.
-struct Slices {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slices {
     /// Rows per slice; the last slice may have fewer.
-    rows: usize,
+    pub(super) rows: usize,
     /// Number of slices.
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Slices {
-    fn of(rows: usize) -> Self {
-        let each = rows.div_ceil(PARTIALS).max(8);
+    pub(super) fn of(rows: usize) -> Self {
+        let each = rows.div_ceil(PARTIALS).max(PARTIAL_ROWS);
         Self { rows: each, count: rows.div_ceil(each) }
     }
 }
 
-/// `out[0..width] +=` the sum of `count` rows of partial sums, which are `stride` elements apart.
-fn add_partials<D: Device>(
-    stream: &mut Stream<D>,
-    partials: Address,
-    out: Address,
-    count: usize,
-    stride: usize,
-    width: usize,
-) {
-    const THREADS: usize = 128;
-    let args = [pointer(partials), pointer(out), int(count), int(stride), int(width)];
-    let traffic =
-        Traffic::of_kernel().reads((count + 1) * width, F32).writes(width, F32).computes(count * width);
-    let grid = [width.div_ceil(THREADS), 1, 1];
-    stream.stating(traffic).launch("add_partials", grid, THREADS as u32, &args);
+/// Where the partial sums of some columns are: those of slice `i` begin `i * stride` floats behind `at`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartialSums {
+    pub(super) at: Address,
+    pub(super) stride: usize,
+    pub(super) slices: Slices,
 }
 
 /// GELU (tanh approximation) and its derivative, on the host: what a fused epilogue must compute.

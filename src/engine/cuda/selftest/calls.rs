@@ -102,7 +102,7 @@ pub(super) fn recording(libraries: &Libraries, index: usize, cache: &Path, tell:
         // adds the first row of the factor, which is all ones, to each row of the result
         let args = [Arg::Pointer(out), Arg::Pointer(factor), Arg::Int(SIDE as i32)];
         let kernel =
-            Launch { kernel: "add_bias", grid: [SIDE as u32, 1, 1], block: 256, shared: 0, args: &args };
+            Launch { kernel: "add_bias", grid: [SIDE as u32, 1, 1], block: 128, shared: 0, args: &args };
         let sequence = |gpu: &mut Gpu| {
             gpu.clear(cleared, ones.len())?;
             gpu.product(&product)?;

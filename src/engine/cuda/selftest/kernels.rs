@@ -1,17 +1,17 @@
 //! Each kernel alone against the CPU's: one call on both with equal memory, then a comparison.
 
-use super::pair::{Pair, Place, step};
+use super::pair::{Pair, step};
 use crate::engine::cuda::device::Device;
 use crate::engine::fused;
 use crate::engine::fused::backend::{
-    AttentionBackward, AttentionShape, CrossEntropy, Epilogue, HeadBackward, InputGradient,
+    AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, InputGradient,
     LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
 };
 use crate::engine::memory::{Buffer, LayerSpans, MemoryPlan, Span};
 use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerStep, Rule};
 use crate::model::init::random_bits;
-use crate::recipe::{Attention, Precision};
+use crate::recipe::{Attention, Precision, Residual};
 use std::ops::Range;
 
 /// One operation and its check; an error says what differs, or what failed.
@@ -27,6 +27,19 @@ pub fn checks<D: Device>() -> [Check<D>; 6] {
         ("attention", attention),
         ("update", update),
     ]
+}
+
+/// The ways of storing the residual stream that a check is to be made with.
+pub fn residuals(check: &str, precision: Precision) -> &'static [Residual] {
+    match (check, precision) {
+        ("embedding" | "layernorm", Precision::Bf16) => &[Residual::Fp32, Residual::Bf16],
+        _ => &[Residual::Fp32],
+    }
+}
+
+/// The bound of what is part of the residual stream, or of sums over it: `fp32` where it is stored so.
+fn streamed<D: Device>(pair: &Pair<D>, fp32: f32) -> f32 {
+    if pair.residual == Residual::Fp32 { fp32 } else { step(pair.precision) }
 }
 
 fn layer(plan: &MemoryPlan) -> LayerSpans {
@@ -63,8 +76,8 @@ fn embedding<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         let [wte, wpe] = tables(plan, Buffer::Parameters);
         backend.embed(wte, wpe, layer(plan).x);
     });
-    pair.compare("embed", &|plan| layer(plan).x, 1e-7)?;
-    pair.fill(&|plan| plan.arena.dx.expect("training"), false)?;
+    pair.compare("embed", &|plan| layer(plan).x, streamed(pair, 1e-7))?;
+    pair.fill(&|plan| plan.arena.dx.expect("training"), pair.residual == Residual::Bf16)?;
     pair.each(|backend, plan| {
         let [wte, wpe] = tables(plan, Buffer::Gradients);
         backend.embed_backward(plan.arena.dx.expect("training"), wte, wpe);
@@ -74,12 +87,30 @@ fn embedding<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     Ok(())
 }
 
+/// The bound of what a device stores as operands, and the CPU in fp32.
+fn stored(precision: Precision) -> f32 {
+    if matches!(precision, Precision::Fp32 | Precision::Tf32) { 3e-6 } else { step(precision) }
+}
+
+/// Completes a bias gradient, the column sums of `from`: those that the kernel which wrote it has left, or sums on the
+/// host for a backend whose kernels leave none.
+fn finish_sums(backend: &mut dyn Backend, from: Span, bias: Span) {
+    if backend.sums_columns() {
+        return backend.add_sums(bias);
+    }
+    let rows = backend.download(from).expect("host memory").into_owned();
+    let mut sums = backend.download(bias).expect("host memory").into_owned();
+    for row in rows.chunks_exact(bias.len) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
+    backend.write(bias, &sums).expect("host memory");
+}
+
 fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     let step = step(pair.precision);
     let bias = |plan: &MemoryPlan| plan.span(Buffer::Parameters, &plan.layout.blocks[0].attn_proj_bias);
-    for place in [&(|plan: &MemoryPlan| layer(plan).x) as Place, &|plan| plan.arena.delta] {
-        pair.fill(place, false)?;
-    }
+    pair.fill(&|plan| layer(plan).x, pair.residual == Residual::Bf16)?;
+    pair.fill(&|plan| plan.arena.delta, true)?;
     pair.each(|backend, plan| backend.layernorm(layer(plan).x, norm(plan), plan.arena.ln));
     pair.compare("layernorm", &|plan| plan.arena.ln, step)?;
     pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
@@ -94,9 +125,11 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             out: plan.arena.ln,
         });
     });
-    pair.compare("the sum", &|plan| layer(plan).x_mid, 1e-6)?;
-    pair.compare("layernorm of the sum", &|plan| plan.arena.ln, step)?;
-    pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
+    pair.compare("the sum", &|plan| layer(plan).x_mid, streamed(pair, 1e-6))?;
+    pair.compare("layernorm of the sum", &|plan| plan.arena.ln, streamed(pair, 0.0) + step)?;
+    pair.compare("its statistics", &|plan| layer(plan).ln_1, streamed(pair, 1e-6))?;
+    // of one stream, whatever rounding has made of it
+    pair.fill(&|plan| layer(plan).x_mid, pair.residual == Residual::Bf16)?;
     pair.fill(&|plan| plan.arena.ln, true)?;
     pair.each(|backend, plan| backend.layernorm_again(layer(plan).x_mid, norm(plan), plan.arena.ln));
     pair.compare("layernorm again", &|plan| plan.arena.ln, step)?;
@@ -114,16 +147,24 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
                 dx_low: low,
                 dweight,
                 dbias,
+                dx_sums: backend.sums_columns().then(|| gradient(plan, &block.mlp_proj_bias)),
             });
+            backend.add_sums(gradient(plan, &(block.ln_1_weight.start..block.ln_1_bias.end)));
+            finish_sums(backend, dx, gradient(plan, &block.mlp_proj_bias));
         });
-        pair.compare("dx", &|plan| plan.arena.dx.expect("training"), 2e-6)?;
-        if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) {
+        pair.compare("dx", &|plan| plan.arena.dx.expect("training"), streamed(pair, 2e-6))?;
+        if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) && pair.residual == Residual::Fp32 {
             pair.compare("dx as operand", &|plan| plan.arena.dx_low.expect("low precision"), step)?;
         }
     }
-    pair.compare("dweight", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_weight), 2e-6)?;
+    pair.compare(
+        "dweight",
+        &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_weight),
+        streamed(pair, 2e-6),
+    )?;
     pair.compare("dbias", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_bias), 2e-6)?;
-    Ok(())
+    let before = |plan: &MemoryPlan| gradient(plan, &plan.layout.blocks[0].mlp_proj_bias);
+    pair.compare("column sums of dx", &before, streamed(pair, 2e-6))
 }
 
 fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
@@ -158,15 +199,19 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             dout: plan.arena.ln,
             linear: proj,
             dweight,
-            dbias,
+            dbias: Some(dbias),
         });
+        backend.add_sums(dbias);
+        let before = gradient(plan, &block.c_fc_bias);
         backend.linear_backward_input(InputGradient {
             dout: plan.arena.ln,
             linear: proj,
             dx: wide(plan),
             slope: Some(layer(plan).fc),
             is_operand: true,
+            dx_sums: backend.sums_columns().then_some(before),
         });
+        finish_sums(backend, wide(plan), before);
     });
     let block = |plan: &MemoryPlan| plan.layout.blocks[0].clone();
     let exact = pair.precision == Precision::Fp32;
@@ -177,7 +222,8 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     )?;
     pair.compare("dbias", &|plan| gradient(plan, &block(plan).mlp_proj_bias), 2e-6)?;
     pair.compare("dx through GELU", &wide, 3.0 * step)?;
-    // backward through the first layer, to an unrounded gradient
+    pair.compare("its column sums", &|plan| gradient(plan, &block(plan).c_fc_bias), 3.0 * step)?;
+    // backward through the first layer
     pair.fill(&wide, true)?;
     pair.each(|backend, plan| {
         backend.linear_backward_input(InputGradient {
@@ -186,10 +232,10 @@ fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             dx: plan.arena.delta,
             slope: None,
             is_operand: false,
+            dx_sums: None,
         });
     });
-    pair.compare("dx", &|plan| plan.arena.delta, 2e-6)?;
-    Ok(())
+    pair.compare("dx", &|plan| plan.arena.delta, stored(pair.precision))
 }
 
 fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
@@ -202,31 +248,29 @@ fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     let rows = pair.tokens() - first;
     let part = |span: Span, width: usize| span.slice(0, rows * width);
     let wte = |plan: &MemoryPlan| plan.span(plan.matrices(), &plan.layout.wte);
-    for training in [false, true] {
+    let logits = |plan: &MemoryPlan| part(plan.arena.logits, padded_vocab);
+    pair.each(|backend, plan| {
+        backend.head(plan.arena.ln.slice(first * c, rows * c), wte(plan), logits(plan), c);
+    });
+    pair.compare("logits", &logits, stored(pair.precision))?;
+    for gradient in [false, true] {
+        pair.fill(&logits, true)?;
         pair.each(|backend, plan| {
-            let ln = plan.arena.ln.slice(first * c, rows * c);
-            let logits = part(plan.arena.logits, padded_vocab);
-            let dlogits = training.then(|| part(plan.arena.dlogits, padded_vocab));
-            backend.head(ln, wte(plan), logits, c);
-            backend.cross_entropy(CrossEntropy {
-                logits,
-                losses: losses(plan).slice(first, rows),
-                first,
-                vocab_size,
-                dlogits,
-            });
+            let losses = losses(plan).slice(first, rows);
+            let logits = logits(plan);
+            backend.cross_entropy(CrossEntropy { logits, losses, first, vocab_size, gradient });
         });
         pair.compare("losses", &|plan| losses(plan).slice(first, rows), 2e-6)?;
     }
-    pair.compare("dlogits", &|plan| part(plan.arena.dlogits, padded_vocab), step)?;
-    let [a, _] = pair.read(&|plan| part(plan.arena.dlogits, padded_vocab))?;
+    pair.compare("dlogits", &logits, step)?;
+    let [a, _] = pair.read(&logits)?;
     if a.chunks(padded_vocab).any(|row| row[vocab_size..].iter().any(|x| *x != 0.0)) {
         return Err("padded rows of the vocabulary have a gradient".to_owned());
     }
-    pair.fill(&|plan| part(plan.arena.dlogits, padded_vocab), true)?;
+    pair.fill(&logits, true)?;
     pair.each(|backend, plan| {
         let ln = plan.arena.ln.slice(first * c, rows * c);
-        let (dlogits, dwte) = (part(plan.arena.dlogits, padded_vocab), gradient(plan, &plan.layout.wte));
+        let (dlogits, dwte) = (logits(plan), gradient(plan, &plan.layout.wte));
         backend.head_backward(HeadBackward {
             dlogits,
             x: ln,
@@ -238,7 +282,7 @@ fn head_and_loss<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         backend.add_loss(losses(plan).slice(first, rows));
         backend.add_loss(losses(plan).slice(first, rows - 1));
     });
-    pair.compare("dx", &|plan| part(plan.arena.delta, c), 3e-6)?;
+    pair.compare("dx", &|plan| part(plan.arena.delta, c), stored(pair.precision))?;
     pair.compare("dwte", &|plan| gradient(plan, &plan.layout.wte), 3e-6)?;
     let [a, b] = pair.both(|backend, _| backend.loss())?;
     // a NaN is not close

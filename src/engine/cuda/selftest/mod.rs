@@ -15,7 +15,7 @@ use super::kernels as sources;
 use crate::cuda::Libraries;
 use crate::engine::EngineError;
 use crate::model::Dims;
-use crate::recipe::{Attention, Precision};
+use crate::recipe::{Attention, Precision, Residual};
 use pair::Pair;
 use serde::Serialize;
 use std::path::Path;
@@ -93,14 +93,18 @@ pub fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut Tell) -
                     "attention" => &[Attention::Flash, Attention::Naive],
                     _ => &[Attention::Flash],
                 };
-                for &attention in attentions {
+                for (&attention, &residual) in attentions
+                    .iter()
+                    .flat_map(|one| kernels::residuals(check, precision).iter().map(move |r| (one, r)))
+                {
                     let kind =
                         if check == "attention" { format!("{} ", attention.as_str()) } else { String::new() };
-                    let name = format!("{kind}{check}, {}, {shape}", precision.as_str());
+                    let stream = if residual == Residual::Bf16 { ", residual stream in bf16" } else { "" };
+                    let name = format!("{kind}{check}, {}{stream}, {shape}", precision.as_str());
                     attempt(&mut tell, name, || {
                         let config = KernelConfig { precision, head_size: dims.head_size() };
                         let gpu = Gpu::open(libraries, index, &config, Some(cache)).map_err(text)?;
-                        run(&mut Pair::new(dims, precision, attention, gpu, SLACK).map_err(text)?)?;
+                        run(&mut Pair::new(dims, precision, attention, residual, gpu, SLACK).map_err(text)?)?;
                         Ok("as on the CPU".to_owned())
                     });
                 }

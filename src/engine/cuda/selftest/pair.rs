@@ -6,11 +6,11 @@ use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::cuda::CudaBackend;
 use crate::engine::cuda::device::Device;
 use crate::engine::fused::backend::Backend;
-use crate::engine::memory::{Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
+use crate::engine::memory::{Activations, Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::Dims;
 use crate::model::init::random_bits;
-use crate::recipe::{Attention, Precision};
+use crate::recipe::{Attention, Precision, Residual};
 
 /// Sequences of a batch.
 const ROWS: usize = 3;
@@ -26,6 +26,8 @@ pub struct Pair<D> {
     pub precision: Precision,
     /// The attention that both were planned for.
     pub attention: Attention,
+    /// How the device stores the residual stream; the CPU has it in fp32.
+    pub residual: Residual,
     cuda: (CudaBackend<D>, MemoryPlan),
     cpu: (CpuEngine, MemoryPlan),
     /// How many times the usual bound a difference may be.
@@ -43,17 +45,28 @@ impl<D: Device> Pair<D> {
         dims: Dims,
         precision: Precision,
         attention: Attention,
+        residual: Residual,
         device: D,
         slack: f32,
     ) -> Result<Self, EngineError> {
         let plan = |target| {
             let (micro_batch, mode) = (ROWS, Mode::Train(OptimizerKind::AdamW));
-            MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode })
+            let activations = Activations { kept: false, residual };
+            MemoryPlan::new(MemoryConfig {
+                dims,
+                micro_batch,
+                precision,
+                attention,
+                target,
+                mode,
+                activations,
+            })
         };
         let (cuda, cpu) = (plan(Target::Cuda), plan(Target::Cpu { threads: 1 }));
         let backend = CudaBackend::new(&cuda, device)?;
         let cpu = (cpu::engine(cpu.clone())?, cpu);
-        let mut pair = Self { dims, precision, attention, cuda: (backend, cuda), cpu, slack, key: 1 };
+        let mut pair =
+            Self { dims, precision, attention, residual, cuda: (backend, cuda), cpu, slack, key: 1 };
         let n = pair.tokens();
         let inputs: Vec<u32> = (0..n).map(|i| (random_bits(9, i as u64) % 31) as u32).collect();
         let targets: Vec<u32> = inputs.iter().map(|token| token * 9 + 22).collect();

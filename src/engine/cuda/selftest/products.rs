@@ -3,9 +3,9 @@
 
 use super::{Tell, attempt, text};
 use crate::cuda::Libraries;
-use crate::engine::cuda::device::{Address, Arg, Device, Fused, KernelConfig, Launch, Operand, Product};
+use crate::engine::cuda::device::{Address, Device, Fused, KernelConfig, Operand, Product};
 use crate::engine::cuda::gpu::Gpu;
-use crate::engine::cuda::kernels::{self, gelu};
+use crate::engine::cuda::kernels::{self, PartialSums, Slices, gelu, linear};
 use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use std::path::Path;
@@ -73,30 +73,30 @@ fn cases(Sizes { tokens: n, c, head: (rows, vocab) }: Sizes) -> Vec<Case> {
         accumulate: false,
         after,
     };
-    let head = |name, size, transposed, accumulate| Case {
+    let head = |name, size, transposed| Case {
         name,
         size,
         transposed,
-        operand: false,
-        accumulate,
+        operand: true,
+        accumulate: false,
         after: After::Nothing,
     };
     vec![
         forward("c_attn", 3 * c, c, true, After::Bias),
-        forward("attn_proj", c, c, false, After::Nothing),
+        forward("attn_proj", c, c, true, After::Nothing),
         forward("c_fc", 4 * c, c, true, After::BiasGelu),
-        forward("mlp_proj", c, 4 * c, false, After::Nothing),
-        head("head", [rows, vocab, c], [false, true], false),
-        head("head, input's gradient", [rows, c, vocab], [false, false], false),
-        head("head, weight's gradient", [vocab, c, rows], [true, false], true),
+        forward("mlp_proj", c, 4 * c, true, After::Nothing),
+        head("head", [rows, vocab, c], [false, true]),
+        head("head, input's gradient", [rows, c, vocab], [false, false]),
+        weight("head, weight's gradient", vocab, c, rows),
         weight("mlp_proj, weight's gradient", 4 * c, c, n),
         input("mlp_proj, input's gradient", 4 * c, c, true, After::GeluSlope),
         weight("c_fc, weight's gradient", c, 4 * c, n),
-        input("c_fc, input's gradient", c, 4 * c, false, After::Nothing),
+        input("c_fc, input's gradient", c, 4 * c, true, After::Nothing),
         weight("attn_proj, weight's gradient", c, c, n),
         input("attn_proj, input's gradient", c, c, true, After::Nothing),
         weight("c_attn, weight's gradient", c, 3 * c, n),
-        input("c_attn, input's gradient", c, 3 * c, false, After::Nothing),
+        input("c_attn, input's gradient", c, 3 * c, true, After::Nothing),
     ]
 }
 
@@ -166,17 +166,25 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
         accumulate: case.accumulate,
         fused: Fused::None,
     };
-    let (fused, kernel, pointers) = match case.after {
-        After::Nothing => (Fused::None, "", vec![]),
-        After::Bias => (Fused::Bias(bias), "add_bias", vec![out, bias_fp32]),
-        After::BiasGelu => (Fused::BiasGelu { bias, sum: aux }, "bias_gelu", vec![aux, bias_fp32, out]),
-        After::GeluSlope => (Fused::GeluSlope(aux), "gelu_slope", vec![out, aux]),
+    let slices = Slices::of(m);
+    let partials = place(if case.after == After::GeluSlope { slices.count * n } else { 1 }, 0, Element::F32)?;
+    let elementwise =
+        |kernel, pointers: &[Address]| linear::After::elementwise(kernel, pointers, [m, n], result);
+    let (fused, kernel) = match case.after {
+        After::Nothing => (Fused::None, None),
+        After::Bias => (Fused::Bias(bias), Some(elementwise("add_bias", &[out, bias_fp32]))),
+        After::BiasGelu => {
+            let kernel = elementwise("bias_gelu", &[aux, bias_fp32, out]);
+            (Fused::BiasGelu { bias, sum: aux }, Some(kernel))
+        }
+        After::GeluSlope => {
+            let sums = PartialSums { at: partials, stride: n, slices };
+            let kernel = linear::After::gelu_slope([out, aux], sums, [m, n], result);
+            (Fused::GeluSlope { at: aux, sums: bias }, Some(kernel))
+        }
     };
     let whole = Product { fused, out: operand(out, result, (m, n), false), ..alone };
-    let args: Vec<Arg> = pointers.into_iter().map(Arg::Pointer).chain([Arg::Int(n as i32)]).collect();
-    let grid = [m as u32, n.div_ceil(1024) as u32, 1];
-    let after = Launch { kernel, grid, block: 256, shared: 0, args: &args };
-    let fuses = case.after != After::Nothing && gpu.fuses(&whole, &alone, &after);
+    let fuses = kernel.is_some_and(|kernel| gpu.fuses(&whole, &alone, &kernel.as_launch()));
     // once more, since trials may have changed the result's memory
     if case.accumulate {
         let values: Vec<f32> = (from_out..from_out + m * n).map(value).collect();

@@ -1,7 +1,9 @@
 //! Launches of the embedding kernels.
 
+use super::for_residual;
 use crate::engine::cuda::device::{Address, Device};
 use crate::engine::cuda::stream::{Stream, int, pointer};
+use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic};
 
 /// Threads of a block.
@@ -22,6 +24,8 @@ pub(in crate::engine::cuda) struct Tokens {
     pub(in crate::engine::cuda) cols: usize,
     /// Rows of the table of embeddings that a token may name.
     pub(in crate::engine::cuda) vocab: usize,
+    /// How the residual stream is stored.
+    pub(in crate::engine::cuda) residual: Element,
 }
 
 impl Tokens {
@@ -45,10 +49,11 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
 ) {
     let args = [tokens.inputs, wte, wpe, out].map(pointer);
     let [a, b, d, e] = args;
-    let n = tokens.count();
+    let (n, stored) = (tokens.count(), tokens.residual.bytes());
     let traffic = Traffic::of_kernel().reads(n, F32).reads((tokens.most_distinct() + tokens.cols) * c, F32);
-    let stream = stream.stating(traffic.writes(n * c, F32).computes(n * c));
-    stream.launch("embed", [n, 1, 1], THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
+    let kernel = for_residual(tokens.residual, ["embed", "embed_low"]);
+    let stream = stream.stating(traffic.writes(n * c, stored).computes(n * c));
+    stream.launch(kernel, [n, 1, 1], THREADS as u32, &[a, b, d, e, int(tokens.cols), int(c)]);
 }
 
 /// Adds the gradients of both embeddings, from `dx [rows * cols, c]`.
@@ -58,16 +63,20 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     [dx, dwte, dwpe]: [Address; 3],
     c: usize,
 ) {
-    let Tokens { inputs, distinct, order, begins, rows, cols, .. } = tokens;
-    let (n, most) = (tokens.count(), tokens.most_distinct());
+    let Tokens { inputs, distinct, order, begins, rows, cols, residual, .. } = tokens;
+    let (n, most, stored) = (tokens.count(), tokens.most_distinct(), residual.bytes());
     let [inputs, distinct, order, begins] = [inputs, distinct, order, begins].map(pointer);
     let args = [inputs, distinct, order, begins, pointer(dx), pointer(dwte), int(c)];
     // the words: how many distinct tokens, where each begins, their order, and each token once
-    let traffic = Traffic::of_kernel().reads(2 + 2 * most + n, F32).reads((n + most) * c, F32);
+    let words = Traffic::of_kernel().reads(2 + 2 * most + n, F32);
+    let traffic = words.reads(n * c, stored).reads(most * c, F32).writes(most * c, F32).computes(n * c);
+    let kernel = for_residual(residual, ["embed_backward_tokens", "embed_backward_tokens_low"]);
+    // only the device knows the number of distinct tokens
     let grid = [n, c.div_ceil(THREADS), 1];
-    let stating = stream.stating(traffic.writes(most * c, F32).computes(n * c));
-    stating.launch("embed_backward_tokens", grid, THREADS as u32, &args);
+    stream.stating(traffic).launch(kernel, grid, THREADS as u32, &args);
     let args = [pointer(dx), pointer(dwpe), int(rows), int(cols), int(c)];
-    let traffic = Traffic::of_kernel().reads((n + cols) * c, F32).writes(cols * c, F32).computes(n * c);
-    stream.stating(traffic).launch("embed_backward_positions", [cols, 1, 1], THREADS as u32, &args);
+    let sums = Traffic::of_kernel().reads(cols * c, F32).writes(cols * c, F32);
+    let kernel = for_residual(residual, ["embed_backward_positions", "embed_backward_positions_low"]);
+    let stream = stream.stating(sums.reads(n * c, stored).computes(n * c));
+    stream.launch(kernel, [cols, 1, 1], THREADS as u32, &args);
 }

@@ -1,148 +1,228 @@
-// LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. Each warp has one row. Rows are read
-// again from the cache instead of being kept in registers, so any width works.
-#include "quad.cuh"
+// LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. Each thread of a block has four neighbouring
+// columns, and a few rows of them in registers at a time, so that each row is read once. The residual stream is of
+// type R.
+#include "numbers.cuh"
 
-constexpr int NORM_ROWS = NORM_THREADS / WARP;
+constexpr int NORM_WARPS = NORM_THREADS / WARP;
+// Rows at a time in the backward pass.
+constexpr int BACKWARD_ROWS = 2;
 constexpr float NORM_EPS = 1e-5f;
 
-// Statistics and output of a row, given the sum over this lane's elements.
-__device__ __forceinline__ void normalize(const float* x, float sum, const float* weight, const float* bias,
-                                          float* stats, operand* out, int c) {
-    int lane = threadIdx.x % WARP;
-    float mean = warp_sum(sum) / c, squares = 0.0f;
-    for (int i = 4 * lane; i < c; i += 4 * WARP) {
-        Quad quad = load_quad(x, i, c);
+// The number as a tensor of the type of `place` holds it.
+__device__ __forceinline__ float as_in(const float* place, float x) { return x; }
+#ifdef OPERAND_16_BIT
+__device__ __forceinline__ float as_in(const operand* place, float x) { return as_stored(x); }
+#endif
+
+// Sums of COUNT numbers over a block, in a fixed order; every thread receives them. Between two uses of the same
+// scratch there has to be a barrier.
+template <int COUNT>
+__device__ __forceinline__ void block_sums(Numbers<COUNT>& numbers, Numbers<COUNT>* scratch) {
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) numbers.x[k] = warp_sum(numbers.x[k]);
+    if (lane == 0) scratch[warp] = numbers;
+    __syncthreads();
+    numbers = scratch[0];
+    for (int other = 1; other < warps; other++) {
+        Numbers<COUNT> more = scratch[other];
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) numbers.x[k] += more.x[k];
+    }
+}
+
+// out = (x - mean) * rstd * weight + bias, as operands.
+__device__ __forceinline__ void store_normalized(operand* __restrict__ out, Quad x, float mean, float rstd,
+                                                 const float* __restrict__ weight, const float* __restrict__ bias,
+                                                 int i, int c) {
+    Quad w = load<4>(weight, i, c), b = load<4>(bias, i, c);
+#pragma unroll
+    for (int j = 0; j < 4; j++) x.x[j] = (x.x[j] - mean) * rstd * w.x[j] + b.x[j];
+    store_operands(out, i, c, x);
+}
+
+// Statistics and output of FORWARD_ROWS rows. If it is a RESIDUAL, then total = x + (delta + delta_bias) first, and the
+// rows are those of total.
+template <bool RESIDUAL, class R>
+__device__ __forceinline__ void normalize(const R* __restrict__ x, const operand* __restrict__ delta,
+                                          const float* __restrict__ delta_bias, R* __restrict__ total,
+                                          const float* __restrict__ weight, const float* __restrict__ bias,
+                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
+    constexpr int ROWS = FORWARD_ROWS;
+    __shared__ Numbers<ROWS> scratch[2][NORM_WARPS];
+    i64 first = (i64)blockIdx.x * ROWS;
+    int i = 4 * threadIdx.x;
+    Quad values[ROWS];
+    Numbers<ROWS> means = {}, squares = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        i64 at = (first + r) * c;
+        Quad value = {};
+        if (first + r < rows && i < c) {
+            value = load<4, LATE>(x + at, i, c);
+            if (RESIDUAL) {
+                Quad d = load<4, LATE>(delta + at, i, c), b = load<4>(delta_bias, i, c);
+#pragma unroll
+                for (int j = 0; j < 4; j++) value.x[j] = as_in(total, value.x[j] + (d.x[j] + b.x[j]));
+                store<LATE>(total + at, i, c, value);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) means.x[r] += value.x[j];
+        values[r] = value;
+    }
+    block_sums(means, scratch[0]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        means.x[r] /= c;
+#pragma unroll
         for (int j = 0; j < 4; j++) {
-            float off = i + j < c ? quad.x[j] - mean : 0.0f;
-            squares += off * off;
+            float off = i + j < c ? values[r].x[j] - means.x[r] : 0.0f;
+            squares.x[r] += off * off;
         }
     }
-    float rstd = 1.0f / sqrtf(warp_sum(squares) / c + NORM_EPS);
-    if (lane == 0) {
-        stats[0] = mean;
-        stats[1] = rstd;
+    block_sums(squares, scratch[1]);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        i64 row = first + r;
+        if (row >= rows) continue;
+        float mean = means.x[r], rstd = 1.0f / sqrtf(squares.x[r] / c + NORM_EPS);
+        if (threadIdx.x == 0) {
+            stats[2 * row] = mean;
+            stats[2 * row + 1] = rstd;
+        }
+        if (i < c) store_normalized(out + row * c, values[r], mean, rstd, weight, bias, i, c);
     }
-    for (int i = 4 * lane; i < c; i += 4 * WARP) {
-        Quad quad = load_quad(x, i, c), w = load_quad(weight, i, c), b = load_quad(bias, i, c);
-        for (int j = 0; j < 4; j++) quad.x[j] = (quad.x[j] - mean) * rstd * w.x[j] + b.x[j];
-        store_operands(out, i, c, quad);
+}
+
+// The output of FORWARD_ROWS rows again, from stored statistics.
+template <class R>
+__device__ __forceinline__ void normalize_again(const R* __restrict__ x, const float* __restrict__ weight,
+                                                const float* __restrict__ bias, const float* __restrict__ stats,
+                                                operand* __restrict__ out, int rows, int c) {
+    int i = 4 * threadIdx.x;
+    if (i >= c) return;
+#pragma unroll
+    for (int r = 0; r < FORWARD_ROWS; r++) {
+        i64 row = (i64)blockIdx.x * FORWARD_ROWS + r;
+        if (row >= rows) continue;
+        float mean = stats[2 * row], rstd = stats[2 * row + 1];
+        store_normalized(out + row * c, load<4, LATE>(x + row * c, i, c), mean, rstd, weight, bias, i, c);
     }
+}
+
+// With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)), for the rows of a
+// slice. If `low` is not null, dx is also stored there as an operand. Partial sums of columns over the slice: of
+// dout * h to dweight[slice], of dout to dbias[slice], and of the new dx to dx_sums[slice] where that is not null; their
+// rows are `stride` elements apart.
+template <class R>
+__device__ __forceinline__ void normalize_backward(const operand* __restrict__ dout, const R* __restrict__ x,
+                                                   const float* __restrict__ weight, const float* __restrict__ stats,
+                                                   R* __restrict__ dx, int accumulate, operand* __restrict__ low,
+                                                   float* __restrict__ dweight, float* __restrict__ dbias,
+                                                   float* __restrict__ dx_sums, int rows, int c, int per_slice,
+                                                   int stride) {
+    constexpr int ROWS = BACKWARD_ROWS;
+    __shared__ Numbers<2 * ROWS> scratch[2][NORM_WARPS];
+    int begin = blockIdx.x * per_slice, end = min(begin + per_slice, rows), turn = 0, i = 4 * threadIdx.x;
+    Quad w = {}, sum_gh = {}, sum_g = {}, sum_dx = {};
+    if (i < c) w = load<4>(weight, i, c);
+    for (int first = begin; first < end; first += ROWS, turn ^= 1) {
+        Quad g[ROWS], h[ROWS], old[ROWS];
+        float rstd[ROWS];
+        Numbers<2 * ROWS> sums = {};
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            i64 row = first + r;
+            g[r] = h[r] = old[r] = Quad{};
+            rstd[r] = 0.0f;
+            if (row >= end || i >= c) continue;
+            g[r] = load<4, LATE>(dout + row * c, i, c);
+            h[r] = load<4, LATE>(x + row * c, i, c);
+            if (accumulate) old[r] = load<4>(dx + row * c, i, c);
+            float mean = stats[2 * row];
+            rstd[r] = stats[2 * row + 1];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                h[r].x[j] = (h[r].x[j] - mean) * rstd[r];
+                sum_gh.x[j] += g[r].x[j] * h[r].x[j];
+                sum_g.x[j] += g[r].x[j];
+                g[r].x[j] *= w.x[j];
+                sums.x[2 * r] += g[r].x[j];
+                sums.x[2 * r + 1] += g[r].x[j] * h[r].x[j];
+            }
+        }
+        // of two turns, each has scratch of its own, so one barrier is between two uses of it
+        block_sums(sums, scratch[turn]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            i64 row = first + r;
+            if (row >= end || i >= c) continue;
+            float mean_g = sums.x[2 * r] / c, mean_gh = sums.x[2 * r + 1] / c;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                old[r].x[j] += (g[r].x[j] - mean_g - h[r].x[j] * mean_gh) * rstd[r];
+                sum_dx.x[j] += old[r].x[j];
+            }
+            store(dx + row * c, i, c, old[r]);
+            if (low) store_operands(low + row * c, i, c, old[r]);
+        }
+    }
+    if (i >= c) return;
+    i64 slice = (i64)blockIdx.x * stride;
+    store(dweight + slice, i, c, sum_gh);
+    store(dbias + slice, i, c, sum_g);
+    if (dx_sums) store(dx_sums + slice, i, c, sum_dx);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm(const float* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    size_t row = (size_t)blockIdx.x * NORM_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return;
-    float sum = 0.0f;
-    for (int i = 4 * (threadIdx.x % WARP); i < c; i += 4 * WARP) {
-        Quad quad = load_quad(x + row * c, i, c);
-        for (int j = 0; j < 4; j++) sum += quad.x[j];
-    }
-    normalize(x + row * c, sum, weight, bias, stats + 2 * row, out + row * c, c);
+    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c);
 }
 
-// total = x + (delta + delta_bias), then LayerNorm of it.
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-residual_layernorm(const float* x, const float* delta, const float* delta_bias, float* total, const float* weight,
+residual_layernorm(const float* x, const operand* delta, const float* delta_bias, float* total, const float* weight,
                    const float* bias, float* stats, operand* out, int rows, int c) {
-    size_t row = (size_t)blockIdx.x * NORM_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return;
-    float sum = 0.0f;
-    for (int i = 4 * (threadIdx.x % WARP); i < c; i += 4 * WARP) {
-        Quad quad = load_quad(x + row * c, i, c), d = load_quad(delta + row * c, i, c);
-        Quad b = load_quad(delta_bias, i, c);
-        for (int j = 0; j < 4; j++) {
-            quad.x[j] += d.x[j] + b.x[j];
-            sum += quad.x[j];
-        }
-        // each lane reads only what it has written itself
-        store_quad(total + row * c, i, c, quad);
-    }
-    normalize(total + row * c, sum, weight, bias, stats + 2 * row, out + row * c, c);
+    normalize<true, float>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
 }
 
-// The output again, from stored statistics.
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_again(const float* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
                 int c) {
-    size_t row = (size_t)blockIdx.x * NORM_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return;
-    float mean = stats[2 * row], rstd = stats[2 * row + 1];
-    for (int i = 4 * (threadIdx.x % WARP); i < c; i += 4 * WARP) {
-        Quad quad = load_quad(x + row * c, i, c), w = load_quad(weight, i, c), b = load_quad(bias, i, c);
-        for (int j = 0; j < 4; j++) quad.x[j] = (quad.x[j] - mean) * rstd * w.x[j] + b.x[j];
-        store_operands(out + row * c, i, c, quad);
-    }
+    normalize_again<float>(x, weight, bias, stats, out, rows, c);
 }
 
-// With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)). If `low`
-// is not null, dx is also stored there as an operand.
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_backward(const float* dout, const float* x, const float* weight, const float* stats, float* dx,
-                   int accumulate, operand* low, int rows, int c) {
-    size_t row = (size_t)blockIdx.x * NORM_ROWS + threadIdx.x / WARP;
-    if (row >= rows) return;
-    dout += row * c;
-    x += row * c;
-    dx += row * c;
-    float mean = stats[2 * row], rstd = stats[2 * row + 1], sum_g = 0.0f, sum_gh = 0.0f;
-    for (int i = 4 * (threadIdx.x % WARP); i < c; i += 4 * WARP) {
-        Quad d = load_quad(dout, i, c), v = load_quad(x, i, c), w = load_quad(weight, i, c);
-        for (int j = 0; j < 4; j++) {
-            float g = d.x[j] * w.x[j];
-            sum_g += g;
-            sum_gh += g * ((v.x[j] - mean) * rstd);
-        }
-    }
-    float mean_g = warp_sum(sum_g) / c, mean_gh = warp_sum(sum_gh) / c;
-    for (int i = 4 * (threadIdx.x % WARP); i < c; i += 4 * WARP) {
-        Quad d = load_quad(dout, i, c), v = load_quad(x, i, c), w = load_quad(weight, i, c), out = {};
-        if (accumulate) out = load_quad(dx, i, c);
-        for (int j = 0; j < 4; j++) {
-            float h = (v.x[j] - mean) * rstd;
-            out.x[j] += (d.x[j] * w.x[j] - mean_g - h * mean_gh) * rstd;
-        }
-        store_quad(dx, i, c, out);
-        if (low) store_operands(low + row * c, i, c, out);
-    }
+layernorm_backward(const operand* dout, const float* x, const float* weight, const float* stats, float* dx,
+                   int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
+                   int per_slice, int stride) {
+    normalize_backward<float>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
+                              stride);
 }
 
-// Partial sums for the gradients of scale and shift. Block (part, slice) has 32 columns and `per_slice` rows,
-// and writes partials[slice][0..c] and [c..2c].
-extern "C" __global__ void __launch_bounds__(SUM_WARPS* WARP)
-layernorm_backward_sums(const float* dout, const float* x, const float* stats, float* partials, int rows, int c,
-                        int per_slice) {
-    __shared__ float weights[SUM_WARPS][WARP], biases[SUM_WARPS][WARP];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, column = blockIdx.x * WARP + lane;
-    int first = blockIdx.y * per_slice, end = min(first + per_slice, rows);
-    float dweight = 0.0f, dbias = 0.0f;
-    if (column < c) {
-        for (int row = first + warp; row < end; row += SUM_WARPS) {
-            float d = dout[(size_t)row * c + column];
-            float mean = stats[2 * (size_t)row], rstd = stats[2 * (size_t)row + 1];
-            dweight += d * ((x[(size_t)row * c + column] - mean) * rstd);
-            dbias += d;
-        }
-    }
-    weights[warp][lane] = dweight;
-    biases[warp][lane] = dbias;
-    __syncthreads();
-    if (warp == 0 && column < c) {
-        dweight = dbias = 0.0f;
-        for (int i = 0; i < SUM_WARPS; i++) {
-            dweight += weights[i][lane];
-            dbias += biases[i][lane];
-        }
-        partials[(size_t)blockIdx.y * 2 * c + column] = dweight;
-        partials[(size_t)blockIdx.y * 2 * c + c + column] = dbias;
-    }
+// The same kernels for a residual stream of operands.
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_low(const operand* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
+    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c);
 }
 
-// out[i] += the sum of partials[i] over `count` rows, which are `stride` elements apart.
-extern "C" __global__ void add_partials(const float* partials, float* out, int count, int stride, int width) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= width) return;
-    float sum = 0.0f;
-    for (int slice = 0; slice < count; slice++) sum += partials[(size_t)slice * stride + i];
-    out[i] += sum;
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total, const float* weight,
+                   const float* bias, float* stats, operand* out, int rows, int c) {
+    normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_again_low(const operand* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
+                int c) {
+    normalize_again<operand>(x, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_backward_low(const operand* dout, const operand* x, const float* weight, const float* stats, operand* dx,
+                   int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
+                   int per_slice, int stride) {
+    normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
+                              stride);
 }

@@ -1,19 +1,36 @@
 //! Launches of the LayerNorm kernels.
 
-use super::{Slices, add_partials};
+use super::{PartialSums, for_residual};
+use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic};
 
-/// Threads of a block; each warp has a row.
-const THREADS: u32 = 128;
-/// Rows of a block.
-const ROWS: usize = THREADS as usize / 32;
-/// Warps of a block that sums columns.
-const SUM_WARPS: u32 = 8;
-const SUM_THREADS: u32 = SUM_WARPS * 32;
+/// The most threads of a block.
+const MOST_THREADS: usize = 1024;
+/// Columns of a thread.
+const COLUMNS: usize = 4;
+/// Rows that a block of the forward pass has at a time.
+const ROWS: usize = 4;
 /// What the source needs to know of these sizes, as macros.
-pub(super) const DEFINES: &[(&str, u32)] = &[("NORM_THREADS", THREADS), ("SUM_WARPS", SUM_WARPS)];
+pub(super) const DEFINES: &[(&str, u32)] =
+    &[("NORM_THREADS", MOST_THREADS as u32), ("FORWARD_ROWS", ROWS as u32)];
+
+/// The widest rows that the kernels support.
+pub(in crate::engine::cuda) const WIDEST: usize = MOST_THREADS * COLUMNS;
+
+/// The error for a residual stream that is too wide.
+pub(in crate::engine::cuda) fn too_wide(n_embd: usize) -> EngineError {
+    EngineError::Unsupported(format!(
+        "LayerNorm on CUDA has at most {WIDEST} columns, the model has model.n_embd = {n_embd}: choose a narrower model"
+    ))
+}
+
+/// Threads of a block for rows of `c` columns, whole warps.
+fn threads(c: usize) -> u32 {
+    c.div_ceil(COLUMNS).next_multiple_of(32).min(MOST_THREADS) as u32
+}
 
 /// Scale, shift and statistics.
 #[derive(Clone, Copy)]
@@ -21,6 +38,8 @@ pub(in crate::engine::cuda) struct Norm {
     pub(in crate::engine::cuda) weight: Address,
     pub(in crate::engine::cuda) bias: Address,
     pub(in crate::engine::cuda) stats: Address,
+    /// How the residual stream is stored, of which the normalized rows are.
+    pub(in crate::engine::cuda) residual: Element,
 }
 
 fn launch<D: Device>(
@@ -32,12 +51,15 @@ fn launch<D: Device>(
     traffic: Traffic,
 ) {
     let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain([int(rows), int(c)]).collect();
-    stream.stating(traffic).launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    stream.stating(traffic).launch(kernel, [rows.div_ceil(ROWS), 1, 1], threads(c), &args);
 }
 
-/// What every forward kernel moves: scale and shift in, the output out; and 8 operations for each element.
-fn forward_traffic<D: Device>(stream: &Stream<D>, rows: usize, c: usize) -> Traffic {
-    Traffic::of_kernel().reads(2 * c, F32).writes(rows * c, stream.operand()).computes(8 * rows * c)
+/// What every forward kernel moves: the residual stream, scale and shift in, the output out; and 8 operations for each
+/// element.
+fn forward_traffic<D: Device>(stream: &Stream<D>, norm: Norm, rows: usize, c: usize) -> Traffic {
+    let n = rows * c;
+    let read = Traffic::of_kernel().reads(n, norm.residual.bytes()).reads(2 * c, F32);
+    read.writes(n, stream.operand()).computes(8 * n)
 }
 
 /// Computes `out [rows, c]` and the statistics from `x [rows, c]`.
@@ -49,8 +71,9 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    let traffic = forward_traffic(stream, rows, c).reads(rows * c, F32).writes(2 * rows, F32);
-    launch(stream, "layernorm", &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
+    let kernel = for_residual(norm.residual, ["layernorm", "layernorm_low"]);
+    let traffic = forward_traffic(stream, norm, rows, c).writes(2 * rows, F32);
+    launch(stream, kernel, &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
 }
 
 /// Computes sum = x + delta + delta_bias, and then its LayerNorm; all `[rows, c]` but the bias.
@@ -63,8 +86,11 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     c: usize,
 ) {
     let pointers = [x, delta, delta_bias, sum, norm.weight, norm.bias, norm.stats, out];
-    let traffic = forward_traffic(stream, rows, c).reads(2 * rows * c + c, F32).writes(rows * (c + 2), F32);
-    launch(stream, "residual_layernorm", &pointers, rows, c, traffic);
+    let kernel = for_residual(norm.residual, ["residual_layernorm", "residual_layernorm_low"]);
+    let (n, stored) = (rows * c, norm.residual.bytes());
+    let sum =
+        forward_traffic(stream, norm, rows, c).reads(n, stream.operand()).reads(c, F32).writes(n, stored);
+    launch(stream, kernel, &pointers, rows, c, sum.writes(2 * rows, F32));
 }
 
 /// Computes `out [rows, c]` again, from stored statistics.
@@ -76,8 +102,9 @@ pub(in crate::engine::cuda) fn again<D: Device>(
     rows: usize,
     c: usize,
 ) {
-    let traffic = forward_traffic(stream, rows, c).reads(rows * (c + 2), F32);
-    launch(stream, "layernorm_again", &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
+    let kernel = for_residual(norm.residual, ["layernorm_again", "layernorm_again_low"]);
+    let traffic = forward_traffic(stream, norm, rows, c).reads(2 * rows, F32);
+    launch(stream, kernel, &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
 }
 
 /// What the backward pass writes.
@@ -86,40 +113,39 @@ pub(in crate::engine::cuda) struct Gradients {
     pub(in crate::engine::cuda) dx: Address,
     pub(in crate::engine::cuda) accumulate: bool,
     pub(in crate::engine::cuda) low: Option<Address>,
-    pub(in crate::engine::cuda) dweight: Address,
-    pub(in crate::engine::cuda) dbias: Address,
+    pub(in crate::engine::cuda) dweight: PartialSums,
+    pub(in crate::engine::cuda) dbias: PartialSums,
+    /// Of the columns of `dx`.
+    pub(in crate::engine::cuda) dx_sums: Option<PartialSums>,
 }
 
+/// Computes the gradient of the input, and partial sums of those of scale and shift.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
     [dout, x]: [Address; 2],
     norm: Norm,
     gradients: Gradients,
-    partials: Address,
     rows: usize,
     c: usize,
 ) {
-    let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
-    let (n, narrow) = (rows * c, if low.is_some() { rows * c } else { 0 });
-    let low = low.map_or(NULL, pointer);
-    let [dout, x, weight, stats] = [dout, x, norm.weight, norm.stats].map(pointer);
-    let flag = Arg::Int(i32::from(accumulate));
-    let args = [dout, x, weight, stats, pointer(dx), flag, low, int(rows), int(c)];
+    let Gradients { dx, accumulate, low, dweight, dbias, dx_sums } = gradients;
+    let slices = dweight.slices;
+    let (n, stored, operand) = (rows * c, norm.residual.bytes(), stream.operand());
+    let columns = if dx_sums.is_some() { 3 } else { 2 };
     let traffic = Traffic::of_kernel()
-        .reads((2 + usize::from(accumulate)) * n + 2 * rows + c, F32)
-        .writes(n, F32)
-        .writes(narrow, stream.operand())
-        .computes(14 * n);
-    stream.stating(traffic).launch("layernorm_backward", [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
-
-    let slices = Slices::of(rows);
-    let args = [dout, x, stats, pointer(partials), int(rows), int(c), int(slices.rows)];
-    let traffic =
-        Traffic::of_kernel().reads(2 * n + 2 * rows, F32).writes(slices.count * 2 * c, F32).computes(5 * n);
-    let grid = [c.div_ceil(32), slices.count, 1];
-    stream.stating(traffic).launch("layernorm_backward_sums", grid, SUM_THREADS, &args);
-    let shift = partials.offset(c * size_of::<f32>());
-    for (partials, out) in [(partials, dweight), (shift, dbias)] {
-        add_partials(stream, partials, out, slices.count, 2 * c, c);
-    }
+        .reads(n, operand)
+        .reads(if accumulate { 2 * n } else { n }, stored)
+        .reads(2 * rows + c, F32)
+        .writes(n, stored)
+        .writes(if low.is_some() { n } else { 0 }, operand)
+        .writes(columns * slices.count * c, F32)
+        .computes(19 * n);
+    let [low, dx_sums] = [low, dx_sums.map(|sums| sums.at)].map(|at| at.map_or(NULL, pointer));
+    let [dout, x, weight, stats] = [dout, x, norm.weight, norm.stats].map(pointer);
+    let (flag, sums) = (Arg::Int(i32::from(accumulate)), [dweight.at, dbias.at].map(pointer));
+    let sizes = [rows, c, slices.rows, dweight.stride].map(int);
+    let head = [dout, x, weight, stats, pointer(dx), flag, low];
+    let args: Vec<Arg> = head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).collect();
+    let kernel = for_residual(norm.residual, ["layernorm_backward", "layernorm_backward_low"]);
+    stream.stating(traffic).launch(kernel, [slices.count, 1, 1], threads(c), &args);
 }

@@ -1,89 +1,148 @@
 //! Launches of the elementwise kernels and column sums of linear layers.
 
-use super::{Slices, add_partials};
-use crate::engine::cuda::device::{Address, Arg, Device, Product};
-use crate::engine::cuda::stream::{Stream, int, pointer};
+use super::PartialSums;
+use crate::engine::cuda::device::{Address, Arg, Device, Launch, Product};
+use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
+use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic};
 
 /// Threads of a block.
-const THREADS: u32 = 256;
+const THREADS: u32 = 128;
 /// Warps of a block that sums columns.
 const COLUMN_WARPS: u32 = 8;
+const WARP: u32 = 32;
 /// What the source needs to know of these sizes, as macros.
 pub(super) const DEFINES: &[(&str, u32)] = &[("LINEAR_THREADS", THREADS), ("COLUMN_WARPS", COLUMN_WARPS)];
 
-/// A kernel whose threads each process four neighbouring elements of a row.
-pub(in crate::engine::cuda) struct Elementwise {
-    kernel: &'static str,
-    grid: [usize; 3],
-    args: Vec<Arg>,
-    /// Elements in all, and how many of them belong to one row.
-    size: (usize, usize),
+/// Operands in 16 bytes: `PACK` of the source.
+fn pack(operand: Element) -> usize {
+    16 / operand.bytes()
 }
 
-impl Elementwise {
-    /// The kernel on `rows` rows of `width` elements; its parameters are `pointers`, then the width.
-    pub(in crate::engine::cuda) fn new(
+/// A kernel after a matrix product, whose threads each process the operands in 16 bytes of a row.
+pub(in crate::engine::cuda) struct After {
+    kernel: &'static str,
+    grid: [usize; 3],
+    threads: u32,
+    args: Vec<Arg>,
+    traffic: Traffic,
+}
+
+impl After {
+    /// The kernel on `rows` rows of `width` operands, element by element; its parameters are `pointers`, then the width.
+    pub(in crate::engine::cuda) fn elementwise(
         kernel: &'static str,
         pointers: &[Address],
-        rows: usize,
-        width: usize,
+        [rows, width]: [usize; 2],
+        operand: Element,
     ) -> Self {
         let args = pointers.iter().copied().map(pointer).chain([int(width)]).collect();
-        let grid = [rows, width.div_ceil(4 * THREADS as usize), 1];
-        Self { kernel, grid, args, size: (rows * width, width) }
+        let grid = [rows, width.div_ceil(pack(operand) * THREADS as usize), 1];
+        let (n, size) = (rows * width, operand.bytes());
+        let traffic = Traffic::of_kernel().reads(n, size).writes(n, size);
+        let traffic = match kernel {
+            "add_bias" => traffic.reads(width, F32).computes(n),
+            "bias_gelu" => traffic.reads(width, F32).writes(n, size).computes(16 * n),
+            _ => traffic.computes(15 * n),
+        };
+        Self { kernel, grid, threads: THREADS, args, traffic }
     }
 
-    /// What the kernel moves: matrices of operands, and perhaps a bias. GELU takes some 15 operations.
-    fn traffic(&self, operand: usize) -> Traffic {
-        let (n, width) = self.size;
-        let traffic = Traffic::of_kernel().reads(n, operand).writes(n, operand);
-        match self.kernel {
-            "add_bias" => traffic.reads(width, F32).computes(n),
-            "bias_gelu" => traffic.reads(width, F32).writes(n, operand).computes(16 * n),
-            "gelu_slope" => traffic.reads(n, operand).computes(20 * n),
-            _ => traffic.computes(15 * n),
-        }
+    /// The kernel on `rows` rows of `width` operands, which sums their columns; its parameters are `pointers`, then the
+    /// partial sums and the sizes.
+    fn columns(
+        kernel: &'static str,
+        pointers: &[Address],
+        sums: PartialSums,
+        [rows, width]: [usize; 2],
+        operand: Element,
+    ) -> Self {
+        let sizes = [rows, width, sums.slices.rows, sums.stride].map(int);
+        let args = pointers.iter().copied().chain([sums.at]).map(pointer).chain(sizes).collect();
+        let grid = [width.div_ceil(pack(operand) * WARP as usize), sums.slices.count, 1];
+        let n = rows * width;
+        let traffic = Traffic::of_kernel().reads(pointers.len() * n, operand.bytes());
+        let traffic = traffic.writes(sums.slices.count * width, F32).computes(n);
+        Self { kernel, grid, threads: COLUMN_WARPS * WARP, args, traffic }
+    }
+
+    /// Multiplies `dx [rows, width]` by GELU's slope at `fc`, and sums its columns.
+    pub(in crate::engine::cuda) fn gelu_slope(
+        [dx, fc]: [Address; 2],
+        sums: PartialSums,
+        shape: [usize; 2],
+        operand: Element,
+    ) -> Self {
+        let sums = Self::columns("gelu_slope_sums", &[dx, fc], sums, shape, operand);
+        let n = shape[0] * shape[1];
+        Self { traffic: sums.traffic.writes(n, operand.bytes()).computes(20 * n), ..sums }
+    }
+
+    /// The launch, for a device that times it.
+    pub(in crate::engine::cuda) fn as_launch(&self) -> Launch<'_> {
+        let grid = self.grid.map(|blocks| u32::try_from(blocks).expect("a grid that was launched"));
+        Launch { kernel: self.kernel, grid, block: self.threads, shared: 0, args: &self.args }
     }
 
     pub(in crate::engine::cuda) fn launch<D: Device>(&self, stream: &mut Stream<D>) {
-        let traffic = self.traffic(stream.operand());
-        stream.stating(traffic).launch(self.kernel, self.grid, THREADS, &self.args);
+        stream.stating(self.traffic).launch(self.kernel, self.grid, self.threads, &self.args);
     }
 
     /// Starts a product with what follows it: as `whole`, which has it fused, where that is right and not slower, and
-    /// otherwise as `alone` and then this kernel.
+    /// otherwise as `alone` and then this kernel. Returns whether it was fused.
     pub(in crate::engine::cuda) fn after<D: Device>(
         &self,
         stream: &mut Stream<D>,
         whole: &Product,
         alone: &Product,
-    ) {
-        if stream.fuses(whole, alone, self.kernel, self.grid, THREADS, &self.args) {
+    ) -> bool {
+        let fuses = stream.fuses(whole, alone, self.kernel, self.grid, self.threads, &self.args);
+        if fuses {
             stream.product(whole);
         } else {
             stream.product(alone);
             self.launch(stream);
         }
+        fuses
     }
 }
 
-/// `out +=` the column sums of `x [rows, width]`.
+/// Partial sums of the columns of `x [rows, width]`.
 pub(in crate::engine::cuda) fn column_sums<D: Device>(
     stream: &mut Stream<D>,
     x: Address,
-    out: Address,
-    partials: Address,
-    rows: usize,
-    width: usize,
+    sums: PartialSums,
+    shape: [usize; 2],
+    operand: Element,
 ) {
-    let slices = Slices::of(rows);
-    let args = [pointer(x), pointer(partials), int(rows), int(width), int(slices.rows)];
-    let traffic = Traffic::of_kernel()
-        .reads(rows * width, stream.operand())
-        .writes(slices.count * width, F32)
-        .computes(rows * width);
-    let grid = [width.div_ceil(32), slices.count, 1];
-    stream.stating(traffic).launch("column_sums", grid, COLUMN_WARPS * 32, &args);
-    add_partials(stream, partials, out, slices.count, width, width);
+    After::columns("column_sums", &[x], sums, shape, operand).launch(stream);
+}
+
+/// Sums of columns that a matrix product has left as operands.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Summed {
+    pub(in crate::engine::cuda) at: Address,
+    /// The place of the first of these columns among all.
+    pub(in crate::engine::cuda) first: usize,
+    /// Number of columns.
+    pub(in crate::engine::cuda) len: usize,
+}
+
+/// `out[0..width] +=` the partial sums from `sums` on, or what is summed already.
+pub(in crate::engine::cuda) fn add_partials<D: Device>(
+    stream: &mut Stream<D>,
+    sums: PartialSums,
+    out: Address,
+    width: usize,
+    summed: Option<Summed>,
+) {
+    let (at, first, len) =
+        summed.map_or((NULL, 0, 0), |summed| (pointer(summed.at), summed.first, summed.len));
+    let sizes = [sums.slices.count, sums.stride, width].map(int);
+    let args: Vec<Arg> =
+        [pointer(sums.at), pointer(out)].into_iter().chain(sizes).chain([at, int(first), int(len)]).collect();
+    let (count, added) = (sums.slices.count, width - len);
+    let stated = Traffic::of_kernel().reads(count * added + width, F32).reads(len, stream.operand());
+    let stream = stream.stating(stated.writes(width, F32).computes(count * width));
+    stream.launch("add_partials", [width.div_ceil(WARP as usize), 1, 1], COLUMN_WARPS * WARP, &args);
 }

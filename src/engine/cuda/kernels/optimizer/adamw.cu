@@ -1,5 +1,5 @@
 // AdamW: one pass over the flat buffers, which obeys the decision of step.cu.
-#include "quad.cuh"
+#include "numbers.cuh"
 
 // Loshchilov and Hutter (2019), algorithm 2, as `torch.optim.AdamW` computes it, on `len` elements. Clears the
 // gradient; writes the parameter as an operand to `low` where that is not null. Only clears if nothing is to be

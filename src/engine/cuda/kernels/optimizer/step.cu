@@ -1,6 +1,6 @@
 // What a step needs whatever its rule: the gradient norm, the decision whether to update, and the parameters as
 // operands. The sum of squares and the operands are one pass over the flat buffers each. Nothing goes through the host.
-#include "quad.cuh"
+#include "numbers.cuh"
 
 // partials[block] = the sum of squares of the block's share of x.
 extern "C" __global__ void __launch_bounds__(SQUARE_THREADS)
