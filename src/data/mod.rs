@@ -1,4 +1,4 @@
-//! Tokenizers, token shards, the order of rows, and batches.
+//! Tokenizers, token shards, fetching them, the order of rows, and batches.
 //!
 //! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows
 //! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`TokenStream`] joins the two. All
@@ -8,6 +8,7 @@
 mod appearance;
 pub mod dataset;
 pub mod error;
+pub mod fetch;
 mod foreign;
 pub mod format;
 mod guard;
