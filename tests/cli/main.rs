@@ -23,6 +23,7 @@ mod logs;
 mod machine_memory;
 mod memory;
 mod missing;
+mod mixture;
 mod processes;
 mod ranks;
 mod refusals;
