@@ -2,12 +2,13 @@
 
 use super::format::Format;
 use super::guard::Guard;
+use super::mixture::{self, Mixture};
 use super::reading::{Reading, checksum};
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
 use super::source::expand;
-use super::tokens::Tokens;
-use super::{DataError, Progress, RowOrder, Tokenizer};
+use super::tokens::{Tokens, entropy};
+use super::{DataError, Progress, Tokenizer};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +43,8 @@ pub struct Dataset {
     vocab_size: usize,
     rows: u64,
     reading: Reading,
+    /// Where the rows come from several sources, how these take turns.
+    mixture: Option<Mixture>,
     /// Held while the files are looked at: of what one thread finds, another must not drop the rows.
     looking: Mutex<()>,
 }
@@ -102,9 +105,52 @@ impl Dataset {
         }
     }
 
+    /// Opens several sources, each a path, a glob or a `builtin:` name, whose rows are read in proportion to their
+    /// weights: see [`mixture`](super::mixture). A single source is read as [`open`](Self::open) does, whatever its
+    /// weight.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and when a weight is so small that it comes to no row of a thousand.
+    pub fn open_mixture(parts: &[(String, f64)], options: OpenOptions) -> Result<Self, DataError> {
+        if let [(name, _)] = parts {
+            return Self::open(std::slice::from_ref(name), options);
+        }
+        let shares = mixture::shares(parts)?;
+        let mut set = Self::empty(options.block_size, options.vocab_size);
+        let mut sources = Vec::new();
+        for ((name, _), share) in parts.iter().zip(shares) {
+            let (first, source) = (set.rows, Self::open(std::slice::from_ref(name), options)?);
+            let (tokens, digest) = (source.tokens(), source.digest());
+            for mut shard in source.shards {
+                if let Some(guard) = shard.guard.as_mut().filter(|_| set.shards.len() >= HELD) {
+                    guard.close();
+                }
+                set.push(shard);
+            }
+            sources.push(mixture::Source {
+                name: name.clone(),
+                share,
+                tokens,
+                rows: first..set.rows,
+                digest,
+            });
+        }
+        set.mixture = Some(Mixture::new(sources));
+        Ok(set)
+    }
+
+    /// The sources of a mixture, in the order of the recipe; none for a set that is no mixture.
+    pub fn sources(&self) -> &[mixture::Source] {
+        self.mixture.as_ref().map_or(&[], Mixture::sources)
+    }
+
+    pub(super) fn mixture(&self) -> Option<&Mixture> {
+        self.mixture.as_ref()
+    }
+
     fn empty(block_size: usize, vocab_size: usize) -> Self {
         let (reading, looking) = (Reading::default(), Mutex::new(()));
-        Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, looking }
+        Self { shards: Vec::new(), block_size, vocab_size, rows: 0, reading, mixture: None, looking }
     }
 
     /// The names in `specs` that lead to nothing, with the reason: missing files, globs without a match, unknown
@@ -129,8 +175,12 @@ impl Dataset {
     /// The cut depends on the data and the fraction alone, not on the length of a row.
     ///
     /// # Errors
-    /// [`DataError::SplitTooShort`] if one of the parts has not one whole row.
+    /// [`DataError::SplitTooShort`] if one of the parts has not one whole row, [`DataError::SplitMixture`] for a
+    /// mixture.
     pub fn split(self, fraction: f64) -> Result<(Self, Self), DataError> {
+        if self.mixture.is_some() {
+            return Err(DataError::SplitMixture);
+        }
         let tokens = self.tokens();
         // files of 2^53 tokens, the most that a float counts exactly, do not exist
         let cut = tokens - ((fraction * tokens as f64) as u64).min(tokens);
@@ -191,9 +241,16 @@ impl Dataset {
 
     /// blake3 of the shards' contents in order, as 64 hexadecimal digits. Names and directories of files have
     /// no influence, except that the extension may say that a file is text. A part of a shard enters with the shard's
-    /// contents and the numbers of its first token and of the one behind its last.
+    /// contents and the numbers of its first token and of the one behind its last. The sources of a mixture enter with
+    /// their shares and digests, in order.
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
+        if let Some(mixture) = &self.mixture {
+            for source in mixture.sources() {
+                hasher.update(b"source").update(&source.share.to_le_bytes()).update(source.digest.as_bytes());
+            }
+            return hasher.finalize().to_hex().to_string();
+        }
         for shard in &self.shards {
             let info = &shard.info;
             // as text, the same bytes are other tokens
@@ -340,52 +397,5 @@ impl Dataset {
         // does
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
         (shard, shard.part.start + (row - shard.first_row) * self.block_size as u64)
-    }
-}
-
-/// Entropy in nats of a distribution with these counts, of which one is not 0.
-pub(super) fn entropy(counts: &[u64]) -> f64 {
-    let total = counts.iter().sum::<u64>() as f64;
-    counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
-}
-
-/// A data set read endlessly, epoch after epoch.
-#[derive(Clone, Copy)]
-pub struct TokenStream<'a> {
-    dataset: &'a Dataset,
-    order: RowOrder,
-}
-
-impl<'a> TokenStream<'a> {
-    /// The rows of `dataset`: permuted by `seed`, differently in every epoch, if `shuffle`; otherwise in file
-    /// order.
-    pub fn new(dataset: &'a Dataset, seed: u64, shuffle: bool) -> Self {
-        Self { dataset, order: RowOrder { seed, rows: dataset.rows(), shuffle } }
-    }
-
-    /// The order of the rows.
-    pub fn order(&self) -> RowOrder {
-        self.order
-    }
-
-    /// The name of the shard that holds row `row` of the stream, and the index of the row's first token in
-    /// that shard.
-    pub fn locate(&self, row: u64) -> (&str, u64) {
-        self.dataset.locate(self.order.row(row))
-    }
-
-    /// Copies rows `first` to `first + rows` of the stream; both slices are `[rows, T]`, row-major. Panics if
-    /// a slice has another length.
-    pub fn fill(&self, first: u64, rows: usize, inputs: &mut [u32], targets: &mut [u32]) {
-        let t = self.dataset.block_size;
-        assert_eq!(
-            (inputs.len(), targets.len()),
-            (rows * t, rows * t),
-            "slices of {rows} rows of {t} tokens"
-        );
-        for (i, (inputs, targets)) in inputs.chunks_exact_mut(t).zip(targets.chunks_exact_mut(t)).enumerate()
-        {
-            self.dataset.fill(self.order.row(first + i as u64), inputs, targets);
-        }
     }
 }

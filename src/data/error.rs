@@ -325,6 +325,24 @@ pub enum DataError {
         /// The number of inputs in a row.
         block_size: usize,
     },
+    /// A mixture, of which no last part can be kept.
+    #[error(
+        "the data are a mixture, of which no last part can be kept: name files for validation in data.val"
+    )]
+    SplitMixture,
+    /// A weight that comes to no row.
+    #[error(
+        "`{name}` has weight {weight} of {total}, which comes to none of {} rows: leave it out, or give it a larger weight",
+        super::mixture::PERIOD
+    )]
+    Share {
+        /// The source.
+        name: String,
+        /// Its weight.
+        weight: f64,
+        /// The sum of all weights.
+        total: f64,
+    },
     /// A `builtin:` name that does not exist.
     #[error("`{spec}` is not built in: the only built-in data is `builtin:lipsum`")]
     UnknownBuiltin {

@@ -1,12 +1,11 @@
 //! Inspects data files, without a model in mind.
 
-use super::dataset::entropy;
 use super::format::Format;
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
 use super::source::Source;
 use super::tokenizer::{END_OF_TEXT, Tokenizer, VOCAB_SIZE};
-use super::tokens::Tokens;
+use super::tokens::{Tokens, entropy};
 use super::{DataError, Progress, megatron};
 use std::path::{Path, PathBuf};
 

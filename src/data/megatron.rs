@@ -149,11 +149,12 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// An index of documents with these sequences, as Megatron-LM writes it.
-    pub(in crate::data) fn index_file(dtype: u8, width: u64, documents: &[&[u32]]) -> Vec<u8> {
+    fn index_file(dtype: u8, width: u64, documents: &[&[u32]]) -> Vec<u8> {
         let lengths: Vec<u32> = documents.concat();
         let mut file = MAGIC.to_vec();
         file.extend(1u64.to_le_bytes());
@@ -204,5 +205,23 @@ pub(super) mod tests {
         assert!(refused(&changed(HEADER + 16, 9), 16).contains("sequence 1 begins at byte 9"));
         assert!(refused(&changed(good.len() - 8, 1), 16).contains("do not divide"));
         assert!(refused(&changed(25, 0xff), 16).contains("its lists take"), "a huge count");
+    }
+
+    proptest! {
+        #[test]
+        fn no_change_of_an_index_makes_it_read_beyond_its_end(
+            changes in prop::collection::vec((0usize..90, any::<u8>()), 1..4),
+            cut in 0usize..90,
+        ) {
+            let mut file = index_file(8, 2, &[&[3, 2], &[5]]);
+            for (at, to) in changes {
+                let at = at % file.len();
+                file[at] = to;
+            }
+            file.truncate(file.len() - if cut < 80 { 0 } else { cut % file.len() });
+            if let Ok(header) = parse(&file, 20) {
+                prop_assert_eq!(header.documents(&file).sum::<u64>() * header.width.bytes() as u64, 20);
+            }
+        }
     }
 }

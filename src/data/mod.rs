@@ -1,4 +1,4 @@
-//! Tokenizers, token shards, the order of rows, and batches.
+//! Tokenizers, token shards, fetching them, the order of rows, and batches.
 //!
 //! Training reads one endless stream of rows: [`Dataset`] turns files (or built-in text) into numbered rows
 //! of `block_size` tokens, [`RowOrder`] says which row comes g-th, and [`TokenStream`] joins the two. All
@@ -9,6 +9,7 @@ mod appearance;
 pub mod card;
 pub mod dataset;
 pub mod error;
+pub mod fetch;
 mod foreign;
 pub mod format;
 mod guard;
@@ -17,24 +18,27 @@ pub mod lipsum;
 mod llmc;
 mod mapping;
 mod megatron;
+pub mod mixture;
 pub mod order;
 pub mod progress;
 mod reading;
 mod scan;
 mod shard;
 mod source;
+mod stream;
 mod text;
 pub mod tokenizer;
 mod tokens;
 pub mod vocabulary;
 pub mod write;
 
-pub use dataset::{Dataset, OpenOptions, TokenStream};
+pub use dataset::{Dataset, OpenOptions};
 pub use error::DataError;
 pub use format::Format;
 pub use inspect::{Inspection, inspect};
 pub use order::RowOrder;
 pub use progress::{NoProgress, Progress};
 pub use shard::ShardInfo;
+pub use stream::TokenStream;
 pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use write::write_llmc;

@@ -47,6 +47,11 @@ impl RowOrder {
     }
 }
 
+/// The seed for source `k` of a mixture: for the first one it is the mixture's.
+pub(super) fn of_source(seed: u64, k: u64) -> u64 {
+    if k == 0 { seed } else { mix(seed ^ mix(k.wrapping_mul(GOLDEN))) }
+}
+
 /// Half of the bits (at least one) of the smallest domain 4^b that holds `rows` values.
 fn half_bits(rows: u64) -> u32 {
     let bits = u64::BITS - (rows - 1).leading_zeros();

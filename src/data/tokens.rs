@@ -111,6 +111,12 @@ impl Tokens {
     }
 }
 
+/// Entropy in nats of a distribution with these counts, of which one is not 0.
+pub(super) fn entropy(counts: &[u64]) -> f64 {
+    let total = counts.iter().sum::<u64>() as f64;
+    counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
+}
+
 /// Decodes the tokens in `bytes`.
 fn decode(width: Width, bytes: &[u8]) -> impl Iterator<Item = i32> {
     // one of the two is empty: a chain of plain loops can be vectorized, a branch per token cannot

@@ -91,7 +91,7 @@ impl Plan {
             tokens: self.tokens,
             epochs: self.epochs,
             eval_rows: self.eval_rows,
-            data: self.data,
+            data: self.data.clone(),
             flops_per_token: self.flops_per_token,
             flops: self.flops,
             wire_bytes_per_step: self.wire_bytes_per_step,

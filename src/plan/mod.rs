@@ -21,7 +21,7 @@ use hardware::Hardware;
 use serde::Serialize;
 
 /// How much data there is, in the terms of the plan; all 0 where it is not known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DataSize {
     /// Tokens of training data.
     pub train_tokens: u64,
@@ -29,6 +29,29 @@ pub struct DataSize {
     pub train_rows: u64,
     /// Validation rows of T tokens.
     pub val_rows: u64,
+    /// The sources of training data that are a mixture.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceSize>,
+}
+
+/// How much data a source of a mixture has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SourceSize {
+    /// As the recipe names it.
+    pub name: String,
+    /// The fraction of the rows of a run that come from it.
+    pub share: f64,
+    /// Its tokens.
+    pub tokens: u64,
+    /// Its rows of T tokens.
+    pub rows: u64,
+}
+
+impl SourceSize {
+    /// Times that a run which reads so many rows goes through the source.
+    pub fn epochs(&self, rows: u64) -> f64 {
+        rows as f64 * self.share / self.rows as f64
+    }
 }
 
 /// Number of elements and of tensors of one group of parameters.
@@ -129,7 +152,7 @@ pub struct Plan {
     pub steps: u64,
     /// Tokens of the whole run.
     pub tokens: u64,
-    /// Times that the run goes through the training rows.
+    /// Times that the run goes through the training rows; for a mixture, through as many rows as all sources have.
     pub epochs: f64,
     /// Rows of one evaluation.
     pub eval_rows: usize,

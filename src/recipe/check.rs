@@ -95,7 +95,8 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
 
 /// Checks the relations between values.
 pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
-    let problems = [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe)];
+    let problems =
+        [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)];
     for relation in problems.into_iter().flatten() {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
@@ -288,6 +289,19 @@ fn validation(recipe: &Recipe) -> Option<Relation> {
         format!("`data.val_fraction` is {fraction}, but `data.val` names validation data already: keep one");
     let relation = Relation::broken_by("data.val_fraction", title).and("data.val").help(
         "without data.val (--unset data.val, or data.val = []) the last tokens of data.train are taken",
+    );
+    Some(relation)
+}
+
+/// A mixture has no last part.
+fn mixture(recipe: &Recipe) -> Option<Relation> {
+    let fraction = recipe.data.val_fraction?;
+    recipe.data.train.mixture().filter(|parts| parts.len() > 1)?;
+    let title = format!(
+        "`data.val_fraction` is {fraction}, but `data.train` is a mixture, of which no last part can be kept"
+    );
+    let relation = Relation::broken_by("data.val_fraction", title).and("data.train").help(
+        "name files for validation in data.val, and leave data.val_fraction out (--unset data.val_fraction)",
     );
     Some(relation)
 }

@@ -4,7 +4,7 @@
 //! divisibility, are beyond a schema and left to the loader.
 
 use super::keys::{Fallback, Interval, KEYS, Key, Kind, TABLES};
-use super::{init_from, presets};
+use super::{init_from, presets, sources};
 use serde_json::{Map, Value as Json, json};
 
 /// The schema as a JSON document (draft 2020-12), without a final newline.
@@ -106,6 +106,20 @@ fn kind(kind: Kind) -> Json {
         Kind::Choices(words) => list(json!({ "enum": words }), 0),
         Kind::Device => json!({ "type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$" }),
         Kind::Files { min } => list(text(), min),
+        Kind::Sources => {
+            let part = json!({
+                "type": "object",
+                "properties": {
+                    "path": text(),
+                    "weight": { "type": "number", "exclusiveMinimum": 0, "maximum": sources::MOST },
+                },
+                "required": ["path", "weight"],
+                "additionalProperties": false,
+            });
+            let mixture = json!({ "type": "array", "items": part, "minItems": 1 });
+            let files = json!({ "type": "array", "items": text(), "minItems": 1 });
+            json!({ "anyOf": [text(), files, mixture] })
+        }
         Kind::Preset => json!({ "enum": presets::names().collect::<Vec<_>>() }),
         Kind::Extends => list(text(), 0),
     }

@@ -196,7 +196,7 @@ impl Stack {
 /// it, because the missing key is an error.
 fn placeholder(key: &Key) -> Value {
     match key.kind {
-        Kind::Files { .. } => Value::Texts(vec!["builtin:missing".into()]),
+        Kind::Files { .. } | Kind::Sources => Value::Texts(vec!["builtin:missing".into()]),
         _ => Value::Integer(1),
     }
 }
@@ -214,7 +214,12 @@ fn resolve_paths(entry: &mut Entry, dir: &Path) -> Result<(), paths::Fault> {
             let joined = paths::join(dir, path)?;
             *path = joined.to_str().ok_or_else(|| paths::Fault::NotUtf8(dir.to_owned()))?.to_owned();
         }
-        (Kind::Files { .. }, Value::Texts(entries)) => {
+        (Kind::Sources, Value::Mixture(parts)) => {
+            for (path, _) in parts {
+                *path = paths::absolute(dir, path)?;
+            }
+        }
+        (Kind::Files { .. } | Kind::Sources, Value::Texts(entries)) => {
             for path in entries {
                 *path = paths::absolute(dir, path)?;
             }

@@ -22,6 +22,7 @@ mod presets;
 mod resolved;
 pub mod schema;
 mod source;
+mod sources;
 mod stated;
 mod suggest;
 mod value;
@@ -46,6 +47,7 @@ pub use schema::{
     ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, WatchdogConfig,
 };
 pub use source::similar;
+pub use sources::Sources;
 pub use words::{
     Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
 };

@@ -39,6 +39,10 @@ impl Setting {
             Value::Text(text) => seen(text).into(),
             Value::Texts(texts) => texts.iter().map(|text| seen(text)).collect(),
             Value::Numbers(numbers) => numbers.clone().into(),
+            Value::Mixture(parts) => {
+                let part = |(path, weight): &(String, f64)| serde_json::json!({ "path": seen(path), "weight": weight });
+                parts.iter().map(part).collect()
+            }
             Value::Branch { run, step, optimizer } => {
                 let mut members = serde_json::Map::from_iter([("run".to_owned(), seen(run).into())]);
                 members.extend(step.map(|step| ("step".to_owned(), step.into())));

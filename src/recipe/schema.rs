@@ -5,6 +5,7 @@
 
 use super::init_from::InitFrom;
 use super::lint::LintCode;
+use super::sources::Sources;
 use super::words::{
     Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
 };
@@ -89,8 +90,8 @@ pub struct ComputeConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Training data: files, globs or `builtin:` names; absolute after resolution.
-    pub train: Vec<String>,
+    /// Training data: files, globs or `builtin:` names, absolute after resolution, or a mixture of them.
+    pub train: Sources,
     /// Validation data, in the forms of `train`; empty means no validation.
     pub val: Vec<String>,
     /// The fraction of the training data's tokens, the last ones, that are validation data instead; not with `val`.

@@ -1,8 +1,8 @@
 //! Values of keys, and the checks that turn a TOML value into one.
 
 use super::keys::{Interval, Key, Kind};
-use super::{init_from, presets, suggest};
-use figment::value::Value as Figment;
+use super::{init_from, presets, sources, suggest};
+use figment::value::{Dict, Value as Figment};
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
@@ -17,6 +17,8 @@ pub(super) enum Value {
     Text(String),
     Texts(Vec<String>),
     Numbers(Vec<f64>),
+    /// Sources of data with their weights.
+    Mixture(Vec<(String, f64)>),
     /// The table form of `model.init_from`.
     Branch {
         run: String,
@@ -34,6 +36,12 @@ impl From<Value> for Figment {
             Value::Text(text) => text.into(),
             Value::Texts(texts) => texts.into(),
             Value::Numbers(numbers) => numbers.into(),
+            Value::Mixture(parts) => {
+                let part = |(path, weight): (String, f64)| {
+                    Dict::from([("path".into(), path.into()), ("weight".into(), weight.into())])
+                };
+                parts.into_iter().map(part).collect::<Vec<_>>().into()
+            }
             // as an array, which a stronger layer replaces as a whole: figment would merge tables key by key
             Value::Branch { run, step, optimizer } => {
                 let step = step.map_or(Figment::from(figment::value::Empty::None), Figment::from);
@@ -53,6 +61,12 @@ impl fmt::Display for Value {
             Self::Text(text) => f.write_str(&quoted(text)),
             Self::Texts(texts) => write!(f, "[{}]", comma(texts.iter().map(|text| quoted(text)))),
             Self::Numbers(numbers) => write!(f, "[{}]", comma(numbers.iter().map(|&number| float(number)))),
+            Self::Mixture(parts) => {
+                let part = |(path, weight): &(String, f64)| {
+                    format!("{{ path = {}, weight = {} }}", quoted(path), float(*weight))
+                };
+                write!(f, "[{}]", comma(parts.iter().map(part)))
+            }
             Self::Branch { run, step, optimizer } => {
                 let step = step.map_or_else(String::new, |step| format!("step = {step}, "));
                 write!(f, "{{ run = {}, {step}optimizer = {optimizer} }}", quoted(run))
@@ -136,8 +150,9 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
         Kind::Device => device(value),
         Kind::File => path(value).map(Value::Text),
         Kind::Start => init_from::check(value),
-        Kind::Files { min } => files(value, min),
-        Kind::Extends => files(value, 0),
+        Kind::Sources => sources::check(value),
+        Kind::Files { min } => sources::files(value, min),
+        Kind::Extends => sources::files(value, 0),
     }
 }
 
@@ -159,7 +174,7 @@ fn out_of_range(value: &Spanned<DeValue>, text: &str, range: &str) -> Fault {
     }
 }
 
-fn found(value: &DeValue) -> String {
+pub(super) fn found(value: &DeValue) -> String {
     match value {
         DeValue::String(text) => format!("the string \"{}\"", shown(text)),
         DeValue::Integer(integer) => format!("the integer {}", shown(&integer.to_string())),
@@ -373,22 +388,4 @@ fn device(value: &Spanned<DeValue>) -> Checked {
             Err(unknown_word(value, text, LIST, if is_gpu { Some("cuda") } else { near() }))
         }
     }
-}
-
-/// A list of paths; a single string is a list of one.
-fn files(value: &Spanned<DeValue>, min: usize) -> Checked {
-    let paths = match value.get_ref() {
-        DeValue::String(_) => vec![path(value)?],
-        DeValue::Array(items) => items.iter().map(path).collect::<Result<_, _>>()?,
-        _ => return Err(wrong_type(value, "a string or an array of strings")),
-    };
-    if paths.len() < min {
-        return Err(Fault {
-            what: "is empty".into(),
-            label: "expected at least one file".into(),
-            help: Some("name a file or a glob, or \"builtin:lipsum\" for generated text".into()),
-            span: value.span(),
-        });
-    }
-    Ok(Value::Texts(paths))
 }

@@ -2,6 +2,7 @@
 
 use super::inputs::{InputError, InputErrors};
 use crate::data::DataError;
+use crate::data::fetch::FetchError;
 use crate::data::tokenizer::PromptError;
 use crate::engine::EngineError;
 use crate::plan::PlanError;
@@ -21,7 +22,7 @@ pub enum Ending {
     Failed,
     /// What was asked for is at fault: a recipe, an option, data.
     Refused,
-    /// A live process writes the run.
+    /// A live process writes the run, or fetches into the directory.
     Locked,
     /// The loss or a gradient is not finite, or the watchdog has stopped the run.
     Diverged,
@@ -67,6 +68,11 @@ impl Ending {
         }
         if let Some(OnOthers { ending, .. }) = cause.downcast_ref() {
             return Some(*ending);
+        }
+        match cause.downcast_ref() {
+            Some(FetchError::Busy { .. }) => return Some(Self::Locked),
+            Some(error) if error.is_usage() => return Some(Self::Refused),
+            _ => {}
         }
         if let Some(EngineError::Unsupported(_)) = cause.downcast_ref() {
             return Some(Self::Refused);

@@ -3,10 +3,10 @@
 use super::missing;
 use super::start::Start;
 use crate::data::{
-    self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, vocabulary,
+    self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
 };
-use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
+use crate::plan::{DataSize, SourceSize};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
 use crate::run::RunError;
 use crate::train::Rows;
@@ -172,7 +172,10 @@ impl Data {
         let Limits { block_size, vocab_size } = limits;
         let options = OpenOptions { block_size, vocab_size, tokenizer: &tokenizer, cache_dir, progress };
         let open = |key, named: &[String]| Dataset::open(named, options).map_err(at(key));
-        let train = open("data.train", &config.train);
+        let train = match config.train.mixture() {
+            Some(parts) => Dataset::open_mixture(&parts, options).map_err(at("data.train")),
+            None => open("data.train", &config.train),
+        };
         let val = (!config.val.is_empty()).then(|| open("data.val", &config.val)).transpose();
         let (train, val) = match (train, val) {
             (Ok(train), Ok(val)) => (train, val),
@@ -222,7 +225,14 @@ impl Data {
 
     /// What the plan needs to know.
     pub fn size(&self) -> DataSize {
+        let source = |source: &mixture::Source| SourceSize {
+            name: relative(&source.name),
+            share: source.share as f64 / mixture::PERIOD as f64,
+            tokens: source.tokens,
+            rows: source.rows.end - source.rows.start,
+        };
         DataSize {
+            sources: self.train.sources().iter().map(source).collect(),
             train_tokens: self.train.tokens(),
             train_rows: self.train.rows(),
             val_rows: self.val.as_ref().map_or(0, Dataset::rows),

@@ -1,7 +1,8 @@
-//! What helps when data are not there: where shipped recipes get theirs from, where a name was looked for, and what
-//! lies there under a similar name.
+//! What helps when data are not there: the command that fetches those of shipped recipes, where a name was looked for,
+//! and what lies there under a similar name.
 
 use crate::data::DataError;
+use crate::data::fetch::CATALOGUE;
 use std::path::{Component, Path, PathBuf};
 
 /// Data that shipped recipes name.
@@ -11,23 +12,14 @@ pub struct Shipped {
     pub name: &'static str,
     /// The heading in that directory's README.
     pub heading: &'static str,
-    /// Where they come from.
-    pub from: &'static str,
+    /// Under which name `runner data fetch` gets them.
+    pub fetch: &'static str,
 }
 
 /// The data of all shipped recipes. `datasets/README.md` has the same headings.
 pub const SHIPPED: &[Shipped] = &[
-    Shipped {
-        name: "fineweb-edu/",
-        heading: "FineWeb-Edu",
-        from: "10 billion tokens of web pages, in shards: ready-made from the Hugging Face hub, or made by the script \
-               of llm.c or build-nanogpt",
-    },
-    Shipped {
-        name: "tinyshakespeare",
-        heading: "Tiny Shakespeare",
-        from: "one megabyte of plays, a single text that nanoGPT and char-rnn use too, cut in two",
-    },
+    Shipped { name: "fineweb-edu/", heading: "FineWeb-Edu", fetch: "fineweb-edu-10b" },
+    Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
 
 /// The directory that shipped recipes take their data from.
@@ -49,23 +41,33 @@ pub(super) fn help(error: &DataError) -> Vec<String> {
     shipped(&named).into_iter().chain([there(&dir, &wanted)]).collect()
 }
 
-/// Where the data of a shipped recipe come from; `None` for other data.
+/// The command that gets the data of a shipped recipe; `None` for other data.
 fn shipped(named: &Path) -> Option<String> {
     let text = named.to_str()?;
     let below =
         |(at, _): (usize, &str)| Some((&text[..at + DATASETS.len()], text.get(at + DATASETS.len() + 1..)?));
     let found = text.match_indices(DATASETS).filter_map(below).find_map(|(datasets, rest)| {
         let known = SHIPPED.iter().find(|known| rest.starts_with(known.name))?;
-        let readme = literal_directory(Path::new(datasets)).0.join(DATASETS).join(README);
-        readme.is_file().then_some((known, readme))
+        Some((known, literal_directory(Path::new(datasets)).0.join(DATASETS).join(README)))
     });
-    let (known, readme) = found?;
-    Some(format!(
-        "these are {}; \"{}\" in {} says how to get them",
-        known.from,
-        known.heading,
-        super::inputs::relative(&readme.display().to_string())
-    ))
+    let (shipped, readme) = found?;
+    let known = CATALOGUE.iter().find(|known| known.name == shipped.fetch)?;
+    let relative = |path: &Path| super::inputs::relative(&path.display().to_string());
+    let out = match relative(&literal_directory(named).0) {
+        usual if usual == known.out => String::new(),
+        other => format!(" --out {}", word(&other)),
+    };
+    let more = match readme.is_file() {
+        true => format!("; \"{}\" in {} says more", shipped.heading, relative(&readme)),
+        false => String::new(),
+    };
+    Some(format!("`runner data fetch {}{out}` gets them: {}, {}{more}", known.name, known.about, known.size))
+}
+
+/// A text as a word of a shell.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+=:@%,".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The directory in which the last part of a path, or the first part with a wildcard, is looked for; and what is looked

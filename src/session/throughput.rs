@@ -60,7 +60,7 @@ impl Throughput {
     ) -> anyhow::Result<Option<Self>> {
         let recipe = &resolved.recipe;
         // rows are random tokens, as many as are needed
-        let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, val_rows: 0 };
+        let data = DataSize { train_tokens: u64::MAX, train_rows: u64::MAX, ..DataSize::default() };
         let blame = at_its_key(resolved);
         let hardware = machine::hardware(recipe).map_err(&blame)?;
         let plan = Plan::new(recipe, &hardware, data, None).map_err(&blame)?;

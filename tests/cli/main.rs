@@ -1,5 +1,7 @@
 //! Training through the program: what a user sees, what survives crashes and faults, what a run holds.
 
+#[path = "../server_support/mod.rs"]
+mod server_support;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -14,11 +16,14 @@ mod dry_run;
 mod faults_data;
 mod faults_logs;
 mod faults_storage;
+mod fetch;
+mod fetch_refusals;
 mod inspect;
 mod logs;
 mod machine_memory;
 mod memory;
 mod missing;
+mod mixture;
 mod processes;
 mod ranks;
 mod refusals;

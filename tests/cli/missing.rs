@@ -90,34 +90,45 @@ fn the_directory_is_named_with_what_it_holds_instead() {
 }
 
 #[test]
-fn for_shipped_recipes_the_place_that_says_how_to_get_them_is_named() {
+fn for_shipped_recipes_the_command_that_gets_the_data_is_named() {
     let lab = Lab::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (recipe, heading) in [
-        ("gpt2-124m.toml", "FineWeb-Edu"),
-        ("gpt3-small.toml", "FineWeb-Edu"),
-        ("tinyshakespeare.toml", "Tiny Shakespeare"),
-    ] {
-        // a copy of the repository without data
-        for part in ["recipes", "recipes/base", "recipes/data", "datasets"] {
-            for entry in fs::read_dir(root.join(part)).expect("a directory").filter_map(Result::ok) {
-                let name = format!("{part}/{}", entry.file_name().to_string_lossy());
-                if name.ends_with(".toml") || name.ends_with("README.md") {
-                    lab.write(&name, fs::read(entry.path()).expect("read"));
+    // a copy of the repository without data
+    for part in ["recipes", "recipes/base", "recipes/data", "datasets"] {
+        for entry in fs::read_dir(root.join(part)).expect("a directory").filter_map(Result::ok) {
+            let name = format!("{part}/{}", entry.file_name().to_string_lossy());
+            if name.ends_with(".toml") || name.ends_with("README.md") {
+                for copy in [name.clone(), format!("a b/{name}")] {
+                    lab.write(&copy, fs::read(entry.path()).expect("read"));
                 }
             }
         }
-        let ended = lab.run([
-            &format!("recipes/{recipe}"),
-            "compute.device=cpu",
-            "model.n_layer=1",
-            "batch.micro_batch=1",
-        ]);
-        let place = format!("\"{heading}\" in datasets/README.md says how to get them");
-        ended.expect(2).says(&["data.train: ", "data.val: ", &place]);
-        let readme = fs::read_to_string(root.join("datasets/README.md")).expect("read");
+    }
+    let readme = fs::read_to_string(root.join("datasets/README.md")).expect("read");
+    for (recipe, name, out, heading) in [
+        ("gpt2-124m.toml", "fineweb-edu-10b", "datasets/fineweb-edu", "FineWeb-Edu"),
+        ("gpt3-small.toml", "fineweb-edu-10b", "datasets/fineweb-edu", "FineWeb-Edu"),
+        ("tinyshakespeare.toml", "tinyshakespeare", "datasets", "Tiny Shakespeare"),
+    ] {
+        for dir in ["", "a b/"] {
+            let out = if dir.is_empty() { String::new() } else { format!(" --out '{dir}{out}'") };
+            let ended = lab.run([
+                &format!("{dir}recipes/{recipe}"),
+                "compute.device=cpu",
+                "model.n_layer=1",
+                "batch.micro_batch=1",
+            ]);
+            ended.expect(2).says(&[
+                "data.train: ",
+                &format!("`runner data fetch {name}{out}` gets them: "),
+                &format!("\"{heading}\" in {dir}datasets/README.md says more"),
+            ]);
+        }
         assert!(readme.contains(&format!("\n## {heading}\n")), "{heading}");
     }
+    // a text of another name is none of them
+    let other = lab.run(["tiny.toml", "data.train=datasets/tinyshakespeare-mine.txt"]);
+    assert!(!other.expect(2).stderr.contains("runner data fetch"), "{}", other.stderr);
 }
 
 #[test]

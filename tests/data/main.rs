@@ -4,5 +4,6 @@
 mod data_support;
 
 mod dataset;
+mod mixture;
 mod refusals;
 mod split;

@@ -17,6 +17,21 @@ const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/user-cache");
 const LAUNCHERS: [&str; 5] =
     ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 
+/// Variables that decide where data are fetched from.
+const NETWORK: [&str; 11] = [
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "SSL_CERT_FILE",
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
 /// The program, ready to start in `dir`.
 pub(crate) fn program(dir: &Path) -> Command {
     isolated(PATH, dir)
@@ -35,7 +50,7 @@ fn isolated(name: &str, dir: &Path) -> Command {
     for name in settings.filter(|name| name.to_string_lossy().starts_with("RUNNER_")) {
         command.env_remove(name);
     }
-    for name in LAUNCHERS {
+    for name in LAUNCHERS.iter().chain(&NETWORK) {
         command.env_remove(name);
     }
     command.env_remove("NO_COLOR").env("XDG_CACHE_HOME", CACHE);

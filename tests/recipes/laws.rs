@@ -8,7 +8,7 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
-    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, WatchdogAction,
+    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, Sources, WatchdogAction,
     WatchdogConfig, to_toml,
 };
 
@@ -119,11 +119,17 @@ fn watchdog() -> impl Strategy<Value = WatchdogConfig> {
     )
 }
 
+/// Files, or a mixture of them.
+fn train() -> impl Strategy<Value = Sources> {
+    let mixture = prop::collection::vec((entry(), 1e-6..1e6_f64), 1..4);
+    prop_oneof![prop::collection::vec(entry(), 1..4).prop_map(Sources::from), mixture.prop_map(Sources::from)]
+}
+
 prop_compose! {
     fn recipe()(
         (name, seed, model, compute, schedule, optimizer) in
             ("[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", 0..=i64::MAX as u64, model(), compute(), schedule(), optimizer()),
-        train in prop::collection::vec(entry(), 1..4),
+        train in train(),
         (val, val_fraction) in validation(),
         (shuffle, auto) in any::<(bool, bool)>(),
         (rows, world_size, steps) in (1..64_usize, 1..16_usize, 1..64_usize),
@@ -144,7 +150,13 @@ prop_compose! {
             distributed: DistributedConfig { shard_optimizer, timeout_s },
             model,
             compute,
-            data: DataConfig { train, val, val_fraction, shuffle },
+            // no last part of a mixture can be kept
+            data: DataConfig {
+                val_fraction: val_fraction.filter(|_| train.mixture().is_none()),
+                train,
+                val,
+                shuffle,
+            },
             optimizer,
             schedule,
             eval: EvalConfig { every, batches },

@@ -21,7 +21,7 @@ fn hardware(free_memory: usize) -> Hardware {
 }
 
 fn data() -> DataSize {
-    DataSize { train_tokens: 10_000, train_rows: 300, val_rows: 20 }
+    DataSize { train_tokens: 10_000, train_rows: 300, val_rows: 20, ..DataSize::default() }
 }
 
 /// Every shipped recipe, made small: its heads, padding and settings, with little of everything else.
@@ -284,7 +284,7 @@ proptest! {
         let recipes = Recipes::new();
         recipes.write("recipe.toml", mutated(include_str!("../../recipes/quickstart.toml"), mutations));
         let machine = Hardware { threads, total_memory: memory, free_memory: memory, ranks: 1, cuda: None };
-        let size = DataSize { train_tokens: rows, train_rows: rows, val_rows: rows };
+        let size = DataSize { train_tokens: rows, train_rows: rows, val_rows: rows, ..DataSize::default() };
         look_at(&recipes.path("recipe.toml"), &machine, size).map_err(TestCaseError::fail)?;
     }
 

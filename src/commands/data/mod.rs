@@ -1,5 +1,6 @@
 //! `runner data`: one file per subcommand.
 
+mod fetch;
 mod inspect;
 
 use super::exit::Exit;
@@ -8,6 +9,7 @@ use crate::cli::{Data, DataArgs};
 /// Runs the subcommand.
 pub(super) fn run(args: &DataArgs) -> anyhow::Result<Exit> {
     match &args.command {
+        Data::Fetch(args) => fetch::run(args),
         Data::Inspect(args) => inspect::run(args),
     }
 }

@@ -136,14 +136,24 @@ impl Outlook<'_> {
             (low, high) if low == high => count(low as u64, "time"),
             (low, high) => format!("{low} or {high} times"),
         };
-        let mut lines = vec![
+        let mut lines = vec![format!(
+            "{} for training in {}",
+            grouped(plan.data.train_tokens, "token"),
+            grouped(plan.data.train_rows, "row")
+        )];
+        if plan.data.sources.is_empty() {
+            lines.push(format!("{:.2} epochs: each row is seen {seen}", plan.epochs));
+        }
+        let rows = plan.steps * plan.batch.rows_per_step as u64;
+        lines.extend(plan.data.sources.iter().map(|source| {
             format!(
-                "{} for training in {}",
-                grouped(plan.data.train_tokens, "token"),
-                grouped(plan.data.train_rows, "row")
-            ),
-            format!("{:.2} epochs: each row is seen {seen}", plan.epochs),
-        ];
+                "{:.1} % of the rows from {}: {:.2} epochs of its {}",
+                100.0 * source.share,
+                source.name,
+                source.epochs(rows),
+                grouped(source.rows, "row")
+            )
+        }));
         if let Some(fraction) = self.recipe.data.val_fraction {
             lines.push(format!("the last {fraction} of data.train's tokens are kept for validation"));
         }

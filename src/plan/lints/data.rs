@@ -3,6 +3,7 @@
 use super::shape::cost;
 use super::{Remark, Shard, Subject};
 use crate::model::Dims;
+use crate::plan::SourceSize;
 use crate::wording::count;
 
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
@@ -37,16 +38,21 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
     ))
 }
 
-/// Training data that are read too often.
+/// Training data, or a source of a mixture, that are read too often.
 pub(super) fn epochs(subject: &Subject) -> Remark {
-    let epochs = subject.plan.epochs;
+    let plan = subject.plan;
+    let all = plan.steps * plan.batch.rows_per_step as u64;
+    let source =
+        |source: &'_ SourceSize| (source.epochs(all), source.name.clone(), source.rows as f64 / source.share);
+    let sources = plan.data.sources.iter().map(source);
+    let most = sources.max_by(|a, b| a.0.total_cmp(&b.0));
+    let (epochs, what, rows) =
+        most.unwrap_or_else(|| (plan.epochs, "its data".to_owned(), plan.data.train_rows as f64));
     (subject.shards.is_some() && epochs > EPOCHS).then(|| {
-        let steps = EPOCHS * subject.plan.data.train_rows as f64 / subject.plan.batch.rows_per_step as f64;
+        let steps = EPOCHS * rows / plan.batch.rows_per_step as f64;
         (
             "schedule.max_steps",
-            format!(
-                "the run goes through its data {epochs:.1} times; beyond {EPOCHS} times little is learned"
-            ),
+            format!("the run goes through {what} {epochs:.1} times; beyond {EPOCHS} times little is learned"),
             format!("use more data, or {} at most", count((steps as u64).max(1), "step")),
         )
     })

@@ -40,6 +40,9 @@ pub enum Kind {
         /// Fewest entries.
         min: usize,
     },
+    /// Files, globs or `builtin:` names as in [`Files`](Self::Files), at least one, or a list of tables that give each a
+    /// weight.
+    Sources,
     /// The name of a preset.
     Preset,
     /// Recipe files to build upon, as a list or a single string.

@@ -163,7 +163,7 @@ impl Key {
     /// Whether its value names files, so that it is absolute in a resolved recipe and relative in a written one.
     #[must_use]
     pub fn is_path(&self) -> bool {
-        matches!(self.kind, Kind::File | Kind::Start | Kind::Files { .. })
+        matches!(self.kind, Kind::File | Kind::Start | Kind::Files { .. } | Kind::Sources)
     }
 
     /// Whether a schedule of this kind uses it.

@@ -4,8 +4,8 @@ use super::Fallback::{Absent, FifthOf, FileStem, Is, Required};
 use super::Identity::{Contents, Never, UnlessDefault, While};
 use super::Interval::{Fraction, NonNegative, Positive, Unit};
 use super::Kind::{
-    Betas, Choice, Choices, Device, Extends, Files, Flag, Integer, MicroBatch, Name, Number, Preset, Start,
-    Text,
+    Betas, Choice, Choices, Device, Extends, Files, Flag, Integer, MicroBatch, Name, Number, Preset, Sources,
+    Start, Text,
 };
 use super::OnResume::Free;
 use super::Stated::{Any, AtMost, Padded, Position, Same};
@@ -142,10 +142,15 @@ pub const KEYS: &[Key] = &[
         .on_resume(Free)
         .example("1"),
     // data
-    key("data.train", Files { min: 1 }, Required, "training data: files, globs or builtin names")
-        .identity(Contents)
-        .on_resume(Free)
-        .example("[\"../datasets/train-*.bin\"]"),
+    key(
+        "data.train",
+        Sources,
+        Required,
+        "training data: files, globs or builtin names, or a mixture of them with weights",
+    )
+    .identity(Contents)
+    .on_resume(Free)
+    .example("[\"../datasets/train-*.bin\"]"),
     key(
         "data.val",
         Files { min: 0 },

@@ -1,0 +1,227 @@
+//! Requests over HTTP, and what their failures mean.
+
+use super::{FetchError, Settings};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+use ureq::Agent;
+use ureq::http::{HeaderMap, Response};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Body, BodyReader, Error, Timeout};
+
+/// A server may send a request on this often.
+const REDIRECTS: u32 = 10;
+/// A list of files that is longer is none.
+const LONGEST_LIST: u64 = 64 << 20;
+
+/// A client of the hub and of other servers.
+pub(super) struct Client {
+    agent: Agent,
+    pub(super) endpoint: String,
+    token: Option<String>,
+}
+
+/// What a request has come to.
+pub(super) enum Fault {
+    /// Trying again makes no sense.
+    Final(FetchError),
+    /// It may go better the next time.
+    Passing {
+        /// What went wrong.
+        why: String,
+        /// How long the server asks to wait.
+        wait: Option<Duration>,
+        /// Whether no server was reached at all.
+        is_offline: bool,
+    },
+}
+
+impl Fault {
+    pub(super) fn passing(why: impl Into<String>) -> Self {
+        Self::Passing { why: why.into(), wait: None, is_offline: false }
+    }
+}
+
+/// The beginning of an answer with a part of a file.
+pub(super) struct Answer {
+    /// The byte of the file with which the body begins.
+    pub(super) start: u64,
+    /// The size of the whole file, where the server says it.
+    pub(super) total: Option<u64>,
+    /// Whether the body is a web page.
+    pub(super) is_page: bool,
+    pub(super) body: BodyReader<'static>,
+}
+
+impl Client {
+    pub(super) fn new(settings: &Settings, timeout: Duration) -> Result<Self, FetchError> {
+        let roots = match &settings.certificates {
+            Some(path) => certificates(path)?,
+            None => RootCerts::WebPki,
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(REDIRECTS)
+            .timeout_resolve(Some(timeout))
+            .timeout_connect(Some(timeout))
+            .timeout_recv_response(Some(timeout))
+            .timeout_per_read(Some(timeout))
+            .user_agent(concat!("runner/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(roots).build());
+        let (endpoint, token) = (settings.endpoint.clone(), settings.token.clone());
+        Ok(Self { agent: config.build().into(), endpoint, token })
+    }
+
+    /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on.
+    fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Fault> {
+        let mut request = self.agent.get(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let is_hub = url.strip_prefix(&self.endpoint).is_some_and(|rest| rest.starts_with('/'));
+        if let Some(token) = self.token.as_deref().filter(|_| is_hub) {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let response = request.call().map_err(|error| fault(url, error))?;
+        match response.status().as_u16() {
+            200 | 206 | 416 => Ok(response),
+            status @ (408 | 425 | 429 | 500..=599) => Err(Fault::Passing {
+                why: format!("the server answers with status {status}"),
+                wait: number(response.headers(), "retry-after").map(Duration::from_secs),
+                is_offline: false,
+            }),
+            status => {
+                let help = match status {
+                    401 | 403 => {
+                        "the data are not public, or have terms to be accepted on their page: set HF_TOKEN to a \
+                                  token of the hub that may read them"
+                    }
+                    404 => "there is nothing at this address: check the name and the revision",
+                    _ => "check the address",
+                };
+                Err(Fault::Final(FetchError::Status { url: url.to_owned(), status, help }))
+            }
+        }
+    }
+
+    /// The file at `url`, from byte `from` on if the server can do that, else from its beginning. `None` if the file
+    /// has no such byte.
+    pub(super) fn file(&self, url: &str, from: u64) -> Result<Option<Answer>, Fault> {
+        let range = format!("bytes={from}-");
+        let ranged = [("Range", range.as_str())];
+        let response = self.get(url, if from > 0 { &ranged } else { &[] })?;
+        let status = response.status().as_u16();
+        let headers = response.headers();
+        let is_page = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        let (start, total) = match status {
+            200 => (0, number(headers, "content-length")),
+            206 => {
+                // bytes 100-199/200, or /* for an unknown size
+                let said = text(headers, "content-range").and_then(|range| range.strip_prefix("bytes "));
+                let place = said.and_then(|range| {
+                    let (first, total) = (range.split_once('-')?.0, range.split_once('/')?.1);
+                    Some((first.trim().parse().ok()?, total.trim().parse().ok()))
+                });
+                place.ok_or_else(|| {
+                    Fault::passing("the server does not say which part of the file it sends")
+                })?
+            }
+            _ => return Ok(None),
+        };
+        let body = response.into_body().into_with_config().limit(u64::MAX).reader();
+        Ok(Some(Answer { start, total, is_page, body }))
+    }
+
+    /// A list of files in JSON, and the address at which it goes on.
+    pub(super) fn list(&self, url: &str) -> Result<(serde_json::Value, Option<String>), Fault> {
+        let response = self.get(url, &[("Accept", "application/json")])?;
+        let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
+        let mut bytes = Vec::new();
+        let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
+        body.read_to_end(&mut bytes).map_err(|error| Fault::passing(error.to_string()))?;
+        let parsed = serde_json::from_slice(&bytes);
+        let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
+            Some(what) => format!("it is {what}"),
+            None => error.to_string(),
+        };
+        let wrong = |error| Fault::Final(FetchError::Listing { url: url.to_owned(), why: why(error) });
+        Ok((parsed.map_err(wrong)?, next))
+    }
+}
+
+/// The address of the next page in a `Link` header, as in `<https://…>; rel="next"` (RFC 8288).
+fn next_page(link: &str) -> Option<&str> {
+    let links = link.split(", <").map(|link| link.trim_start_matches('<'));
+    let mut pairs = links.filter_map(|link| link.split_once('>'));
+    pairs.find(|(_, rest)| rest.contains("rel=\"next\"")).map(|(url, _)| url)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+    text(headers, name)?.trim().parse().ok()
+}
+
+/// What a failure without an answer means.
+fn fault(url: &str, error: Error) -> Fault {
+    let why = error.to_string();
+    match error {
+        Error::Rustls(_) | Error::Tls(_) => {
+            Fault::Final(FetchError::Certificate { url: url.to_owned(), why })
+        }
+        // rustls's errors within a handshake come as errors of reading
+        Error::Io(error)
+            if error.get_ref().is_some_and(|inner| inner.to_string().contains("certificate")) =>
+        {
+            Fault::Final(FetchError::Certificate { url: url.to_owned(), why })
+        }
+        Error::BadUri(_) | Error::Http(_) | Error::InvalidProxyUrl => {
+            Fault::Final(FetchError::Status { url: url.to_owned(), status: 400, help: "this is no address" })
+        }
+        Error::HostNotFound
+        | Error::ConnectionFailed
+        | Error::ConnectProxyFailed(_)
+        | Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
+            Fault::Passing { why, wait: None, is_offline: true }
+        }
+        Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            Fault::Passing { why, wait: None, is_offline: true }
+        }
+        _ => Fault::passing(why),
+    }
+}
+
+/// The certificates in a file.
+fn certificates(path: &Path) -> Result<RootCerts, FetchError> {
+    let wrong = |why: String| FetchError::Certificates { path: path.into(), why };
+    let pem = std::fs::read(path).map_err(|error| wrong(format!("could not be read: {error}")))?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) =
+            item.map_err(|error| wrong(format!("is damaged: {error}")))?
+        {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() {
+        return Err(wrong("has no certificate in PEM".into()));
+    }
+    Ok(RootCerts::new_with_certs(&found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_is_found_among_links() {
+        let one = "<https://hub/api/x?cursor=a>; rel=\"next\"";
+        assert_eq!(next_page(one), Some("https://hub/api/x?cursor=a"));
+        let two = "<https://hub/first>; rel=\"first\", <https://hub/b>; rel=\"next\"";
+        assert_eq!(next_page(two), Some("https://hub/b"));
+        assert_eq!(next_page("<https://hub/first>; rel=\"first\""), None);
+        assert_eq!(next_page("next"), None);
+    }
+}

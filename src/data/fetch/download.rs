@@ -1,0 +1,274 @@
+//! One file at a time: from where it stands to its name, through broken connections.
+
+use super::client::{Client, Fault};
+use super::{FetchError, Wanted};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The directory for what is not complete, which no pattern for data reaches.
+const PARTS: &str = ".fetch";
+/// Held by the process that writes there.
+const LOCK: &str = "lock";
+/// The first wait after a failure; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// No wait is longer, whatever a server asks for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Bytes that are written at a time.
+const CHUNK: usize = 256 << 10;
+
+/// A directory that this process fetches into.
+pub(super) struct Folder {
+    out: PathBuf,
+    parts: PathBuf,
+    /// Whether this call has made the directory.
+    is_new: bool,
+    /// Locked as long as this lives.
+    _lock: File,
+}
+
+impl Folder {
+    /// Prepares the directory `out`, which is created if missing.
+    ///
+    /// # Errors
+    /// It cannot be written, or another process fetches into it.
+    pub(super) fn open(out: &Path) -> Result<Self, FetchError> {
+        let (parts, is_new) = (out.join(PARTS), !out.exists());
+        fs::create_dir_all(&parts).map_err(write(&parts))?;
+        let path = parts.join(LOCK);
+        let lock = OpenOptions::new().create(true).append(true).open(&path).map_err(write(&path))?;
+        match lock.try_lock() {
+            // a process that has just ended takes its lock away
+            Ok(()) if inode(lock.metadata()) == inode(fs::metadata(&path)) => {
+                Ok(Self { out: out.into(), parts, is_new, _lock: lock })
+            }
+            Ok(()) => Err(FetchError::Busy { out: out.into() }),
+            Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
+            Err(fs::TryLockError::Error(error)) => Err(write(&path)(error)),
+        }
+    }
+
+    /// Takes the directory for parts away: after success all of it, for nothing refers to what an earlier call left
+    /// there; else if it is empty.
+    pub(super) fn close(&self, is_complete: bool) {
+        if is_complete {
+            // what is left over does no harm
+            let _ = fs::remove_dir_all(&self.parts);
+        } else if fs::read_dir(&self.parts).is_ok_and(|entries| entries.count() == 1) {
+            let _ = fs::remove_file(self.parts.join(LOCK));
+            let _ = fs::remove_dir(&self.parts);
+            if self.is_new {
+                // only if nothing is in it
+                let _ = fs::remove_dir(&self.out);
+            }
+        }
+    }
+
+    /// The directory of the complete files.
+    pub(super) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// The size of the file if it is there already.
+    ///
+    /// # Errors
+    /// Something else is there under its name.
+    pub(super) fn present(&self, wanted: &Wanted) -> Result<Option<u64>, FetchError> {
+        let path = self.out.join(&wanted.name);
+        let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
+        let occupied = |what: String| FetchError::Occupied { path: path.clone(), what };
+        if !meta.is_file() {
+            return Err(occupied("it is no file".into()));
+        }
+        if let Some(size) = wanted.size.filter(|size| *size != meta.len()) {
+            return Err(occupied(format!("{} bytes, not {size}", meta.len())));
+        }
+        if let Some(digest) = wanted.digest {
+            let found = digest.of(&path).map_err(write(&path))?;
+            if found != digest {
+                return Err(occupied(format!("{found}, not {digest}")));
+            }
+        }
+        Ok(Some(meta.len()))
+    }
+
+    /// Downloads a file, checks it and gives it its name; returns its size.
+    ///
+    /// `advance` is told of bytes that came, and of those that had come before.
+    pub(super) fn fetch(
+        &self,
+        client: &Client,
+        wanted: &Wanted,
+        retries: u32,
+        stop: &AtomicBool,
+        advance: &dyn Fn(u64),
+    ) -> Result<u64, FetchError> {
+        let part = self.part(wanted);
+        // what nothing can be held against may have been changed since
+        if wanted.digest.is_none() {
+            remove(&part)?;
+        }
+        advance(size(&part));
+        let mut is_second = false;
+        loop {
+            let before = std::cell::Cell::new(size(&part));
+            let attempt = || self.attempt(client, wanted, &part, stop, advance);
+            persist(&wanted.url, retries, attempt, |_| size(&part) > before.replace(size(&part)))?;
+            let Some(digest) = wanted.digest else { break };
+            let found = digest.of(&part).map_err(write(&part))?;
+            if found == digest {
+                break;
+            }
+            remove(&part)?;
+            if is_second {
+                let (url, expected) = (wanted.url.clone(), digest);
+                return Err(FetchError::Contents { url, expected, found });
+            }
+            is_second = true;
+        }
+        let path = self.out.join(&wanted.name);
+        let publish = || -> std::io::Result<u64> {
+            let file = File::open(&part)?;
+            file.sync_all()?;
+            let directory = path.parent().unwrap_or(&self.out);
+            fs::create_dir_all(directory)?;
+            fs::rename(&part, &path)?;
+            File::open(directory)?.sync_all()?;
+            Ok(file.metadata()?.len())
+        };
+        publish().map_err(write(&path))
+    }
+
+    /// Where the file lies until it is complete: named after its contents, or after its address.
+    fn part(&self, wanted: &Wanted) -> PathBuf {
+        let key = match wanted.digest {
+            Some(digest) => digest.to_string().replace(':', "-"),
+            None => blake3::hash(wanted.url.as_bytes()).to_hex()[..32].to_owned(),
+        };
+        self.parts.join(key + ".part")
+    }
+
+    /// Downloads what is missing, over one connection.
+    fn attempt(
+        &self,
+        client: &Client,
+        wanted: &Wanted,
+        part: &Path,
+        stop: &AtomicBool,
+        advance: &dyn Fn(u64),
+    ) -> Result<(), Fault> {
+        let failed = |error| Fault::Final(write(part)(error));
+        let mut held = size(part);
+        if wanted.size == Some(held) && held > 0 {
+            return Ok(());
+        }
+        if wanted.size.is_some_and(|size| held > size) {
+            remove(part).map_err(Fault::Final)?;
+            held = 0;
+        }
+        let Some(mut answer) = client.file(&wanted.url, held)? else {
+            remove(part).map_err(Fault::Final)?;
+            return Err(Fault::passing("the file is shorter than what had come of it"));
+        };
+        let url = || wanted.url.clone();
+        if answer.is_page && wanted.name.extension().is_none_or(|extension| extension != "html") {
+            return Err(Fault::Final(FetchError::WebPage { url: url() }));
+        }
+        if let (Some(expected), Some(found)) = (wanted.size, answer.total)
+            && expected != found
+        {
+            return Err(Fault::Final(FetchError::Size { url: url(), expected, found }));
+        }
+        if answer.start != held {
+            remove(part).map_err(Fault::Final)?;
+            held = 0;
+        }
+        if answer.start != held {
+            return Err(Fault::passing("the server sends another part of the file than it was asked for"));
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(part).map_err(failed)?;
+        let mut chunk = vec![0; CHUNK];
+        let end = wanted.size.or(answer.total);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Fault::Final(FetchError::Stopped));
+            }
+            let read = match answer.body.read(&mut chunk) {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Fault::passing(format!("the connection broke: {error}"))),
+            };
+            if read == 0 {
+                break;
+            }
+            file.write_all(&chunk[..read]).map_err(failed)?;
+            held += read as u64;
+            advance(read as u64);
+            if let Some(expected) = end.filter(|end| held > *end) {
+                remove(part).map_err(Fault::Final)?;
+                return Err(Fault::Final(FetchError::Size { url: url(), expected, found: held }));
+            }
+        }
+        match end {
+            Some(end) if held < end => {
+                Err(Fault::passing(format!("the connection ended after {held} of {end} bytes")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Tries until it goes well, fails for good or has failed `retries` times in a row; a failure with `progress` counts as
+/// the first. Waits longer and longer in between.
+pub(super) fn persist<T>(
+    url: &str,
+    retries: u32,
+    mut attempt: impl FnMut() -> Result<T, Fault>,
+    progress: impl Fn(&Fault) -> bool,
+) -> Result<T, FetchError> {
+    let mut failures = 0;
+    loop {
+        let fault = match attempt() {
+            Ok(done) => return Ok(done),
+            Err(Fault::Final(error)) => return Err(error),
+            Err(fault) => fault,
+        };
+        failures = if progress(&fault) { 1 } else { failures + 1 };
+        let Fault::Passing { why, wait, is_offline } = fault else {
+            unreachable!("what is final was returned")
+        };
+        if failures > retries {
+            let url = url.to_owned();
+            return Err(match is_offline {
+                true => FetchError::Offline { url, why, by_hand: String::new() },
+                false => FetchError::GaveUp { url, tries: failures, why },
+            });
+        }
+        let usual = FIRST_WAIT * 2u32.saturating_pow((failures - 1).min(16));
+        std::thread::sleep(wait.unwrap_or(usual).min(LONGEST_WAIT));
+    }
+}
+
+fn inode(meta: std::io::Result<fs::Metadata>) -> Option<(u64, u64)> {
+    meta.ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// The size of a file in bytes, 0 if there is none.
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+fn remove(path: &Path) -> Result<(), FetchError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(write(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path) -> impl Fn(std::io::Error) -> FetchError {
+    let path = path.to_path_buf();
+    move |error| FetchError::Write { path: path.clone(), error }
+}

@@ -1,0 +1,112 @@
+//! `runner data fetch` where there is nothing to fetch, no way to it, or something else in its place.
+
+use crate::fetch::{REPO, contents, entry, everything, fetch, fetching, hub, listed};
+use crate::server_support::{Reply, Server};
+use crate::support::{Lab, ended};
+
+use std::fs;
+
+#[test]
+fn a_name_that_leads_out_of_the_directory_is_refused() {
+    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin"] {
+        let lab = Lab::new();
+        let server = Server::start(move |_, _| listed(&[entry(path, b"x")]));
+        fetch(&lab, &server, &[REPO, "--out", "in/got"]).expect(1).says(&["which leads elsewhere"]);
+        assert!(!lab.path("in").exists() && !lab.path("evil.bin").exists());
+    }
+}
+
+#[test]
+fn files_that_are_there_with_other_contents_stay_as_they_are() {
+    let server = hub(contents(9000), |file, asked, _| Reply::part(file, asked));
+    for (mine, says) in [(b"mine".to_vec(), "4 bytes, not 9000"), (vec![1; 9000], "sha256:")] {
+        let lab = Lab::new();
+        lab.write("got/x.bin", &mine);
+        fetch(&lab, &server, &[REPO, "--out", "got"]).expect(2).says(&["`got/x.bin` is there already", says]);
+        assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), mine);
+        assert_eq!(everything(&lab.path("got")), ["x.bin"]);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_does() {
+    let server = hub(contents(9000), |file, asked, _| Reply::part(file, asked));
+    let lab = Lab::new();
+    let pattern = format!("{REPO}/*.parquet");
+    for (words, says) in [
+        (&["fineweb-edu-10"][..], &["(`fineweb-edu-10b` is)", "--list"][..]),
+        (&["nothing-like-it"], &["is no data set that is known by name: ", "hf://datasets/OWNER/REPO"]),
+        (&["hf://datasets/owner"], &["names no repository"]),
+        (&[&pattern], &["no file of ", "/datasets/owner/some-data matches `*.parquet`; it has `x.bin`"]),
+        (&["hf://datasets/owner/none"], &["status 404", "check the name and the revision"]),
+        (&["tinyshakespeare", "--shards", "2"], &["`tinyshakespeare` is one"]),
+        (&["fineweb-10b", "--from", "http://127.0.0.1:1/x"], &["--from is for names of a single file"]),
+        (&[], &["required"]),
+    ] {
+        fetch(&lab, &server, words).expect(2).says(says);
+    }
+    let mut command = fetching(&lab, &server, &[REPO]);
+    command.env("SSL_CERT_FILE", lab.write("certificates", "none"));
+    ended(command).expect(2).says(&["SSL_CERT_FILE names", "has no certificate in PEM"]);
+    assert!(!lab.path("datasets").exists());
+}
+
+#[test]
+fn without_a_connection_the_message_says_what_to_do_by_hand() {
+    let lab = Lab::new();
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+    let nowhere = format!("http://127.0.0.1:{port}");
+    let start = |words: &[&str]| {
+        let mut command = lab.command(["data", "fetch", "--retries", "0"].iter().chain(words));
+        command.env("HF_ENDPOINT", &nowhere);
+        ended(command)
+    };
+    start(&["fineweb-edu-10b"]).expect(1).says(&[
+        "cannot be reached",
+        "HTTPS_PROXY",
+        &format!("download the files of {nowhere}/datasets/kjj0/finewebedu10B-gpt2 elsewhere"),
+        "put them into `datasets/fineweb-edu`",
+    ]);
+    start(&["tinyshakespeare", "--from", &nowhere]).expect(1).says(&[
+        "by hand, download https://raw.githubusercontent.com/",
+        "save it as `datasets/tinyshakespeare.txt`",
+    ]);
+    assert!(!lab.path("datasets").exists());
+}
+
+#[test]
+fn a_proxy_is_asked_for_the_way() {
+    let (lab, server) = (Lab::new(), Server::start(|_, _| Reply::new(403, "")));
+    let mut command = lab.command(["data", "fetch", REPO, "--retries", "0"]);
+    command.env("HF_ENDPOINT", "https://hub.example").env("HTTPS_PROXY", server.url(""));
+    ended(command).expect(1);
+    assert_eq!(server.asked()[0].line, "CONNECT hub.example:443");
+}
+
+#[test]
+fn a_server_that_does_not_speak_tls_is_an_error() {
+    let (lab, server) = (Lab::new(), Server::start(|_, _| Reply::new(200, "[]")));
+    let mut command = lab.command(["data", "fetch", REPO, "--retries", "0"]);
+    command.env("HF_ENDPOINT", server.url("").replace("http://", "https://"));
+    let failed = ended(command);
+    failed.expect(1).says(&["https://127.0.0.1"]);
+    assert!(!failed.stderr.contains("panicked"), "{}", failed.stderr);
+}
+
+#[test]
+fn the_list_has_every_name_with_size_licence_and_origin() {
+    let lab = Lab::new();
+    let mut command = lab.command(["data", "fetch", "--list"]);
+    command.env("HF_ENDPOINT", "http://mirror.example/");
+    let list = ended(command);
+    let list = &list.expect(0).stdout;
+    for known in runner::data::fetch::CATALOGUE {
+        assert!(
+            list.contains(&format!("{}\n  {}\n  size     {}\n", known.name, known.about, known.size)),
+            "{list}"
+        );
+        assert!(list.contains(known.licence) && list.contains(known.out));
+    }
+    assert!(list.contains("from     http://mirror.example/datasets/kjj0/finewebedu10B-gpt2\n"), "{list}");
+}
