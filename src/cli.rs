@@ -1,8 +1,10 @@
 //! The command line: definitions only.
 
+mod data;
 mod recipes;
 mod report;
 
+pub use data::{Data, DataArgs, PrepareArgs, ValidationArgs};
 pub use recipes::{RecipeArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
@@ -106,6 +108,8 @@ pub enum Command {
     List(ListArgs),
     /// Follow runs while they train: a live chart on a terminal, lines without one
     Watch(WatchArgs),
+    /// Make shards of tokens for training
+    Data(DataArgs),
 }
 
 /// Arguments of `bench`.

@@ -4,6 +4,7 @@ mod bench;
 mod board;
 mod compare;
 mod completions;
+mod data;
 mod doctor;
 pub mod exit;
 mod explain;
@@ -50,6 +51,7 @@ pub fn dispatch(cli: Cli) -> Exit {
             Some(Command::Compare(args)) => compare::run(args),
             Some(Command::List(args)) => list::run(args),
             Some(Command::Watch(args)) => watch::run(args),
+            Some(Command::Data(args)) => data::run(args),
         })
     };
     // a panic has said where it happened; what is left is an exit code that is documented

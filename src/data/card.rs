@@ -1,8 +1,8 @@
 //! `dataset.json`: what a prepared set of shards says about itself.
 
+use super::DataError;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::write::write_whole;
-use super::DataError;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
@@ -93,8 +93,12 @@ impl Card {
             serde_json::from_slice(&bytes).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(1) => {}
-            Some(version) => return Err(malformed(format!("version {version} is not known, only {VERSION}"))),
-            None => return Err(malformed("it has no `version`, so no `runner data prepare` wrote it".into())),
+            Some(version) => {
+                return Err(malformed(format!("version {version} is not known, only {VERSION}")));
+            }
+            None => {
+                return Err(malformed("it has no `version`, so no `runner data prepare` wrote it".into()));
+            }
         }
         serde_json::from_value(value).map(Some).map_err(|error| malformed(error.to_string()))
     }

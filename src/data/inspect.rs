@@ -22,7 +22,8 @@ pub struct Inspection {
 /// cached in `cache_dir`.
 pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
     let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
-    let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), Tokenizer::gpt2(), &scanner)?;
+    let shard::Opened { info, tokens, .. } =
+        shard::open(&Source::File(path.into()), Tokenizer::gpt2(), &scanner)?;
     let mut first = vec![0; info.tokens.min(FIRST) as usize];
     tokens.read(0, &mut first);
     Ok(Inspection { info, first })

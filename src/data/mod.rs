@@ -16,6 +16,7 @@ pub mod lipsum;
 mod llmc;
 mod mapping;
 pub mod order;
+pub mod prepare;
 pub mod progress;
 mod reading;
 mod scan;

@@ -83,9 +83,9 @@ pub(super) fn stamp(path: &Path, file: &File) -> Result<Stamp, DataError> {
 /// The tokens of a built-in text, with the digest that the text would have as a file.
 fn builtin(lipsum: &Lipsum, tokenizer: &Tokenizer) -> Result<(Tokens, Scan), DataError> {
     let text = lipsum.text();
-    let parts = tokenizer.encode_parallel(&text, 128 << 10).map_err(|Unlisted { c, offset }| {
-        DataError::Unlisted { path: lipsum.to_string().into(), c, offset }
-    });
+    let parts = tokenizer
+        .encode_parallel(&text, 128 << 10)
+        .map_err(|Unlisted { c, offset }| DataError::Unlisted { path: lipsum.to_string().into(), c, offset });
     let tokens = Tokens::owned(parts?.into_iter().flatten());
     let range = scan_tokens(&[], &tokens, |_| ()).range;
     Ok((tokens, Scan { digest: blake3::hash(text.as_bytes()), range }))

@@ -1,12 +1,12 @@
 //! What the tokens of a data set stand for: the tokenizer that a recipe asks for, or the one that lies beside the
 //! shards, in a `dataset.json` of `runner data prepare` or in nanoGPT's `meta.pkl`.
 
+use super::DataError;
 use super::card::{CARD, Card};
 use super::format::{Format, recognize};
 use super::mapping::map;
 use super::source::{Source, expand};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
-use super::DataError;
 use crate::weights;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ pub struct Stated {
 /// opening the data tells of them.
 ///
 /// # Errors
-/// [`DataError::Vocabulary`] for a file that cannot be read as what it is, [`DataError::Vocabularies`] where two of them
-/// differ.
+/// [`DataError::Vocabulary`] for a file that cannot be read as what it is, [`DataError::Vocabularies`] where two of
+/// them differ.
 pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     let mut beside = Beside::default();
     let mut found: Option<Stated> = None;

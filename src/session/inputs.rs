@@ -2,7 +2,9 @@
 
 use super::missing;
 use super::start::Start;
-use crate::data::{self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, vocabulary};
+use crate::data::{
+    self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, vocabulary,
+};
 use crate::plan::DataSize;
 use crate::plan::lints::{Shard, Shards};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
@@ -121,7 +123,8 @@ pub fn open_sets(
     let cache_dir = cache_dir(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let limits = Limits { block_size, vocab_size };
-    Data::open(&resolved.recipe.data, limits, &cache_dir, progress).map_err(|errors| errors.at_their_keys(resolved))
+    Data::open(&resolved.recipe.data, limits, &cache_dir, progress)
+        .map_err(|errors| errors.at_their_keys(resolved))
 }
 
 /// What a model takes.

@@ -36,7 +36,17 @@ impl<'a> Saver<'a> {
         keep: usize,
         snapshot_bytes: usize,
     ) -> Self {
-        Self { audience, run_dir, dims, tokenizer, keep, snapshot_bytes, told: false, pending: None, took: None }
+        Self {
+            audience,
+            run_dir,
+            dims,
+            tokenizer,
+            keep,
+            snapshot_bytes,
+            told: false,
+            pending: None,
+            took: None,
+        }
     }
 
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.

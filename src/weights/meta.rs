@@ -32,14 +32,21 @@ pub fn characters(path: &Path) -> Result<Option<Vec<char>>, String> {
     let Object::Dict(items) = &pickle.objects[list] else { return Err("its `itos` is no dictionary".into()) };
     let mut all = vec![None; items.len()];
     for (id, c) in items {
-        let Object::Int(id) = pickle.objects[*id] else { return Err("its `itos` has an id that is no number".into()) };
+        let Object::Int(id) = pickle.objects[*id] else {
+            return Err("its `itos` has an id that is no number".into());
+        };
         let mut characters = pickle.text(*c).unwrap_or_default().chars();
         let (Some(c), None) = (characters.next(), characters.next()) else {
             return Err(format!("its `itos` has no single character for id {id}"));
         };
         match usize::try_from(id).ok().and_then(|id| all.get_mut(id)) {
             Some(place) if place.is_none() => *place = Some(c),
-            _ => return Err(format!("its `itos` does not number {} characters from 0 on: id {id}", items.len())),
+            _ => {
+                return Err(format!(
+                    "its `itos` does not number {} characters from 0 on: id {id}",
+                    items.len()
+                ));
+            }
         }
     }
     Ok(Some(all.into_iter().flatten().collect()))

@@ -101,7 +101,8 @@ fn every_number_comes_back_as_it_was() {
         buffer[layout.ln_f_bias.start..][..6].copy_from_slice(&special[..6]);
         buffer[layout.wte.start] = special[6];
     }
-    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000), &[]).expect("begin");
+    let mut writer =
+        Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000), &[]).expect("begin");
     for (which, buffer) in STATES.into_iter().zip(&buffers) {
         writer.put(which, buffer).expect("put");
     }
@@ -126,7 +127,8 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
     for (from, to) in [(1, 128), (128, 1), (128, 128)] {
         let run = tempfile::tempdir().expect("tempdir");
         let (dims, layout) = model(from);
-        let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7), &[]).expect("begin");
+        let mut writer =
+            Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7), &[]).expect("begin");
         for which in STATES {
             writer.put(which, &values(&dims, &layout, which)).expect("put");
         }
@@ -151,7 +153,8 @@ fn a_state_that_covers_some_tensors_is_stored_for_those() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(8);
     let states = [State::Parameters, State::Optimizer(&MOMENTUM)];
-    let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1), &[]).expect("begin");
+    let mut writer =
+        Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1), &[]).expect("begin");
     let values = values(&dims, &layout, State::Parameters);
     states.iter().for_each(|which| writer.put(*which, &values).expect("put"));
     let path = writer.finish().expect("finish");
@@ -231,7 +234,8 @@ fn a_checkpoint_is_weights_to_start_from() {
 fn an_abandoned_writer_leaves_nothing() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
-    let mut writer = Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1), &[]).expect("begin");
+    let mut writer =
+        Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1), &[]).expect("begin");
     writer.put(State::Parameters, &vec![0.0; layout.len]).expect("put");
     drop(writer);
     assert_eq!(names(&run.path().join("checkpoints")), [""; 0]);

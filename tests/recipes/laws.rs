@@ -5,6 +5,7 @@ use crate::recipe_support;
 use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes};
+use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
@@ -130,6 +131,7 @@ prop_compose! {
         allow in prop::collection::vec(prop::sample::select(LintCode::ALL), 0..3),
         watchdog in watchdog(),
         (shard_optimizer, timeout_s) in (any::<bool>(), 1..=86_400_u64),
+        tokenizer in prop::sample::select(TokenizerKind::ALL.to_vec()),
     ) -> Recipe {
         Recipe {
             name,
@@ -142,7 +144,7 @@ prop_compose! {
             distributed: DistributedConfig { shard_optimizer, timeout_s },
             model,
             compute,
-            data: DataConfig { train, val, val_fraction, shuffle },
+            data: DataConfig { train, val, val_fraction, tokenizer, shuffle },
             optimizer,
             schedule,
             eval: EvalConfig { every, batches },

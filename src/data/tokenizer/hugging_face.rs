@@ -68,7 +68,8 @@ impl Tokenizer {
                 for id in 0..END_OF_TEXT as u16 {
                     vocab.insert(shown(id), id.into());
                     // a token has no space in this alphabet
-                    let merge = bpe.parts(id).map(|(left, right)| format!("{} {}", shown(left), shown(right)));
+                    let merge =
+                        bpe.parts(id).map(|(left, right)| format!("{} {}", shown(left), shown(right)));
                     merges.extend(merge);
                 }
                 vocab.insert(SPECIAL.into(), END_OF_TEXT.into());
@@ -112,7 +113,8 @@ impl Tokenizer {
         };
         let model = &document["model"];
         let has_merges = model["merges"].as_array().is_none_or(|merges| !merges.is_empty());
-        let (true, false, Some(vocab)) = (model["type"] == "BPE", has_merges, model["vocab"].as_object()) else {
+        let (true, false, Some(vocab)) = (model["type"] == "BPE", has_merges, model["vocab"].as_object())
+        else {
             return Ok(Self::gpt2().clone());
         };
         if !document["pre_tokenizer"].is_null() {
@@ -156,7 +158,9 @@ fn document(model: &Value, is_bytes: bool, has_special: bool) -> String {
         "decoder": if is_bytes { bytes(has_special) } else { json!({ "type": "Fuse" }) },
         "model": model,
     });
-    debug_assert!(!has_special || document["model"]["vocab"].as_object().is_some_and(|v| v.len() == VOCAB_SIZE));
+    debug_assert!(
+        !has_special || document["model"]["vocab"].as_object().is_some_and(|v| v.len() == VOCAB_SIZE)
+    );
     format!("{document}\n")
 }
 

@@ -136,7 +136,8 @@ fn a_prompt_is_spelled_or_refused() {
 fn what_a_checkpoint_says_is_read_back() {
     let dir = tempfile::tempdir().expect("a directory");
     assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "without a file");
-    let characters = Tokenizer::chars(Characters::new("ba\n é漢\"\\".chars().collect()).expect("a vocabulary"));
+    let characters =
+        Tokenizer::chars(Characters::new("ba\n é漢\"\\".chars().collect()).expect("a vocabulary"));
     for tokenizer in [Tokenizer::gpt2(), Tokenizer::bytes(), &characters] {
         for (name, text) in tokenizer.companions(tokenizer.vocab_size(), 64) {
             serde_json::from_str::<serde_json::Value>(&text).expect("JSON");

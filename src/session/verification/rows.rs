@@ -29,7 +29,8 @@ impl Rows {
         let config = DataConfig { val: Vec::new(), ..recipe.data.clone() };
         let cache_dir = &cache_dir(runs_dir);
         let limits = Limits { block_size, vocab_size: recipe.model.vocab_size };
-        Data::open(&config, limits, cache_dir, progress).map_or(Self::Random, |data| Self::Data(Box::new(data)))
+        Data::open(&config, limits, cache_dir, progress)
+            .map_or(Self::Random, |data| Self::Data(Box::new(data)))
     }
 
     /// What to call them.
