@@ -65,9 +65,9 @@ fn summary(card: &Card) -> String {
         files => format!("  {name}: {} in {}\n", grouped(part.tokens, "token"), count(files, "shard")),
     };
     format!(
-        "  {} of {} from {}, {} ({} ids)\n{}{}  entropy of the tokens {:.4} nats; {CARD} has the rest",
+        "  {}, {} of text from {}, {} ({} ids)\n{}{}  entropy of the tokens {:.4} nats; {CARD} has the rest",
         grouped(card.documents, "document"),
-        bytes(card.bytes as f64),
+        grouped(card.bytes, "byte"),
         count(card.sources.len(), "file"),
         card.tokenizer,
         card.vocab_size,

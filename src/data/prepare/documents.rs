@@ -150,7 +150,12 @@ impl Reading<'_> {
                 let fields: Vec<&str> = fields.keys().map(String::as_str).take(20).collect();
                 Err(no_field(self.field, &fields))
             }
-            Err(error) => Err(format!("it is no JSON object: {error}")),
+            Err(error) => {
+                // the place in the file is known better than serde_json knows it
+                let told = error.to_string();
+                let what = told.rsplit_once(" at line ").map_or(&told[..], |(what, _)| what);
+                Err(format!("it is no JSON object at column {}: {what}", error.column()))
+            }
         }
     }
 

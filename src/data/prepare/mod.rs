@@ -96,7 +96,7 @@ impl Options {
     /// program and its vocabulary, what waits between threads, and a run of the spool where there is one.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        const PROGRAM: u64 = 64 << 20;
+        const PROGRAM: u64 = 40 << 20;
         // a cache of pieces, a stack, the allocator's own
         const THREAD: u64 = 8 << 20;
         // text, its tokens with room to grow, and what was read of the file
@@ -162,6 +162,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
     options.check()?;
     let files = sources::find(&options.sources)?;
     if let Some(card) = finished(options, &files, hooks)? {
+        state::clear(&options.out);
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;

@@ -66,6 +66,11 @@ impl State {
     }
 }
 
+/// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
+pub(super) fn clear(dir: &Path) {
+    let _ = fs::remove_dir_all(dir.join(DIRECTORY));
+}
+
 /// The directory of a preparation, while this process is the only one that writes there.
 pub(super) struct Workplace {
     pub(super) dir: PathBuf,
@@ -140,9 +145,9 @@ impl Workplace {
         Ok(None)
     }
 
-    /// Removes everything but the result. What cannot be removed does no harm.
+    /// Removes everything but the result.
     pub(super) fn finish(self) {
-        let _ = fs::remove_dir_all(self.inside());
+        clear(&self.dir);
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
