@@ -6,18 +6,25 @@
 
 1. The program trains a tiny model. GPT2LMHeadModel.from_pretrained loads its last checkpoint: nothing missing, nothing left
    over, the same validation loss on the same rows, the same greedy continuation.
-2. transformers saves a random tiny model. The program trains from it: the first loss and gradient norm are PyTorch's.
+2. Of runs with GPT-2's tokens, characters and bytes, AutoTokenizer loads the checkpoint offline: the same ids for a text with
+   everything in it, the same text back, and pipeline("text-generation") continues a prompt.
+3. transformers saves a random tiny model. The program trains from it: the first loss and gradient norm are PyTorch's.
 """
 
 import csv
+import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+# nothing may be fetched
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, pipeline
 
 import make_shard
 
@@ -74,6 +81,8 @@ def main():
             make_shard.write_shard(str(place / f"{name}.bin"), make_shard.array.array("H", ids))
         (place / "tiny.toml").write_text(RECIPE)
         ours_to_theirs(runner, place, data, vocabulary, failures)
+        for kind in ["gpt2", "char", "bytes"]:
+            tokenizers(runner, place, kind, failures)
         theirs_to_ours(runner, place, data, failures)
     if failures:
         sys.exit(f"{len(failures)} of the comparisons failed: {', '.join(failures)}")
@@ -88,6 +97,37 @@ def tokens(words, rows, seed):
         at = random.randrange(64) if random.random() < 0.1 else (at * 5 + 3) % 64
         ids.append(words[at])
     return ids
+
+
+TEXT = "First Citizen:\n\nBefore  we proceed\tany further, don't 漢字 🦀 é 1234   \n <x> \"q\" \\\r\n"
+
+
+def tokenizers(runner, place, kind, failures):
+    """A run on a text whose tokens are of this kind, and its checkpoint in transformers."""
+    (place / "text.txt").write_text(TEXT * 60, newline="")
+    prepared = place / f"prepared-{kind}"
+    subprocess.run(
+        [runner, "data", "prepare", "text.txt", "--out", prepared.name, "--tokenizer", kind, "--separator", "none"],
+        check=True, capture_output=True, cwd=place,
+    )
+    shard = (prepared / "train-000001.bin").read_bytes()[1024:]
+    ours = [int.from_bytes(shard[at : at + 2], "little") for at in range(0, len(shard), 2)]
+    size = json.loads((prepared / "dataset.json").read_text())["vocab_size"]
+    recipe = RECIPE.replace(f"vocab_size = {VOCAB}\n", "").replace("vocab_multiple = 128\n", "")
+    recipe = recipe.replace('train = "train.bin"\nval = "val.bin"', f'train = "{prepared.name}/train-*.bin"')
+    recipe = recipe.replace("max_steps = 40", "max_steps = 2").replace("warmup_steps = 5", "warmup_steps = 0")
+    recipe = recipe[: recipe.index("[eval]")]
+    (place / f"{kind}.toml").write_text(recipe)
+    printed = subprocess.run([runner, f"{kind}.toml"], check=True, capture_output=True, cwd=place).stdout
+    checkpoint = place / printed.decode().strip() / "checkpoints" / "step-00000002"
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    check(f"{kind}: {len(tokenizer)} ids", len(tokenizer) == size, failures)
+    theirs = tokenizer(TEXT * 60)["input_ids"]
+    check(f"{kind}: the ids of a text", theirs == ours, failures)
+    check(f"{kind}: the text of the ids", tokenizer.decode(theirs) == TEXT * 60, failures)
+    said = pipeline("text-generation", model=str(checkpoint))("First", max_new_tokens=5, do_sample=False)
+    said = said[0]["generated_text"]
+    check(f"{kind}: a pipeline continues a prompt with {said!r}", said.startswith("First"), failures)
 
 
 def ours_to_theirs(runner, place, data, vocabulary, failures):

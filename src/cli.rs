@@ -4,7 +4,7 @@ mod data;
 mod recipes;
 mod report;
 
-pub use data::{Data, DataArgs, FetchArgs, InspectArgs};
+pub use data::{Data, DataArgs, FetchArgs, InspectArgs, PrepareArgs, ValidationArgs};
 pub use recipes::{RecipeArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
@@ -108,7 +108,7 @@ pub enum Command {
     List(ListArgs),
     /// Follow runs while they train: a live chart on a terminal, lines without one
     Watch(WatchArgs),
-    /// Download data, or look at them
+    /// Download data, make shards of tokens from text, or look at data
     Data(DataArgs),
 }
 

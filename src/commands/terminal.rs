@@ -6,7 +6,7 @@
 use super::layout::{self, Piece};
 use crate::data::Progress;
 use crate::recipe::Diagnostics;
-use crate::report::numbers::bytes;
+use crate::report::numbers::{bytes, roughly};
 use crate::session::ending::Elsewhere;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
@@ -14,6 +14,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Times per second that a bar is drawn at most.
 const REDRAWS: u8 = 20;
@@ -194,10 +195,34 @@ impl TermLike for Below {
     }
 }
 
+/// Between two plain lines about a pass, where there is no bar.
+const PLAIN: Duration = Duration::from_secs(10);
+
 /// The progress of long passes over data.
 #[derive(Default)]
 pub(super) struct Passes {
     bar: Mutex<Option<ProgressBar>>,
+    plain: Mutex<Option<Plain>>,
+}
+
+/// A pass without a bar.
+struct Plain {
+    what: String,
+    total: u64,
+    done: u64,
+    start: Instant,
+    said: Instant,
+}
+
+/// How much of a pass is done, how fast it goes and how long it will take: the rate and the time once they are known.
+fn so_far(done: u64, total: u64, elapsed: Duration) -> [String; 2] {
+    let size = format!("{} of {}", bytes(done as f64), bytes(total as f64));
+    if done == 0 || elapsed < Duration::from_secs(1) {
+        return [size, String::new()];
+    }
+    let rate = done as f64 / elapsed.as_secs_f64();
+    let left = roughly(Duration::from_secs_f64(total.saturating_sub(done) as f64 / rate));
+    [size, format!("{}/s, {left} left", bytes(rate))]
 }
 
 impl Passes {
@@ -211,23 +236,39 @@ impl Progress for Passes {
     fn start(&self, what: &str, total: u64) {
         if !moves_its_cursor() {
             say(what);
+            let now = Instant::now();
+            let plain = Plain { what: what.to_owned(), total, done: 0, start: now, said: now };
+            *self.plain.lock().unwrap_or_else(PoisonError::into_inner) = Some(plain);
             return;
         }
         let what = what.to_owned();
         let bar = show(total, move |width, state| {
             let (done, all) = (state.pos(), state.len().unwrap_or(total));
-            let size = format!("{} of {}", bytes(done as f64), bytes(all as f64));
+            let [size, rate] = so_far(done, all, state.elapsed());
             let share = if all > 0 { done as f64 / all as f64 } else { 1.0 };
-            layout::line(width, share, vec![Piece::new(2, what.clone()), Piece::new(1, size)])
+            layout::line(
+                width,
+                share,
+                vec![Piece::new(2, what.clone()), Piece::new(1, size), Piece::new(0, rate)],
+            )
         });
         self.with(|slot| *slot = Some(bar));
     }
 
     fn advance(&self, by: u64) {
         self.with(|slot| slot.iter().for_each(|bar| bar.inc(by)));
+        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Plain { what, total, done, start, said }) = &mut *plain else { return };
+        *done += by;
+        if said.elapsed() >= PLAIN {
+            *said = Instant::now();
+            let [size, rate] = so_far(*done, *total, start.elapsed());
+            say(&format!("{what}: {size}, {rate}"));
+        }
     }
 
     fn finish(&self) {
         self.with(|slot| slot.take().iter().for_each(hide));
+        *self.plain.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -20,6 +20,7 @@ mod mapping;
 mod megatron;
 pub mod mixture;
 pub mod order;
+pub mod prepare;
 pub mod progress;
 mod reading;
 mod scan;

@@ -24,8 +24,8 @@ pub struct Stated {
 /// opening the data tells of them.
 ///
 /// # Errors
-/// [`DataError::Vocabulary`] for a file that cannot be read as what it is, [`DataError::Vocabularies`] where two of them
-/// differ.
+/// [`DataError::Vocabulary`] for a file that cannot be read as what it is, [`DataError::Vocabularies`] where two of
+/// them differ.
 pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     let mut beside = Beside::default();
     let mut found: Option<Stated> = None;

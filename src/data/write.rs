@@ -11,6 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
+/// What the names of unfinished files begin with.
+pub(super) const TEMPORARY: &str = ".tmp-";
+
 /// Tokens hashed and written at a time.
 const BLOCK: usize = 1 << 18;
 
@@ -88,10 +91,18 @@ impl ShardWriter {
 
 /// Writes a small file, whole or not at all.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
+    write_through(path, |file| file.write_all(bytes))
+}
+
+/// Writes a file through a buffer, whole or not at all.
+pub(super) fn write_through(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<NamedTempFile>) -> io::Result<()>,
+) -> Result<(), DataError> {
     let write = || -> io::Result<()> {
-        let mut file = temporary(path)?;
-        file.write_all(bytes)?;
-        publish(file, path)
+        let mut file = BufWriter::new(temporary(path)?);
+        fill(&mut file)?;
+        publish(file.into_inner().map_err(io::IntoInnerError::into_error)?, path)
     };
     write().map_err(DataError::write(path))
 }
@@ -102,7 +113,7 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let directory = directory(path);
     fs::create_dir_all(directory)?;
     tempfile::Builder::new()
-        .prefix(".tmp-")
+        .prefix(TEMPORARY)
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(directory)
 }

@@ -68,7 +68,10 @@ pub(super) fn due(scope: &str, moment: &str) -> Option<Due> {
 }
 
 /// Carries out the armed fault if it is due here.
-pub(super) fn point(scope: &str, moment: &str) -> io::Result<()> {
+///
+/// # Errors
+/// The error of a write that is to fail.
+pub fn point(scope: &str, moment: &str) -> io::Result<()> {
     due(scope, moment).map_or(Ok(()), Due::strike)
 }
 

@@ -3,6 +3,7 @@
 use super::inputs::{InputError, InputErrors};
 use crate::data::DataError;
 use crate::data::fetch::FetchError;
+use crate::data::prepare::PrepareError;
 use crate::data::tokenizer::PromptError;
 use crate::engine::EngineError;
 use crate::plan::PlanError;
@@ -62,6 +63,13 @@ impl Ending {
         }
         if let Some(error) = cause.downcast_ref() {
             return Some(of_data(error));
+        }
+        if let Some(error) = cause.downcast_ref::<PrepareError>() {
+            return Some(match error {
+                PrepareError::Locked { .. } => Self::Locked,
+                error if error.is_usage() => Self::Refused,
+                _ => Self::Failed,
+            });
         }
         if let Some(Elsewhere(ending)) = cause.downcast_ref() {
             return Some(*ending);

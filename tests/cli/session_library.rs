@@ -2,12 +2,13 @@
 
 use crate::support;
 
-use runner::data::{NoProgress, OpenOptions, TokenStream, Tokenizer};
+use runner::data::{NoProgress, TokenStream};
 use runner::engine::EngineError;
 use runner::engine::memory::Mode;
 use runner::engine::optimizer::OptimizerKind;
 use runner::recipe::{Device, Overrides, Precision, load};
 use runner::run::RunStatus;
+use runner::session::inputs::Limits;
 use runner::session::model::{self, Options, Source};
 use runner::session::{Audience, Call, Data, Ending, Event, Requests, Silence};
 use runner::train::{Stop, evaluate};
@@ -168,9 +169,8 @@ fn a_model_is_opened_and_evaluated_without_a_run() {
         let options = Options { device: Device::Cpu, threads: 1, micro_batch: 3, ..options };
         let mut model = model::open(named, &runs, &options, &Silence).expect("a model");
         let (block_size, vocab_size) = (model.dims.block_size, model.dims.vocab_size);
-        let tokenizer = Tokenizer::gpt2();
-        let data = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress: &NoProgress };
-        let data = Data::open(&recipe.data, data).expect("data");
+        let limits = Limits { block_size, vocab_size };
+        let data = Data::open(&recipe.data, limits, cache_dir, &NoProgress).expect("data");
         let rows = TokenStream::new(data.val.as_ref().expect("validation data"), 0, false);
         let go_on = |_| Ok::<_, EngineError>(ControlFlow::Continue(()));
         let loss = evaluate(model.engine.as_mut(), &rows, 0..8, (3, block_size), go_on).expect("no failure");

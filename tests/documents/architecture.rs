@@ -15,8 +15,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("data", &["weights"]),
     ("recipe", &["data", "weights"]),
     ("cuda", &[]),
-    // what options are where they are not given
-    ("cli", &["session"]),
+    // the words of options, and what options are where they are not given
+    ("cli", &["data", "session"]),
     ("comm", &[]),
     ("model", &["recipe"]),
     ("engine", &["comm", "cuda", "model", "recipe"]),

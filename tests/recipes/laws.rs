@@ -5,11 +5,12 @@ use crate::recipe_support;
 use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes};
+use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
-    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, Sources, WatchdogAction,
-    WatchdogConfig, to_toml,
+    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, Sources,
+    WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -138,6 +139,7 @@ prop_compose! {
         allow in prop::collection::vec(prop::sample::select(LintCode::ALL), 0..3),
         watchdog in watchdog(),
         (shard_optimizer, timeout_s) in (any::<bool>(), 1..=86_400_u64),
+        tokenizer in prop::sample::select(TokenizerKind::ALL.to_vec()),
     ) -> Recipe {
         Recipe {
             name,
@@ -155,6 +157,7 @@ prop_compose! {
                 val_fraction: val_fraction.filter(|_| train.mixture().is_none()),
                 train,
                 val,
+                tokenizer,
                 shuffle,
             },
             optimizer,

@@ -99,6 +99,12 @@ const ROWS: &[Row] = &[
     ("data.train", "", "data.train=data/b.bin", File(TRAIN)),
     ("data.val", "", "data.val=data/a.bin", File("val.csv")),
     ("data.val_fraction", "--set data.val=[]", "data.val_fraction=0.25", File("val.csv")),
+    (
+        "data.tokenizer",
+        "--set data.train=builtin:lipsum:words=400 --set data.val=[] --set model.vocab_size=50257",
+        "data.tokenizer=bytes",
+        File(TRAIN),
+    ),
     ("data.shuffle", "", "data.shuffle=false", File(TRAIN)),
     ("batch.total_tokens", "", "batch.total_tokens=128", File(TRAIN)),
     ("batch.micro_batch", "", "batch.micro_batch=2", Plan("/micro_steps")),

@@ -2,6 +2,7 @@
 
 mod fetch;
 mod inspect;
+mod prepare;
 
 use super::exit::Exit;
 use crate::cli::{Data, DataArgs};
@@ -11,5 +12,6 @@ pub(super) fn run(args: &DataArgs) -> anyhow::Result<Exit> {
     match &args.command {
         Data::Fetch(args) => fetch::run(args),
         Data::Inspect(args) => inspect::run(args),
+        Data::Prepare(args) => prepare::run(args),
     }
 }

@@ -1,8 +1,8 @@
 //! Tokenizers: what text the ids of a model stand for.
 //!
 //! [`Tokenizer::gpt2`] is GPT-2's byte-pair encoding with the vocabulary inside `tiktoken-rs`; its ids are those of
-//! OpenAI's encoder. [`Tokenizer::chars`] gives each character of a list an id, as nanoGPT's experiments with characters
-//! do, and [`Tokenizer::bytes`] each byte of UTF-8.
+//! OpenAI's encoder. [`Tokenizer::chars`] gives each character of a list an id, as nanoGPT's experiments with
+//! characters do, and [`Tokenizer::bytes`] each byte of UTF-8.
 
 mod bpe;
 mod chars;

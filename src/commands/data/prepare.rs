@@ -1,0 +1,78 @@
+//! `runner data prepare SOURCE... --out DIR`: shards of tokens from text.
+
+use super::super::exit::Exit;
+use super::super::terminal::{self, Passes};
+use crate::cli::{PrepareArgs, ValidationArgs};
+use crate::data::card::{CARD, Card, Part};
+use crate::data::prepare::{Hooks, Options, Prepared, Validation, prepare};
+use crate::report::numbers::bytes;
+use crate::run::fault;
+use crate::wording::{count, grouped, thousands};
+use std::time::Instant;
+
+/// Prepares a data set and prints its directory.
+pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
+    let options = options(args);
+    let hooks = Hooks { progress: &Passes::default(), fault: &|moment| fault::point("prepare", moment) };
+    let threads = count(options.threads, "thread");
+    let memory = bytes(options.memory() as f64);
+    terminal::say(&format!(
+        "preparing {} on {threads}, in at most {memory} of memory",
+        options.out.display()
+    ));
+    let start = Instant::now();
+    let (card, took) = match prepare(&options, &hooks)? {
+        Prepared::Now(card) => {
+            let seconds = start.elapsed().as_secs_f64();
+            let rate = thousands((card.tokens as f64 / seconds.max(1e-3)) as u64);
+            (card, format!("done in {seconds:.1} s, {rate} tokens/s"))
+        }
+        Prepared::Before(card) => (card, "was prepared before: nothing to do".to_owned()),
+    };
+    let out = options.out.display();
+    terminal::say(&format!("{out}: {took}\n{}", summary(&card)));
+    super::super::print(&format!("{out}\n"))?;
+    Ok(Exit::Finished)
+}
+
+fn options(args: &PrepareArgs) -> Options {
+    let validation = match args.validation {
+        ValidationArgs { val_tokens: Some(tokens), .. } => Validation::Tokens(tokens),
+        ValidationArgs { val_fraction: Some(fraction), .. } => Validation::Fraction(fraction),
+        ValidationArgs { val_first_shard: true, .. } => Validation::FirstShard,
+        _ => Validation::None,
+    };
+    let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Options {
+        sources: args.sources.clone(),
+        out: args.out.clone(),
+        tokenizer: args.tokenizer,
+        field: args.field.clone(),
+        split_on: args.split_on.as_ref().map(|text| text.replace("\\n", "\n").replace("\\t", "\t")),
+        shard_tokens: args.shard_tokens,
+        validation,
+        separator: args.separator,
+        shuffle_seed: args.shuffle_seed,
+        limit_tokens: args.limit_tokens,
+        threads: args.threads.map_or_else(all, |threads| threads as usize),
+    }
+}
+
+/// What a set has, for people.
+fn summary(card: &Card) -> String {
+    let part = |name: &str, part: &Part| match part.files.len() {
+        0 => String::new(),
+        files => format!("  {name}: {} in {}\n", grouped(part.tokens, "token"), count(files, "shard")),
+    };
+    format!(
+        "  {}, {} of text from {}, {} ({} ids)\n{}{}  entropy of the tokens {:.4} nats; {CARD} has the rest",
+        grouped(card.documents, "document"),
+        grouped(card.bytes, "byte"),
+        count(card.sources.len(), "file"),
+        card.tokenizer,
+        card.vocab_size,
+        part("train", &card.train),
+        part("val", &card.val),
+        card.unigram_entropy,
+    )
+}

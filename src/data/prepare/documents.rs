@@ -1,0 +1,309 @@
+//! Documents of files of text, one after the other, in parts that can be encoded by themselves.
+
+use super::PrepareError;
+use super::field::Field;
+use super::parquet;
+use super::sources::{Packing, Shape, TextFile};
+use crate::data::{DataError, Tokenizer};
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Bytes of a part of a long document, at least.
+const PART: usize = 256 << 10;
+/// The longest document of a line or a table, and the longest text without a place to cut it.
+const LONGEST: usize = 1 << 30;
+/// Bytes that are read at a time.
+const BLOCK: usize = 64 << 10;
+
+/// A part of a document.
+pub(super) struct Part<'a> {
+    pub(super) text: &'a str,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
+}
+
+/// Takes parts in order; a break ends the reading.
+pub(super) type Take<'a> = &'a mut dyn FnMut(Part) -> ControlFlow<()>;
+
+/// How documents are told apart.
+#[derive(Debug, Clone)]
+pub(super) struct Reading<'a> {
+    /// What has the text, in lines and tables.
+    pub(super) field: &'a str,
+    /// What stands between documents of a text file.
+    pub(super) split_on: Option<&'a str>,
+    /// Says where a text may be cut.
+    pub(super) tokenizer: &'a Tokenizer,
+}
+
+/// Counts the bytes that are read.
+struct Counted<'a, R> {
+    inner: R,
+    advance: &'a dyn Fn(u64),
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(out)?;
+        (self.advance)(read as u64);
+        Ok(read)
+    }
+}
+
+impl Reading<'_> {
+    /// Hands out all documents of a file. `advance` is told about the bytes of the file that were read.
+    pub(super) fn documents(
+        &self,
+        file: &TextFile,
+        open: File,
+        advance: &dyn Fn(u64),
+        take: Take,
+    ) -> Result<(), PrepareError> {
+        let path = &file.path;
+        if file.shape == Shape::Parquet {
+            return parquet::texts(path, open, self.field, advance, &mut |text| self.whole(text, take));
+        }
+        let counted = Counted { inner: open, advance };
+        match file.packing {
+            Packing::Plain => self.unpacked(file, counted, take),
+            Packing::Gzip => self.unpacked(
+                file,
+                flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BLOCK, counted)),
+                take,
+            ),
+            Packing::Zstd => self.unpacked(file, Frames::new(BufReader::with_capacity(BLOCK, counted)), take),
+        }
+    }
+
+    fn unpacked(&self, file: &TextFile, input: impl Read, take: Take) -> Result<(), PrepareError> {
+        match file.shape {
+            Shape::Text => self.text(&file.path, input, take),
+            _ => self.lines(&file.path, input, take),
+        }
+    }
+
+    /// Hands out a document that is there as a whole.
+    fn whole(&self, text: &str, take: Take) -> ControlFlow<()> {
+        let (mut rest, mut is_first) = (text, true);
+        while let Some(at) = self.tokenizer.cut(rest, PART).filter(|_| rest.len() > PART) {
+            let (head, tail) = rest.split_at(at);
+            take(Part { text: head, is_first, is_last: false })?;
+            (rest, is_first) = (tail, false);
+        }
+        take(Part { text: rest, is_first, is_last: true })
+    }
+
+    fn lines(&self, path: &Path, input: impl Read, take: Take) -> Result<(), PrepareError> {
+        let mut input = BufReader::with_capacity(BLOCK, input);
+        let (mut line, mut number) = (Vec::new(), 0u64);
+        loop {
+            line.clear();
+            number += 1;
+            let problem = |problem: String| PrepareError::Document {
+                path: path.into(),
+                place: format!("line {number}"),
+                problem,
+            };
+            let read = input.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut line);
+            if read.map_err(|error| unreadable(path, error))? == 0 {
+                return Ok(());
+            }
+            if line.len() > LONGEST {
+                return Err(problem("it is longer than 1 GiB: a JSON object per line is needed".into()));
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let text = self.field_of(&line).map_err(problem)?;
+            if self.whole(&text, take).is_break() {
+                return Ok(());
+            }
+            // one huge line must not be remembered for ever
+            line.shrink_to(4 * PART);
+        }
+    }
+
+    /// The text of a line.
+    fn field_of(&self, line: &[u8]) -> Result<String, String> {
+        let line = std::str::from_utf8(line)
+            .map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to()))?;
+        let mut input = serde_json::Deserializer::from_str(line);
+        let found = Field(self.field).deserialize(&mut input).and_then(|found| input.end().map(|()| found));
+        match found {
+            Ok(Some(Value::String(text))) => Ok(text),
+            Ok(Some(other)) => {
+                let kind = match other {
+                    Value::Null => "null",
+                    Value::Bool(_) => "a truth value",
+                    Value::Number(_) => "a number",
+                    Value::Array(_) => "a list",
+                    _ => "an object",
+                };
+                Err(format!("its field `{}` is {kind}, not a text: choose another with --field", self.field))
+            }
+            Ok(None) => {
+                let fields = serde_json::from_str::<serde_json::Map<_, Value>>(line).unwrap_or_default();
+                let fields: Vec<&str> = fields.keys().map(String::as_str).take(20).collect();
+                Err(no_field(self.field, &fields))
+            }
+            Err(error) => {
+                // the place in the file is known better than serde_json knows it
+                let told = error.to_string();
+                let what = told.rsplit_once(" at line ").map_or(&told[..], |(what, _)| what);
+                Err(format!("it is no JSON object at column {}: {what}", error.column()))
+            }
+        }
+    }
+
+    fn text(&self, path: &Path, mut input: impl Read, take: Take) -> Result<(), PrepareError> {
+        let mut text =
+            Documents { reading: self, text: String::new(), searched: 0, uncut: 0, is_first: true };
+        let (mut block, mut filled) = (vec![0; BLOCK], 0);
+        let mut offset = 0;
+        loop {
+            let read = match input.read(&mut block[filled..]) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                read => read.map_err(|error| unreadable(path, error))?,
+            };
+            let bytes = &block[..filled + read];
+            let valid = match std::str::from_utf8(bytes) {
+                Ok(valid) => valid.len(),
+                // a character that the block cuts in two
+                Err(error) if error.error_len().is_none() && read > 0 => error.valid_up_to(),
+                Err(error) => {
+                    let offset = offset + error.valid_up_to();
+                    return Err(DataError::NotUtf8 { path: path.into(), offset }.into());
+                }
+            };
+            text.text.push_str(std::str::from_utf8(&bytes[..valid]).expect("just checked"));
+            let end = bytes.len();
+            block.copy_within(valid..end, 0);
+            (filled, offset) = (end - valid, offset + valid);
+            if text.text.len() > LONGEST {
+                let place = format!("from byte {} on", offset - text.text.len());
+                let problem = "there is more than 1 GiB of text without a place to cut it".into();
+                return Err(PrepareError::Document { path: path.into(), place, problem });
+            }
+            if text.hand_out(read == 0, take).is_break() || read == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What was read of a text file and not handed out yet.
+struct Documents<'a> {
+    reading: &'a Reading<'a>,
+    text: String,
+    /// No separator begins before this byte.
+    searched: usize,
+    /// There is no place to cut between `PART` and this byte.
+    uncut: usize,
+    is_first: bool,
+}
+
+impl Documents<'_> {
+    /// Hands out what is complete.
+    fn hand_out(&mut self, is_end: bool, take: Take) -> ControlFlow<()> {
+        let mut start = 0;
+        // what may be the beginning of a separator stays
+        let mut kept = 0;
+        if let Some(separator) = self.reading.split_on {
+            let finder = memchr::memmem::Finder::new(separator);
+            while let Some(at) = finder.find(&self.text.as_bytes()[self.searched..]) {
+                let end = self.searched + at;
+                // nothing between two separators is no document
+                if end > start || !self.is_first {
+                    self.give(start..end, true, take)?;
+                }
+                start = end + separator.len();
+                (self.searched, self.uncut) = (start, start);
+            }
+            kept = separator.len() - 1;
+            self.searched = self.text.floor_char_boundary(self.text.len().saturating_sub(kept)).max(start);
+        }
+        if is_end {
+            if start < self.text.len() || !self.is_first {
+                self.give(start..self.text.len(), true, take)?;
+            }
+            self.text.clear();
+            return ControlFlow::Continue(());
+        }
+        let usable = self.text.floor_char_boundary(self.text.len().saturating_sub(kept)).max(start);
+        while usable - start > 2 * PART {
+            let from = (start + PART).max(self.uncut);
+            let Some(at) = self.reading.tokenizer.cut(&self.text[..usable], from) else {
+                self.uncut = usable;
+                break;
+            };
+            self.give(start..at, false, take)?;
+            start = at;
+        }
+        self.text.drain(..start);
+        self.searched = self.searched.saturating_sub(start);
+        self.uncut = self.uncut.saturating_sub(start);
+        ControlFlow::Continue(())
+    }
+
+    fn give(&mut self, part: std::ops::Range<usize>, is_last: bool, take: Take) -> ControlFlow<()> {
+        let is_first = std::mem::replace(&mut self.is_first, is_last);
+        take(Part { text: &self.text[part], is_first, is_last })
+    }
+}
+
+/// Zstandard frames, one after the other.
+struct Frames<R: Read> {
+    decoder: Option<Box<ruzstd::decoding::StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>>,
+    input: Option<R>,
+}
+
+impl<R: BufRead> Frames<R> {
+    fn new(input: R) -> Self {
+        Self { decoder: None, input: Some(input) }
+    }
+}
+
+impl<R: BufRead> Read for Frames<R> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if let Some(mut input) = self.input.take() {
+                if input.fill_buf()?.is_empty() {
+                    self.input = Some(input);
+                    return Ok(0);
+                }
+                let begun = ruzstd::decoding::StreamingDecoder::new(input).map_err(std::io::Error::other)?;
+                self.decoder = Some(Box::new(begun));
+            }
+            let Some(decoder) = &mut self.decoder else { return Ok(0) };
+            let read = decoder.read(out)?;
+            if read > 0 || out.is_empty() {
+                return Ok(read);
+            }
+            self.input = self.decoder.take().map(|decoder| decoder.into_inner());
+        }
+    }
+}
+
+/// What is said where a field is missing.
+pub(super) fn no_field(field: &str, fields: &[&str]) -> String {
+    match fields {
+        [] => format!("it has no field `{field}`, and no other"),
+        _ => format!("it has no field `{field}`: choose one of {} with --field", fields.join(", ")),
+    }
+}
+
+/// A file that cannot be read, or not be unpacked.
+fn unreadable(path: &Path, error: std::io::Error) -> PrepareError {
+    if error.raw_os_error().is_some() {
+        return DataError::Read { path: path.into(), error }.into();
+    }
+    let problem = format!("it cannot be unpacked: {error}; the file is damaged or cut off, fetch it again");
+    PrepareError::Document { path: path.into(), place: "its compressed contents".into(), problem }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What can be wrong with a preparation. Each message names the file and says what to do.
+
+use crate::data::DataError;
+use crate::wording::count;
+use std::path::PathBuf;
+
+/// A reason why text cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// What is wrong with a file of text or a shard.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Options that do not go together.
+    #[error("{0}")]
+    Options(String),
+    /// A file that is not known to hold text.
+    #[error(
+        "`{}` is not known to be text: name files that end in .txt, .jsonl or .parquet, the first two also followed by \
+         .gz or .zst",
+        path.display()
+    )]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory without text.
+    #[error("`{}` has no file below it that ends in .txt, .jsonl or .parquet: check the directory", path.display())]
+    NoFile {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file of no bytes.
+    #[error("`{}` is empty: it has no text to prepare; leave it out", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Files with nothing in them.
+    #[error("there is no text in {}: nothing was prepared", count(*files, "file"))]
+    NoText {
+        /// Number of files.
+        files: usize,
+    },
+    /// A document that cannot be read.
+    #[error("`{}`, {place}: {problem}", path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// All tokens are for validation.
+    #[error(
+        "all {} of the text would be for validation, and none for training: ask for fewer with --val-tokens, or for \
+         smaller shards with --shard-tokens",
+        count(*tokens, "token")
+    )]
+    NoTrain {
+        /// Number of tokens.
+        tokens: u64,
+    },
+    /// A process prepares into the directory.
+    #[error("`{}` is being prepared by a live process: wait for its end, or choose another directory", dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A directory that holds something else.
+    #[error("`{}` holds {what}: choose another directory with --out, or remove it", dir.display())]
+    Occupied {
+        /// The directory.
+        dir: PathBuf,
+        /// What is in it.
+        what: String,
+    },
+    /// A source that is not what it was.
+    #[error(
+        "`{}` has changed since `{}` was prepared from it: prepare into another directory, or remove that one to start \
+         over",
+        path.display(),
+        dir.display()
+    )]
+    SourceChanged {
+        /// The source.
+        path: PathBuf,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A failure after some shards were complete.
+    #[error("{error}; {} kept, and the same command goes on from there", kept(*shards))]
+    Kept {
+        /// What went wrong.
+        error: Box<PrepareError>,
+        /// Complete shards.
+        shards: u64,
+    },
+}
+
+fn kept(files: u64) -> String {
+    format!("{} complete so far {}", count(files, "file"), if files == 1 { "is" } else { "are" })
+}
+
+impl PrepareError {
+    /// Whether what was asked for is at fault, and not the machine.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Data(error) => !matches!(error, DataError::Write { .. }),
+            Self::Locked { .. } => false,
+            Self::Kept { error, .. } => error.is_usage(),
+            _ => true,
+        }
+    }
+}

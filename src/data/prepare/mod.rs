@@ -1,0 +1,320 @@
+//! Preparing a data set: from files of text to shards of tokens with a card, [`Card`].
+//!
+//! The tokens are one sequence, a pure function of the sources and the options: documents in the order of the sources,
+//! or in an order that a seed draws, each with its separator. [`prepare`] cuts it into shards. Memory does not grow
+//! with the sources; a process that is killed goes on at the last complete shard.
+
+mod documents;
+mod error;
+mod field;
+mod parquet;
+mod pipeline;
+mod shards;
+mod sources;
+mod spool;
+mod state;
+mod work;
+
+use super::card::{CARD, Card};
+use super::progress::Task;
+use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
+use super::{DataError, Progress};
+use documents::Reading;
+use serde_json::json;
+use sources::TextFile;
+use state::{State, Workplace};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+pub use error::PrepareError;
+pub use pipeline::Separator;
+pub use shards::Validation;
+
+/// What is to be prepared, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Files, globs and directories of text.
+    pub sources: Vec<String>,
+    /// The directory of the result.
+    pub out: PathBuf,
+    /// What makes tokens of text.
+    pub tokenizer: TokenizerKind,
+    /// The field or column that has the text.
+    pub field: String,
+    /// What stands between documents of text files; `None` for one document per file.
+    pub split_on: Option<String>,
+    /// Tokens of a shard, at least 2.
+    pub shard_tokens: u64,
+    /// What is validated on.
+    pub validation: Validation,
+    /// Where the separator stands; `None` for the tokenizer's default.
+    pub separator: Option<Separator>,
+    /// Draws the order of the documents.
+    pub shuffle_seed: Option<u64>,
+    /// No more tokens are read.
+    pub limit_tokens: Option<u64>,
+    /// Threads that encode, at least 1. They change no byte of the result.
+    pub threads: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prepared {
+    /// The set is complete.
+    Now(Card),
+    /// It was complete before, and nothing was done.
+    Before(Card),
+}
+
+/// What a preparation tells, and where a test may make it fail.
+pub struct Hooks<'a> {
+    /// Is told about bytes of files.
+    pub progress: &'a dyn Progress,
+    /// Is called with the name of a moment before and after every write; its error is taken as that of the write.
+    pub fault: &'a dyn Fn(&str) -> io::Result<()>,
+}
+
+impl Options {
+    /// Where the separator stands.
+    #[must_use]
+    pub fn separator(&self) -> Separator {
+        let default =
+            if self.tokenizer == TokenizerKind::Gpt2 { Separator::Prepend } else { Separator::None };
+        self.separator.unwrap_or(default)
+    }
+
+    /// Whether all tokens are kept on the disk before the first shard is written.
+    fn is_spooled(&self) -> bool {
+        self.shuffle_seed.is_some() || matches!(self.validation, Validation::Fraction(_))
+    }
+
+    /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
+    /// 512 KiB; a longer one takes eight times its length for each thread that works on such. The figure holds the
+    /// program and its vocabulary, what waits between threads, and a run of the spool where there is one.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        const PROGRAM: u64 = 40 << 20;
+        // a cache of pieces, a stack, the allocator's own
+        const THREAD: u64 = 8 << 20;
+        // text, its tokens with room to grow, and what was read of the file
+        let batch = 6 * pipeline::BATCH as u64;
+        let spool =
+            if self.is_spooled() { 2 * spool::RUN as u64 + spool::BUFFERS as u64 + (32 << 20) } else { 0 };
+        PROGRAM + self.threads as u64 * THREAD + pipeline::in_flight(self.threads) as u64 * batch + spool
+    }
+
+    /// What decides the result, besides the contents of the sources.
+    fn identity(&self) -> serde_json::Value {
+        let validation = match self.validation {
+            Validation::None => json!(null),
+            Validation::Tokens(tokens) => json!({ "tokens": tokens }),
+            Validation::FirstShard => json!("first shard"),
+            Validation::Fraction(fraction) => json!({ "fraction": fraction }),
+        };
+        json!({
+            "tokenizer": self.tokenizer,
+            "field": self.field,
+            "split_on": self.split_on,
+            "shard_tokens": self.shard_tokens,
+            "validation": validation,
+            "separator": self.separator().word(),
+            "shuffle_seed": self.shuffle_seed,
+            "limit_tokens": self.limit_tokens,
+        })
+    }
+
+    fn check(&self) -> Result<(), PrepareError> {
+        let wrong = |text: &str| Err(PrepareError::Options(text.to_owned()));
+        if self.separator() != Separator::None && self.tokenizer != TokenizerKind::Gpt2 {
+            return Err(PrepareError::Options(format!(
+                "--separator {}: the vocabulary of --tokenizer {} has no token that separates documents; leave it out",
+                self.separator().word(),
+                self.tokenizer
+            )));
+        }
+        if !(2..i32::MAX as u64).contains(&self.shard_tokens) {
+            return wrong("--shard-tokens: a shard has between 2 and 2147483646 tokens");
+        }
+        match self.validation {
+            Validation::Fraction(fraction) if !(fraction > 0.0 && fraction < 1.0) => {
+                wrong("--val-fraction: a number between 0 and 1 is needed, such as 0.1")
+            }
+            Validation::Tokens(0) => {
+                wrong("--val-tokens: at least 1 is needed; leave it out for no validation data")
+            }
+            _ if self.limit_tokens == Some(0) => wrong("--limit-tokens: at least 1 is needed"),
+            _ if self.split_on.as_deref() == Some("") => wrong("--split-on: an empty text separates nothing"),
+            _ if self.threads == 0 => wrong("--threads: at least 1 is needed"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Prepares a data set, goes on with one that was begun, or finds that it is there already.
+///
+/// # Errors
+/// What is wrong with the sources, the options or the directory. Unless a file of tokens was complete by then, nothing
+/// is left behind.
+pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareError> {
+    options.check()?;
+    let files = sources::find(&options.sources)?;
+    if let Some(card) = finished(options, &files, hooks)? {
+        state::clear(&options.out);
+        return Ok(Prepared::Before(card));
+    }
+    let place = Workplace::open(&options.out)?;
+    let state = match place.state()? {
+        Some(state) => {
+            check_options(options, &state.options, "an unfinished preparation")?;
+            check_sources(options, &files, &state, hooks)?;
+            state
+        }
+        None => match place.stranger()? {
+            Some(name) => {
+                let what = format!("{name}, which no preparation of these sources has made");
+                place.undo(&[]);
+                return Err(PrepareError::Occupied { dir: options.out.clone(), what });
+            }
+            None => State { options: options.identity(), ..State::default() },
+        },
+    };
+    let mut work = work::Work::new(options, &files, &place, state, hooks);
+    let ended =
+        vocabulary(options, &files, &mut work.state, hooks).and_then(|tokenizer| work.run(&tokenizer));
+    match ended {
+        Ok(card) => {
+            place.finish();
+            Ok(Prepared::Now(card))
+        }
+        Err(error @ (PrepareError::NoTrain { .. } | PrepareError::NoText { .. })) => {
+            let shards = work.made();
+            place.undo(&shards);
+            Err(error)
+        }
+        Err(error) => match work.kept() {
+            0 => {
+                place.undo(&[]);
+                Err(error)
+            }
+            shards => Err(PrepareError::Kept { error: Box::new(error), shards }),
+        },
+    }
+}
+
+/// The card of a set that is there already; an error for a set of something else.
+fn finished(options: &Options, files: &[TextFile], hooks: &Hooks) -> Result<Option<Card>, PrepareError> {
+    let dir = &options.out;
+    if dir.exists() && !dir.is_dir() {
+        return Err(PrepareError::Occupied { dir: dir.clone(), what: "no files: it is one itself".into() });
+    }
+    let Some(card) = Card::read(dir)? else { return Ok(None) };
+    check_options(options, &card.options, "another preparation")?;
+    if let Some(gone) = card.train.files.iter().chain(&card.val.files).find(|name| !dir.join(name).is_file())
+    {
+        let what = format!("a {CARD} but not its shard {gone}");
+        return Err(PrepareError::Occupied { dir: dir.clone(), what });
+    }
+    // what was read after the limit was reached does not matter
+    let is_limited = options.limit_tokens.is_some();
+    if card.sources.len() > files.len() || card.sources.len() < files.len() && !is_limited {
+        let what = format!("what was prepared from {} files, not from {}", card.sources.len(), files.len());
+        return Err(PrepareError::Occupied { dir: dir.clone(), what });
+    }
+    let total = files.iter().map(|file| file.bytes).sum();
+    let task = Task::start(hooks.progress, "checking the sources", total);
+    for (source, file) in card.sources.iter().zip(files) {
+        check_digest(options, file, &source.blake3)?;
+        task.advance(file.bytes);
+    }
+    Ok(Some(card))
+}
+
+fn check_digest(options: &Options, file: &TextFile, expected: &str) -> Result<(), PrepareError> {
+    let mut open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+    if pipeline::digest(&file.path, &mut open)?.to_hex().as_str() == expected {
+        return Ok(());
+    }
+    Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() })
+}
+
+/// Refuses a directory that was begun with other options, and names the first that differs.
+fn check_options(options: &Options, theirs: &serde_json::Value, what: &str) -> Result<(), PrepareError> {
+    let ours = options.identity();
+    let differing =
+        ours.as_object().into_iter().flatten().find(|(name, value)| theirs.get(name) != Some(value));
+    let Some((name, value)) = differing else { return Ok(()) };
+    let theirs = theirs.get(name).cloned().unwrap_or_default();
+    let what = format!("{what}, with {name} {theirs} instead of {value}");
+    Err(PrepareError::Occupied { dir: options.out.clone(), what })
+}
+
+/// Refuses sources that have changed since they were read. Those that were not begun yet may be others.
+fn check_sources(
+    options: &Options,
+    files: &[TextFile],
+    state: &State,
+    hooks: &Hooks,
+) -> Result<(), PrepareError> {
+    let task =
+        Task::start(hooks.progress, "checking the sources", state.sources.iter().map(|s| s.card.bytes).sum());
+    for (number, begun) in state.sources.iter().enumerate() {
+        task.advance(begun.card.bytes);
+        let Some(file) = files.get(number) else {
+            let path = PathBuf::from(&begun.card.path);
+            return Err(PrepareError::SourceChanged { path, dir: options.out.clone() });
+        };
+        let open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+        if super::scan::Identity::of(&file.path, &open)? != begun.identity {
+            check_digest(options, file, &begun.card.blake3)?;
+        }
+    }
+    Ok(())
+}
+
+/// The tokenizer; one of characters from all of the text, which is read for it once.
+fn vocabulary(
+    options: &Options,
+    files: &[TextFile],
+    state: &mut State,
+    hooks: &Hooks,
+) -> Result<Tokenizer, PrepareError> {
+    match options.tokenizer {
+        TokenizerKind::Gpt2 => return Ok(Tokenizer::gpt2().clone()),
+        TokenizerKind::Bytes => return Ok(Tokenizer::bytes().clone()),
+        TokenizerKind::Char => {}
+    }
+    let characters = match &state.characters {
+        Some(characters) => Characters::new(characters.chars().collect()),
+        None => {
+            let task =
+                Task::start(hooks.progress, "collecting characters", files.iter().map(|f| f.bytes).sum());
+            let mut all = BTreeSet::new();
+            // parts may be cut anywhere between two characters
+            let reading = reading(options, Tokenizer::bytes());
+            for file in files {
+                let open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+                reading.documents(file, open, &|by| task.advance(by), &mut |part| {
+                    let mut last = None;
+                    for c in part.text.chars().filter(|c| last.replace(*c) != Some(*c)) {
+                        all.insert(c);
+                    }
+                    ControlFlow::Continue(())
+                })?;
+            }
+            if all.is_empty() {
+                return Err(PrepareError::NoText { files: files.len() });
+            }
+            Characters::of(&all)
+        }
+    };
+    let characters = characters.map_err(PrepareError::Options)?;
+    state.characters = Some(characters.text());
+    Ok(Tokenizer::chars(characters))
+}
+
+fn reading<'a>(options: &'a Options, tokenizer: &'a Tokenizer) -> Reading<'a> {
+    Reading { field: &options.field, split_on: options.split_on.as_deref(), tokenizer }
+}

@@ -1,0 +1,309 @@
+//! Texts of a column of a Parquet file, page by page.
+//!
+//! The crate `parquet` takes as long to build as a third of this program. What a corpus of text needs is little: one
+//! column of byte arrays, plain or with a dictionary, under the usual codecs. Anything else is refused by name.
+//! Source: Apache Parquet, `parquet-format` 2.11, `README.md`, `Encodings.md` and `parquet.thrift`.
+
+mod hybrid;
+mod thrift;
+
+use super::PrepareError;
+use super::documents::no_field;
+use crate::data::DataError;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
+use std::path::Path;
+use thrift::Item;
+
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Bytes of a page at most.
+const PAGE: i64 = 1 << 30;
+/// Parquet's number for byte arrays.
+const BYTE_ARRAY: i64 = 6;
+/// Names of the encodings by their numbers.
+const ENCODINGS: [&str; 10] = [
+    "PLAIN",
+    "GROUP_VAR_INT",
+    "PLAIN_DICTIONARY",
+    "RLE",
+    "BIT_PACKED",
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY",
+    "RLE_DICTIONARY",
+    "BYTE_STREAM_SPLIT",
+];
+/// Names of the codecs by their numbers.
+const CODECS: [&str; 8] = ["UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW"];
+
+/// Hands out the texts of a column in the order of the rows.
+pub(super) fn texts(
+    path: &Path,
+    file: File,
+    field: &str,
+    advance: &dyn Fn(u64),
+    take: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<(), PrepareError> {
+    let at =
+        |place: String| move |problem: String| PrepareError::Document { path: path.into(), place, problem };
+    let bytes = file.metadata().map_err(DataError::read(path))?.len();
+    let mut input = BufReader::with_capacity(64 << 10, file);
+    let footer = footer(&mut input, bytes).map_err(at("its footer".into()))?;
+    let column = Column::find(&footer, field).map_err(at("its schema".into()))?;
+    let groups = footer.list(4);
+    let (mut row, mut reported) = (0, 0);
+    for (index, group) in groups.iter().enumerate() {
+        let chunk = group.list(1).get(column.index).and_then(|chunk| chunk.get(3));
+        let mut pages = Pages { input: &mut input, column: &column, row, dictionary: Vec::new() };
+        let read = chunk.ok_or_else(|| "its column is not described".to_owned());
+        let read = read.and_then(|chunk| pages.chunk(chunk, take));
+        row = pages.row;
+        if read.map_err(at(format!("row {row}")))?.is_break() {
+            return Ok(());
+        }
+        let now = (bytes as u128 * (index as u128 + 1) / groups.len() as u128) as u64;
+        advance(now - reported);
+        reported = now;
+    }
+    Ok(())
+}
+
+/// The description of the whole file, which stands at its end.
+fn footer(input: &mut BufReader<File>, bytes: u64) -> Result<Item, String> {
+    let damaged = |_| "it is not there: the file is no Parquet, or cut off; fetch it again".to_owned();
+    let mut tail = [0; 8];
+    input.seek(SeekFrom::End(-8)).and_then(|_| input.read_exact(&mut tail)).map_err(damaged)?;
+    let [a, b, c, d, magic @ ..] = tail;
+    let len = u64::from(u32::from_le_bytes([a, b, c, d]));
+    if magic != *MAGIC || len + 12 > bytes {
+        return Err(damaged(std::io::ErrorKind::InvalidData.into()));
+    }
+    input.seek(SeekFrom::Start(bytes - 8 - len)).map_err(damaged)?;
+    thrift::structure(&mut input.take(len))
+}
+
+/// The column that holds the texts.
+struct Column {
+    /// Its number among the leaves.
+    index: usize,
+    /// Whether a row may lack it.
+    is_optional: bool,
+}
+
+impl Column {
+    fn find(footer: &Item, field: &str) -> Result<Self, String> {
+        let schema = footer.list(2);
+        let (mut at, mut index) = (1, 0);
+        let mut names = Vec::new();
+        while let Some(element) = schema.get(at) {
+            let name = element.text(4).unwrap_or_default();
+            names.push(name);
+            let end = subtree(schema, at);
+            if name == field {
+                let is_text = end == at + 1 && element.int(1) == Some(BYTE_ARRAY);
+                return match element.int(3) {
+                    Some(repetition @ (0 | 1)) if is_text => Ok(Self { index, is_optional: repetition == 1 }),
+                    _ => {
+                        Err(format!("its column `{field}` does not hold texts: choose another with --field"))
+                    }
+                };
+            }
+            let is_leaf = |element: &&Item| element.int(5).unwrap_or(0) == 0;
+            index += schema[at..end].iter().filter(is_leaf).count();
+            at = end;
+        }
+        Err(no_field(field, &names))
+    }
+}
+
+/// The place behind an element of the schema and everything below it.
+fn subtree(schema: &[Item], at: usize) -> usize {
+    let (mut end, mut left) = (at, 1);
+    while let Some(element) = schema.get(end).filter(|_| left > 0) {
+        left += element.int(5).unwrap_or(0).max(0) - 1;
+        end += 1;
+    }
+    end
+}
+
+/// The pages of a column in a group of rows.
+struct Pages<'a> {
+    input: &'a mut BufReader<File>,
+    column: &'a Column,
+    /// Rows before the page.
+    row: u64,
+    dictionary: Vec<Vec<u8>>,
+}
+
+impl Pages<'_> {
+    fn chunk(
+        &mut self,
+        chunk: &Item,
+        take: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, String> {
+        let number = |id, what| {
+            let number = chunk.int(id).and_then(|number| u64::try_from(number).ok());
+            number.ok_or_else(|| format!("its column states no {what}"))
+        };
+        let (codec, values) = (chunk.int(4).unwrap_or(-1), number(5, "number of values")?);
+        let data = number(9, "place")?;
+        let dictionary =
+            chunk.int(11).and_then(|at| u64::try_from(at).ok()).filter(|at| (4..data).contains(at));
+        let unreadable = |error: std::io::Error| format!("its column could not be read: {error}");
+        self.input.seek(SeekFrom::Start(dictionary.unwrap_or(data))).map_err(unreadable)?;
+        let end = self.row + values;
+        while self.row < end {
+            let header = thrift::structure(self.input)?;
+            let size = |id| header.int(id).filter(|size| (0..=PAGE).contains(size));
+            let (Some(full), Some(packed)) = (size(2), size(3)) else {
+                return Err("a page states a size that it cannot have".into());
+            };
+            let mut page = Vec::new();
+            let read = self.input.by_ref().take(packed as u64).read_to_end(&mut page).map_err(unreadable)?;
+            if read as i64 != packed {
+                return Err("a page is cut off: fetch the file again".into());
+            }
+            let mut sum = flate2::Crc::new();
+            sum.update(&page);
+            if header.int(4).is_some_and(|stated| stated as u32 != sum.sum()) {
+                return Err(BROKEN.into());
+            }
+            let full = full as usize;
+            match header.int(1) {
+                Some(0) => {
+                    let page = unpack(codec, &page, full)?;
+                    let header = header.get(5).ok_or(BROKEN)?;
+                    let (levels, values) = match self.column.is_optional {
+                        true => hybrid::with_length(&page).ok_or(BROKEN)?,
+                        false => (&[][..], &page[..]),
+                    };
+                    if self.values(header.int(1), header.int(2), levels, values, end, take)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Some(2) => {
+                    let page = unpack(codec, &page, full)?;
+                    let count = header.get(7).and_then(|header| header.int(1)).ok_or(BROKEN)?;
+                    self.dictionary.clear();
+                    let mut rest = &page[..];
+                    for _ in 0..count {
+                        self.dictionary.push(plain(&mut rest).ok_or(BROKEN)?.to_vec());
+                    }
+                }
+                Some(3) => {
+                    let header = header.get(8).ok_or(BROKEN)?;
+                    let len = |id| header.int(id).and_then(|len| usize::try_from(len).ok());
+                    let (Some(levels), Some(repeats)) = (len(5), len(6)) else { return Err(BROKEN.into()) };
+                    let (levels, rest) =
+                        page.split_at_checked(levels.saturating_add(repeats)).ok_or(BROKEN)?;
+                    let is_packed = header.get(7) != Some(&Item::Bool(false));
+                    let full = full.checked_sub(levels.len()).ok_or(BROKEN)?;
+                    let values = unpack(if is_packed { codec } else { 0 }, rest, full)?;
+                    let levels = &levels[repeats..];
+                    if self.values(header.int(1), header.int(4), levels, &values, end, take)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                // an index, which is not needed
+                _ => {}
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Hands out the texts of a page.
+    fn values(
+        &mut self,
+        count: Option<i64>,
+        encoding: Option<i64>,
+        levels: &[u8],
+        values: &[u8],
+        end: u64,
+        take: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, String> {
+        let count = count.and_then(|count| u64::try_from(count).ok()).filter(|count| self.row + count <= end);
+        let count = count.ok_or(BROKEN)?;
+        if self.column.is_optional {
+            let mut levels = hybrid::Runs::new(levels, 1);
+            for _ in 0..count {
+                if levels.next().ok_or(BROKEN)? == 0 {
+                    return Err("its text is null: leave out rows without text".into());
+                }
+                self.row += 1;
+            }
+            self.row -= count;
+        }
+        let mut rest = values;
+        let mut indices = match encoding {
+            Some(0) => None,
+            Some(2 | 8) => {
+                let (width, indices) = values.split_first().ok_or(BROKEN)?;
+                Some(hybrid::Runs::new(indices, u32::from(*width)))
+            }
+            other => {
+                let name = other.and_then(|at| ENCODINGS.get(usize::try_from(at).ok()?));
+                let name = name.map_or_else(|| format!("{other:?}"), ToString::to_string);
+                return Err(format!(
+                    "its pages have the encoding {name}, which is not read: write it with PLAIN or a dictionary, as \
+                     pyarrow does"
+                ));
+            }
+        };
+        for _ in 0..count {
+            let bytes = match &mut indices {
+                None => plain(&mut rest).ok_or(BROKEN)?,
+                Some(indices) => {
+                    let index = indices.next().ok_or(BROKEN)?;
+                    self.dictionary.get(index as usize).ok_or(BROKEN)?
+                }
+            };
+            let text = std::str::from_utf8(bytes);
+            let text =
+                text.map_err(|error| format!("its text is not UTF-8 at byte {}", error.valid_up_to()))?;
+            self.row += 1;
+            if take(text).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+const BROKEN: &str = "a page is damaged: fetch the file again";
+
+/// Takes the next byte array: its length in 32 bits, then its bytes.
+fn plain<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, after) = rest.split_first_chunk::<4>()?;
+    let (bytes, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *rest = after;
+    Some(bytes)
+}
+
+/// The contents of a page, `full` bytes.
+fn unpack(codec: i64, page: &[u8], full: usize) -> Result<Vec<u8>, String> {
+    let bounded = |input: &mut dyn Read| {
+        let mut out = Vec::with_capacity(full);
+        input.take(full as u64 + 1).read_to_end(&mut out).map(|_| out).ok()
+    };
+    let unpacked = match codec {
+        0 => Some(page.to_vec()),
+        1 if snap::raw::decompress_len(page).ok() == Some(full) => {
+            snap::raw::Decoder::new().decompress_vec(page).ok()
+        }
+        1 => None,
+        2 => bounded(&mut flate2::read::MultiGzDecoder::new(page)),
+        6 => ruzstd::decoding::StreamingDecoder::new(page).ok().and_then(|mut input| bounded(&mut input)),
+        other => {
+            let name = usize::try_from(other).ok().and_then(|at| CODECS.get(at));
+            let name = name.map_or_else(|| other.to_string(), ToString::to_string);
+            return Err(format!(
+                "its pages are compressed with {name}, which is not read: write it with snappy, gzip or zstd"
+            ));
+        }
+    };
+    unpacked.filter(|page| page.len() == full).ok_or_else(|| BROKEN.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

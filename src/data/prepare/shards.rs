@@ -1,0 +1,178 @@
+//! Cuts one sequence of tokens into shards for training and validation.
+
+use crate::data::DataError;
+use crate::data::card::Part;
+use crate::data::write::ShardWriter;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// What is validated on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Validation {
+    /// Nothing.
+    None,
+    /// The first tokens, this many, as llm.c has it for small texts.
+    Tokens(u64),
+    /// The first shard, as the FineWeb scripts have it.
+    FirstShard,
+    /// The last tokens, this fraction of all, as `data.val_fraction` of a recipe has it.
+    Fraction(f64),
+}
+
+/// A stretch of the sequence with one purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    is_val: bool,
+    /// Tokens that are left of it; `None` for all there are.
+    left: Option<u64>,
+}
+
+/// The shards of a directory, from the first token on.
+pub(super) struct Shards<'a> {
+    dir: PathBuf,
+    shard_tokens: u64,
+    stretches: VecDeque<Stretch>,
+    pub(super) train: Part,
+    pub(super) val: Part,
+    open: Option<(ShardWriter, u64)>,
+    /// Is told before a shard gets its name.
+    fault: &'a dyn Fn(&str) -> std::io::Result<()>,
+}
+
+impl<'a> Shards<'a> {
+    /// Shards of `shard_tokens` tokens. `total` is the number of all tokens, which a fraction needs.
+    pub(super) fn new(
+        dir: &Path,
+        shard_tokens: u64,
+        validation: Validation,
+        total: Option<u64>,
+        fault: &'a dyn Fn(&str) -> std::io::Result<()>,
+    ) -> Self {
+        let train = Stretch { is_val: false, left: None };
+        let val = |left| Stretch { is_val: true, left };
+        let stretches = match (validation, total) {
+            (Validation::Tokens(tokens), _) => vec![val(Some(tokens)), train],
+            (Validation::FirstShard, _) => vec![val(Some(shard_tokens)), train],
+            (Validation::Fraction(fraction), Some(total)) => {
+                // as a recipe cuts its data in two
+                let tokens = ((fraction * total as f64) as u64).min(total);
+                vec![Stretch { left: Some(total - tokens), ..train }, val(None)]
+            }
+            (Validation::Fraction(_) | Validation::None, _) => vec![train],
+        };
+        let (dir, stretches) = (dir.to_owned(), stretches.into());
+        Self { dir, shard_tokens, stretches, train: Part::default(), val: Part::default(), open: None, fault }
+    }
+
+    /// Number of complete shards.
+    pub(super) fn complete(&self) -> u64 {
+        (self.train.files.len() + self.val.files.len()) as u64
+    }
+
+    /// Passes over the shards of the first `tokens` tokens, which exist already.
+    pub(super) fn skip(&mut self, mut tokens: u64) {
+        while tokens > 0 {
+            let here = self.room().min(tokens);
+            self.note(here);
+            tokens -= here;
+        }
+    }
+
+    /// Tokens of the next shard.
+    fn room(&mut self) -> u64 {
+        while self.stretches.front().is_some_and(|stretch| stretch.left == Some(0)) {
+            self.stretches.pop_front();
+        }
+        let left = self.stretches.front().and_then(|stretch| stretch.left);
+        left.unwrap_or(u64::MAX).min(self.shard_tokens)
+    }
+
+    /// The name of the next shard of this purpose.
+    fn name(&self, is_val: bool) -> String {
+        match is_val {
+            true => format!("val-{:06}.bin", self.val.files.len()),
+            false => format!("train-{:06}.bin", self.train.files.len() + 1),
+        }
+    }
+
+    /// Counts the next shard as complete.
+    fn note(&mut self, tokens: u64) {
+        let Some(stretch) = self.stretches.front_mut() else { return };
+        stretch.left = stretch.left.map(|left| left - tokens);
+        let is_val = stretch.is_val;
+        let name = self.name(is_val);
+        let part = if is_val { &mut self.val } else { &mut self.train };
+        part.tokens += tokens;
+        part.files.push(name);
+    }
+
+    /// Writes tokens up to the end of the shard at most, and returns how many.
+    pub(super) fn take(&mut self, tokens: &[u16]) -> Result<usize, DataError> {
+        let room = self.room();
+        if self.open.is_none() {
+            let is_val = self.stretches.front().is_some_and(|stretch| stretch.is_val);
+            self.open = Some((ShardWriter::create(&self.dir.join(self.name(is_val)))?, 0));
+        }
+        let Some((writer, count)) = &mut self.open else { return Ok(0) };
+        let taken = tokens.len().min(usize::try_from(room - *count).unwrap_or(usize::MAX));
+        writer.push(tokens[..taken].iter().copied())?;
+        *count += taken as u64;
+        Ok(taken)
+    }
+
+    /// Whether the open shard has all of its tokens.
+    pub(super) fn is_full(&mut self) -> bool {
+        let room = self.room();
+        self.open.as_ref().is_some_and(|(_, count)| *count == room)
+    }
+
+    /// Completes the open shard, if there is one.
+    pub(super) fn close(&mut self) -> Result<(), DataError> {
+        let Some((writer, count)) = self.open.take() else { return Ok(()) };
+        let path = self.dir.join(self.name(self.stretches.front().is_some_and(|stretch| stretch.is_val)));
+        (self.fault)("before_shard").map_err(DataError::write(&path))?;
+        writer.finish()?;
+        self.note(count);
+        (self.fault)("after_shard").map_err(DataError::write(&path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(validation: Validation, total: u64) -> [(u64, Vec<String>); 2] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut shards = Shards::new(dir.path(), 10, validation, Some(total), &|_| Ok(()));
+        let tokens: Vec<u16> = (0..total as u16).collect();
+        let mut rest = &tokens[..];
+        while !rest.is_empty() {
+            let taken = shards.take(&rest[..rest.len().min(7)]).expect("written");
+            rest = &rest[taken..];
+            if shards.is_full() {
+                shards.close().expect("closed");
+            }
+        }
+        shards.close().expect("closed");
+        let mut again = Shards::new(dir.path(), 10, validation, Some(total), &|_| Ok(()));
+        again.skip(total);
+        assert_eq!((&again.train, &again.val), (&shards.train, &shards.val));
+        for file in shards.train.files.iter().chain(&shards.val.files) {
+            assert!(dir.path().join(file).exists(), "{file}");
+        }
+        [shards.train, shards.val].map(|part| (part.tokens, part.files))
+    }
+
+    #[test]
+    fn tokens_go_where_they_are_asked_for() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let train = |count: usize| (1..=count).map(|n| format!("train-{n:06}.bin")).collect::<Vec<_>>();
+        assert_eq!(parts(Validation::None, 25), [(25, train(3)), (0, vec![])]);
+        assert_eq!(parts(Validation::None, 20), [(20, train(2)), (0, vec![])]);
+        assert_eq!(parts(Validation::FirstShard, 25), [(15, train(2)), (10, names(&["val-000000.bin"]))]);
+        let two = names(&["val-000000.bin", "val-000001.bin"]);
+        assert_eq!(parts(Validation::Tokens(13), 25), [(12, train(2)), (13, two)]);
+        assert_eq!(parts(Validation::Fraction(0.1), 25), [(23, train(3)), (2, names(&["val-000000.bin"]))]);
+        assert_eq!(parts(Validation::Tokens(30), 25)[0].0, 0);
+    }
+}

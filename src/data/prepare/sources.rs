@@ -1,0 +1,153 @@
+//! Which files of text there are, and what their names say about them.
+
+use super::PrepareError;
+use crate::data::DataError;
+use crate::data::source::{Source, expand};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How documents lie in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// One document, or documents between separators.
+    Text,
+    /// A JSON object per line.
+    Lines,
+    /// A column of a table.
+    Parquet,
+}
+
+/// What a file is compressed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// A file of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TextFile {
+    pub(super) path: PathBuf,
+    pub(super) shape: Shape,
+    pub(super) packing: Packing,
+    pub(super) bytes: u64,
+}
+
+/// The files that sources name, in the order of the sources: paths, globs in sorted order, and directories with
+/// everything below them in sorted order.
+pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
+    let mut files = Vec::new();
+    for source in expand(named)? {
+        match source {
+            Source::Builtin(lipsum) => {
+                let problem = format!("`{lipsum}` needs no preparation: name it in a recipe as it is");
+                return Err(PrepareError::Options(problem));
+            }
+            Source::File(path) => {
+                let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
+                if meta.is_dir() {
+                    let before = files.len();
+                    walk(&path, &mut files)?;
+                    if files.len() == before {
+                        return Err(PrepareError::NoFile { path });
+                    }
+                } else if !meta.is_file() {
+                    return Err(DataError::NotRegular { path }.into());
+                } else {
+                    let (shape, packing) =
+                        kind(&path).ok_or_else(|| PrepareError::Unknown { path: path.clone() })?;
+                    files.push(TextFile { path, shape, packing, bytes: meta.len() });
+                }
+            }
+        }
+    }
+    match files.iter().find(|file| file.bytes == 0) {
+        Some(file) => Err(PrepareError::Empty { path: file.path.clone() }),
+        None => Ok(files),
+    }
+}
+
+/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text.
+fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
+    let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry.map_err(DataError::read(dir))?.path());
+    }
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        if name.starts_with(b".") {
+            continue;
+        }
+        let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
+        if meta.is_dir() {
+            walk(&path, files)?;
+        } else if let Some((shape, packing)) = kind(&path).filter(|_| meta.is_file()) {
+            files.push(TextFile { path, shape, packing, bytes: meta.len() });
+        }
+    }
+    Ok(())
+}
+
+fn kind(path: &Path) -> Option<(Shape, Packing)> {
+    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    let (name, packing) = match (name.strip_suffix(".gz"), name.strip_suffix(".zst")) {
+        (Some(name), _) => (name, Packing::Gzip),
+        (_, Some(name)) => (name, Packing::Zstd),
+        _ => (&name[..], Packing::Plain),
+    };
+    let shape = match name.rsplit_once('.')?.1 {
+        "txt" => Shape::Text,
+        "jsonl" | "ndjson" | "json" => Shape::Lines,
+        // a table has compressed pages of its own, and is read from its end
+        "parquet" if packing == Packing::Plain => Shape::Parquet,
+        _ => return None,
+    };
+    Some((shape, packing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_files_are() {
+        for (name, expected) in [
+            ("a.txt", Some((Shape::Text, Packing::Plain))),
+            ("a.b.TXT.gz", Some((Shape::Text, Packing::Gzip))),
+            ("c4-train.00000.json.gz", Some((Shape::Lines, Packing::Gzip))),
+            ("a.jsonl.zst", Some((Shape::Lines, Packing::Zstd))),
+            ("a.ndjson", Some((Shape::Lines, Packing::Plain))),
+            ("a.parquet", Some((Shape::Parquet, Packing::Plain))),
+            ("a.parquet.gz", None),
+            ("a.bin", None),
+            ("txt", None),
+        ] {
+            assert_eq!(kind(Path::new(name)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn directories_are_walked_in_order() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(dir.path().join("b/c")).expect("directories");
+        for name in ["z.txt", "b/c/a.jsonl", "b/.hidden.txt", "b/notes.pdf", "a.txt"] {
+            fs::write(dir.path().join(name), "x").expect("written");
+        }
+        let found = find(&[dir.path().display().to_string()]).expect("found");
+        let names: Vec<_> =
+            found.iter().map(|file| file.path.strip_prefix(dir.path()).expect("below")).collect();
+        assert_eq!(names, ["a.txt", "b/c/a.jsonl", "z.txt"].map(Path::new));
+        fs::write(dir.path().join("a.txt"), "").expect("written");
+        assert!(
+            find(&[dir.path().display().to_string()])
+                .expect_err("refused")
+                .to_string()
+                .contains("a.txt` is empty")
+        );
+        let pdf = dir.path().join("b/notes.pdf").display().to_string();
+        assert!(find(&[pdf]).expect_err("refused").to_string().contains("not known to be text"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Tokens kept on the disk until all are known: for an order of documents that is drawn, and for a fraction of all
+//! tokens.
+//!
+//! Runs of sorted records are written one after the other, and read together at the end, always the record with the
+//! lowest key next (external merge sort; Knuth, The Art of Computer Programming, 5.4). Memory is one run, then a buffer
+//! per run.
+
+use crate::data::DataError;
+use crate::data::write::write_through;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Tokens of a run.
+pub(super) const RUN: usize = 16 << 20;
+/// Bytes of the buffers of all runs together when they are read.
+pub(super) const BUFFERS: usize = 64 << 20;
+/// Bytes of the buffer of one run at most.
+const BUFFER: usize = 64 << 10;
+
+/// What records are sorted by: the key of the document, its number, and where in it the tokens begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) key: u64,
+    pub(super) document: u64,
+    pub(super) within: u64,
+}
+
+/// The key of a document in a drawn order: an injective mixing of its number and the seed (SplitMix64; Steele et al.,
+/// 2014). Documents in the order of their keys are a shuffle of the documents.
+pub(super) fn key(seed: u64, document: u64) -> u64 {
+    let mix = |mut z: u64| {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+        .wrapping_add(document.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+/// The run that is being filled, and the number of those before it.
+pub(super) struct Spool {
+    dir: PathBuf,
+    run: usize,
+    pub(super) runs: u64,
+    tokens: Vec<u16>,
+    records: Vec<(Order, usize, usize)>,
+}
+
+fn path(dir: &Path, run: u64) -> PathBuf {
+    dir.join(format!("run-{run:06}"))
+}
+
+impl Spool {
+    /// A spool in `dir` that has `runs` runs already, and writes others of `run` tokens.
+    pub(super) fn new(dir: &Path, run: usize, runs: u64) -> Self {
+        Self { dir: dir.to_owned(), run, runs, tokens: Vec::new(), records: Vec::new() }
+    }
+
+    /// Takes tokens up to the end of the run at most, and returns how many.
+    pub(super) fn take(&mut self, order: Order, tokens: &[u16]) -> usize {
+        let taken = tokens.len().min(self.run - self.tokens.len());
+        self.tokens.reserve_exact(if self.tokens.capacity() == 0 { self.run } else { 0 });
+        self.records.push((order, self.tokens.len(), taken));
+        self.tokens.extend_from_slice(&tokens[..taken]);
+        taken
+    }
+
+    /// Whether the run is complete. Records of very short documents take memory as well.
+    pub(super) fn is_full(&self) -> bool {
+        self.tokens.len() == self.run || self.records.len() >= self.run / 32
+    }
+
+    /// Sorts the run and writes it, if there is anything in it.
+    pub(super) fn close(&mut self) -> Result<(), DataError> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        self.records.sort_unstable_by_key(|record| record.0);
+        write_through(&path(&self.dir, self.runs), |out| {
+            for (order, start, len) in &self.records {
+                for word in [order.key, order.document, order.within, *len as u64] {
+                    out.write_all(&word.to_le_bytes())?;
+                }
+                for token in &self.tokens[*start..start + len] {
+                    out.write_all(&token.to_le_bytes())?;
+                }
+            }
+            Ok(())
+        })?;
+        self.runs += 1;
+        self.tokens.clear();
+        self.records.clear();
+        Ok(())
+    }
+}
+
+/// A run that is being read. Its file is opened for every buffer, for there may be more runs than a process may have
+/// files open.
+struct Open {
+    path: PathBuf,
+    /// The place in the file behind the buffer.
+    offset: u64,
+    buffer: Vec<u8>,
+    at: usize,
+    size: usize,
+}
+
+impl Open {
+    /// Reads the next buffer; false at the end of the file.
+    fn fill(&mut self) -> Result<bool, DataError> {
+        let mut read = || {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(self.offset))?;
+            self.buffer.clear();
+            file.take(self.size as u64).read_to_end(&mut self.buffer)
+        };
+        let read = read().map_err(DataError::read(&self.path))?;
+        (self.offset, self.at) = (self.offset + read as u64, 0);
+        Ok(read > 0)
+    }
+
+    /// The next bytes, at most `most`; none at the end of the file.
+    fn bytes(&mut self, most: usize) -> Result<&[u8], DataError> {
+        if self.at == self.buffer.len() && !self.fill()? {
+            return Ok(&[]);
+        }
+        let start = self.at;
+        self.at = self.buffer.len().min(start + most);
+        Ok(&self.buffer[start..self.at])
+    }
+
+    /// The order of the next record and its length in tokens.
+    fn head(&mut self) -> Result<Option<(Order, usize)>, DataError> {
+        let (mut words, mut filled) = ([0; 32], 0);
+        while filled < words.len() {
+            let bytes = self.bytes(words.len() - filled)?;
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            words[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        }
+        let word = |at: usize| u64::from_le_bytes(words[8 * at..][..8].try_into().expect("eight bytes"));
+        let order = Order { key: word(0), document: word(1), within: word(2) };
+        Ok(Some((order, word(3) as usize)))
+    }
+}
+
+/// Hands out the tokens of `runs` runs in the order of their records.
+pub(super) fn merge<E: From<DataError>>(
+    dir: &Path,
+    runs: u64,
+    mut take: impl FnMut(&[u16]) -> Result<(), E>,
+) -> Result<(), E> {
+    let size = (BUFFERS / runs.max(1) as usize).clamp(4096, BUFFER);
+    let mut open = Vec::new();
+    let mut heads = BinaryHeap::new();
+    for run in 0..runs {
+        let mut run = Open { path: path(dir, run), offset: 0, buffer: Vec::with_capacity(size), at: 0, size };
+        heads.extend(run.head()?.map(|(order, len)| Reverse((order, open.len(), len))));
+        open.push(run);
+    }
+    let mut tokens = Vec::new();
+    while let Some(Reverse((_, at, len))) = heads.pop() {
+        let run: &mut Open = &mut open[at];
+        let mut left = 2 * len;
+        while left > 0 {
+            // a record has an even number of bytes, and so have its head and every buffer
+            let bytes = run.bytes(left)?;
+            if bytes.is_empty() {
+                let error = std::io::ErrorKind::UnexpectedEof.into();
+                return Err(DataError::Read { path: run.path.clone(), error }.into());
+            }
+            tokens.clear();
+            tokens.extend(bytes.as_chunks::<2>().0.iter().map(|token| u16::from_le_bytes(*token)));
+            left -= bytes.len();
+            take(&tokens)?;
+        }
+        heads.extend(run.head()?.map(|(order, len)| Reverse((order, at, len))));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_come_back_in_the_order_of_their_records() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut spool = Spool::new(dir.path(), 64, 0);
+        let mut expected = Vec::new();
+        for document in 0..100u64 {
+            let tokens: Vec<u16> =
+                (0..document as u16 % 17).map(|token| token + document as u16 * 100).collect();
+            let mut at = 0;
+            loop {
+                let order = Order { key: key(7, document), document, within: at as u64 };
+                at += spool.take(order, &tokens[at..]);
+                if spool.is_full() {
+                    spool.close().expect("written");
+                }
+                if at == tokens.len() {
+                    break;
+                }
+            }
+            expected.push((key(7, document), tokens));
+        }
+        spool.close().expect("written");
+        assert!(spool.runs > 10);
+        expected.sort();
+        let mut found = Vec::new();
+        let merged: Result<(), DataError> = merge(dir.path(), spool.runs, |tokens| {
+            found.extend_from_slice(tokens);
+            Ok(())
+        });
+        merged.expect("read");
+        assert_eq!(found, expected.into_iter().flat_map(|(_, tokens)| tokens).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,164 @@
+//! How far a preparation has come, kept beside its shards until it is finished.
+//!
+//! A state is written whenever a file of tokens is complete. What a killed process did after that is done again, with
+//! the same result: where files are cut depends on the sources and the options alone.
+
+use super::PrepareError;
+use crate::data::DataError;
+use crate::data::card::SourceCard;
+use crate::data::scan::Identity;
+use crate::data::write::{TEMPORARY, write_whole};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// The directory, beside the shards, of what is removed at the end.
+const DIRECTORY: &str = ".prepare";
+const STATE: &str = "state.json";
+const LOCK: &str = "lock";
+
+/// Where the next token comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// The file's number.
+    pub(super) file: usize,
+    /// The document's number in the file.
+    pub(super) document: u64,
+    /// Tokens of the document that were taken.
+    pub(super) within: u64,
+}
+
+/// A source that was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Begun {
+    pub(super) card: SourceCard,
+    /// The file as the system described it.
+    pub(super) identity: Identity,
+}
+
+/// How far a preparation has come.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// What was asked for.
+    pub(super) options: serde_json::Value,
+    /// The vocabulary, for a tokenizer of characters.
+    pub(super) characters: Option<String>,
+    /// The sources that were begun, in order.
+    pub(super) sources: Vec<Begun>,
+    pub(super) position: Position,
+    /// Documents and bytes of text before the document at the position.
+    pub(super) documents: u64,
+    pub(super) bytes: u64,
+    /// How often each token was taken.
+    pub(super) counts: Vec<u64>,
+    /// Runs of the spool that are complete.
+    pub(super) runs: u64,
+    /// Whether everything was read, so that only the spool is left to be written into shards.
+    pub(super) is_read: bool,
+    /// Tokens in complete shards.
+    pub(super) in_shards: u64,
+}
+
+impl State {
+    /// Tokens that were taken.
+    pub(super) fn tokens(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
+pub(super) fn clear(dir: &Path) {
+    let _ = fs::remove_dir_all(dir.join(DIRECTORY));
+}
+
+/// The directory of a preparation, while this process is the only one that writes there.
+pub(super) struct Workplace {
+    pub(super) dir: PathBuf,
+    /// Whether this process made `dir`.
+    is_new: bool,
+    _lock: File,
+}
+
+impl Workplace {
+    /// Makes the directory, unless it is there, and locks it.
+    pub(super) fn open(dir: &Path) -> Result<Self, PrepareError> {
+        let is_new = !dir.exists();
+        let inside = dir.join(DIRECTORY);
+        fs::create_dir_all(&inside).map_err(DataError::write(&inside))?;
+        let path = inside.join(LOCK);
+        let lock = File::create(&path).map_err(DataError::write(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(PrepareError::Locked { dir: dir.into() }),
+            // a file system without locks: better without than not at all
+            Err(TryLockError::Error(_)) => {}
+        }
+        let place = Self { dir: dir.to_owned(), is_new, _lock: lock };
+        place.sweep(dir)?;
+        place.sweep(&inside)?;
+        Ok(place)
+    }
+
+    /// Removes what a killed process left unfinished.
+    fn sweep(&self, dir: &Path) -> Result<(), PrepareError> {
+        for entry in fs::read_dir(dir).map_err(DataError::read(dir))? {
+            let entry = entry.map_err(DataError::read(dir))?;
+            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+                fs::remove_file(entry.path()).map_err(DataError::write(&entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the spool lies.
+    pub(super) fn inside(&self) -> PathBuf {
+        self.dir.join(DIRECTORY)
+    }
+
+    /// The state of a preparation that was begun here.
+    pub(super) fn state(&self) -> Result<Option<State>, PrepareError> {
+        let path = self.inside().join(STATE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| PrepareError::Occupied {
+            dir: self.dir.clone(),
+            what: format!("an unfinished preparation whose state cannot be read ({error})"),
+        })
+    }
+
+    /// Keeps a state.
+    pub(super) fn keep(&self, state: &State) -> Result<(), PrepareError> {
+        let text = serde_json::to_vec(state).expect("a state is plain data");
+        write_whole(&self.inside().join(STATE), &text).map_err(Into::into)
+    }
+
+    /// A shard that lies here and does not belong to this preparation.
+    pub(super) fn stranger(&self) -> Result<Option<String>, PrepareError> {
+        for entry in fs::read_dir(&self.dir).map_err(DataError::read(&self.dir))? {
+            let name = entry.map_err(DataError::read(&self.dir))?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".bin") {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes everything but the result.
+    pub(super) fn finish(self) {
+        clear(&self.dir);
+    }
+
+    /// Removes every trace of a preparation that has made nothing, with the shards of these names.
+    pub(super) fn undo(self, shards: &[String]) {
+        for shard in shards {
+            let _ = fs::remove_file(self.dir.join(shard));
+        }
+        let _ = fs::remove_dir_all(self.inside());
+        if self.is_new {
+            // not empty where somebody else has put something there
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+}

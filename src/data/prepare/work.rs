@@ -1,0 +1,290 @@
+//! The work of a preparation: from documents to complete shards, with a state to go on from.
+
+use super::pipeline::{Encoded, Mark, Pipeline, Step};
+use super::shards::Shards;
+use super::sources::TextFile;
+use super::spool::{self, Order, Spool};
+use super::state::{Begun, Position, State, Workplace};
+use super::{Hooks, Options, PrepareError};
+use crate::data::card::{Card, SourceCard};
+use crate::data::progress::Task;
+use crate::data::{DataError, Tokenizer};
+use std::ops::ControlFlow;
+
+/// A preparation under way.
+pub(super) struct Work<'a> {
+    options: &'a Options,
+    files: &'a [TextFile],
+    place: &'a Workplace,
+    hooks: &'a Hooks<'a>,
+    pub(super) state: State,
+    shards: Shards<'a>,
+    /// Tokens that were taken.
+    tokens: u64,
+    /// Bytes of the document so far.
+    document_bytes: u64,
+}
+
+/// Where tokens go while documents are read.
+enum Sink {
+    Shards,
+    Spool(Spool),
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        files: &'a [TextFile],
+        place: &'a Workplace,
+        state: State,
+        hooks: &'a Hooks<'a>,
+    ) -> Self {
+        let total = state.is_read.then(|| state.tokens());
+        let mut shards =
+            Shards::new(&place.dir, options.shard_tokens, options.validation, total, hooks.fault);
+        shards.skip(state.in_shards);
+        let tokens = state.tokens();
+        Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0 }
+    }
+
+    /// The names of the shards that are complete.
+    pub(super) fn made(&self) -> Vec<String> {
+        [&self.shards.train, &self.shards.val].into_iter().flat_map(|part| part.files.clone()).collect()
+    }
+
+    /// The number of files of tokens that a later call goes on from.
+    pub(super) fn kept(&self) -> u64 {
+        if self.state.in_shards > 0 { self.shards.complete() } else { self.state.runs }
+    }
+
+    /// Does everything that is left.
+    pub(super) fn run(&mut self, tokenizer: &Tokenizer) -> Result<Card, PrepareError> {
+        self.state.counts.resize(tokenizer.vocab_size(), 0);
+        if !self.state.is_read {
+            // so that a shard without a later state is known as this preparation's
+            self.keep()?;
+            self.read(tokenizer)?;
+        }
+        if self.state.tokens() == 0 {
+            return Err(PrepareError::NoText { files: self.files.len() });
+        }
+        if self.options.is_spooled() {
+            self.write_spooled()?;
+        }
+        if self.shards.train.tokens == 0 {
+            return Err(PrepareError::NoTrain { tokens: self.state.tokens() });
+        }
+        let card = self.card(tokenizer);
+        let path = self.place.dir.join(crate::data::card::CARD);
+        (self.hooks.fault)("before_card").map_err(DataError::write(&path))?;
+        card.write(&self.place.dir)?;
+        (self.hooks.fault)("after_card").map_err(DataError::write(&path))?;
+        Ok(card)
+    }
+
+    fn card(&self, tokenizer: &Tokenizer) -> Card {
+        let state = &self.state;
+        let total = state.tokens() as f64;
+        let share = |count: &u64| *count as f64 / total;
+        let entropy = state.counts.iter().filter(|count| **count > 0).map(share).map(|p| -p * p.ln()).sum();
+        Card {
+            version: Card::VERSION,
+            tokenizer: tokenizer.kind(),
+            characters: tokenizer.characters().map(|characters| characters.text()),
+            vocab_size: tokenizer.vocab_size(),
+            documents: state.documents,
+            tokens: state.tokens(),
+            bytes: state.bytes,
+            unigram_entropy: entropy,
+            train: self.shards.train.clone(),
+            val: self.shards.val.clone(),
+            options: self.options.identity(),
+            sources: state.sources.iter().map(|begun| begun.card.clone()).collect(),
+        }
+    }
+
+    /// Reads what is left of the sources.
+    fn read(&mut self, tokenizer: &Tokenizer) -> Result<(), PrepareError> {
+        let Position { file, document, within } = self.state.position;
+        let total = self.files.iter().skip(file).map(|file| file.bytes).sum();
+        let what = format!("preparing {}", self.options.out.display());
+        let task = Task::start(self.hooks.progress, &what, total);
+        let advance = |by| task.advance(by);
+        let pipeline = Pipeline {
+            files: self.files,
+            from: (file, document),
+            reading: super::reading(self.options, tokenizer),
+            separator: self.options.separator(),
+            threads: self.options.threads,
+            advance: &advance,
+        };
+        let mut sink = match self.options.is_spooled() {
+            true => Sink::Spool(Spool::new(&self.place.inside(), spool::RUN, self.state.runs)),
+            false => Sink::Shards,
+        };
+        // tokens of the document that are in complete files already
+        let mut skipped = within;
+        pipeline.run(|step| self.step(step, &mut sink, &mut skipped))?;
+        self.close(&mut sink)?;
+        self.state.is_read = true;
+        if self.options.is_spooled() {
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: Step,
+        sink: &mut Sink,
+        skipped: &mut u64,
+    ) -> Result<ControlFlow<()>, PrepareError> {
+        match step {
+            Step::Begin(number, identity, digest) => {
+                let TextFile { path, bytes, .. } = &self.files[number];
+                let card = SourceCard {
+                    path: path.display().to_string(),
+                    bytes: *bytes,
+                    blake3: digest.to_hex().to_string(),
+                    documents: 0,
+                };
+                match self.state.sources.get_mut(number) {
+                    Some(begun) if begun.card.blake3 != card.blake3 => {
+                        let (path, dir) = (path.clone(), self.options.out.clone());
+                        return Err(PrepareError::SourceChanged { path, dir });
+                    }
+                    Some(begun) => *begun = Begun { card, identity },
+                    None => self.state.sources.push(Begun { card, identity }),
+                }
+                if self.state.position.file != number {
+                    self.state.position = Position { file: number, ..Position::default() };
+                }
+            }
+            Step::End(documents) => {
+                if let Some(begun) = self.state.sources.last_mut() {
+                    begun.card.documents = documents;
+                }
+            }
+            Step::Tokens(Encoded { tokens, marks }) => {
+                let mut rest = &tokens[..];
+                for mark in marks {
+                    let (here, after) = rest.split_at(mark.tokens);
+                    rest = after;
+                    if self.mark(mark, here, sink, skipped)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes the tokens of a part of a document.
+    fn mark(
+        &mut self,
+        mark: Mark,
+        tokens: &[u16],
+        sink: &mut Sink,
+        skipped: &mut u64,
+    ) -> Result<ControlFlow<()>, PrepareError> {
+        if mark.is_first {
+            let position = &mut self.state.position;
+            // the document that was begun before counts from its beginning again
+            *position = Position { document: mark.document, within: *skipped, ..*position };
+            self.document_bytes = 0;
+        }
+        let passed = tokens.len().min(usize::try_from(*skipped).unwrap_or(usize::MAX));
+        *skipped -= passed as u64;
+        let mut rest = &tokens[passed..];
+        let left = self.options.limit_tokens.map(|limit| limit - self.tokens.min(limit));
+        let is_last = left.is_some_and(|left| left <= rest.len() as u64);
+        if let Some(left) = left.filter(|_| is_last) {
+            rest = &rest[..left as usize];
+        }
+        let key = self.options.shuffle_seed.map_or(0, |seed| spool::key(seed, self.state.documents));
+        while !rest.is_empty() {
+            let within = self.state.position.within;
+            let taken = match sink {
+                Sink::Shards => self.shards.take(rest)?,
+                Sink::Spool(spool) => spool.take(Order { key, document: self.state.documents, within }, rest),
+            };
+            for token in &rest[..taken] {
+                self.state.counts[usize::from(*token)] += 1;
+            }
+            self.tokens += taken as u64;
+            self.state.position.within += taken as u64;
+            rest = &rest[taken..];
+            let is_full = match sink {
+                Sink::Shards => self.shards.is_full(),
+                Sink::Spool(spool) => spool.is_full(),
+            };
+            if is_full {
+                self.close(sink)?;
+                self.keep()?;
+            }
+        }
+        self.document_bytes += mark.bytes as u64;
+        if mark.is_last || is_last {
+            self.state.bytes += self.document_bytes;
+            self.state.documents += 1;
+        }
+        if let Some(begun) = self.state.sources.last_mut().filter(|_| is_last) {
+            begun.card.documents = mark.document + 1;
+        }
+        Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// Completes the file of tokens that is being filled.
+    fn close(&mut self, sink: &mut Sink) -> Result<(), PrepareError> {
+        match sink {
+            Sink::Shards => {
+                self.shards.close()?;
+                self.state.in_shards = self.shards.train.tokens + self.shards.val.tokens;
+            }
+            Sink::Spool(spool) => {
+                let inside = self.place.inside();
+                (self.hooks.fault)("before_run").map_err(DataError::write(&inside))?;
+                spool.close()?;
+                self.state.runs = spool.runs;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self) -> Result<(), PrepareError> {
+        let inside = self.place.inside();
+        (self.hooks.fault)("before_state").map_err(DataError::write(&inside))?;
+        self.place.keep(&self.state)?;
+        (self.hooks.fault)("after_state").map_err(DataError::write(&inside))?;
+        Ok(())
+    }
+
+    /// Writes the tokens of the spool into shards.
+    fn write_spooled(&mut self) -> Result<(), PrepareError> {
+        let total = self.state.tokens();
+        let Options { shard_tokens, validation, out, .. } = self.options;
+        self.shards = Shards::new(&self.place.dir, *shard_tokens, *validation, Some(total), self.hooks.fault);
+        self.shards.skip(self.state.in_shards);
+        let task = Task::start(self.hooks.progress, &format!("writing {}", out.display()), 2 * total);
+        let mut skipped = self.state.in_shards;
+        spool::merge(&self.place.inside(), self.state.runs, |tokens| {
+            task.advance(2 * tokens.len() as u64);
+            let passed = tokens.len().min(usize::try_from(skipped).unwrap_or(usize::MAX));
+            skipped -= passed as u64;
+            let mut rest = &tokens[passed..];
+            while !rest.is_empty() {
+                let taken = self.shards.take(rest)?;
+                rest = &rest[taken..];
+                if self.shards.is_full() {
+                    self.shards.close()?;
+                    self.state.in_shards = self.shards.train.tokens + self.shards.val.tokens;
+                    self.keep()?;
+                }
+            }
+            Ok::<(), PrepareError>(())
+        })?;
+        self.shards.close()?;
+        self.state.in_shards = total;
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! What `runner data prepare` refuses, and that it leaves nothing behind: wrong input, and directories of something
+//! else.
+
+use super::data_prepare::{args, contents, documents, lines, prepare};
+use crate::support;
+
+use std::fs;
+use support::{Lab, ended};
+
+/// A refusal, which leaves nothing behind.
+fn refused(lab: &Lab, source: &str, more: &[&str], parts: &[&str]) {
+    let ended = lab.run(args(source, "out", more));
+    ended.expect(2).says(parts);
+    assert_eq!(ended.stdout, "");
+    assert!(!lab.path("out").exists(), "{source} {more:?}: {:?}", contents(lab, "out").keys());
+}
+
+#[test]
+fn wrong_input_is_refused_and_nothing_is_left() {
+    let lab = Lab::new();
+    let fine = lines(&documents(3));
+    lab.write("fine.jsonl", &fine);
+    refused(&lab, "none.jsonl", &[], &["`none.jsonl` does not exist"]);
+    refused(&lab, "no-*.jsonl", &[], &["`no-*.jsonl` matches no file"]);
+    refused(
+        &lab,
+        "fine.jsonl",
+        &["--field", "body"],
+        &["fine.jsonl`, line 1: it has no field `body`: choose one of id, text, more"],
+    );
+    refused(&lab, "fine.jsonl", &["--field", "id"], &["line 1: its field `id` is a number, not a text"]);
+    lab.write("broken.jsonl", format!("{fine}{{\"text\": \"cut"));
+    refused(&lab, "broken.jsonl", &[], &["broken.jsonl`, line 4: it is no JSON object"]);
+    lab.write("latin.jsonl", [fine.as_bytes(), b"{\"text\": \"\xe9\"}"].concat());
+    refused(&lab, "latin.jsonl", &[], &["latin.jsonl`, line 4: it is not UTF-8 at byte 10"]);
+    lab.write("latin.txt", b"caf\xe9");
+    refused(&lab, "latin.txt", &[], &["latin.txt", "UTF-8", "3"]);
+    lab.write("empty.txt", "");
+    refused(&lab, "empty.txt", &[], &["`empty.txt` is empty: it has no text to prepare"]);
+    lab.write("blank.jsonl", "\n\n");
+    refused(&lab, "blank.jsonl", &[], &["there is no text in 1 file"]);
+    refused(&lab, "blank.jsonl", &["--tokenizer", "char"], &["there is no text in 1 file"]);
+    lab.write("a.pdf", "x");
+    refused(&lab, "a.pdf", &[], &["`a.pdf` is not known to be text"]);
+    fs::create_dir(lab.path("void")).expect("a directory");
+    refused(&lab, "void", &[], &["`void` has no file below it"]);
+    lab.write("cut.txt.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
+    refused(&lab, "cut.txt.gz", &[], &["cut.txt.gz`, its compressed contents: it cannot be unpacked"]);
+    let table =
+        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/texts/gzip.parquet")).expect("a table");
+    let mut broken = table.clone();
+    broken[1200] ^= 1;
+    lab.write("broken.parquet", broken);
+    refused(
+        &lab,
+        "broken.parquet",
+        &[],
+        &["broken.parquet`, row ", "a page is damaged: fetch the file again"],
+    );
+    lab.write("cut.parquet", &table[..2000]);
+    refused(&lab, "cut.parquet", &[], &["cut.parquet`, its footer: it is not there"]);
+    refused(
+        &lab,
+        "fine.jsonl",
+        &["--val-tokens", "100000"],
+        &["all ", " tokens of the text would be for validation"],
+    );
+    refused(&lab, "fine.jsonl", &["--val-fraction", "1"], &["--val-fraction: a number between 0 and 1"]);
+    refused(&lab, "fine.jsonl", &["--shard-tokens", "1"], &["--shard-tokens: a shard has between 2 and"]);
+    refused(
+        &lab,
+        "fine.jsonl",
+        &["--tokenizer", "bytes", "--separator", "append"],
+        &["--separator append: the vocabulary"],
+    );
+    refused(&lab, "fine.jsonl", &["--val-tokens", "5", "--val-first-shard"], &["cannot be used with"]);
+    refused(&lab, "builtin:lipsum", &[], &["needs no preparation"]);
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let lab = Lab::new();
+    lab.write("a.jsonl", lines(&documents(20)));
+    lab.write("b.jsonl", lines(&documents(21)));
+    prepare(&lab, "a.jsonl", "out", &[]);
+    let before = contents(&lab, "out");
+    let elsewhere = |source: &str, more: &[&str], parts: &[&str]| {
+        lab.run(args(source, "out", more)).expect(2).says(parts);
+        assert_eq!(contents(&lab, "out"), before);
+    };
+    elsewhere(
+        "a.jsonl",
+        &["--shard-tokens", "500"],
+        &["`out` holds another preparation, with shard_tokens 100000000 instead of 500"],
+    );
+    elsewhere("b.jsonl", &[], &["`b.jsonl` has changed since `out` was prepared from it"]);
+    lab.shard("mine/train-000001.bin", &[1, 2, 3]);
+    let before = contents(&lab, "mine");
+    lab.run(args("a.jsonl", "mine", &[]))
+        .expect(2)
+        .says(&["`mine` holds train-000001.bin, which no preparation of these"]);
+    assert_eq!(contents(&lab, "mine"), before);
+    lab.write("file", "x");
+    lab.run(args("a.jsonl", "file", &[])).expect(2).says(&["`file` holds no files: it is one itself"]);
+}
+
+#[test]
+fn a_source_that_changes_between_two_starts_is_refused() {
+    let lab = Lab::new();
+    let text = lines(&documents(40));
+    lab.write("a.jsonl", &text);
+    let more = ["--shard-tokens", "500"];
+    prepare(&lab, "a.jsonl", "expected", &more);
+    let mut command = lab.command(args("a.jsonl", "out", &more));
+    command.env("RUNNER_FAULT", "prepare.after_state:3");
+    assert_eq!(ended(command).code, None);
+    let before = contents(&lab, "out");
+    lab.write("a.jsonl", text.replace("Document 39", "Document 93"));
+    lab.run(args("a.jsonl", "out", &more))
+        .expect(2)
+        .says(&["`a.jsonl` has changed since `out` was prepared from it"]);
+    lab.run(args("a.jsonl", "out", &[]))
+        .expect(2)
+        .says(&["`out` holds an unfinished preparation, with shard_tokens 500"]);
+    assert_eq!(contents(&lab, "out"), before);
+    // another date is no change
+    lab.write("a.jsonl", &text);
+    prepare(&lab, "a.jsonl", "out", &more);
+    assert_eq!(contents(&lab, "out"), contents(&lab, "expected"));
+}
