@@ -49,15 +49,16 @@ fn unit(sources: &[(&str, &str)]) -> String {
     unit
 }
 
-/// The library for these sources and this configuration, compiled unless `cache` has it.
+/// The library for these headers, sources and this configuration, compiled unless `cache` has it.
 pub(super) fn library(
     config: &KernelConfig,
+    headers: &[(&str, &str)],
     sources: &[(&str, &str)],
     cache: &Path,
 ) -> Result<PathBuf, EmulatorError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let unit = unit(sources);
-    let files: Vec<(&str, &str)> = [kernels::HEADERS, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
+    let files: Vec<(&str, &str)> = [headers, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
     let defines = kernels::defines(config);
     let options: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
     let mut hasher = blake3::Hasher::new();

@@ -136,6 +136,14 @@ template <class T>
 T __ldg(const T* at) {
     return *at;
 }
+template <class T>
+T __ldcs(const T* at) {
+    return *at;
+}
+template <class T>
+void __stcs(T* at, const T& value) {
+    *at = value;
+}
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }

@@ -43,14 +43,16 @@ pub const SOURCES: &[(&str, &str)] = &[
 pub const NVRTC_OPTIONS: &[&str] = &["--std=c++17", "--fmad=true", "--ptxas-options=-O3"];
 
 /// The macros of a configuration, as compiler options.
-pub fn defines(config: &KernelConfig) -> [String; 2] {
+pub fn defines(config: &KernelConfig) -> Vec<String> {
     let precision = match config.precision {
         Precision::Fp32 => "FP32",
         Precision::Tf32 => "TF32",
         Precision::Bf16 => "BF16",
         Precision::Fp16 => "FP16",
     };
-    [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)]
+    let mut macros = vec![format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)];
+    macros.extend(flash_attention::defines(config));
+    macros
 }
 
 /// The files with kernels of a configuration: all files, without flash attention if the heads are too wide
