@@ -16,8 +16,6 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "engine", "cuda", "kernels")
 PRECISIONS = ["BF16", "FP16", "TF32", "FP32"]
-# Flash attention exists for heads up to this width (`LARGEST_HEAD` in src/engine/cuda/kernels/flash_attention/geometry.rs).
-LARGEST_HEAD = 128
 
 
 def main():
@@ -42,9 +40,10 @@ def main():
 
     def compile_one(configuration):
         arch, precision, head = configuration
-        names = [name for name in sources if head <= LARGEST_HEAD or not name.startswith("flash_attention/")]
+        tiles = flash_tiles(precision, head)
+        names = [name for name in sources if tiles or not name.startswith("flash_attention/")]
         unit = "".join(f'#include "{name}"\n' for name in names)
-        flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}", *options]
+        flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}", *tiles, *options]
         return nvrtc.compile(unit, {name: read(name) for name in headers + sources}, flags)
 
     failures = {}  # what, and where
@@ -98,6 +97,17 @@ def sizes():
         listed = re.search(r"const DEFINES:[^=]*= &\[(.*?)\];", text, re.S)[1]
         options += [f"-D{name}={constants[value]}" for name, value in re.findall(r'\("(\w+)", (\w+)', listed)]
     return options
+
+
+def flash_tiles(precision, head):
+    """The macros with the tiles of flash attention, from the table in its geometry.rs; none for heads that are too
+    wide."""
+    table = re.search(r"const TILES:.*?= \[(.*?)\n\];", read("flash_attention/geometry.rs"), re.S)[1]
+    for row in re.findall(r"Tiles \{(.*?)\}", table, re.S):
+        fields = {name: int(value) for name, value in re.findall(r"(\w+): (\d+)", row)}
+        if fields.pop("operand") == (2 if precision in ("BF16", "FP16") else 4) and head <= fields.pop("widest"):
+            return [f"-DFLASH_{name.upper()}={value}" for name, value in fields.items()]
+    return []
 
 
 def usage(log):

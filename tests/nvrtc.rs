@@ -11,10 +11,12 @@ use runner::recipe::Precision;
 use std::collections::BTreeSet;
 
 const PRECISIONS: [Precision; 4] = [Precision::Bf16, Precision::Fp16, Precision::Tf32, Precision::Fp32];
-/// GPT-2's head size, for which all configurations are compiled, and the widest one of flash attention, for
-/// which only the two extremes are, because it needs the most registers.
+/// GPT-2's head size, for which all kernels are compiled, and others, for which those of flash attention are.
 const HEAD: usize = 64;
-const WIDE_HEAD: usize = 128;
+const OTHER_HEADS: [usize; 4] = [32, 80, 96, 128];
+/// Where the kernels of flash attention are, and how their names begin.
+const FLASH: [&str; 2] = ["flash_attention/", "flash_"];
+const ALL: [&str; 2] = ["", ""];
 /// Ampere, Ada, Hopper and Blackwell: A100; L40S and RTX 40; H100 and H200; B200.
 const ARCHS: [&str; 4] = ["sm_80", "sm_89", "sm_90", "sm_100"];
 /// The most bytes that a thread of any kernel may spill to memory for lack of registers.
@@ -24,11 +26,18 @@ fn compiler() -> Compiler {
     Libraries::get().compiler().unwrap_or_else(|missing| panic!("{missing}"))
 }
 
-fn compile(compiler: &Compiler, arch: &str, config: &KernelConfig) -> Result<Vec<Usage>, String> {
+fn compile(
+    compiler: &Compiler,
+    arch: &str,
+    config: &KernelConfig,
+    place: &str,
+) -> Result<Vec<Usage>, String> {
     let files: Vec<_> = kernels::HEADERS.iter().chain(kernels::sources(config)).copied().collect();
     let mut options = kernels::defines(config);
     options.extend(kernels::NVRTC_OPTIONS.iter().chain(&[USAGE]).map(|&option| option.to_owned()));
-    let program = Program { unit: &kernels::unit(config), files: &files, options: &options };
+    let sources = kernels::sources(config).filter(|(name, _)| name.starts_with(place));
+    let unit: String = sources.map(|(name, _)| format!("#include \"{name}\"\n")).collect();
+    let program = Program { unit: &unit, files: &files, options: &options };
     let cubin = compiler.compile(&program, arch).map_err(|error| error.to_string())?;
     assert!(cubin.image.starts_with(b"\x7fELF"), "{arch}: this is not machine code");
     Ok(usage(&cubin.log))
@@ -41,9 +50,9 @@ fn every_kernel_compiles_for_every_architecture_and_nothing_spills() {
     let mut work = Vec::new();
     for arch in ARCHS {
         for precision in PRECISIONS {
-            work.push((arch, KernelConfig { precision, head_size: HEAD }));
-            if ["sm_80", "sm_90"].contains(&arch) && [Precision::Bf16, Precision::Fp32].contains(&precision) {
-                work.push((arch, KernelConfig { precision, head_size: WIDE_HEAD }));
+            work.push((arch, KernelConfig { precision, head_size: HEAD }, ALL));
+            for head_size in OTHER_HEADS {
+                work.push((arch, KernelConfig { precision, head_size }, FLASH));
             }
         }
     }
@@ -52,9 +61,10 @@ fn every_kernel_compiles_for_every_architecture_and_nothing_spills() {
     let problems: Vec<String> = std::thread::scope(|scope| {
         let worker = || {
             let mut problems = Vec::new();
-            while let Some((arch, config)) = work.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+            while let Some((arch, config, which)) =
+                work.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
             {
-                let wrong = check(&compiler, arch, config);
+                let wrong = check(&compiler, arch, config, *which);
                 problems.extend(wrong.into_iter().map(|wrong| format!("{arch}, {config:?}: {wrong}")));
             }
             problems
@@ -65,13 +75,14 @@ fn every_kernel_compiles_for_every_architecture_and_nothing_spills() {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-fn check(compiler: &Compiler, arch: &str, config: &KernelConfig) -> Vec<String> {
-    let used = match compile(compiler, arch, config) {
+fn check(compiler: &Compiler, arch: &str, config: &KernelConfig, [place, prefix]: [&str; 2]) -> Vec<String> {
+    let used = match compile(compiler, arch, config, place) {
         Ok(used) => used,
         Err(error) => return vec![error],
     };
     let found: BTreeSet<&str> = used.iter().map(|usage| usage.kernel.as_str()).collect();
-    let expected: BTreeSet<&str> = kernels::names(config).into_iter().collect();
+    let expected: BTreeSet<&str> =
+        kernels::names(config).into_iter().filter(|name| name.starts_with(prefix)).collect();
     let mut problems = Vec::new();
     if found != expected {
         problems.push(format!("the kernels are {found:?}, not {expected:?}"));

@@ -5,8 +5,9 @@
 
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
-use runner::engine::cuda::selftest::{EVEN, PRECISIONS, RAGGED, kernels, pair::Pair};
-use runner::engine::fused::{self, backend::CrossEntropy};
+use runner::engine::cuda::kernels::flash_attention::Flash;
+use runner::engine::cuda::selftest::{EVEN, LONG, MANY_HEADS, PRECISIONS, RAGGED, kernels, pair::Pair};
+use runner::engine::fused::{self, backend::AttentionShape, backend::CrossEntropy};
 use runner::engine::memory::Buffer;
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerStep, Rule};
@@ -93,6 +94,26 @@ fn rows_of_logits_that_do_not_fit_into_shared_memory_are_read_twice() {
 #[test]
 fn naive_and_flash_attention() {
     holds("attention", &[Attention::Flash, Attention::Naive]);
+}
+
+#[test]
+fn flash_attention_with_several_tiles_of_keys() {
+    let parts = |precision, dims: Dims| {
+        let config = KernelConfig { precision, head_size: dims.head_size() };
+        let shape = AttentionShape {
+            rows: 3,
+            cols: dims.block_size,
+            n_head: dims.n_head,
+            head_size: dims.head_size(),
+        };
+        Flash::new(&config, shape).expect("narrow heads").parts
+    };
+    let (_, check) = kernels::checks().into_iter().find(|(name, _)| *name == "attention").expect("a check");
+    for precision in PRECISIONS {
+        assert!(parts(precision, LONG) >= 2 && parts(precision, MANY_HEADS) == 1);
+        let mut pair = pair(LONG, precision, Attention::Flash, ThreadOrder::Shuffled(5));
+        check(&mut pair).unwrap_or_else(|wrong| panic!("{precision:?}: {wrong}"));
+    }
 }
 
 #[test]

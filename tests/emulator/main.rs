@@ -5,6 +5,7 @@
 #[path = "../comm_support/mod.rs"]
 mod comm_support;
 
+mod faults;
 mod flash;
 mod kernels;
 mod ranks;

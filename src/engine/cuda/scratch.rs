@@ -1,6 +1,9 @@
 //! What the kernels of a CUDA device need beside activations.
 
 use super::batch::Words;
+use super::device::KernelConfig;
+use super::kernels::flash_attention;
+use crate::engine::fused::backend::AttentionShape;
 use crate::engine::memory::{Element, MemoryConfig, Mode, Scratch};
 use crate::model::ParamLayout;
 use crate::recipe::Attention;
@@ -34,8 +37,12 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
     let scores = dims.n_head * dims.block_size * dims.block_size;
     let (workers, scores) = match (config.attention, config.mode) {
         (Attention::Naive, _) => (scores, scores),
-        // of the backward pass: one number per row and head
-        (Attention::Flash, Mode::Train(_)) => (n * dims.n_head, 0),
+        (Attention::Flash, Mode::Train(_)) => {
+            let (rows, cols, n_head, head_size) =
+                (config.micro_batch, dims.block_size, dims.n_head, dims.head_size());
+            let kernels = KernelConfig { precision: config.precision, head_size };
+            (flash_attention::scratch(&kernels, AttentionShape { rows, cols, n_head, head_size }), 0)
+        }
         (Attention::Flash, Mode::Infer) => (0, 0),
     };
     Scratch {

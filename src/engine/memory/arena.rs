@@ -17,7 +17,7 @@ pub struct LayerSpans {
     pub ln_1: Span,
     /// Queries, keys and values, `[N, 3C]`.
     pub qkv: Span,
-    /// Flash: log-sum-exp of each row of scores, `[B, n_head, T]`, on the CPU to the base 2. Naive: probabilities,
+    /// Flash: log-sum-exp of each row of scores to the base 2, `[B, n_head, T]`. Naive: probabilities,
     /// `[B, n_head, T, T]`.
     pub softmax: Span,
     /// Attention's output before its projection, `[N, C]`.
@@ -71,7 +71,7 @@ pub struct Arena {
     /// Partial sums of columns (training).
     pub partials: Span,
     /// Scratch of attention and, on the CPU, of products. CPU: `[threads, worker]`. CUDA: naive, one sequence's
-    /// scores `[n_head, T, T]`; flash, one number per row and head (training).
+    /// scores `[n_head, T, T]`; flash, what the kernels of the backward pass keep (training).
     pub workers: Span,
     /// CPU: elements of scratch per worker.
     pub worker: usize,

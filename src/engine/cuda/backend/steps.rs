@@ -257,12 +257,13 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn attention_backward(&mut self, tensors: AttentionBackward) {
         let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
         let (kept, scratch) = (self.at(softmax), self.at(self.plan.arena.scores));
-        let [from, out, dout, dqkv, delta] =
+        let [from, out, dout, dqkv, flash] =
             [qkv, out, dout, dqkv, self.plan.arena.workers].map(|span| self.at(span));
         match self.plan.config.attention {
             Attention::Flash => {
                 let precision = self.plan.config.precision;
-                let spans = flash_attention::Backward { qkv: from, lse: kept, out, dout, dqkv, delta };
+                let spans =
+                    flash_attention::Backward { qkv: from, lse: kept, out, dout, dqkv, scratch: flash };
                 flash_attention::backward(&mut self.stream, precision, spans, shape);
             }
             Attention::Naive => {

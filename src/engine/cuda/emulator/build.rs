@@ -53,16 +53,17 @@ fn unit(sources: &[(&str, &str)]) -> String {
     unit
 }
 
-/// The library for these sources and this configuration, compiled unless `cache` has it.
+/// The library for these headers, sources and this configuration, compiled unless `cache` has it.
 pub(super) fn library(
     config: &KernelConfig,
+    headers: &[(&str, &str)],
     sources: &[(&str, &str)],
     cache: &Path,
     counts: bool,
 ) -> Result<PathBuf, EmulatorError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let unit = unit(sources);
-    let files: Vec<(&str, &str)> = [kernels::HEADERS, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
+    let files: Vec<(&str, &str)> = [headers, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
     let defines = kernels::defines(config);
     let plain: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
     let counting = if counts { COUNTING } else { &[] };

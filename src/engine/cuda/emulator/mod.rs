@@ -99,7 +99,7 @@ impl Emulator {
     /// used.
     pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::of_sources(config, &sources, cache, false)
+        Self::build(config, kernels::HEADERS, &sources, cache, false)
     }
 
     /// [`compile`](Self::compile), with kernels that also count what they touch.
@@ -108,17 +108,31 @@ impl Emulator {
     /// Those of [`compile`](Self::compile).
     pub fn compile_counting(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::of_sources(config, &sources, cache, true)
+        Self::build(config, kernels::HEADERS, &sources, cache, true)
     }
 
-    /// Compiles other kernels than the program's, given by names and texts.
-    fn of_sources(
+    /// Compiles other headers and kernels than the program's, given by names and texts, as
+    /// [`compile`](Self::compile) does: what a test has changed, for instance.
+    ///
+    /// # Errors
+    /// As of [`compile`](Self::compile).
+    pub fn compile_files(
         config: &KernelConfig,
+        headers: &[(&str, &str)],
+        sources: &[(&str, &str)],
+        cache: &Path,
+    ) -> Result<Self, EmulatorError> {
+        Self::build(config, headers, sources, cache, false)
+    }
+
+    fn build(
+        config: &KernelConfig,
+        headers: &[(&str, &str)],
         sources: &[(&str, &str)],
         cache: &Path,
         counts: bool,
     ) -> Result<Self, EmulatorError> {
-        let path = build::library(config, sources, cache, counts)?;
+        let path = build::library(config, headers, sources, cache, counts)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
         // SAFETY: the library is built from our sources; loading it runs only constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;

@@ -74,6 +74,7 @@ void multiply_lanes(void* const* lanes, Spread spread) {
 
 }  // namespace emulator
 
+inline int thread_read_again() { return threadIdx.x; }
 inline void load_matrices(uint32_t (&fragment)[4], const void* row) { emulator::load_matrices<false>(fragment, row); }
 inline void load_matrices_transposed(uint32_t (&fragment)[4], const void* row) {
     emulator::load_matrices<true>(fragment, row);

@@ -2,6 +2,7 @@
 
 use super::{Emulator, EmulatorError, Memory, ThreadOrder, Watch};
 use crate::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
+use crate::engine::cuda::kernels;
 use crate::model::init::random_bits;
 use crate::recipe::Precision;
 
@@ -10,7 +11,8 @@ const SOURCES: &[(&str, &str)] = &[("tests.cu", include_str!("tests.cu"))];
 fn compile(precision: Precision) -> Emulator {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision, head_size: 64 };
-    Emulator::of_sources(&config, SOURCES, cache.path(), false).unwrap_or_else(|error| panic!("{error}"))
+    Emulator::compile_files(&config, kernels::HEADERS, SOURCES, cache.path())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A launch of `grid` blocks with `shared` bytes of dynamic shared memory.
@@ -227,8 +229,12 @@ fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
 fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
-    let error =
-        Emulator::of_sources(&config, &[("wrong.cu", "int f() { return nonsense; }")], cache.path(), false);
+    let error = Emulator::compile_files(
+        &config,
+        kernels::HEADERS,
+        &[("wrong.cu", "int f() { return nonsense; }")],
+        cache.path(),
+    );
     let error = error.expect_err("a refusal").to_string();
     assert!(error.contains("wrong.cu") && error.contains("nonsense"), "{error}");
     let left: Vec<_> = std::fs::read_dir(cache.path()).expect("it is there").collect();

@@ -62,9 +62,10 @@ pub fn defines(config: &KernelConfig) -> Vec<String> {
         Precision::Bf16 => "BF16",
         Precision::Fp16 => "FP16",
     };
-    let configuration = [format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)];
-    let sizes = SIZES.iter().copied().flatten().map(|(name, size)| format!("-D{name}={size}"));
-    configuration.into_iter().chain(sizes).collect()
+    let mut macros = vec![format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)];
+    macros.extend(SIZES.iter().copied().flatten().map(|(name, size)| format!("-D{name}={size}")));
+    macros.extend(flash_attention::defines(config));
+    macros
 }
 
 /// The files with kernels of a configuration: all files, without flash attention if the heads are too wide

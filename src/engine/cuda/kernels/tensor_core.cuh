@@ -1,6 +1,6 @@
 // The instructions that feed tensor cores, one function each: asynchronous copies into shared memory, loading
-// fragments of matrices from there, and products of fragments. All 32 lanes of a warp take part in a
-// fragment.
+// fragments of matrices from there, and products of fragments; and what saves registers beside them. All 32
+// lanes of a warp take part in a fragment.
 //
 // Layouts are those of the PTX ISA, "Warp level matrix instructions", with group = lane / 4 and t = lane % 4:
 //   accumulator 16 x 8   {0, 1}: row group, columns 2t and 2t + 1; {2, 3}: those columns of row group + 8
@@ -18,6 +18,14 @@
 #ifndef CUDA_EMULATOR
 
 __device__ __forceinline__ u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
+
+// threadIdx.x, read anew at each call. What is computed from it inside a loop is computed each time, where the
+// compiler would keep it in registers that the loop needs.
+__device__ __forceinline__ int thread_read_again() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
 
 // Starts a copy of 16 bytes from global to shared memory, both aligned to 16 bytes. If `whole` is false,
 // nothing is read and zeros are written.

@@ -32,6 +32,13 @@ pub const RAGGED: Dims =
 pub const EVEN: Dims =
     Dims { n_layer: 1, n_head: 2, n_embd: 128, block_size: 64, vocab_size: 301, padded_vocab: 384 };
 
+/// Three tiles of keys in the backward pass of flash attention, which two blocks for each head share.
+pub const LONG: Dims =
+    Dims { n_layer: 1, n_head: 2, n_embd: 128, block_size: 300, vocab_size: 301, padded_vocab: 384 };
+
+/// So many heads that each has one block, which walks through all tiles of its keys.
+pub const MANY_HEADS: Dims = Dims { n_head: 140, n_embd: 560, ..LONG };
+
 /// How many times the emulator's bounds a real device may be off: its exponentials and the order of its sums differ.
 const SLACK: f32 = 8.0;
 
@@ -86,11 +93,17 @@ pub fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut Tell) -
     }
     calls::recording(libraries, index, cache, &mut tell);
     products::run(libraries, index, cache, &mut tell);
-    for (dims, shape) in [(EVEN, "heads of 64"), (RAGGED, "ragged sizes")] {
+    for (dims, shape) in
+        [(EVEN, "heads of 64"), (RAGGED, "ragged sizes"), (LONG, "300 tokens"), (MANY_HEADS, "many heads")]
+    {
+        // the other kernels know neither tokens nor heads
+        let longer = dims.block_size == LONG.block_size;
         for precision in PRECISIONS {
             for (check, run) in kernels::checks() {
                 let attentions: &[_] = match check {
+                    "attention" if longer => &[Attention::Flash],
                     "attention" => &[Attention::Flash, Attention::Naive],
+                    _ if longer => &[],
                     _ => &[Attention::Flash],
                 };
                 for (&attention, &residual) in attentions

@@ -1,202 +1,293 @@
-// The gradient of causal attention (Dao, 2023, FlashAttention-2, algorithm 2). Scores are recomputed from the
-// stored log-sum-exp.
+// The gradient of causal attention (Dao, 2023, FlashAttention-2, algorithm 2) with its five products. Scores are
+// recomputed from the stored log-sum-exp.
 //
-// One kernel computes the gradients of keys and values, block by block of keys; another those of queries,
-// block by block of queries. Both compute the scores, which costs two of seven products. In return no result
-// depends on the order of blocks, as it would if all blocks added to the queries' gradient.
+// Every tile of keys adds to the gradient of every later query. FlashAttention-2 gives each tile of keys a block
+// and adds with atomics, in whatever order the blocks run. Here one block walks through the tiles of keys of a
+// head in order, and keeps the sums of its queries between tiles in global memory that no other block touches:
+// equal inputs give equal bits, and nothing waits for another block. A sum is stored in the layout of
+// accumulators, so each thread reads exactly what it has written, 16 bytes at a time, mostly from the L2 cache.
+//
+// Few heads do not fill a device. Then several blocks, the parts, share the tiles of a head, each with sums of
+// its own, and flash_backward_sum adds those up in the order of the parts. Parts take the tiles back and forth,
+// 0 1 2 3 3 2 1 0 and so on, so that each sees about as many pairs of queries and keys.
 #include "flash_attention/tile.cuh"
 
 namespace flash {
 
-constexpr int BACKWARD_RESIDENT = WARPS * ROWS;
-// Wide heads need so many sums that the streamed tile has to be shorter.
-constexpr int BACKWARD_STREAMED = (sizeof(operand) == 2 ? 64 : 32) / (WIDTH <= 64 ? 1 : 2);
-// Log-sum-exp and delta of a query, which are streamed along with it.
-constexpr int STATISTICS_BYTES = 2 * sizeof(float);
-constexpr int KEYS_VALUES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT),
-                                          tile_bytes(2 * BACKWARD_STREAMED) + BACKWARD_STREAMED * STATISTICS_BYTES);
-constexpr int QUERIES_STAGES = stages(tile_bytes(2 * BACKWARD_RESIDENT), tile_bytes(2 * BACKWARD_STREAMED));
+constexpr int BACKWARD_WARPS = FLASH_BACKWARD_WARPS;
+constexpr int BACKWARD_KEYS = FLASH_BACKWARD_KEYS;
+constexpr int BACKWARD_QUERIES = FLASH_BACKWARD_QUERIES;
+// Fragments of 16 keys that a warp holds: each fragment of queries is used that many times.
+constexpr int BACKWARD_M = BACKWARD_KEYS / (BACKWARD_WARPS * ROWS);
+static_assert(BACKWARD_M * BACKWARD_WARPS * ROWS == BACKWARD_KEYS, "each warp holds whole fragments");
+static_assert(BACKWARD_QUERIES % (BACKWARD_M * ROWS) == 0 && BACKWARD_KEYS % BACKWARD_QUERIES == 0,
+              "a tile of queries sees all or none of the keys of a warp, but for those on the diagonal");
 
-// Turns a score and the gradient of its probability into the probability and the gradient of the score before
-// scaling.
-__device__ __forceinline__ void through_softmax(float& score, float& dscore, float scale, float lse, float delta) {
-    score = exp2_fast(score * (scale * LOG2_E) - lse * LOG2_E);
-    dscore = score * (dscore - delta) * scale;
+// Queries for which a warp computes gradients of scores at a time: fewer where its sums take many registers.
+constexpr int SPAN = BACKWARD_QUERIES / BACKWARD_M;
+
+// Elements from one key to the next in the gradients of scores [keys, queries].
+constexpr int DSCORES_STRIDE = BACKWARD_QUERIES + CHUNK;
+
+// The queries' gradient of a tile is cut into strips of 16 columns, which warps take in turn.
+constexpr int STRIP = 16;
+constexpr int STRIPS = WIDTH / STRIP;
+constexpr int STRIPS_PER_WARP = ceil_div(STRIPS, BACKWARD_WARPS);
+using StripSum = Accumulator<BACKWARD_QUERIES / ROWS, STRIP>;
+// Elements that all lanes of a strip keep.
+constexpr int STRIP_ELEMENTS = BACKWARD_QUERIES * STRIP;
+
+// A thread's share of a strip in global memory, in pieces of 16 bytes.
+__device__ __forceinline__ void load_strip(StripSum& sum, const float* from) {
+    const float4* pieces = reinterpret_cast<const float4*>(from) + threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < BACKWARD_QUERIES / ROWS * 2; i++) {
+        float4 piece = pieces[i * WARP];
+        float(&to)[4] = sum.at[i / 2][i % 2];
+        to[0] = piece.x, to[1] = piece.y, to[2] = piece.z, to[3] = piece.w;
+    }
+}
+
+__device__ __forceinline__ void store_strip(float* to, const StripSum& sum) {
+    float4* pieces = reinterpret_cast<float4*>(to) + threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < BACKWARD_QUERIES / ROWS * 2; i++) {
+        const float(&from)[4] = sum.at[i / 2][i % 2];
+        pieces[i * WARP] = make_float4(from[0], from[1], from[2], from[3]);
+    }
+}
+
+// Scales and stores, past the cache, in which the sums of queries are to stay.
+template <int M, int N>
+__device__ __forceinline__ void store_scaled(operand* target, int pitch, int present, int first_column,
+                                             const Accumulator<M, N>& values, float scale) {
+    float factors[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++) factors[m][0] = factors[m][1] = scale;
+    store<true>(target, pitch, present, first_column, values, factors);
+}
+
+// The sum of the products of two chunks.
+__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+    const u32 left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#ifdef OPERAND_16_BIT
+        sum += to_float(operand{(u16)left[i]}) * to_float(operand{(u16)right[i]});
+        sum += to_float(operand{(u16)(left[i] >> 16)}) * to_float(operand{(u16)(right[i] >> 16)});
+#else
+        sum += __uint_as_float(left[i]) * __uint_as_float(right[i]);
+#endif
+    }
+    return sum;
 }
 
 }  // namespace flash
 
 // delta [rows, n_head, cols]: the sum of dout * out of each query, which the gradient of its softmax
-// subtracts (Dao et al., 2022, eq. 4). One warp per query. Grid: 4 queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
+// subtracts (Dao et al., 2022, eq. 4). A few lanes for each query. Grid: tiles of queries, heads, rows.
+extern "C" __global__ void __launch_bounds__(FLASH_DELTA_QUERIES * FLASH_DELTA_LANES)
 flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, float* __restrict__ delta, int cols,
             int n_head) {
-    int lane = threadIdx.x % WARP, query = blockIdx.x * flash::WARPS + threadIdx.x / WARP;
+    using namespace flash;
+    constexpr int LANES = FLASH_DELTA_LANES;
+    int lane = threadIdx.x % LANES, query = blockIdx.x * FLASH_DELTA_QUERIES + threadIdx.x / LANES;
     int head = blockIdx.y, row = blockIdx.z;
-    if (query >= cols) return;
-    i64 first = (((i64)row * cols + query) * n_head + head) * HEAD_SIZE;
+    i64 first = (((i64)row * cols + min(query, cols - 1)) * n_head + head) * HEAD_SIZE;
     float sum = 0.0f;
+    if constexpr (HEAD_SIZE % CHUNK == 0) {
+        constexpr int CHUNKS = HEAD_SIZE / CHUNK;
+        const uint4* a = reinterpret_cast<const uint4*>(out + first);
+        const uint4* b = reinterpret_cast<const uint4*>(dout + first);
 #pragma unroll
-    for (int i = 0; i < ceil_div(HEAD_SIZE, WARP); i++) {
-        int column = lane + i * WARP;
-        if (column < HEAD_SIZE) sum += to_float(out[first + column]) * to_float(dout[first + column]);
+        for (int i = 0; i < ceil_div(CHUNKS, LANES); i++) {
+            int chunk = lane + i * LANES;
+            if (chunk < CHUNKS) sum += dot(a[chunk], b[chunk]);
+        }
+    } else {
+        for (int i = lane; i < HEAD_SIZE; i += LANES) sum += to_float(out[first + i]) * to_float(dout[first + i]);
     }
-    sum = warp_sum(sum);
-    if (lane == 0) delta[((i64)row * n_head + head) * cols + query] = sum;
+    for (int distance = LANES / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    if (lane == 0 && query < cols) delta[((i64)row * n_head + head) * cols + query] = sum;
 }
 
-// Writes the columns of dqkv for keys and values. Grid: tiles of keys, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
-flash_backward_keys_values(const operand* __restrict__ qkv, const operand* __restrict__ dout,
-                           const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
-                           int cols, int n_head, float scale) {
+// Writes the columns of dqkv for keys and values and, if a head has one block, for queries; otherwise the sums of
+// each part into `sums` [rows, n_head, parts, tiles of queries, STRIPS, STRIP_ELEMENTS]. Grid: parts, heads, rows.
+extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP, FLASH_BACKWARD_BLOCKS)
+flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout, const float* __restrict__ lse,
+               const float* __restrict__ delta, operand* __restrict__ dqkv, float* __restrict__ sums, int cols,
+               int n_head, float scale) {
     using namespace flash;
-    constexpr int KEYS = BACKWARD_RESIDENT, QUERIES = BACKWARD_STREAMED, STAGES = KEYS_VALUES_STAGES;
+    constexpr int KEYS = BACKWARD_KEYS, QUERIES = BACKWARD_QUERIES, WARPS = BACKWARD_WARPS, M = BACKWARD_M;
+    constexpr int STAGES = FLASH_BACKWARD_STAGES;
     DYNAMIC_SHARED(operand, shared);
     operand* keys = shared;
     operand* values = keys + KEYS * STRIDE;
     operand* queries = values + KEYS * STRIDE;
     operand* douts = queries + STAGES * QUERIES * STRIDE;
-    float* lses = reinterpret_cast<float*>(douts + STAGES * QUERIES * STRIDE);
+    operand* dscores_tile = douts + STAGES * QUERIES * STRIDE;
+    float* lses = reinterpret_cast<float*>(dscores_tile + KEYS * DSCORES_STRIDE);
     float* deltas = lses + STAGES * QUERIES;
 
-    int first_key = blockIdx.x * KEYS, head = blockIdx.y, row = blockIdx.z;
+    int part = blockIdx.x, parts = gridDim.x, head = blockIdx.y, row = blockIdx.z;
     int width = n_head * HEAD_SIZE, pitch = 3 * width;
-    i64 first_token = (i64)row * cols, statistics = ((i64)row * n_head + head) * cols;
+    i64 first_token = (i64)row * cols, task = (i64)row * n_head + head;
     const operand* source = qkv + first_token * pitch + head * HEAD_SIZE;
     const operand* dout_source = dout + first_token * width + head * HEAD_SIZE;
-    int query_tiles = ceil_div(cols, QUERIES);
+    operand* target = dqkv + first_token * pitch + head * HEAD_SIZE;
+    int query_tiles = ceil_div(cols, QUERIES), key_tiles = ceil_div(cols, KEYS);
+    int warp = threadIdx.x / WARP, own = warp * ROWS * M;
+    float* own_sums = sums + ((task * parts + part) * query_tiles * STRIPS + warp) * STRIP_ELEMENTS;
+    Position position;
+
     auto fetch_queries = [&](int tile) {
         if (tile < query_tiles) {
             int first = tile * QUERIES, stage = tile % STAGES * QUERIES;
-            fetch<QUERIES>(queries + stage * STRIDE, source + (i64)first * pitch, pitch, cols - first);
-            fetch<QUERIES>(douts + stage * STRIDE, dout_source + (i64)first * width, width, cols - first);
+            fetch<QUERIES, WARPS>(queries + stage * STRIDE, source + (i64)first * pitch, pitch, cols - first);
+            fetch<QUERIES, WARPS>(douts + stage * STRIDE, dout_source + (i64)first * width, width, cols - first);
             // queries that do not exist are zeros, so they add zeros
             int i = threadIdx.x;
             if (i < QUERIES) {
-                i64 from = statistics + min(first + i, cols - 1);
+                i64 from = task * cols + min(first + i, cols - 1);
                 copy_async_word(lses + stage + i, lse + from, first + i < cols);
                 copy_async_word(deltas + stage + i, delta + from, first + i < cols);
             }
         }
         copy_async_commit();
     };
-    const operand* key_source = source + (i64)first_key * pitch + width;
-    fetch<KEYS>(keys, key_source, pitch, cols - first_key);
-    fetch<KEYS>(values, key_source + width, pitch, cols - first_key);
-    // earlier queries see none of these keys
-    int first_tile = first_key / QUERIES;
-    fetch_queries(first_tile);
 
-    Position position;
-    int own = threadIdx.x / WARP * ROWS, first_own = first_key + own;
-    Accumulator<1, WIDTH> dkeys, dvalues;
-    dkeys.clear();
-    dvalues.clear();
-    for (int tile = first_tile; tile < query_tiles; tile++) {
-        if (STAGES == 2) fetch_queries(tile + 1);
-        copy_async_wait<STAGES - 1>();
-        __syncthreads();
-        int first_query = tile * QUERIES, stage = tile % STAGES * QUERIES;
-        if (first_own < first_query + QUERIES) {
-            // transposed: one row for each key
-            Accumulator<1, QUERIES> scores, dscores;
-            scores.clear();
-            dscores.clear();
-            add_product_transposed(scores, keys + own * STRIDE, queries + stage * STRIDE);
-            add_product_transposed(dscores, values + own * STRIDE, douts + stage * STRIDE);
-            hide_later_keys<true>(scores, first_own, first_query);
+    for (int round = 0;; round++) {
+        int key_tile = round * parts + (round % 2 ? parts - 1 - part : part);
+        if (key_tile >= key_tiles) break;
+        int first_key = key_tile * KEYS, first_own = first_key + own;
+        // every warp is done with the previous keys
+        if (round > 0) __syncthreads();
+        const operand* key_source = source + (i64)first_key * pitch + width;
+        fetch<KEYS, WARPS>(keys, key_source, pitch, cols - first_key);
+        fetch<KEYS, WARPS>(values, key_source + width, pitch, cols - first_key);
+        // earlier queries see none of these keys
+        int first_tile = first_key / QUERIES;
+        fetch_queries(first_tile);
+
+        Accumulator<M, WIDTH> dkeys, dvalues;
+        dkeys.clear();
+        dvalues.clear();
+        for (int tile = first_tile; tile < query_tiles; tile++) {
+            copy_async_wait<0>();
+            __syncthreads();
+            if (STAGES == 2) fetch_queries(tile + 1);
+            int first_query = tile * QUERIES, stage = tile % STAGES * QUERIES;
+            // the keys from here on come after all of these queries
+            int visible = min(KEYS, first_query + QUERIES - first_key);
+            if (own < visible) {
+                // transposed: one row for each key
+                Accumulator<M, QUERIES> scores;
+                scores.clear();
+                add_product_transposed(scores, keys + own * STRIDE, queries + stage * STRIDE);
+                hide_later_keys<true>(scores, first_own, first_query);
 #pragma unroll
-            for (int n = 0; n < scores.COLUMNS; n++) {
+                for (int n = 0; n < scores.COLUMNS; n++) {
+                    float2 of_query = *reinterpret_cast<const float2*>(lses + stage + n * 8 + position.column);
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    int query = stage + n * 8 + position.column + e % 2;
-                    through_softmax(scores.at[0][n][e], dscores.at[0][n][e], scale, lses[query], deltas[query]);
+                    for (int m = 0; m < M; m++) {
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                            float& score = scores.at[m][n][e];
+                            score = exp2_fast(score * (scale * LOG2_E) - (e % 2 ? of_query.y : of_query.x));
+                        }
+                    }
+                }
+                add_product(dvalues, scores, douts + stage * STRIDE);
+#pragma unroll
+                for (int q = 0; q < QUERIES; q += SPAN) {
+                    // the gradient of a score is its probability times (that of the probability - delta), before
+                    // scaling, which the sums of these undergo at last
+                    Accumulator<M, SPAN> dscores;
+#pragma unroll
+                    for (int n = 0; n < dscores.COLUMNS; n++) {
+                        int query = stage + q + n * 8 + position.column;
+                        float2 of_query = *reinterpret_cast<const float2*>(deltas + query);
+#pragma unroll
+                        for (int m = 0; m < M; m++) {
+#pragma unroll
+                            for (int e = 0; e < 4; e++) dscores.at[m][n][e] = e % 2 ? -of_query.y : -of_query.x;
+                        }
+                    }
+                    add_product_transposed(dscores, values + own * STRIDE, douts + (stage + q) * STRIDE);
+#pragma unroll
+                    for (int n = 0; n < dscores.COLUMNS; n++) {
+#pragma unroll
+                        for (int m = 0; m < M; m++) {
+#pragma unroll
+                            for (int e = 0; e < 4; e++) dscores.at[m][n][e] *= scores.at[m][q / 8 + n][e];
+                        }
+                    }
+                    keep<DSCORES_STRIDE>(dscores_tile + own * DSCORES_STRIDE + q, dscores);
+                    add_product(dkeys, dscores, queries + (stage + q) * STRIDE);
                 }
             }
-            add_product(dvalues, scores, douts + stage * STRIDE);
-            add_product(dkeys, dscores, queries + stage * STRIDE);
+            // what earlier tiles of keys have added, on its way while the warp waits for the others
+            float* kept = own_sums + (i64)tile * STRIPS * STRIP_ELEMENTS;
+            StripSum before[STRIPS_PER_WARP];
+#pragma unroll
+            for (int i = 0; i < STRIPS_PER_WARP; i++) {
+                before[i].clear();
+                if (round > 0 && warp + i * WARPS < STRIPS) load_strip(before[i], kept + i * WARPS * STRIP_ELEMENTS);
+            }
+            __syncthreads();
+            if (STAGES == 1) fetch_queries(tile + 1);
+            bool last = parts == 1 && first_query + QUERIES <= first_key + KEYS;
+#pragma unroll
+            for (int i = 0; i < STRIPS_PER_WARP; i++) {
+                int strip = warp + i * WARPS;
+                if (strip >= STRIPS) break;
+                StripSum sum;
+                sum.clear();
+                const operand* right = keys + strip * STRIP;
+                if (visible == KEYS) {
+                    add_product_of_columns<KEYS, DSCORES_STRIDE>(sum, dscores_tile, right);
+                } else {
+                    for (int k = 0; k < visible; k += ROWS) {
+                        add_product_of_columns<ROWS, DSCORES_STRIDE>(sum, dscores_tile + k * DSCORES_STRIDE,
+                                                                     right + k * STRIDE);
+                    }
+                }
+                sum.add(before[i]);
+                if (last) {
+                    operand* to = target + (i64)first_query * pitch;
+                    store_scaled(to, pitch, cols - first_query, strip * STRIP, sum, scale);
+                } else {
+                    store_strip(kept + i * WARPS * STRIP_ELEMENTS, sum);
+                }
+            }
         }
-        __syncthreads();
-        if (STAGES == 1) fetch_queries(tile + 1);
+        operand* key_target = target + (i64)first_own * pitch + width;
+        store_scaled(key_target, pitch, cols - first_own, 0, dkeys, scale);
+        store_scaled(key_target + width, pitch, cols - first_own, 0, dvalues, 1.0f);
     }
-
-    const float as_they_are[1][2] = {{1.0f, 1.0f}};
-    operand* target = dqkv + (first_token + first_own) * pitch + head * HEAD_SIZE + width;
-    store(target, pitch, cols - first_own, dkeys, as_they_are);
-    store(target + width, pitch, cols - first_own, dvalues, as_they_are);
 }
 
-// Writes the columns of dqkv for queries. Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
-flash_backward_queries(const operand* __restrict__ qkv, const operand* __restrict__ dout,
-                       const float* __restrict__ lse, const float* __restrict__ delta, operand* __restrict__ dqkv,
-                       int cols, int n_head, float scale) {
+// Writes the columns of dqkv for queries: the sums of all parts. Grid: tiles of queries, heads, rows.
+extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP)
+flash_backward_sum(const float* __restrict__ sums, operand* __restrict__ dqkv, int cols, int n_head, int parts,
+                   float scale) {
     using namespace flash;
-    constexpr int QUERIES = BACKWARD_RESIDENT, KEYS = BACKWARD_STREAMED, STAGES = QUERIES_STAGES;
-    DYNAMIC_SHARED(operand, shared);
-    operand* queries = shared;
-    operand* douts = queries + QUERIES * STRIDE;
-    operand* keys = douts + QUERIES * STRIDE;
-    operand* values = keys + STAGES * KEYS * STRIDE;
-
-    // the tiles with the most keys begin first, because they take longest
-    int first_query = (gridDim.x - 1 - blockIdx.x) * QUERIES, head = blockIdx.y, row = blockIdx.z;
-    int width = n_head * HEAD_SIZE, pitch = 3 * width;
-    i64 first_token = (i64)row * cols, statistics = ((i64)row * n_head + head) * cols;
-    const operand* source = qkv + first_token * pitch + head * HEAD_SIZE;
-    const operand* dout_source = dout + (first_token + first_query) * width + head * HEAD_SIZE;
-    int key_tiles = ceil_div(min(first_query + QUERIES, cols), KEYS);
-    auto fetch_keys = [&](int tile) {
-        if (tile < key_tiles) {
-            int first = tile * KEYS, stage = tile % STAGES * KEYS * STRIDE;
-            const operand* from = source + (i64)first * pitch;
-            fetch<KEYS>(keys + stage, from + width, pitch, cols - first);
-            fetch<KEYS>(values + stage, from + 2 * width, pitch, cols - first);
+    constexpr int QUERIES = BACKWARD_QUERIES;
+    int tile = blockIdx.x, tiles = gridDim.x, head = blockIdx.y, row = blockIdx.z;
+    int pitch = 3 * n_head * HEAD_SIZE, first_query = tile * QUERIES;
+    // a part begins at the tile of keys with its number: later parts have not seen these queries
+    int seen = min(parts, first_query / BACKWARD_KEYS + 1);
+    const float* first = sums + (((i64)row * n_head + head) * parts * tiles + tile) * STRIPS * STRIP_ELEMENTS;
+    for (int strip = threadIdx.x / WARP; strip < STRIPS; strip += BACKWARD_WARPS) {
+        StripSum sum;
+        sum.clear();
+        for (int part = 0; part < seen; part++) {
+            StripSum more;
+            load_strip(more, first + ((i64)part * tiles * STRIPS + strip) * STRIP_ELEMENTS);
+            sum.add(more);
         }
-        copy_async_commit();
-    };
-    fetch<QUERIES>(queries, source + (i64)first_query * pitch, pitch, cols - first_query);
-    fetch<QUERIES>(douts, dout_source, width, cols - first_query);
-    fetch_keys(0);
-
-    Position position;
-    int own = threadIdx.x / WARP * ROWS, first_own = first_query + own;
-    float row_lse[2], row_delta[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int query = first_own + half * 8 + position.row;
-        row_lse[half] = query < cols ? lse[statistics + query] : 0.0f;
-        row_delta[half] = query < cols ? delta[statistics + query] : 0.0f;
+        operand* target = dqkv + ((i64)row * cols + first_query) * pitch + head * HEAD_SIZE;
+        store_scaled(target, pitch, cols - first_query, strip * STRIP, sum, scale);
     }
-    Accumulator<1, WIDTH> dqueries;
-    dqueries.clear();
-    for (int tile = 0; tile < key_tiles; tile++) {
-        if (STAGES == 2) fetch_keys(tile + 1);
-        copy_async_wait<STAGES - 1>();
-        __syncthreads();
-        int first_key = tile * KEYS, stage = tile % STAGES * KEYS * STRIDE;
-        if (first_key < first_own + ROWS) {
-            Accumulator<1, KEYS> scores, dscores;
-            scores.clear();
-            dscores.clear();
-            add_product_transposed(scores, queries + own * STRIDE, keys + stage);
-            add_product_transposed(dscores, douts + own * STRIDE, values + stage);
-            hide_later_keys<false>(scores, first_own, first_key);
-#pragma unroll
-            for (int n = 0; n < scores.COLUMNS; n++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    through_softmax(scores.at[0][n][e], dscores.at[0][n][e], scale, row_lse[e / 2], row_delta[e / 2]);
-                }
-            }
-            add_product(dqueries, dscores, keys + stage);
-        }
-        __syncthreads();
-        if (STAGES == 1) fetch_keys(tile + 1);
-    }
-
-    const float as_they_are[1][2] = {{1.0f, 1.0f}};
-    operand* target = dqkv + (first_token + first_own) * pitch + head * HEAD_SIZE;
-    store(target, pitch, cols - first_own, dqueries, as_they_are);
 }

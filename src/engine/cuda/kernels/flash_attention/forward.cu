@@ -1,19 +1,19 @@
 // Causal attention in tiles with an online softmax (Dao, 2023, FlashAttention-2, algorithm 1): memory linear
 // in T.
 //
-// One block computes a tile of queries of one head; keys and values are streamed in tiles, fetched one ahead.
+// One block computes a tile of queries of one head; keys and values are streamed in tiles, fetched one ahead
+// into the second of two places.
 // The hardware's exponential has base 2, so scores are multiplied by scale log2 e, in the instruction that
 // subtracts their maximum.
 #include "flash_attention/tile.cuh"
 
 namespace flash {
 
-// Narrow heads leave registers for 32 queries per warp, so that each fragment of keys and values is used
-// twice.
-constexpr int FORWARD_M = WIDTH <= 64 ? 2 : 1;
-constexpr int FORWARD_QUERIES = WARPS * ROWS * FORWARD_M;
-constexpr int FORWARD_KEYS = sizeof(operand) == 2 ? 64 : 32;
-constexpr int FORWARD_STAGES = stages(tile_bytes(FORWARD_QUERIES), tile_bytes(2 * FORWARD_KEYS));
+constexpr int FORWARD_WARPS = FLASH_FORWARD_WARPS;
+constexpr int FORWARD_KEYS = FLASH_FORWARD_KEYS;
+// Fragments of 16 queries that a warp holds: each fragment of keys and values is used that many times.
+constexpr int FORWARD_M = FLASH_FORWARD_QUERIES / (FORWARD_WARPS * ROWS);
+static_assert(FORWARD_M * FORWARD_WARPS * ROWS == FLASH_FORWARD_QUERIES, "each warp holds whole fragments");
 
 // Maximum of the scores and sum of the exponentials of a thread's rows. The sum covers the thread's own
 // columns only.
@@ -76,17 +76,17 @@ struct RunningSoftmax {
 }  // namespace flash
 
 // qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols], the
-// logarithm of the sum of the exponentials of each query's scores. scale is 1/sqrt(HEAD_SIZE). Grid: tiles of
-// queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(flash::THREADS, flash::BLOCKS)
+// logarithm to base 2 of the sum of the exponentials of each query's scores. scale is 1/sqrt(HEAD_SIZE). Grid:
+// tiles of queries, heads, rows.
+extern "C" __global__ void __launch_bounds__(FLASH_FORWARD_WARPS * WARP, FLASH_FORWARD_BLOCKS)
 flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
               float scale) {
     using namespace flash;
-    constexpr int M = FORWARD_M, QUERIES = FORWARD_QUERIES, KEYS = FORWARD_KEYS, STAGES = FORWARD_STAGES;
+    constexpr int M = FORWARD_M, QUERIES = FLASH_FORWARD_QUERIES, KEYS = FORWARD_KEYS;
     DYNAMIC_SHARED(operand, shared);
     operand* queries = shared;
     operand* keys = queries + QUERIES * STRIDE;
-    operand* values = keys + STAGES * KEYS * STRIDE;
+    operand* values = keys + 2 * KEYS * STRIDE;
 
     // the tiles with the most keys begin first, because they take longest
     int first_query = (gridDim.x - 1 - blockIdx.x) * QUERIES;
@@ -95,28 +95,28 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
     const operand* source = qkv + (i64)row * cols * pitch + head * HEAD_SIZE;
     int key_tiles = ceil_div(min(first_query + QUERIES, cols), KEYS);
     auto fetch_keys = [&](int tile) {
-        if (tile < key_tiles) {
-            int first = tile * KEYS, stage = tile % STAGES * KEYS * STRIDE;
-            const operand* from = source + (i64)first * pitch;
-            fetch<KEYS>(keys + stage, from + width, pitch, cols - first);
-            fetch<KEYS>(values + stage, from + 2 * width, pitch, cols - first);
-        }
-        copy_async_commit();
+        int first = tile * KEYS, stage = tile % 2 * KEYS * STRIDE;
+        const operand* from = source + (i64)first * pitch;
+        fetch<KEYS, FORWARD_WARPS>(keys + stage, from + width, pitch, cols - first);
+        fetch<KEYS, FORWARD_WARPS>(values + stage, from + 2 * width, pitch, cols - first);
     };
-    fetch<QUERIES>(queries, source + (i64)first_query * pitch, pitch, cols - first_query);
+    fetch<QUERIES, FORWARD_WARPS>(queries, source + (i64)first_query * pitch, pitch, cols - first_query);
     fetch_keys(0);
+    copy_async_commit();
 
     int own = threadIdx.x / WARP * ROWS * M;
     RunningSoftmax<M> softmax;
     Accumulator<M, WIDTH> sum;
     sum.clear();
     for (int tile = 0; tile < key_tiles; tile++) {
-        if (STAGES == 2) fetch_keys(tile + 1);
-        copy_async_wait<STAGES - 1>();
+        copy_async_wait<0>();
         __syncthreads();
+        // every warp is done with the previous tile, whose place the next one takes
+        if (tile + 1 < key_tiles) fetch_keys(tile + 1);
+        copy_async_commit();
         // nothing to do for a warp whose queries all come before these keys
         if (tile * KEYS < first_query + own + ROWS * M) {
-            int stage = tile % STAGES * KEYS * STRIDE;
+            int stage = tile % 2 * KEYS * STRIDE;
             Accumulator<M, KEYS> scores;
             scores.clear();
             add_product_transposed(scores, queries + own * STRIDE, keys + stage);
@@ -124,8 +124,6 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             softmax.update(scores, sum, scale * LOG2_E);
             add_product(sum, scores, values + stage);
         }
-        __syncthreads();
-        if (STAGES == 1) fetch_keys(tile + 1);
     }
 
     Position position;
@@ -142,10 +140,10 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             int query = m * ROWS + half * 8 + position.row;
             if (position.column == 0 && query < present) {
                 lse[((i64)row * n_head + head) * cols + first_query + own + query] =
-                    softmax.max[m][half] * scale + logf(total);
+                    softmax.max[m][half] * (scale * LOG2_E) + log2f(total);
             }
         }
     }
     operand* target = out + ((i64)row * cols + first_query + own) * width + head * HEAD_SIZE;
-    store(target, width, present, sum, factors);
+    store<false>(target, width, present, 0, sum, factors);
 }

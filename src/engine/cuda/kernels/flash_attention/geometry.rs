@@ -1,21 +1,20 @@
-//! The launches of the flash attention kernels: blocks, threads and shared memory for each precision and head
-//! size.
+//! The tiles of the flash attention kernels, and their launches: blocks, threads, shared memory and scratch for each
+//! precision and head size.
 //!
-//! The kernels choose their tiles when they are compiled (`kernels/flash_attention/`); this module makes the
-//! same choice for the host. If it assumes a larger tile than the kernel, nothing breaks; the emulator
-//! catches a smaller one.
+//! The table below is the only place that knows the sizes of tiles. The kernels get them as macros when they are
+//! compiled ([`defines`]).
 //!
 //! | kernel | arguments |
 //! | --- | --- |
 //! | `flash_forward` | qkv, out, lse, cols, n_head, scale |
 //! | `flash_delta` | out, dout, delta, cols, n_head |
-//! | `flash_backward_keys_values` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
-//! | `flash_backward_queries` | qkv, dout, lse, delta, dqkv, cols, n_head, scale |
+//! | `flash_backward` | qkv, dout, lse, delta, dqkv, sums, cols, n_head, scale |
+//! | `flash_backward_sum` | sums, dqkv, cols, n_head, parts, scale |
 //!
-//! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are
-//! operands; lse and delta `[rows, n_head, cols]` are fp32. cols and n_head are `int`, scale is a `float`.
-//! Both backward kernels must run after `flash_delta`; each writes its own columns of dqkv. Pointers are
-//! aligned to 16 bytes.
+//! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse
+//! (to base 2) and delta `[rows, n_head, cols]` and sums are fp32. cols, n_head and parts are `int`, scale is a
+//! `float`. `flash_backward` must run after `flash_delta`, and before `flash_backward_sum`, which runs only if heads
+//! have several parts. Pointers are aligned to 16 bytes.
 
 use crate::engine::cuda::device::KernelConfig;
 use crate::engine::fused::backend::AttentionShape;
@@ -24,13 +23,175 @@ use crate::recipe::Precision;
 /// The widest head that the kernels support.
 pub const LARGEST_HEAD: usize = 128;
 
-/// Threads per block.
-const THREADS: usize = 128;
-const WARPS: usize = THREADS / 32;
-/// The fewest rows of a result that a warp holds.
-const ROWS: usize = 16;
-/// Shared memory of a block that every supported device has: `SMALLEST_SHARED` of `tile.cuh`.
+/// Threads that run together.
+const WARP: usize = 32;
+/// Shared memory that a block can have on every device from sm_80 on; sm_86 and sm_89 have the least.
 const SMALLEST_SHARED: usize = 99 * 1024;
+/// Blocks of the backward pass that are enough for any device: six for each multiprocessor of an H100, which two at a
+/// time share. Fewer heads are cut into parts.
+const ENOUGH_BLOCKS: usize = 6 * 132;
+/// The most parts of a head. Each has sums of its own, and memory is to stay linear in the number of tokens.
+const MOST_PARTS: usize = 4;
+
+/// The sizes of tiles for operands of some bytes, and heads up to some width. Each field but the first two is a macro
+/// of the kernels, `FLASH_` and its name in capitals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tiles {
+    /// Bytes of an operand.
+    operand: usize,
+    /// The widest head.
+    widest: usize,
+    /// Warps of a block of `flash_forward`.
+    forward_warps: usize,
+    /// Queries of a block, which stay.
+    forward_queries: usize,
+    /// Keys that are fetched at a time, into one of two places.
+    forward_keys: usize,
+    /// Blocks for which a multiprocessor must have registers.
+    forward_blocks: usize,
+    /// Warps of a block of `flash_backward`.
+    backward_warps: usize,
+    /// Keys of a block, which stay until all queries have seen them.
+    backward_keys: usize,
+    /// Queries that are fetched at a time.
+    backward_queries: usize,
+    /// Places for them: with 2, the next ones are fetched while these are used.
+    backward_stages: usize,
+    /// Blocks for which a multiprocessor must have registers.
+    backward_blocks: usize,
+    /// Queries of a block of `flash_delta`.
+    delta_queries: usize,
+    /// Threads for each of them, a power of two.
+    delta_lanes: usize,
+}
+
+/// The first row that fits counts. Within what registers and shared memory allow, a warp holds 32 rows of the
+/// resident tile instead of 16, so that it uses each fragment of the streamed tile twice. `scripts/nvrtc_check.py`
+/// reads this table.
+#[rustfmt::skip]
+const TILES: [Tiles; 6] = [
+    Tiles {
+        operand: 2, widest: 64,
+        forward_warps: 4, forward_queries: 128, forward_keys: 64, forward_blocks: 2,
+        backward_warps: 4, backward_keys: 128, backward_queries: 32, backward_stages: 2, backward_blocks: 2,
+        delta_queries: 32, delta_lanes: 4,
+    },
+    Tiles {
+        operand: 2, widest: 96,
+        forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
+        backward_warps: 8, backward_keys: 128, backward_queries: 32, backward_stages: 2, backward_blocks: 1,
+        delta_queries: 32, delta_lanes: 4,
+    },
+    Tiles {
+        operand: 2, widest: 128,
+        forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
+        backward_warps: 8, backward_keys: 128, backward_queries: 32, backward_stages: 1, backward_blocks: 1,
+        delta_queries: 32, delta_lanes: 4,
+    },
+    Tiles {
+        operand: 4, widest: 64,
+        forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
+        backward_warps: 4, backward_keys: 64, backward_queries: 32, backward_stages: 2, backward_blocks: 2,
+        delta_queries: 32, delta_lanes: 4,
+    },
+    Tiles {
+        operand: 4, widest: 112,
+        forward_warps: 4, forward_queries: 64, forward_keys: 32, forward_blocks: 2,
+        backward_warps: 4, backward_keys: 64, backward_queries: 16, backward_stages: 2, backward_blocks: 2,
+        delta_queries: 32, delta_lanes: 4,
+    },
+    Tiles {
+        operand: 4, widest: 128,
+        forward_warps: 4, forward_queries: 64, forward_keys: 32, forward_blocks: 2,
+        backward_warps: 4, backward_keys: 64, backward_queries: 16, backward_stages: 1, backward_blocks: 2,
+        delta_queries: 32, delta_lanes: 4,
+    },
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < TILES.len() {
+        let tiles = &TILES[i];
+        assert!(tiles.forward_shared(tiles.widest) <= SMALLEST_SHARED, "tiles must fit every device");
+        assert!(tiles.backward_shared(tiles.widest) <= SMALLEST_SHARED, "tiles must fit every device");
+        i += 1;
+    }
+};
+
+impl Tiles {
+    /// The tiles of a configuration; `None` for heads that are too wide.
+    fn of(config: &KernelConfig) -> Option<Self> {
+        let operand = if matches!(config.precision, Precision::Bf16 | Precision::Fp16) { 2 } else { 4 };
+        TILES.into_iter().find(|tiles| tiles.operand == operand && config.head_size <= tiles.widest)
+    }
+
+    /// Bytes of the shared memory of `flash_forward`: queries, and two places for keys and values.
+    const fn forward_shared(&self, head_size: usize) -> usize {
+        (self.forward_queries + 2 * 2 * self.forward_keys) * self.row(padded(head_size))
+    }
+
+    /// Bytes of the shared memory of `flash_backward`: keys and values, places for queries and the gradients of their
+    /// outputs with two statistics, and the gradients of scores.
+    const fn backward_shared(&self, head_size: usize) -> usize {
+        let row = self.row(padded(head_size));
+        let streamed = self.backward_queries * (2 * row + 2 * size_of::<f32>());
+        let dscores = self.backward_keys * self.row(self.backward_queries);
+        2 * self.backward_keys * row + self.backward_stages * streamed + dscores
+    }
+
+    /// Blocks that share a head in the backward pass.
+    fn parts(&self, shape: AttentionShape) -> usize {
+        // with two tiles of keys, an early and a late one, a part sees as much as any other
+        let most = shape.cols.div_ceil(self.backward_keys).div_ceil(2).clamp(1, MOST_PARTS);
+        (ENOUGH_BLOCKS / (shape.rows * shape.n_head).max(1)).clamp(1, most)
+    }
+
+    /// Elements of the sums that the blocks of the backward pass keep.
+    fn sums(&self, shape: AttentionShape) -> usize {
+        let queries = shape.cols.next_multiple_of(self.backward_queries);
+        shape.rows * shape.n_head * self.parts(shape) * queries * padded(shape.head_size)
+    }
+
+    /// Elements of the sums that one launch writes: a part begins at the tile of keys with its number, and a block that
+    /// has its head alone keeps no sum of queries which see one tile of keys only.
+    fn kept(&self, shape: AttentionShape) -> usize {
+        let queries = shape.cols.next_multiple_of(self.backward_queries);
+        let parts = self.parts(shape);
+        let begins = if parts == 1 { 1..2 } else { 0..parts };
+        let seen: usize = begins.map(|tile| queries.saturating_sub(tile * self.backward_keys)).sum();
+        shape.rows * shape.n_head * seen * padded(shape.head_size)
+    }
+
+    /// Bytes from one row of a tile to the next: 16 more than its elements take.
+    const fn row(&self, elements: usize) -> usize {
+        elements * self.operand + 16
+    }
+}
+
+/// Columns of a head in shared memory and in the sums of the backward pass.
+const fn padded(head_size: usize) -> usize {
+    head_size.next_multiple_of(16)
+}
+
+/// The macros that give the kernels of a configuration their tiles, as compiler options; none for heads that are too
+/// wide for flash attention.
+pub fn defines(config: &KernelConfig) -> Vec<String> {
+    let Some(tiles) = Tiles::of(config) else { return Vec::new() };
+    let macros = [
+        ("FORWARD_WARPS", tiles.forward_warps),
+        ("FORWARD_QUERIES", tiles.forward_queries),
+        ("FORWARD_KEYS", tiles.forward_keys),
+        ("FORWARD_BLOCKS", tiles.forward_blocks),
+        ("BACKWARD_WARPS", tiles.backward_warps),
+        ("BACKWARD_KEYS", tiles.backward_keys),
+        ("BACKWARD_QUERIES", tiles.backward_queries),
+        ("BACKWARD_STAGES", tiles.backward_stages),
+        ("BACKWARD_BLOCKS", tiles.backward_blocks),
+        ("DELTA_QUERIES", tiles.delta_queries),
+        ("DELTA_LANES", tiles.delta_lanes),
+    ];
+    macros.map(|(name, value)| format!("-DFLASH_{name}={value}")).into()
+}
 
 /// The configuration of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,122 +212,148 @@ pub struct Flash {
     pub forward: Geometry,
     /// `flash_delta`.
     pub delta: Geometry,
-    /// `flash_backward_keys_values`.
-    pub backward_keys_values: Geometry,
-    /// `flash_backward_queries`.
-    pub backward_queries: Geometry,
+    /// `flash_backward`.
+    pub backward: Geometry,
+    /// `flash_backward_sum`, needed if there are several parts.
+    pub backward_sum: Geometry,
+    /// Blocks that share a head in the backward pass. It depends on the shape only, so equal inputs give equal bits.
+    pub parts: usize,
+    /// Elements (fp32) of the sums that the blocks of the backward pass keep.
+    pub sums: usize,
+    /// Those of them that are written for this shape.
+    pub kept: usize,
     /// 1/√head_size.
     pub scale: f32,
 }
 
-/// The tile sizes of a configuration.
-struct Tiles {
-    /// Bytes of one row of a tile.
-    row: usize,
-    /// Queries per block of the forward kernel, and keys fetched at a time.
-    forward: (usize, usize),
-    /// Keys (or queries) per block of the backward kernels, and queries (or keys) fetched at a time.
-    backward: (usize, usize),
-}
-
-impl Tiles {
-    fn new(config: &KernelConfig) -> Self {
-        let width = config.head_size.next_multiple_of(16);
-        let narrow = matches!(config.precision, Precision::Bf16 | Precision::Fp16);
-        let element = if narrow { 2 } else { 4 };
-        let passes = if narrow { 64 } else { 32 };
-        let (forward, backward) = if width <= 64 { (2, passes) } else { (1, passes / 2) };
-        Self {
-            row: width * element + 16,
-            forward: (forward * WARPS * ROWS, passes),
-            backward: (WARPS * ROWS, backward),
-        }
-    }
-}
-
-/// Bytes of the resident tiles and of one set of streamed tiles, or of two sets if they fit.
-fn shared(resident: usize, streamed: usize) -> u32 {
-    let two = resident + 2 * streamed;
-    let bytes = if two <= SMALLEST_SHARED { two } else { resident + streamed };
-    u32::try_from(bytes).expect("less than SMALLEST_SHARED")
-}
-
 impl Flash {
-    /// The launches for heads of at most [`LARGEST_HEAD`]; `None` for wider heads, for which there are no
-    /// kernels.
+    /// The launches for heads of at most [`LARGEST_HEAD`]; `None` for wider heads, for which there are no kernels.
     pub fn new(config: &KernelConfig, shape: AttentionShape) -> Option<Self> {
         let AttentionShape { rows, cols, n_head, head_size } = shape;
         assert_eq!(head_size, config.head_size, "kernels are compiled for one head size");
-        if head_size > LARGEST_HEAD {
-            return None;
-        }
-        let Tiles { row, forward, backward } = Tiles::new(config);
-        let geometry = |tile: usize, shared| {
-            let grid = [cols.div_ceil(tile), n_head, rows];
-            let grid = grid.map(|blocks| u32::try_from(blocks).expect("a shape that fits into memory"));
-            Geometry { grid, block: THREADS as u32, shared }
+        let tiles = Tiles::of(config)?;
+        let geometry = |blocks: usize, warps: usize, shared: usize| {
+            let narrow = |number| u32::try_from(number).expect("a shape that fits into memory");
+            Geometry {
+                grid: [blocks, n_head, rows].map(narrow),
+                block: narrow(warps * WARP),
+                shared: narrow(shared),
+            }
         };
-        // a query's statistics are streamed along with it
-        let statistics = 2 * size_of::<f32>();
-        let (stays, passes) = backward;
+        let parts = tiles.parts(shape);
+        let query_tiles = cols.div_ceil(tiles.backward_queries);
         Some(Self {
-            forward: geometry(forward.0, shared(forward.0 * row, 2 * forward.1 * row)),
-            delta: geometry(WARPS, 0),
-            backward_keys_values: geometry(stays, shared(2 * stays * row, passes * (2 * row + statistics))),
-            backward_queries: geometry(stays, shared(2 * stays * row, 2 * passes * row)),
+            forward: geometry(
+                cols.div_ceil(tiles.forward_queries),
+                tiles.forward_warps,
+                tiles.forward_shared(head_size),
+            ),
+            delta: geometry(
+                cols.div_ceil(tiles.delta_queries),
+                tiles.delta_queries * tiles.delta_lanes / WARP,
+                0,
+            ),
+            backward: geometry(parts, tiles.backward_warps, tiles.backward_shared(head_size)),
+            backward_sum: geometry(query_tiles, tiles.backward_warps, 0),
+            parts,
+            sums: tiles.sums(shape),
+            kept: tiles.kept(shape),
             scale: 1.0 / (head_size as f32).sqrt(),
         })
     }
+}
+
+/// Elements of the backward pass's sums that suffice for this shape and for every one with fewer rows or columns; 0 for
+/// heads that are too wide.
+pub(super) fn most_sums(config: &KernelConfig, shape: AttentionShape) -> usize {
+    let Some(tiles) = Tiles::of(config) else { return 0 };
+    // fewer rows may have more parts: the most rows that have at least so many
+    let turns =
+        (1..=MOST_PARTS).map(|parts| (ENOUGH_BLOCKS / (parts * shape.n_head)).clamp(1, shape.rows.max(1)));
+    let sums = turns.chain([shape.rows]).map(|rows| tiles.sums(AttentionShape { rows, ..shape }));
+    sums.max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn flash(precision: Precision, head_size: usize, cols: usize) -> Option<Flash> {
-        let shape = AttentionShape { rows: 3, cols, n_head: 12, head_size };
+    const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
+
+    fn flash(precision: Precision, head_size: usize, rows: usize, cols: usize) -> Option<Flash> {
+        let shape = AttentionShape { rows, cols, n_head: 12, head_size };
         Flash::new(&KernelConfig { precision, head_size }, shape)
     }
 
     #[test]
     fn launches_of_gpt2_in_bf16() {
-        let flash = flash(Precision::Bf16, 64, 1000).expect("narrow enough");
+        let flash = flash(Precision::Bf16, 64, 64, 1000).expect("narrow enough");
         // a row is 64 elements and 16 bytes of padding
         let row = 2 * 64 + 16;
-        let geometry = |tiles, shared| Geometry { grid: [tiles, 12, 3], block: 128, shared };
+        let geometry = |blocks, shared| Geometry { grid: [blocks, 12, 64], block: 128, shared };
         // 128 queries, and two sets of 64 keys and 64 values
         assert_eq!(flash.forward, geometry(8, (128 + 2 * 2 * 64) * row));
-        assert_eq!(flash.delta, geometry(250, 0));
-        assert_eq!(flash.backward_keys_values, geometry(16, (2 * 64 + 2 * 2 * 64) * row + 2 * 64 * 8));
-        assert_eq!(flash.backward_queries, geometry(16, (2 * 64 + 2 * 2 * 64) * row));
+        assert_eq!(flash.delta, geometry(32, 0));
+        // 128 keys and values, two sets of 32 queries, gradients and statistics, and 128 rows of 32 gradients
+        let shared = (2 * 128 + 2 * 2 * 32) * row + 2 * 32 * 8 + 128 * (2 * 32 + 16);
+        assert_eq!(flash.backward, geometry(1, shared));
+        assert_eq!(flash.backward_sum, geometry(32, 0));
+        assert_eq!((flash.parts, flash.sums), (1, 64 * 12 * 1024 * 64));
+        assert_eq!(flash.kept, 64 * 12 * (1024 - 128) * 64);
         assert_eq!(flash.scale, 0.125);
     }
 
     #[test]
-    fn streamed_tiles_that_do_not_fit_twice_have_one_set() {
-        let flash = flash(Precision::Fp32, 128, 1).expect("narrow enough");
-        let row = 4 * 128 + 16;
-        assert_eq!(flash.backward_queries.shared, (2 * 64 + 2 * 2 * 16) * row);
-        assert_eq!(flash.backward_keys_values.shared, (2 * 64 + 2 * 16) * row + 16 * 8);
+    fn few_heads_are_cut_into_parts_of_two_tiles_at_least() {
+        let parts = |rows, cols| flash(Precision::Bf16, 64, rows, cols).expect("narrow enough").parts;
+        assert_eq!([1, 8, 16, 32, 64].map(|rows| parts(rows, 1024)), [4, 4, 4, 2, 1]);
+        assert_eq!([1, 128, 129, 256, 257, 385, 4096].map(|cols| parts(1, cols)), [1, 1, 1, 1, 2, 2, 4]);
+    }
+
+    #[test]
+    fn the_sums_of_a_plan_suffice_for_every_smaller_batch() {
+        let config = KernelConfig { precision: Precision::Bf16, head_size: 64 };
+        for rows in [1, 3, 40, 70] {
+            let shape = AttentionShape { rows, cols: 600, n_head: 12, head_size: 64 };
+            let (tiles, most) = (Tiles::of(&config).expect("narrow enough"), most_sums(&config, shape));
+            let sums = |rows, cols| tiles.sums(AttentionShape { rows, cols, ..shape });
+            for rows in 1..=rows {
+                for cols in [1, 128, 129, 500, 600] {
+                    assert!(sums(rows, cols) <= most, "{rows} x {cols}");
+                }
+            }
+            assert_eq!((1..=rows).map(|rows| sums(rows, 600)).max(), Some(most), "no more than that");
+            assert!(most <= ENOUGH_BLOCKS.max(rows * 12) * 608 * 64, "{most}");
+        }
+        let wide = AttentionShape { rows: 1, cols: 64, n_head: 1, head_size: LARGEST_HEAD + 1 };
+        assert_eq!(most_sums(&KernelConfig { head_size: LARGEST_HEAD + 1, ..config }, wide), 0);
     }
 
     #[test]
     fn every_head_fits_every_device_and_every_row_is_covered() {
-        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for precision in PRECISIONS {
             for head_size in 1..=LARGEST_HEAD {
+                let config = KernelConfig { precision, head_size };
+                let tiles = Tiles::of(&config).expect("narrow enough");
+                assert_eq!(defines(&config).len(), 11);
                 for cols in [1, 64, 65, 1024] {
-                    let flash = flash(precision, head_size, cols).expect("narrow enough");
-                    for launch in [flash.forward, flash.backward_keys_values, flash.backward_queries] {
-                        assert!(
-                            launch.shared as usize <= SMALLEST_SHARED,
-                            "{precision:?} {head_size}: {launch:?}"
-                        );
-                        assert!(launch.grid[0] as usize * 128 >= cols);
+                    let flash = flash(precision, head_size, 3, cols).expect("narrow enough");
+                    for launch in [flash.forward, flash.backward] {
+                        let fits = launch.shared as usize <= SMALLEST_SHARED;
+                        assert!(fits, "{precision:?} {head_size}: {launch:?}");
                     }
-                    assert!(flash.delta.grid[0] as usize * 4 >= cols);
+                    for (launch, tile) in [
+                        (flash.forward, tiles.forward_queries),
+                        (flash.delta, tiles.delta_queries),
+                        (flash.backward_sum, tiles.backward_queries),
+                    ] {
+                        let covered = launch.grid[0] as usize * tile;
+                        assert!((cols..cols + tile).contains(&covered), "{launch:?}");
+                    }
                 }
             }
-            assert_eq!(super::tests::flash(precision, LARGEST_HEAD + 1, 64), None);
+            assert_eq!(flash(precision, LARGEST_HEAD + 1, 3, 64), None);
+            assert!(defines(&KernelConfig { precision, head_size: LARGEST_HEAD + 1 }).is_empty());
         }
     }
 }

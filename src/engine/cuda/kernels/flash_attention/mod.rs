@@ -1,13 +1,14 @@
-//! Launches of the flash attention kernels.
+//! Launches of the flash attention kernels, and the scratch of their backward pass.
 
 mod geometry;
 
-pub use geometry::{Flash, Geometry, LARGEST_HEAD};
+pub use geometry::{Flash, Geometry, LARGEST_HEAD, defines};
 
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device, KernelConfig};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::fused::backend::AttentionShape;
+use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic, Unit};
 use crate::recipe::Precision;
 
@@ -16,11 +17,11 @@ fn launch<D: Device>(
     kernel: &'static str,
     geometry: Geometry,
     pointers: &[Address],
-    shape: AttentionShape,
+    sizes: &[usize],
     scale: Option<f32>,
     traffic: Traffic,
 ) {
-    let sizes = [int(shape.cols), int(shape.n_head)];
+    let sizes = sizes.iter().map(|&size| int(size));
     let args: Vec<Arg> =
         pointers.iter().copied().map(pointer).chain(sizes).chain(scale.map(Arg::Float)).collect();
     let grid = geometry.grid.map(|blocks| blocks as usize);
@@ -70,9 +71,32 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     shape: AttentionShape,
 ) {
     if let Some(flash) = launches(stream, precision, shape) {
+        let sizes = [shape.cols, shape.n_head];
         let traffic = traffic(stream.operand(), shape, Unit::AttentionForward, [3, 1], [0, 1], 2);
-        launch(stream, "flash_forward", flash.forward, &[qkv, out, lse], shape, Some(flash.scale), traffic);
+        launch(stream, "flash_forward", flash.forward, &[qkv, out, lse], &sizes, Some(flash.scale), traffic);
     }
+}
+
+/// The scratch of the backward pass, in one span.
+struct Scratch {
+    /// Elements of delta, one per token and head, up to where the sums begin.
+    delta: usize,
+    /// Elements of the queries' sums.
+    sums: usize,
+}
+
+impl Scratch {
+    fn new(config: &KernelConfig, shape: AttentionShape) -> Self {
+        // sums are read 16 bytes at a time
+        let delta = (shape.rows * shape.cols * shape.n_head).next_multiple_of(16 / Element::F32.bytes());
+        Self { delta, sums: geometry::most_sums(config, shape) }
+    }
+}
+
+/// Elements (fp32) of the scratch that the backward pass needs for this shape and for all smaller ones.
+pub(in crate::engine::cuda) fn scratch(config: &KernelConfig, shape: AttentionShape) -> usize {
+    let Scratch { delta, sums } = Scratch::new(config, shape);
+    delta + sums
 }
 
 /// The buffers of the backward pass.
@@ -83,8 +107,8 @@ pub(in crate::engine::cuda) struct Backward {
     pub(in crate::engine::cuda) out: Address,
     pub(in crate::engine::cuda) dout: Address,
     pub(in crate::engine::cuda) dqkv: Address,
-    /// Scratch: one number per row and head.
-    pub(in crate::engine::cuda) delta: Address,
+    /// As many elements as [`scratch`] says.
+    pub(in crate::engine::cuda) scratch: Address,
 }
 
 /// Computes the gradients of queries, keys and values.
@@ -95,16 +119,23 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     shape: AttentionShape,
 ) {
     let Some(flash) = launches(stream, precision, shape) else { return };
-    let Backward { qkv, lse, out, dout, dqkv, delta } = spans;
-    let operand = stream.operand();
+    let Backward { qkv, lse, out, dout, dqkv, scratch: delta } = spans;
+    let config = KernelConfig { precision, head_size: shape.head_size };
+    let sums = delta.offset(Scratch::new(&config, shape).delta * Element::F32.bytes());
+    let sizes = [shape.cols, shape.n_head, flash.parts];
+    let (scale, operand) = (Some(flash.scale), stream.operand());
     let stated = traffic(operand, shape, Unit::Cores, [2, 0], [0, 1], 0);
     let stated = stated.computes(2 * shape.rows * shape.cols * shape.n_head * shape.head_size);
-    launch(stream, "flash_delta", flash.delta, &[out, dout, delta], shape, None, stated);
-    let (pointers, scale) = ([qkv, dout, lse, delta, dqkv], Some(flash.scale));
-    let (kernel, geometry) = ("flash_backward_keys_values", flash.backward_keys_values);
-    let stated = traffic(operand, shape, Unit::AttentionBackward, [4, 2], [2, 0], 4);
-    launch(stream, kernel, geometry, &pointers, shape, scale, stated);
-    let (kernel, geometry) = ("flash_backward_queries", flash.backward_queries);
-    let stated = traffic(operand, shape, Unit::AttentionBackward, [4, 1], [2, 0], 3);
-    launch(stream, kernel, geometry, &pointers, shape, scale, stated);
+    launch(stream, "flash_delta", flash.delta, &[out, dout, delta], &sizes[..2], None, stated);
+    let pointers = [qkv, dout, lse, delta, dqkv, sums];
+    // each sum is read from the cache where its block has just left it
+    let written = if flash.parts > 1 { 2 } else { 3 };
+    let stated = traffic(operand, shape, Unit::AttentionBackward, [4, written], [2, 0], 5);
+    let stated = stated.writes(flash.kept, F32);
+    launch(stream, "flash_backward", flash.backward, &pointers, &sizes[..2], scale, stated);
+    if flash.parts > 1 {
+        let stated = traffic(operand, shape, Unit::Cores, [0, 1], [0, 0], 0).reads(flash.kept, F32);
+        let stated = stated.computes(flash.kept);
+        launch(stream, "flash_backward_sum", flash.backward_sum, &[sums, dqkv], &sizes, scale, stated);
+    }
 }

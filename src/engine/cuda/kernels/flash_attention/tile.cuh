@@ -1,10 +1,12 @@
 // The building blocks of flash attention: tiles of queries, keys and values in shared memory, and a warp's
 // products of them, in each precision.
 //
-// A block has four warps. Each warp owns 16 or 32 rows of the block's resident tile and holds its share of a
-// result as accumulators of 16 x 8 elements, in the layout of tensor cores (tensor_core.cuh). A product's
-// left factor is either rows of a tile or another accumulator, so probabilities never leave the registers. In
-// fp32, ordinary multiply-adds use the same layout, so each kernel is written once.
+// Each warp of a block owns 16 or 32 rows of the block's resident tile and holds its share of a result as
+// accumulators of 16 x 8 elements, in the layout of tensor cores (tensor_core.cuh). A product's left factor is
+// rows or columns of a tile, or another accumulator, so probabilities never leave the registers. In fp32,
+// ordinary multiply-adds use the same layout, so each kernel is written once.
+//
+// The sizes of tiles are macros, FLASH_*, which geometry.rs chooses.
 #ifndef FLASH_ATTENTION_TILE_CUH
 #define FLASH_ATTENTION_TILE_CUH
 
@@ -15,8 +17,6 @@ static_assert(1 <= HEAD_SIZE && HEAD_SIZE <= 128, "the width of a head is 1 to 1
 
 namespace flash {
 
-constexpr int WARPS = 4;
-constexpr int THREADS = WARPS * WARP;
 // Rows of one accumulator; also the most keys that one product of fragments sums over.
 constexpr int ROWS = 16;
 // Columns of a head in shared memory: a multiple of 16, where those beyond HEAD_SIZE are zeros.
@@ -27,23 +27,7 @@ constexpr int CHUNK = 16 / sizeof(operand);
 // different banks.
 constexpr int STRIDE = WIDTH + CHUNK;
 
-// The least number of blocks for which a multiprocessor must have registers; 0 leaves it to the compiler,
-// which prefers more blocks to faster ones and, for widths that are a multiple of 32, does so without
-// spilling.
-constexpr int BLOCKS = WIDTH % 32 == 0 ? 0 : 1;
-
 constexpr float LOG2_E = 1.4426950408889634f;
-
-// Bytes of `rows` rows in shared memory.
-__device__ constexpr int tile_bytes(int rows) { return rows * STRIDE * (int)sizeof(operand); }
-
-// Shared memory that a block can have on every device from sm_80 on; sm_86 and sm_89 have the least.
-constexpr int SMALLEST_SHARED = 99 * 1024;
-
-// The number of streamed tiles in shared memory: two, to fetch one ahead, if they fit; otherwise one.
-__device__ constexpr int stages(int resident_bytes, int streamed_bytes) {
-    return resident_bytes + 2 * streamed_bytes <= SMALLEST_SHARED ? 2 : 1;
-}
 
 // A thread's share of a matrix [16 M, N].
 template <int M, int N>
@@ -59,6 +43,17 @@ struct Accumulator {
             for (int n = 0; n < COLUMNS; n++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) at[m][n][e] = 0.0f;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void add(const Accumulator& other) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int n = 0; n < COLUMNS; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) at[m][n][e] += other.at[m][n][e];
             }
         }
     }
@@ -98,19 +93,20 @@ __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int f
     }
 }
 
-// Fetches COUNT rows of a head into a tile; rows from `present` on become zeros. `source` is the address of
-// row 0 in global memory, `pitch` the number of elements from row to row. Asynchronous if rows consist of
-// whole chunks.
-template <int COUNT>
+// Fetches COUNT rows of a head into a tile with all threads of WARPS warps; rows from `present` on become zeros.
+// `source` is the address of row 0 in global memory, `pitch` the number of elements from row to row.
+// Asynchronous if rows consist of whole chunks.
+template <int COUNT, int WARPS>
 __device__ __forceinline__ void fetch(operand* tile, const operand* source, int pitch, int present) {
-    constexpr int PER_ROW = WIDTH / CHUNK;
+    constexpr int PER_ROW = WIDTH / CHUNK, THREADS = WARPS * WARP;
+    int thread = thread_read_again();
 #pragma unroll
     for (int i = 0; i < ceil_div(COUNT * PER_ROW, THREADS); i++) {
-        int chunk = threadIdx.x + i * THREADS;
+        int chunk = thread + i * THREADS;
         if (COUNT * PER_ROW % THREADS != 0 && chunk >= COUNT * PER_ROW) break;
         int row = chunk / PER_ROW, column = chunk % PER_ROW * CHUNK;
         operand* to = tile + row * STRIDE + column;
-        const operand* from = source + (i64)row * pitch + column;
+        const operand* from = source + (row * pitch + column);
         if constexpr (HEAD_SIZE % CHUNK == 0) {
             bool whole = row < present && column < HEAD_SIZE;
             copy_async(to, whole ? from : source, whole);
@@ -123,33 +119,110 @@ __device__ __forceinline__ void fetch(operand* tile, const operand* source, int 
     }
 }
 
-// Writes the first `present` rows of an accumulator to rows of a head in global memory, each multiplied by
-// its factor.
-template <int M>
-__device__ __forceinline__ void store(operand* target, int pitch, int present, const Accumulator<M, WIDTH>& values,
-                                      const float (&factors)[M][2]) {
+// Exchanges numbers between lanes whose numbers differ in the bit `distance`: the lane without the bit keeps
+// `low` and receives the other lane's `low` as `high`; the lane with it keeps `high` and receives `high` as `low`.
+template <class T>
+__device__ __forceinline__ void swap_halves(T& low, T& high, int distance) {
+    bool upper = threadIdx.x & distance;
+    T received = __shfl_xor_sync(ALL_LANES, upper ? low : high, distance);
+    if (upper) {
+        low = received;
+    } else {
+        high = received;
+    }
+}
+
+// Writes 16 bytes. If STREAMING, they leave the cache before others.
+template <bool STREAMING>
+__device__ __forceinline__ void store_chunk(operand* to, u32 x, u32 y, u32 z, u32 w) {
+    uint4* at = reinterpret_cast<uint4*>(to);
+    if (STREAMING) {
+        __stcs(at, make_uint4(x, y, z, w));
+    } else {
+        *at = make_uint4(x, y, z, w);
+    }
+}
+
+// Writes the first `present` rows of an accumulator to rows of a head in global memory, from column
+// `first_column` on, each multiplied by its factor. The lanes that share a row exchange their elements, so that
+// each writes 16 bytes, where rows consist of whole chunks.
+template <bool STREAMING, int M, int N>
+__device__ __forceinline__ void store(operand* target, int pitch, int present, int first_column,
+                                      const Accumulator<M, N>& values, const float (&factors)[M][2]) {
     Position position;
+    int t = threadIdx.x % 4;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = m * ROWS + half * 8 + position.row;
-            if (row >= present) continue;
-            operand* to = target + (i64)row * pitch + position.column;
+        for (int n = 0; n < values.COLUMNS; n += 2) {
+            int row = m * ROWS + position.row, column = first_column + n * 8;
+            float x[2][4];
 #pragma unroll
-            for (int n = 0; n < values.COLUMNS; n++) {
-                float low = values.at[m][n][2 * half] * factors[m][half];
-                float high = values.at[m][n][2 * half + 1] * factors[m][half];
-                int column = n * 8 + position.column;
-#ifdef OPERAND_16_BIT
-                if constexpr (HEAD_SIZE % 2 == 0) {
-                    // heads begin at even elements, so two of them are an aligned word
-                    if (column < HEAD_SIZE) *reinterpret_cast<u32*>(to + n * 8) = pack(low, high);
-                    continue;
+            for (int e = 0; e < 8; e++) x[e / 4][e % 4] = values.at[m][n + e / 4][e % 4] * factors[m][e % 4 / 2];
+            if constexpr (HEAD_SIZE % CHUNK != 0) {
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    int i = row + e % 4 / 2 * 8, j = column + e / 4 * 8 + position.column + e % 2;
+                    if (i < present && j < HEAD_SIZE) target[(i64)i * pitch + j] = to_operand(x[e / 4][e % 4]);
                 }
+                continue;
+            }
+#ifdef OPERAND_16_BIT
+            // piece i: the chunk of row + i / 2 * 8 in columns of 8 (i % 2); lane t receives piece t
+            u32 piece[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) piece[i] = pack(x[i % 2][i / 2 * 2], x[i % 2][i / 2 * 2 + 1]);
+            swap_halves(piece[0], piece[2], 2);
+            swap_halves(piece[1], piece[3], 2);
+            swap_halves(piece[0], piece[1], 1);
+            swap_halves(piece[2], piece[3], 1);
+            row += t / 2 * 8;
+            column += t % 2 * 8;
+            if (row < present && column < HEAD_SIZE) {
+                operand* to = target + (i64)row * pitch + column;
+                store_chunk<STREAMING>(to, piece[0], piece[1], piece[2], piece[3]);
+            }
+#else
+            // two lanes share a chunk of row and one of row + 8; the odd lane receives the latter
+            row += t % 2 * 8;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float(&piece)[4] = x[half];
+                swap_halves(piece[0], piece[2], 1);
+                swap_halves(piece[1], piece[3], 1);
+                int at = column + half * 8 + t / 2 * 4;
+                if (row < present && at < HEAD_SIZE) {
+                    u32 bits[4];
+#pragma unroll
+                    for (int i = 0; i < 4; i++) bits[i] = __float_as_uint(to_operand(piece[i]));
+                    operand* to = target + (i64)row * pitch + at;
+                    store_chunk<STREAMING>(to, bits[0], bits[1], bits[2], bits[3]);
+                }
+            }
 #endif
-                if (column < HEAD_SIZE) to[n * 8] = to_operand(low);
-                if (column + 1 < HEAD_SIZE) to[n * 8 + 1] = to_operand(high);
+        }
+    }
+}
+
+// Rounds an accumulator [16 M, N] to operands and writes it to rows of a tile in shared memory that are
+// `STRIDE_OF_TILE` elements apart.
+template <int STRIDE_OF_TILE, int M, int N>
+__device__ __forceinline__ void keep(operand* tile, const Accumulator<M, N>& values) {
+    Position position;
+    operand* to = tile + position.row * STRIDE_OF_TILE + position.column;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < values.COLUMNS; n++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float low = values.at[m][n][2 * half], high = values.at[m][n][2 * half + 1];
+                operand* at = to + (m * ROWS + half * 8) * STRIDE_OF_TILE + n * 8;
+#ifdef OPERAND_16_BIT
+                *reinterpret_cast<u32*>(at) = pack(low, high);
+#else
+                *reinterpret_cast<float2*>(at) = make_float2(to_operand(low), to_operand(high));
+#endif
             }
         }
     }
@@ -203,6 +276,32 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
         }
 #pragma unroll
         for (int n = 0; n < WIDTH; n += 16) {
+            u32 b[4];
+            load_matrices_transposed(b, right_row + k * STRIDE + n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add(sum.at[m][n / 8], a[m], b[0], b[1]);
+                multiply_add(sum.at[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// sum[16 M, N] += left[K, 16 M]^T right[K, N]: columns of a tile whose rows are LEFT_STRIDE elements apart, times
+// columns of a tile.
+template <int K, int LEFT_STRIDE, int M, int N>
+__device__ __forceinline__ void add_product_of_columns(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* left_row = left + (lane % 8 + lane / 16 * 8) * LEFT_STRIDE + lane / 8 % 2 * 8;
+    const operand* right_row = right + lane % 16 * STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        u32 a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) load_matrices_transposed(a[m], left_row + k * LEFT_STRIDE + m * ROWS);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
             u32 b[4];
             load_matrices_transposed(b, right_row + k * STRIDE + n);
 #pragma unroll
@@ -268,6 +367,31 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
     }
 }
 
+// The left tile holds operands that are rounded already. The sum's order does not matter, so rows 2t and 2t + 1
+// are taken together, which are in different banks.
+template <int K, int LEFT_STRIDE, int M, int N>
+__device__ __forceinline__ void add_product_of_columns(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    int lane = threadIdx.x % WARP;
+    const operand* left_row = left + lane % 4 * 2 * LEFT_STRIDE + lane / 4;
+    const operand* right_row = right + lane % 4 * 2 * STRIDE + lane / 4;
+#pragma unroll
+    for (int k = 0; k < K; k += 8) {
+        float a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) a[m][i] = left_row[(k + i / 2) * LEFT_STRIDE + m * ROWS + i % 2 * 8];
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            float b0 = to_operand(right_row[k * STRIDE + n]), b1 = to_operand(right_row[(k + 1) * STRIDE + n]);
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply_add(sum.at[m][n / 8], a[m], b0, b1);
+        }
+    }
+}
+
 #else
 
 template <int M, int N>
@@ -326,6 +450,35 @@ __device__ __forceinline__ void add_product(Accumulator<M, WIDTH>& sum, const Ac
 #pragma unroll
         for (int n = 0; n < WIDTH; n += 8) {
             float2 b = *reinterpret_cast<const float2*>(right + k * STRIDE + n + position.column);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    sum.at[m][n / 8][2 * half] += a[m][half] * b.x;
+                    sum.at[m][n / 8][2 * half + 1] += a[m][half] * b.y;
+                }
+            }
+        }
+    }
+}
+
+template <int K, int LEFT_STRIDE, int M, int N>
+__device__ __forceinline__ void add_product_of_columns(Accumulator<M, N>& sum, const operand* left,
+                                                       const operand* right) {
+    Position position;
+    const operand* left_row = left + position.row;
+    const operand* right_row = right + position.column;
+#pragma unroll 4
+    for (int k = 0; k < K; k++) {
+        float a[M][2];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) a[m][half] = left_row[k * LEFT_STRIDE + m * ROWS + half * 8];
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            float2 b = *reinterpret_cast<const float2*>(right_row + k * STRIDE + n);
 #pragma unroll
             for (int m = 0; m < M; m++) {
 #pragma unroll
