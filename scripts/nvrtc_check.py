@@ -76,7 +76,7 @@ def read(name):
 
 def constant(name):
     """The value of a constant in the module that lists the kernels, as text."""
-    return re.search(rf"pub const {name}:[^=]*= &\[(.*?)\];", read("mod.rs"), re.S)[1]
+    return re.search(rf"pub const {name}:[^=]*=\s*&\[(.*?)\];", read("mod.rs"), re.S)[1]
 
 
 def constant_strings(name):
@@ -94,7 +94,7 @@ def sizes():
     for module in re.findall(r"(\w+)::DEFINES", read("mod.rs")):
         text = read(f"{module}/mod.rs")
         constants = dict(re.findall(r"const (\w+): \w+ = (\d+);", text))
-        listed = re.search(r"const DEFINES:[^=]*= &\[(.*?)\];", text, re.S)[1]
+        listed = re.search(r"const DEFINES:[^=]*=\s*&\[(.*?)\];", text, re.S)[1]
         options += [f"-D{name}={constants[value]}" for name, value in re.findall(r'\("(\w+)", (\w+)', listed)]
     return options
 

@@ -45,6 +45,12 @@ impl Fakes {
         self.compile("nccl.c", "libnccl.so.2", macros);
     }
 
+    /// A profiler's library, and its path.
+    pub(crate) fn nvtx(&self, macros: &[&str]) -> PathBuf {
+        self.compile("nvtx.c", "libprofiler.so", macros);
+        self.path().join("libprofiler.so")
+    }
+
     /// Writes a file with this content.
     pub(crate) fn file(&self, name: &str, content: &[u8]) {
         std::fs::write(self.path().join(name), content).expect("a file");
@@ -55,7 +61,7 @@ impl Fakes {
     fn compile(&self, source: &str, library: &str, macros: &[&str]) {
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda");
         let mut hasher = blake3::Hasher::new();
-        for file in ["fake.c", "cublaslt.c", "nccl.c", "stream.h"] {
+        for file in ["fake.c", "cublaslt.c", "nccl.c", "nvtx.c", "stream.h"] {
             hasher.update(&std::fs::read(sources.join(file)).expect("a source"));
         }
         hasher.update(format!("{source} {macros:?}").as_bytes());

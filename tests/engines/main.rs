@@ -18,6 +18,7 @@ mod comm_threads;
 mod doctor;
 mod golden_dfdx;
 mod golden_fused;
+mod gpu_clock;
 mod gpu_device;
 mod gpu_ranks;
 mod ranks;

@@ -18,6 +18,7 @@ mod laws;
 mod layers;
 mod plan;
 mod plan_laws;
+mod plan_roofline;
 mod plan_scaling;
 mod runs;
 mod shipped;

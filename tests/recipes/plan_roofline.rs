@@ -1,0 +1,113 @@
+//! `runner plan --roofline`: the modelled step on a CUDA device, on a machine without one.
+
+use crate::recipe_support;
+
+use recipe_support::{Recipes, printed, refused};
+use serde_json::Value as Json;
+
+/// 8 rows of 64 tokens in two passes, on the CPU.
+const RECIPE: &str = "\
+[model]
+n_layer = 2
+n_head = 2
+n_embd = 128
+block_size = 64
+vocab_size = 1000
+vocab_multiple = 128
+[data]
+train = \"builtin:lipsum:words=3000\"
+val = \"builtin:lipsum:seed=2,words=1000\"
+[batch]
+total_tokens = 512
+micro_batch = 4
+[schedule]
+max_steps = 20
+warmup_steps = 2
+[compute]
+device = \"cpu\"
+precision = \"bf16\"
+";
+
+fn plan(recipes: &Recipes, arguments: &str) -> Json {
+    let text = printed(recipes.dir(), &format!("plan recipe.toml --format json {arguments}"));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn number(value: &Json) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_kernel_of_a_step_has_launches_bytes_operations_and_time() {
+    let recipes = Recipes::with(RECIPE);
+    let plan = plan(&recipes, "--roofline h100");
+    let roofline = &plan["roofline"];
+    assert_eq!((&roofline["device"], &roofline["kind"]), (&"H100 SXM".into(), &"model".into()));
+    assert_eq!(roofline["micro_steps"], 2);
+    let kernels = roofline["kernels"].as_array().expect("a list");
+    let named = |name: &str| kernels.iter().find(|kernel| kernel["name"] == name).expect(name);
+    // two layers, two passes
+    assert_eq!(named("flash_forward")["launches"], 4);
+    assert_eq!(named("adamw")["launches"], 2);
+    // q, k and v in and the output out, 2 bytes each, and an fp32 number for each of two heads
+    assert_eq!(named("flash_forward")["bytes"], 4 * 256 * (4 * 128 * 2 + 2 * 4));
+    // per pass and layer: two products over the lower triangle
+    assert_eq!(named("flash_forward")["flops"], 4 * (4 * 2 * (64 * 65 / 2)) * (2 * 2 * 64));
+    // six operations for each token and weight: of the layers, and of the head with its padding
+    let products =
+        kernels.iter().filter(|kernel| kernel["name"].as_str().expect("text").starts_with("product "));
+    let flops: f64 = products.map(|kernel| number(&kernel["flops"])).sum();
+    assert_eq!(flops, (6 * 512 * (2 * 12 * 128 * 128 + 1024 * 128)) as f64);
+    let total: f64 = kernels.iter().map(|kernel| number(&kernel["ms"])).sum();
+    let step = number(&roofline["step_ms"]);
+    assert!((total / step - 1.0).abs() < 1e-9, "{total} {step}");
+    let parts = 2.0 * number(&roofline["micro_step_ms"]) + number(&roofline["update_ms"]);
+    assert!((parts / step - 1.0).abs() < 1e-9);
+    assert!((number(&roofline["tokens_per_s"]) / (512.0 / step * 1e3) - 1.0).abs() < 1e-9);
+    let launches: f64 = kernels.iter().map(|kernel| number(&kernel["launches"])).sum();
+    assert_eq!(launches, number(&roofline["launches"]));
+}
+
+#[test]
+fn a_faster_device_takes_less_time_and_ranks_share_the_rows() {
+    let recipes = Recipes::with(RECIPE);
+    let step = |arguments: &str| number(&plan(&recipes, arguments)["roofline"]["step_ms"]);
+    let large = "--set model.n_embd=512 --set model.n_head=8 --set model.vocab_size=30000";
+    let [a100, h100, h200] =
+        ["a100", "h100", "h200"].map(|device| step(&format!("{large} --roofline {device}")));
+    assert!(a100 > h100 && h100 > h200, "{a100} {h100} {h200}");
+    let two =
+        plan(&recipes, "--roofline h100 --set batch.world_size=2 --set distributed.shard_optimizer=true");
+    assert_eq!(two["roofline"]["micro_steps"], 1);
+    assert_eq!(two["roofline"]["without_sums"], true);
+    let sums = two["roofline"]["kernels"].as_array().expect("a list").iter();
+    let sums: Vec<_> = sums.filter(|kernel| kernel["bound"] == "link").collect();
+    assert!(sums.len() == 3 && sums.iter().all(|kernel| kernel["ms"] == 0.0), "{sums:?}");
+}
+
+#[test]
+fn the_plan_is_what_it_was_and_people_read_that_it_is_a_model() {
+    let recipes = Recipes::with(RECIPE);
+    assert_eq!(plan(&recipes, "").get("roofline"), None);
+    let text = printed(recipes.dir(), "plan recipe.toml --roofline rtx4090");
+    assert!(text.contains("GeForce RTX 4090: a model at assumed rates, not a measurement"), "{text}");
+    assert!(text.contains("kernel") && text.contains("flash_backward"), "{text}");
+    let (before, _) = text.split_once("\nroofline").expect("a section");
+    assert!(!printed(recipes.dir(), "plan recipe.toml").contains("roofline"));
+    assert!(before.contains("predicted"), "{text}");
+}
+
+#[test]
+fn what_the_cuda_engine_cannot_train_is_refused() {
+    let recipes = Recipes::with(RECIPE);
+    let reference = "--set compute.engine=dfdx --set compute.precision=fp32";
+    let (code, message) = refused(recipes.dir(), &format!("plan recipe.toml --roofline h100 {reference}"));
+    assert_eq!(code, Some(2));
+    assert!(message.contains("compute.engine = \"fused\""), "{message}");
+    let wide = "--set model.n_embd=512";
+    let (code, message) = refused(recipes.dir(), &format!("plan recipe.toml --roofline h100 {wide}"));
+    assert_eq!(code, Some(2));
+    assert!(message.contains("heads of at most 128"), "{message}");
+    let (code, _) = refused(recipes.dir(), "plan recipe.toml --roofline abacus");
+    assert_eq!(code, Some(2));
+}
