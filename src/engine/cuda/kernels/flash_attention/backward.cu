@@ -147,7 +147,7 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
             fetch<QUERIES, WARPS>(queries + stage * STRIDE, source + (i64)first * pitch, pitch, cols - first);
             fetch<QUERIES, WARPS>(douts + stage * STRIDE, dout_source + (i64)first * width, width, cols - first);
             // queries that do not exist are zeros, so they add zeros
-            int i = threadIdx.x;
+            int i = thread_read_again();
             if (i < QUERIES) {
                 i64 from = task * cols + min(first + i, cols - 1);
                 copy_async_word(lses + stage + i, lse + from, first + i < cols);
