@@ -32,7 +32,7 @@ const ODD: Dims =
     Dims { n_layer: 1, n_head: 2, n_embd: 26, block_size: 21, vocab_size: 31, padded_vocab: 31 };
 /// Whole tiles, and heads of 64 as in GPT-2.
 const EVEN: Dims =
-    Dims { n_layer: 1, n_head: 2, n_embd: 128, block_size: 128, vocab_size: 101, padded_vocab: 128 };
+    Dims { n_layer: 1, n_head: 2, n_embd: 128, block_size: 64, vocab_size: 101, padded_vocab: 128 };
 const MICRO_BATCH: usize = 2;
 
 fn plan(dims: Dims, precision: Precision, attention: Attention) -> MemoryPlan {
@@ -114,12 +114,10 @@ fn every_kernel_touches_the_bytes_that_its_launch_states() {
     for (dims, precision, attention) in [
         (RAGGED, Precision::Bf16, Attention::Flash),
         (RAGGED, Precision::Bf16, Attention::Naive),
-        (RAGGED, Precision::Fp32, Attention::Flash),
-        (RAGGED, Precision::Tf32, Attention::Naive),
-        (EVEN, Precision::Bf16, Attention::Flash),
-        (EVEN, Precision::Fp32, Attention::Naive),
+        (EVEN, Precision::Tf32, Attention::Flash),
         (ODD, Precision::Fp16, Attention::Flash),
         (ODD, Precision::Fp32, Attention::Flash),
+        (ODD, Precision::Fp32, Attention::Naive),
     ] {
         launched.extend(hold(dims, precision, attention));
     }

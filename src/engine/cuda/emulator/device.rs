@@ -77,8 +77,12 @@ impl EmulatedDevice {
     /// # Errors
     /// When there is no C++ compiler, or the cache cannot be used.
     pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        Ok(Self {
-            emulator: Emulator::compile(config, cache).map_err(failed)?,
+        Ok(Self::of(Emulator::compile(config, cache).map_err(failed)?, config, behaviour))
+    }
+
+    fn of(emulator: Emulator, config: &KernelConfig, behaviour: Behaviour) -> Self {
+        Self {
+            emulator,
             memory: Memory::default(),
             precision: config.precision,
             behaviour,
@@ -92,7 +96,7 @@ impl EmulatedDevice {
             counted: None,
             watch: None,
             marks: 0,
-        })
+        }
     }
 
     /// A device whose kernels also count what they touch.
@@ -100,9 +104,8 @@ impl EmulatedDevice {
     /// # Errors
     /// Those of [`new`](Self::new).
     pub fn counting(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        let plain = Self::new(config, behaviour, cache)?;
         let emulator = Emulator::compile_counting(config, cache).map_err(failed)?;
-        Ok(Self { emulator, counted: Some(Vec::new()), ..plain })
+        Ok(Self { counted: Some(Vec::new()), ..Self::of(emulator, config, behaviour) })
     }
 
     /// What every launch since the last call has touched, in order; empty unless the device counts.
