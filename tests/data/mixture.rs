@@ -12,7 +12,13 @@ fn open(place: &Place, parts: &[(&str, f64)]) -> Result<Dataset, DataError> {
     let (cache, progress) = (place.cache(), &NoProgress);
     Dataset::open_mixture(
         &parts,
-        OpenOptions { block_size: 4, vocab_size: 50257, cache_dir: &cache, progress },
+        OpenOptions {
+            block_size: 4,
+            vocab_size: 50257,
+            tokenizer: runner::data::Tokenizer::gpt2(),
+            cache_dir: &cache,
+            progress,
+        },
     )
 }
 

@@ -104,12 +104,12 @@ impl Gpu {
         let way = match self.products.way(whole) {
             Some(way) => way,
             None => {
-                let separate = self.seconds(|gpu| {
+                let separate = self.seconds_of(|gpu| {
                     gpu.product(alone)?;
                     gpu.launch(after)
                 });
                 let separate = separate.map_err(|error| error.to_string())?;
-                let fused = self.seconds(|gpu| gpu.product(whole)).map_err(|error| error.to_string())?;
+                let fused = self.seconds_of(|gpu| gpu.product(whole)).map_err(|error| error.to_string())?;
                 let way = Way {
                     fused: fused <= separate,
                     fused_microseconds: fused * 1e6,
@@ -130,7 +130,7 @@ impl Gpu {
     ///
     /// # Errors
     /// Where the work or the device fails.
-    pub fn seconds(
+    pub fn seconds_of(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<(), EngineError>,
     ) -> Result<f64, EngineError> {

@@ -229,7 +229,7 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
         }
         worst = worst.max(off);
     }
-    let seconds = gpu.seconds(|gpu| gpu.product(used)).map_err(text)?;
+    let seconds = gpu.seconds_of(|gpu| gpu.product(used)).map_err(text)?;
     let rate = 2.0 * m as f64 * n as f64 * k as f64 / seconds / 1e12;
     let epilogue = match case.after {
         After::Nothing => String::new(),
