@@ -150,7 +150,8 @@ impl Expected {
         for (i, ((got, value), bound)) in got.iter().zip(&self.value).zip(&self.bound).enumerate() {
             let error = (got - value).abs();
             // a NaN is not close
-            if !(error <= bound + 1e-6) {
+            let is_close = error <= bound + 1e-6;
+            if !is_close {
                 return Err(format!(
                     "{what}[{i}]: {got} instead of {value}, off by {error:.2e}, allowed are {bound:.2e}"
                 ));
