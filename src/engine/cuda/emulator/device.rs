@@ -61,10 +61,16 @@ impl EmulatedDevice {
     /// # Errors
     /// When there is no C++ compiler, or the cache cannot be used.
     pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        Ok(Self {
-            emulator: Emulator::compile(config, cache).map_err(failed)?,
+        let emulator = Emulator::compile(config, cache).map_err(failed)?;
+        Ok(Self::of(emulator, config.precision, behaviour))
+    }
+
+    /// A device that runs these kernels.
+    pub(super) fn of(emulator: Emulator, precision: Precision, behaviour: Behaviour) -> Self {
+        Self {
+            emulator,
             memory: Memory::default(),
-            precision: config.precision,
+            precision,
             behaviour,
             staged: [None, None],
             recording: None,
@@ -73,7 +79,7 @@ impl EmulatedDevice {
             shared: SHARED,
             allocated: 0,
             played: 0,
-        })
+        }
     }
 
     /// Makes this device one of the ranks that `comm` connects.

@@ -8,6 +8,8 @@
 mod build;
 mod device;
 mod error;
+#[cfg(test)]
+mod faults;
 mod memory;
 mod ranks;
 #[cfg(test)]
