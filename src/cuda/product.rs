@@ -40,8 +40,8 @@ pub enum Epilogue {
     /// A bias of m elements, in the result's type, is added to each column. The sum is stored in an auxiliary
     /// matrix shaped like the result, and its GELU (tanh approximation) in the result.
     BiasGelu,
-    /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result. The sums of its
-    /// rows, the gradient of a bias, are stored in the bias's place, as m elements in the result's type.
+    /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result. The sums of
+    /// its rows, the gradient of a bias, are stored in the bias's place, as m elements in the result's type.
     GeluSlope,
 }
 

@@ -71,6 +71,23 @@ fn layernorms() {
 }
 
 #[test]
+fn layernorms_of_rows_that_several_warps_share() {
+    let (_, check) = kernels::checks().into_iter().find(|(known, _)| *known == "layernorm").expect("a check");
+    // 75 threads with four columns each, and 73 of which the last has two
+    for (n_head, n_embd) in [(15, 300), (10, 290)] {
+        let dims = Dims { n_head, n_embd, ..RAGGED };
+        for order in [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(4)] {
+            for &residual in kernels::residuals("layernorm", Precision::Bf16) {
+                let device = device(dims, Precision::Bf16, order);
+                let pair = Pair::new(dims, Precision::Bf16, Attention::Flash, residual, device, 1.0);
+                let wrong = check(&mut pair.expect("host memory"));
+                wrong.unwrap_or_else(|wrong| panic!("{dims:?}, {residual:?}, {order:?}: {wrong}"));
+            }
+        }
+    }
+}
+
+#[test]
 fn linear_layers() {
     holds("linear layers", &[Attention::Flash]);
 }

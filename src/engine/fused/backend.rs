@@ -151,8 +151,8 @@ pub struct InputGradient {
     pub dx: Span,
     /// GELU's slope at the input, `[N, inputs]`, as [`Backend::gelu_again`] left it: a factor of `dx`.
     pub slope: Option<Span>,
-    /// Whether `dx` is an operand of matrix products. It is then rounded, except in tf32 on CUDA: there it may be stored
-    /// unrounded, and the kernel that multiplies it rounds it. Otherwise only its span says how it is stored.
+    /// Whether `dx` is an operand of matrix products. It is then rounded, except in tf32 on CUDA: there it may be
+    /// stored unrounded, and the kernel that multiplies it rounds it. Otherwise only its span says how it is stored.
     pub is_operand: bool,
     /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
     /// gradient `dx` is, `[inputs]`. The column sums of `dx` are added to it.

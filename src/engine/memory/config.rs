@@ -84,7 +84,8 @@ impl MemoryConfig {
         }
     }
 
-    /// Whether the backward pass finds the outputs of each block's LayerNorms and GELU, and need not compute them again.
+    /// Whether the backward pass finds the outputs of each block's LayerNorms and GELU kept, and need not compute them
+    /// again.
     pub fn keeps_outputs(&self) -> bool {
         self.activations.kept && self.target == Target::Cuda && self.mode.is_training()
     }

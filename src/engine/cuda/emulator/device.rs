@@ -77,14 +77,16 @@ impl EmulatedDevice {
     /// # Errors
     /// When there is no C++ compiler, or the cache cannot be used.
     pub fn new(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
-        Ok(Self::of(Emulator::compile(config, cache).map_err(failed)?, config, behaviour))
+        let emulator = Emulator::compile(config, cache).map_err(failed)?;
+        Ok(Self::of(emulator, config.precision, behaviour))
     }
 
-    fn of(emulator: Emulator, config: &KernelConfig, behaviour: Behaviour) -> Self {
+    /// A device that runs these kernels.
+    pub(super) fn of(emulator: Emulator, precision: Precision, behaviour: Behaviour) -> Self {
         Self {
             emulator,
             memory: Memory::default(),
-            precision: config.precision,
+            precision,
             behaviour,
             staged: [None, None],
             recording: None,
@@ -105,7 +107,7 @@ impl EmulatedDevice {
     /// Those of [`new`](Self::new).
     pub fn counting(config: &KernelConfig, behaviour: Behaviour, cache: &Path) -> Result<Self, EngineError> {
         let emulator = Emulator::compile_counting(config, cache).map_err(failed)?;
-        Ok(Self { counted: Some(Vec::new()), ..Self::of(emulator, config, behaviour) })
+        Ok(Self { counted: Some(Vec::new()), ..Self::of(emulator, config.precision, behaviour) })
     }
 
     /// What every launch since the last call has touched, in order; empty unless the device counts.

@@ -9,6 +9,8 @@ mod build;
 mod count;
 mod device;
 mod error;
+#[cfg(test)]
+mod faults;
 mod memory;
 mod ranks;
 #[cfg(test)]

@@ -216,8 +216,8 @@ impl Gpu {
                 *sum = expected[col..].iter().step_by(SIDE).sum();
             }
         }
-        // one step of bf16 near 4 is 1/32, and 1/16 near 8, which sums of columns reach; fp32 sums of 64 terms differ by
-        // far less
+        // one step of bf16 near 4 is 1/32, and 1/16 near 8, which sums of columns reach; fp32 sums of 64 terms differ
+        // by far less
         let (step, steps) = if kind.result == Element::Half { (0.04, 2.5) } else { (1e-3, 10.0) };
         for (what, memory, expected, bound) in [
             ("result", &out_at, &expected, step),

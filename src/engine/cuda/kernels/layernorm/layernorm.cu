@@ -113,8 +113,8 @@ __device__ __forceinline__ void normalize_again(const R* __restrict__ x, const f
 
 // With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)), for the rows of a
 // slice. If `low` is not null, dx is also stored there as an operand. Partial sums of columns over the slice: of
-// dout * h to dweight[slice], of dout to dbias[slice], and of the new dx to dx_sums[slice] where that is not null; their
-// rows are `stride` elements apart.
+// dout * h to dweight[slice], of dout to dbias[slice], and of the new dx to dx_sums[slice] where that is not null;
+// their rows are `stride` elements apart.
 template <class R>
 __device__ __forceinline__ void normalize_backward(const operand* __restrict__ dout, const R* __restrict__ x,
                                                    const float* __restrict__ weight, const float* __restrict__ stats,
@@ -208,21 +208,21 @@ layernorm_low(const operand* x, const float* weight, const float* bias, float* s
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total, const float* weight,
-                   const float* bias, float* stats, operand* out, int rows, int c) {
+residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total,
+                       const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
     normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_again_low(const operand* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
-                int c) {
+layernorm_again_low(const operand* x, const float* weight, const float* bias, const float* stats, operand* out,
+                    int rows, int c) {
     normalize_again<operand>(x, weight, bias, stats, out, rows, c);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_backward_low(const operand* dout, const operand* x, const float* weight, const float* stats, operand* dx,
-                   int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
-                   int per_slice, int stride) {
-    normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
-                              stride);
+                       int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
+                       int per_slice, int stride) {
+    normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c,
+                                per_slice, stride);
 }

@@ -29,7 +29,8 @@ pub(in crate::engine::cuda) struct After {
 }
 
 impl After {
-    /// The kernel on `rows` rows of `width` operands, element by element; its parameters are `pointers`, then the width.
+    /// The kernel on `rows` rows of `width` operands, element by element; its parameters are `pointers`, then the
+    /// width.
     pub(in crate::engine::cuda) fn elementwise(
         kernel: &'static str,
         pointers: &[Address],
