@@ -27,7 +27,9 @@ pub fn characters(path: &Path) -> Result<Option<Vec<char>>, String> {
     if !pickle::begins(&bytes) {
         return Err("it is no pickle of protocol 2 to 5".into());
     }
-    let pickle = pickle::read(&bytes)?;
+    // what helps with weights does not help here
+    let pickle =
+        pickle::read(&bytes).map_err(|told| told.replace(&format!("; {}", pickle::SAVE_WEIGHTS), ""))?;
     let Some(list) = pickle.get(pickle.root, "itos") else { return Ok(None) };
     let Object::Dict(items) = &pickle.objects[list] else { return Err("its `itos` is no dictionary".into()) };
     let mut all = vec![None; items.len()];

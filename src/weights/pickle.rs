@@ -377,7 +377,8 @@ impl Machine<'_> {
     }
 }
 
-const SAVE_WEIGHTS: &str = "save the weights alone, with `torch.save(model.state_dict(), \"weights.pt\")`";
+pub(super) const SAVE_WEIGHTS: &str =
+    "save the weights alone, with `torch.save(model.state_dict(), \"weights.pt\")`";
 
 fn underflow() -> String {
     "its pickle takes more from the stack than there is".into()

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use support::{Lab, checkpoints};
 
-/// A text of 12 different characters, one of them of two bytes.
+/// A text of 14 different characters, one of them of two bytes.
 const TEXT: &str = "so she sang, so he sang;\né so he hid\n";
 
 /// A recipe for a miniature without a vocabulary.
@@ -70,7 +70,7 @@ fn characters_of_a_text_are_its_vocabulary() {
     assert!(said.stdout.chars().all(|c| characters.contains(&c)), "{}", said.stdout);
     lab.run(["sample", &run.display().to_string(), "--prompt", "X"])
         .expect(2)
-        .says(&["the prompt \"X\" has 'X', which is none of the 12 characters"]);
+        .says(&["the prompt \"X\" has 'X', which is none of the 14 characters"]);
     // and its own recipe is the same run
     let again = lab.run([run.join("recipe.toml").display().to_string()]);
     again.expect(0).says(&["finished"]);
