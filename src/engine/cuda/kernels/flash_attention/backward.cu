@@ -269,7 +269,7 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
 }
 
 // Writes the columns of dqkv for queries: the sums of all parts. Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP)
+extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP, 1)
 flash_backward_sum(const float* __restrict__ sums, operand* __restrict__ dqkv, int cols, int n_head, int parts,
                    float scale) {
     using namespace flash;
