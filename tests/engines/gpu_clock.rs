@@ -44,14 +44,14 @@ fn moments_are_read_after_one_wait_and_then_forgotten() {
             })
             .collect();
         // the fake tells a shorter time whenever it is asked, and refuses events that have not passed
-        let seconds = gpu.seconds(&pairs).expect("all has passed");
+        let seconds = Device::seconds(&mut gpu, &pairs).expect("all has passed");
         assert!(seconds.len() == 3 && seconds[0] > seconds[1] && seconds[1] > seconds[2], "{seconds:?}");
-        assert!(gpu.seconds(&pairs).is_err(), "they are forgotten");
+        assert!(Device::seconds(&mut gpu, &pairs).is_err(), "they are forgotten");
     }
     let mut bytes = [0; 4];
     gpu.read(y, &mut bytes).expect("read");
     assert_eq!(f32::from_ne_bytes(bytes), 6.0, "what was measured was carried out");
-    assert_eq!(gpu.seconds(&[]).expect("nothing to wait for"), [0.0; 0]);
+    assert_eq!(Device::seconds(&mut gpu, &[]).expect("nothing to wait for"), [0.0; 0]);
     // a recording is passed whenever it is played, so no moment is part of it
     assert!(gpu.begin_recording().expect("it records"));
     assert_eq!(gpu.mark().expect("no failure"), None);

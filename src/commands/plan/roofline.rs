@@ -66,7 +66,7 @@ pub(super) fn text(roofline: &Roofline) -> String {
         tera(*bytes_per_s),
         assumed.gap_us,
         "  step",
-        count(*micro_steps, "pass"),
+        count(*micro_steps, "micro-step"),
         "",
         thousands(roofline.tokens_per_s as u64),
         if roofline.without_sums {

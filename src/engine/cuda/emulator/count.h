@@ -44,6 +44,7 @@ class Counter {
     Touched touched{};
 };
 
-extern Counter counter;
+// Of each thread: another one may wait for its launch meanwhile.
+extern thread_local Counter counter;
 
 }  // namespace emulator
