@@ -309,7 +309,7 @@ fn memory_is_bounded_by_the_figure_that_is_printed() {
     packed.finish().expect("packed");
     let (mut live, gate) =
         lab.held(lab.command(args("big.jsonl.gz", "out", &["--threads", "1"])), "prepare.before_card");
-    support::wait("the last shard", || lab.path("out/train-000002.bin").exists());
+    support::wait("the last shard", || lab.path("out/train-000001.bin").exists());
     let status = fs::read_to_string(format!("/proc/{}/status", live.id())).expect("a live process");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     let peak: f64 = peak.trim().trim_end_matches(" kB").trim().parse::<f64>().expect("a number") / 1024.0;

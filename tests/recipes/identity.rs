@@ -23,7 +23,10 @@ fn needs(key: &Key) -> Vec<String> {
         })
     };
     let switch = key.silenced_by.as_ref().filter(is_off);
-    kind.into_iter().chain(switch.map(|switch| format!("{}={}", switch.keys[0], switch.on))).collect()
+    let switch = switch.map(|switch| format!("{}={}", switch.keys[0], switch.on));
+    // the number of token ids follows the tokenizer where nothing sets it
+    let ids = (key.path == "data.tokenizer").then(|| "model.vocab_size=50257".to_owned());
+    kind.into_iter().chain(switch).chain(ids).collect()
 }
 
 /// Every key that a resolved recipe has.
@@ -141,7 +144,8 @@ fn what_a_resumed_run_may_change_stays_so() {
                 checkpoint.keep checkpoint.background watchdog.max_loss_zscore watchdog.max_grad_zscore \
                 watchdog.window watchdog.action sample.every sample.prompt sample.tokens lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
-                model.n_embd compute.engine compute.precision compute.attention data.val_fraction data.shuffle batch.total_tokens \
+                model.n_embd compute.engine compute.precision compute.attention data.val_fraction data.tokenizer \
+                data.shuffle batch.total_tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
                 schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio schedule.decay_steps";
     for (paths, expected) in [(free, OnResume::Free), (kept, OnResume::Kept)] {
