@@ -332,7 +332,8 @@ pub enum DataError {
     SplitMixture,
     /// A weight that comes to no row.
     #[error(
-        "`{name}` has weight {weight} of {total}, which comes to none of {} rows: leave it out, or give it a larger weight",
+        "`{name}` has weight {weight} of {total}, which comes to none of {} rows: leave it out, or give it a larger \
+         weight",
         super::mixture::PERIOD
     )]
     Share {

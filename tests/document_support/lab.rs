@@ -58,6 +58,8 @@ impl Lab {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
             runner::data::write_llmc(&path, (0..3000).map(|i| (i * 7 % 1000) as u16)).expect("a shard");
         }
+        let shakespeare = "datasets/tinyshakespeare.txt";
+        fs::copy(root().join(shakespeare), lab.path(shakespeare)).expect("a copy");
         lab.write("datasets/all.txt", &"To be, or not to be, that is the question.\n".repeat(40));
         for name in STAND_INS {
             let path = lab.write(&format!("stand-ins/{name}"), STAND_IN);

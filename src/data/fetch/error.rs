@@ -50,7 +50,8 @@ pub enum FetchError {
     },
     /// A server cannot be reached.
     #[error(
-        "`{url}` cannot be reached: {why}; if this machine is online, HTTPS_PROXY names a proxy and HF_ENDPOINT a mirror          of the hub; by hand, {by_hand}"
+        "`{url}` cannot be reached: {why}; if this machine is online, HTTPS_PROXY names a proxy and HF_ENDPOINT a \
+         mirror of the hub; by hand, {by_hand}"
     )]
     Offline {
         /// The address.
@@ -83,8 +84,8 @@ pub enum FetchError {
     },
     /// A web page in place of a file.
     #[error(
-        "`{url}` answers with a web page instead of the file: a proxy or a portal may want a login; open the address in \
-         a browser"
+        "`{url}` answers with a web page instead of the file: a proxy or a portal may want a login; open the \
+         address in a browser"
     )]
     WebPage {
         /// The address.
@@ -125,8 +126,8 @@ pub enum FetchError {
     },
     /// Too many failures in a row.
     #[error(
-        "`{url}` was given up after {tries} tries without a further byte: {why}. What has come is kept: the same command \
-         goes on from there"
+        "`{url}` was given up after {tries} tries without a further byte: {why}. What has come is kept: the same \
+         command goes on from there"
     )]
     GaveUp {
         /// The address.

@@ -40,8 +40,8 @@ pub enum Kind {
         /// Fewest entries.
         min: usize,
     },
-    /// Files, globs or `builtin:` names as in [`Files`](Self::Files), at least one, or a list of tables that give each a
-    /// weight.
+    /// Files, globs or `builtin:` names as in [`Files`](Self::Files), at least one, or a list of tables that give each
+    /// a weight.
     Sources,
     /// The name of a preset.
     Preset,
