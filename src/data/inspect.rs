@@ -4,9 +4,9 @@ use super::format::Format;
 use super::scan::Scanner;
 use super::shard::{self, ShardInfo};
 use super::source::Source;
-use super::tokenizer::{END_OF_TEXT, Tokenizer, VOCAB_SIZE};
+use super::tokenizer::{END_OF_TEXT, Tokenizer, TokenizerKind};
 use super::tokens::{Tokens, entropy};
-use super::{DataError, Progress, megatron};
+use super::{DataError, Progress, megatron, vocabulary};
 use std::path::{Path, PathBuf};
 
 /// How many tokens are shown.
@@ -25,7 +25,8 @@ pub struct Inspection {
     pub bytes: u64,
     /// Its first tokens, at most 32; negative tokens of a damaged npy array appear as their two's complement.
     pub first: Vec<u32>,
-    /// The text of the first tokens, if they belong to GPT-2's vocabulary.
+    /// The text of the first tokens, if they belong to the vocabulary: that of the `dataset.json` or `meta.pkl` beside the
+    /// file, or else GPT-2's.
     pub text: Option<String>,
     /// Its documents, where something tells where they begin.
     pub documents: Option<Documents>,
@@ -68,17 +69,20 @@ pub enum Boundary {
 /// When the file cannot be read as tokens; the message says what it looks like instead.
 pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result<Inspection, DataError> {
     let scanner = Scanner { cache_dir, progress, big: super::dataset::BIG };
-    let shard::Opened { info, tokens, .. } =
-        shard::open(&Source::File(path.into()), Tokenizer::gpt2(), &scanner)?;
+    let beside = path.to_str().map(|path| vocabulary::stated(&[path.to_owned()])).transpose()?.flatten();
+    let tokenizer = beside.map_or_else(|| Tokenizer::gpt2().clone(), |stated| stated.tokenizer);
+    let shard::Opened { info, tokens, .. } = shard::open(&Source::File(path.into()), &tokenizer, &scanner)?;
     let bytes = path.metadata().map_err(DataError::read(path))?.len();
     let mut first = vec![0; info.tokens.min(FIRST) as usize];
     tokens.read(0, &mut first);
-    let is_known = first.iter().all(|&token| (token as usize) < VOCAB_SIZE);
-    let text = is_known.then(|| Tokenizer::gpt2().decode(&first));
+    let is_known = first.iter().all(|&token| (token as usize) < tokenizer.vocab_size());
+    let text = is_known.then(|| tokenizer.decode(&first));
     let documents = match info.format {
         Format::Megatron { .. } => megatron::index(path, bytes as usize)?
             .and_then(|index| measured(Boundary::Index, index.documents())),
-        _ => separated(&tokens),
+        _ if tokenizer.kind() == TokenizerKind::Gpt2 => separated(&tokens),
+        // characters and bytes have no token between documents
+        _ => None,
     };
     let counted = info.range.filter(|&(min, max)| min >= 0 && max < MOST_IDS);
     let entropy = counted.map(|(_, max)| entropy(&tokens.histogram(0..info.tokens, max as usize + 1)));

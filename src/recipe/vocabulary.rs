@@ -73,8 +73,10 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
 fn specs(stack: &Stack) -> Vec<String> {
     let mut specs = Vec::new();
     for key in FILES {
-        if let Some(Value::Texts(texts)) = stack.winner(key).map(|entry| &entry.value) {
-            specs.extend(texts.iter().cloned());
+        match stack.winner(key).map(|entry| &entry.value) {
+            Some(Value::Texts(texts)) => specs.extend(texts.iter().cloned()),
+            Some(Value::Mixture(parts)) => specs.extend(parts.iter().map(|(path, _)| path.clone())),
+            _ => {}
         }
     }
     specs

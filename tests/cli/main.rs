@@ -1,5 +1,7 @@
 //! Training through the program: what a user sees, what survives crashes and faults, what a run holds.
 
+#![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
+
 #[path = "../server_support/mod.rs"]
 mod server_support;
 #[path = "../support/mod.rs"]

@@ -1,5 +1,7 @@
 //! The pages and the source hold what they say.
 
+#![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
+
 #[path = "../document_support/mod.rs"]
 mod document_support;
 #[path = "../source_support/mod.rs"]

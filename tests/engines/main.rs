@@ -1,5 +1,7 @@
 //! Engines against golden files and against each other; ranks, checkpoints, CUDA over its fakes.
 
+#![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
+
 #[path = "../comm_support/mod.rs"]
 mod comm_support;
 #[path = "../cuda_support/mod.rs"]

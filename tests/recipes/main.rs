@@ -1,5 +1,7 @@
 //! Recipes: layers, checks, identity, provenance, and the plan that follows from them.
 
+#![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
+
 #[path = "../log_support/mod.rs"]
 mod log_support;
 #[path = "../recipe_support/mod.rs"]

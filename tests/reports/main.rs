@@ -1,5 +1,7 @@
 //! Reading runs back: `list`, `compare`, `watch`, statistics and pictures.
 
+#![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
+
 #[path = "../report_support/mod.rs"]
 mod report_support;
 #[path = "../support/mod.rs"]

@@ -88,8 +88,8 @@ fn checked(file: &str, from: &str, to: &str, check: &str, order: ThreadOrder) ->
         .map(|(name, text)| (*name, if *name == file { text.replace(from, to) } else { (*text).to_owned() }))
         .collect();
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    let emulator =
-        Emulator::compile_files(&config, sources::HEADERS, &texts, cache.path()).unwrap_or_else(|error| panic!("{error}"));
+    let emulator = Emulator::compile_files(&config, sources::HEADERS, &texts, cache.path())
+        .unwrap_or_else(|error| panic!("{error}"));
     let behaviour = Behaviour { order, fuses: false, records: false };
     let device = EmulatedDevice::of(emulator, precision, behaviour);
     let pair = Pair::new(DIMS, precision, Attention::Flash, Residual::Fp32, device, 1.0);
