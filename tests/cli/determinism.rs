@@ -26,7 +26,7 @@ fn the_same_recipe_twice_gives_the_same_bytes() {
     assert!(first == second, "{:?} and {:?} differ", a, b);
     let names: Vec<_> = first.keys().filter(|name| !name.contains('/')).map(String::as_str).collect();
     assert_eq!(names, ["recipe.toml", "samples.txt", "train.csv", "val.csv"]);
-    assert_eq!(first.len(), 4 + 3 * 4, "three checkpoints of four files: {:?}", first.keys());
+    assert_eq!(first.len(), 4 + 3 * 7, "three checkpoints of seven files: {:?}", first.keys());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn threads_change_no_bit_in_any_precision_and_attention() {
                 lab.train(&[&precision, &attention, &threads, steps[0], steps[1]])
             };
             let one = results(&train("1"));
-            assert_eq!(one.len(), 2 + 3, "two logs, one checkpoint: {:?}", one.keys());
+            assert_eq!(one.len(), 2 + 6, "two logs, one checkpoint: {:?}", one.keys());
             for threads in ["2", "3"] {
                 assert!(results(&train(threads)) == one, "{precision} {attention} on {threads} threads");
             }

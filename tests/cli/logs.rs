@@ -129,7 +129,16 @@ fn the_newest_checkpoints_are_kept_and_each_is_a_model_directory() {
             let entries = fs::read_dir(dir).expect("a directory");
             let mut files: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();
             files.sort();
-            assert_eq!(files, ["config.json", "model.safetensors", "optimizer.safetensors", "state.json"]);
+            let names = [
+                "config.json",
+                "generation_config.json",
+                "model.safetensors",
+                "optimizer.safetensors",
+                "state.json",
+                "tokenizer.json",
+                "tokenizer_config.json",
+            ];
+            assert_eq!(files, names);
         }
     }
     let run = lab.only_run("4-3");
