@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// The key that says how text becomes tokens.
 const TOKENIZER: &str = "data.tokenizer";
 /// The keys whose files are read.
-const FILES: [&str; 2] = ["data.train", "data.val"];
+const TRAIN: &str = "data.train";
+const VAL: &str = "data.val";
 /// The key whose default is the tokenizer's.
 const VOCAB_SIZE: &str = "model.vocab_size";
 
@@ -32,7 +33,7 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
     let stated = match vocabulary::stated(&specs) {
         Ok(stated) => stated,
         Err(error) => {
-            if let Some(entry) = stack.winner(FILES[0]) {
+            if let Some(entry) = stack.winner(TRAIN) {
                 diagnostics.push(Problem::new(format!("data.train: {error}"), entry.place.clone()));
             }
             return;
@@ -51,7 +52,7 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
     if let Some(asked) = asked.filter(|asked| *asked != kind) {
         let file = super::stated::seen(&file);
         let title = format!("`{TOKENIZER}` is \"{asked}\", but `{}` says \"{kind}\"", file.display());
-        let relation = Relation::broken_by(TOKENIZER, title).and(FILES[0]);
+        let relation = Relation::broken_by(TOKENIZER, title).and(TRAIN);
         let relation = relation.help("leave data.tokenizer out: prepared sets carry theirs");
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
@@ -72,7 +73,7 @@ pub(super) fn insert(stack: &mut Stack, weights_state_it: bool, diagnostics: &mu
 /// The files, globs and built-in names of all data.
 fn specs(stack: &Stack) -> Vec<String> {
     let mut specs = Vec::new();
-    for key in FILES {
+    for key in [TRAIN, VAL] {
         match stack.winner(key).map(|entry| &entry.value) {
             Some(Value::Texts(texts)) => specs.extend(texts.iter().cloned()),
             Some(Value::Mixture(parts)) => specs.extend(parts.iter().map(|(path, _)| path.clone())),

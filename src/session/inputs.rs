@@ -168,7 +168,8 @@ impl Data {
         if !problems.is_empty() {
             return Err(InputErrors(problems));
         }
-        let tokenizer = tokenizer(config).map_err(|error| InputErrors(vec![at("data.train")(error)]))?;
+        let tokenizer =
+            tokenizer(config).map_err(at("data.train")).map_err(|error| InputErrors(vec![error]))?;
         let Limits { block_size, vocab_size } = limits;
         let options = OpenOptions { block_size, vocab_size, tokenizer: &tokenizer, cache_dir, progress };
         let open = |key, named: &[String]| Dataset::open(named, options).map_err(at(key));

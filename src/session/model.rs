@@ -136,8 +136,9 @@ impl Source {
             Self::Checkpoint(checkpoint) => checkpoint.parent()?.parent()?,
             Self::Weights(_) => return None,
         };
-        let prompt = written_recipe(run).into_iter().find(|(key, _)| key == "sample.prompt")?.1;
-        prompt.as_str().map(str::to_owned)
+        let values = written_recipe(run);
+        let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
+        value("sample.prompt")?.as_str().map(str::to_owned)
     }
 
     /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or

@@ -28,7 +28,7 @@ fn check(lab: &Lab, ended: &Ended, parts: &[&str]) {
 fn recipes_that_cannot_be_read() {
     let lab = Lab::new();
     check(&lab, &lab.run(["none.toml"]), &["cannot read recipe `none.toml`", "help"]);
-    check(&lab, &lab.run(["data"]), &["cannot read recipe `data`", "directory"]);
+    check(&lab, &lab.run(["data/"]), &["cannot read recipe `data/`", "directory"]);
     refused_text(&lab, "[model\nn_layer = 2\n", &["bad.toml:1", "[model"]);
     refused_text(&lab, "extends = \"tiny.toml\"\nseed = 1 2\n", &["bad.toml:2", "seed = 1 2"]);
     refused_text(&lab, "extends = \"gone.toml\"\n", &["bad.toml:1:11", "gone.toml"]);

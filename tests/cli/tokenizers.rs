@@ -132,7 +132,7 @@ fn a_prepared_set_states_its_tokenizer() {
     lab.run(["plan", "own.toml"])
         .expect(2)
         .says(&["chars/dataset.json` and `", "give the same tokens other meanings"]);
-    recipe(&lab, "train = \"gpt2/train-*.bin\"");
+    recipe(&lab, "train = \"gpt2/train-*.bin\"\nval = \"gpt2/val-*.bin\"");
     assert!(value(&lab, "model.vocab_size", &[]).to_string().contains("50257"));
     lab.write("chars/dataset.json", "{\"version\": 2}");
     recipe(&lab, "train = \"chars/train-*.bin\"");

@@ -173,8 +173,10 @@ pub(crate) fn unknown_options(text: &str) -> Vec<String> {
     let command = Cli::command();
     // those of clap, and one of cargo
     let mut known: Vec<String> = ["help", "version", "release"].map(str::to_owned).to_vec();
-    for command in std::iter::once(&command).chain(command.get_subcommands()) {
+    let mut commands = vec![&command];
+    while let Some(command) = commands.pop() {
         known.extend(command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)));
+        commands.extend(command.get_subcommands());
     }
     let spans = text.split('`').skip(1).step_by(2);
     let ours = spans.filter(|span| span.starts_with("--") || span.starts_with("runner "));

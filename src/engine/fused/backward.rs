@@ -26,7 +26,8 @@ impl<B: Backend> Fused<B> {
         let early = self.backend.sums_columns();
         let written = |bias: &Range<usize>| early.then(|| grad(bias));
         let multiplied = |bias: &Range<usize>| (!early).then(|| grad(bias));
-        let vectors: Vec<Span> = layout.vectors().map(|range| grad(&range)).collect();
+        let vectors =
+            |l: usize| grad(&layout.vectors().nth(l).expect("every block has vectors, and so has the end"));
         let bias_before = |l: usize| l.checked_sub(1).and_then(|l| written(&layout.blocks[l].mlp_proj_bias));
 
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
@@ -42,7 +43,7 @@ impl<B: Backend> Fused<B> {
             dbias: db,
             dx_sums: bias_before(layout.blocks.len()),
         });
-        self.backend.add_sums(vectors[layout.blocks.len()]);
+        self.backend.add_sums(vectors(layout.blocks.len()));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate().rev() {
             let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
             let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
@@ -165,7 +166,7 @@ impl<B: Backend> Fused<B> {
                 dbias: db,
                 dx_sums: bias_before(l),
             });
-            b.add_sums(vectors[l]);
+            b.add_sums(vectors(l));
             if last {
                 // the matrices of a block lie together
                 b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
