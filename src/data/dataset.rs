@@ -393,8 +393,7 @@ impl Dataset {
 
     fn find(&self, row: u64) -> (&Shard, u64) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // the last shard that starts at or before the row; a shard without rows starts where the next one
-        // does
+        // the last shard that starts at or before the row; one without rows starts where the next one does
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row) - 1];
         (shard, shard.part.start + (row - shard.first_row) * self.block_size as u64)
     }

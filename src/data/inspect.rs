@@ -25,8 +25,8 @@ pub struct Inspection {
     pub bytes: u64,
     /// Its first tokens, at most 32; negative tokens of a damaged npy array appear as their two's complement.
     pub first: Vec<u32>,
-    /// The text of the first tokens, if they belong to the vocabulary: that of the `dataset.json` or `meta.pkl` beside the
-    /// file, or else GPT-2's.
+    /// The text of the first tokens, if they belong to the vocabulary: that of the `dataset.json` or `meta.pkl` beside
+    /// the file, or else GPT-2's.
     pub text: Option<String>,
     /// Its documents, where something tells where they begin.
     pub documents: Option<Documents>,

@@ -92,3 +92,16 @@ pub struct Noted {
     /// Its seconds by the device's clock, if it has one.
     pub seconds: Option<f64>,
 }
+
+/// A moment in the order of a device's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub usize);
+
+/// What a device's own clock tells.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// The seconds between pairs of moments, in the order of the pairs.
+    pub seconds: Vec<f64>,
+    /// Every launch, in order.
+    pub launches: Vec<Noted>,
+}

@@ -6,13 +6,15 @@ mod batch;
 pub mod document;
 pub mod hardware;
 pub mod lints;
+mod need;
 pub mod predict;
 pub mod roofline;
 pub mod scaling;
 
 pub use batch::BatchPlan;
+pub use need::MemoryNeed;
+use need::{keeping_outputs, largest_micro_batch};
 
-use crate::engine::dfdx;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
@@ -95,33 +97,6 @@ pub struct RankPlan {
     pub here: usize,
     /// Seconds after which a rank that does not answer counts as hung.
     pub timeout_s: u64,
-}
-
-/// The memory of one rank, the first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryNeed {
-    /// Bytes by kind.
-    pub kinds: Vec<(&'static str, usize)>,
-    /// Whether they are what will be allocated (the fused engine) or an estimate (dfdx, which allocates as it goes).
-    pub exact: bool,
-    /// Bytes in all.
-    pub total: usize,
-    /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
-    /// `total`: it is made only while they are free, and without it training waits for the disk.
-    pub snapshot: usize,
-}
-
-impl MemoryNeed {
-    /// What an engine allocates; `None` if it is beyond reason.
-    fn new(engine: EngineKind, config: MemoryConfig, shard: OptimizerShard) -> Option<Self> {
-        let plan = MemoryPlan::checked(config)?.sharded(shard);
-        let kinds = match engine {
-            EngineKind::Fused => plan.bytes(),
-            EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch, plan.states().len()),
-        };
-        let total = kinds.iter().map(|(_, bytes)| bytes).sum();
-        Some(Self { kinds, exact: engine == EngineKind::Fused, total, snapshot: 0 })
-    }
 }
 
 /// Everything that follows from a recipe on a machine.
@@ -302,35 +277,6 @@ impl Plan {
     pub fn of_launched_rank(&self, rank: usize) -> Self {
         Self { cuda: self.cuda, ..self.of_rank(rank) }
     }
-}
-
-/// The configuration that keeps what the backward pass would compute again, if a CUDA device has `bytes` of memory for
-/// that.
-fn keeping_outputs(
-    engine: EngineKind,
-    config: MemoryConfig,
-    shard: OptimizerShard,
-    bytes: usize,
-) -> MemoryConfig {
-    let kept = MemoryConfig { activations: Activations { kept: true, ..config.activations }, ..config };
-    let fits = || MemoryNeed::new(engine, kept, shard).is_some_and(|need| need.total <= bytes);
-    if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
-}
-
-/// The largest micro-batch that fits if the backward pass computes again what it can.
-fn largest_micro_batch(
-    engine: EngineKind,
-    rows_per_rank: usize,
-    config: MemoryConfig,
-    shard: OptimizerShard,
-    bytes: usize,
-) -> Option<usize> {
-    let config = MemoryConfig { activations: Activations { kept: false, ..config.activations }, ..config };
-    let fits = |micro_batch: &usize| {
-        let need = MemoryNeed::new(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
-        need.is_some_and(|need| need.total <= bytes)
-    };
-    (0..=rows_per_rank.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
 }
 
 /// Who takes part, and the share of the optimizer's states that the first rank keeps.

@@ -1,8 +1,8 @@
-//! How long a training step should take on a CUDA device at assumed rates, kernel by kernel. A model, not a measurement.
+//! How long a training step should take on a CUDA device at assumed rates, kernel by kernel: a model.
 //!
-//! Each launch takes the longer of two times (Williams, Waterman and Patterson, 2009): its bytes at the bandwidth of the
-//! memory, and its operations at the rate of the unit that computes them; and the gap before the next launch. What the
-//! launches are comes from the engine itself, which issues them on a device that does nothing.
+//! Each launch takes the longer of two times (Williams, Waterman and Patterson, 2009): its bytes at the bandwidth of
+//! the memory, and its operations at the rate of the unit that computes them; and the gap before the next launch. What
+//! the launches are comes from the engine itself, which issues them on a device that does nothing.
 
 use super::Plan;
 use crate::engine::EngineError;
@@ -88,8 +88,8 @@ impl Assumed {
             // small model; mma.sync, the instruction of our attention, reaches two thirds of what wgmma does, and
             // attention with heads of 64 over 1024 keys a third of that
             (9.., _) => (640.0 / 989.4, 190.0 / 989.4, 170.0 / 989.4),
-            // mma.sync is the fastest instruction there; FlashAttention-2 (Dao, 2023) reaches half of an A100's peak and
-            // more with longer rows
+            // mma.sync is the fastest instruction there; FlashAttention-2 (Dao, 2023) reaches half of an A100's peak
+            // and more with longer rows
             _ => (0.8, 0.4, 0.35),
         };
         Self {
@@ -103,8 +103,8 @@ impl Assumed {
         }
     }
 
-    /// Seconds of one launch with the gap after it, and whether its bytes or its operations take longer. The time on the
-    /// connection between devices is left out.
+    /// Seconds of one launch with the gap after it, and whether its bytes or its operations take longer. The time on
+    /// the connection between devices is left out.
     pub fn seconds(&self, traffic: &Traffic) -> (f64, Bound) {
         let rate = match traffic.unit {
             Unit::Cores => self.kernel_flops,
@@ -232,7 +232,8 @@ impl Roofline {
     /// Where the CUDA engine cannot train this model.
     pub fn new(plan: &Plan, limits: &Limits) -> Result<Self, EngineError> {
         let config = MemoryConfig { target: Target::Cuda, ..plan.memory };
-        let config = super::keeping_outputs(EngineKind::Fused, config, plan.shard, for_cuda(limits.memory));
+        let config =
+            super::need::keeping_outputs(EngineKind::Fused, config, plan.shard, for_cuda(limits.memory));
         let memory = MemoryPlan::new(config).sharded(plan.shard);
         let outline = outline(&memory, plan.ranks.world_size, limits.shared_per_block)?;
         let tokens = plan.batch.tokens_per_step / plan.ranks.world_size;

@@ -7,7 +7,7 @@ use runner::cuda::compile::Program;
 use runner::cuda::nvtx::Ranges;
 use runner::engine::cuda::device::{Address, Arg, Device, Launch};
 use runner::engine::cuda::gpu::Gpu;
-use runner::engine::fused::backend::Mark;
+use runner::engine::traffic::Mark;
 use runner::recipe::Precision;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;

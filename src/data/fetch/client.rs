@@ -186,11 +186,17 @@ fn fault(url: &str, error: Error) -> Fault {
         | Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
             Fault::Passing { why, wait: None, is_offline: true }
         }
-        Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Fault::Passing { why, wait: None, is_offline: true }
-        }
+        Error::Io(error) if is_unreachable(&error) => Fault::Passing { why, wait: None, is_offline: true },
         _ => Fault::passing(why),
     }
+}
+
+/// Whether no server was reached at all.
+fn is_unreachable(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable};
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable)
+        // what the standard library says of a name without an address has no kind of its own
+        || error.to_string().contains("lookup address")
 }
 
 /// The certificates in a file.

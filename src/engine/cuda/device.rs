@@ -10,8 +10,8 @@
 //! device.
 
 use crate::engine::EngineError;
-use crate::engine::fused::backend::Mark;
 use crate::engine::memory::Element;
+use crate::engine::traffic::Mark;
 use crate::engine::traffic::{Traffic, Unit};
 use std::fmt;
 use std::ops::Range;

@@ -28,7 +28,7 @@ pub struct Outline {
 }
 
 /// The launches of a step of one of `ranks` ranks, over whole micro-batches, on a device whose blocks have
-/// `shared_per_block` bytes of shared memory. Epilogues count as fused into the products where the backend may fuse them.
+/// `shared_per_block` bytes of shared memory. Epilogues count as fused where the backend may fuse them.
 ///
 /// # Errors
 /// Where the plan is not one of training on CUDA, or has heads that flash attention does not support.

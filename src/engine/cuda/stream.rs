@@ -6,8 +6,8 @@
 use super::device::{Address, Arg, Device, Launch, Product};
 use crate::comm::CommError;
 use crate::engine::EngineError;
-use crate::engine::fused::backend::{Mark, Measured};
 use crate::engine::memory::Element;
+use crate::engine::traffic::{Mark, Measured};
 use crate::engine::traffic::{Noted, Traffic};
 use std::borrow::Cow;
 

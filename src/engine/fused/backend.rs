@@ -6,7 +6,7 @@
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::traffic::Noted;
+use crate::engine::traffic::{Mark, Measured};
 use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -221,19 +221,6 @@ pub struct AdamWTensors {
     pub exp_avg_sq: Span,
     /// The parameters as operands of matrix products, where they are to be written as well.
     pub low: Option<Span>,
-}
-
-/// A moment in the order of a device's work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(pub usize);
-
-/// What a device's own clock tells.
-#[derive(Debug, Default)]
-pub struct Measured {
-    /// The seconds between pairs of moments, in the order of the pairs.
-    pub seconds: Vec<f64>,
-    /// Every launch, in order.
-    pub launches: Vec<Noted>,
 }
 
 /// How a step ended.

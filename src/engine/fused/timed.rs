@@ -6,12 +6,12 @@
 
 use super::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Mark, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
 };
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::traffic::Noted;
+use crate::engine::traffic::{Mark, Noted};
 use crate::engine::{Batch, EngineError, FastPaths};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -290,7 +290,7 @@ impl<B: Backend> Backend for Timed<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::fused::backend::Measured;
+    use crate::engine::traffic::Measured;
 
     /// A backend whose clock, if it has one, is at `now`; each kernel takes two seconds, and waiting for it is counted.
     struct Clocked {

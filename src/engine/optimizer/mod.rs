@@ -12,7 +12,8 @@
 //!   kernels;
 //! - in the reference engine: the update in `dfdx/optimizer.rs`, called from `dfdx/mod.rs`;
 //! - in the cache of measured rates: a name in `session/machine/calibration.rs`;
-//! - in `engine/verify/tests.rs` and `tests/engines/golden_dfdx.rs`: the engines with faults, which change AdamW's numbers.
+//! - in `engine/verify/tests.rs` and `tests/engines/golden_dfdx.rs`: the engines with faults, which change AdamW's
+//!   numbers.
 //!
 //! Every match over the rules is exhaustive, so the compiler finds the places that a new variant concerns.
 

@@ -8,13 +8,12 @@ use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, 
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Mark, Measured, Norm, ResidualLayerNorm, Sequence, StepOutcome,
-    WeightGradient,
+    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, Sequence, StepOutcome, WeightGradient,
 };
 use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
-use crate::engine::traffic::Traffic;
+use crate::engine::traffic::{Mark, Measured, Traffic};
 use crate::engine::{Batch, EngineError, FastPaths};
 use crate::recipe::Attention;
 use std::borrow::Cow;

@@ -90,8 +90,8 @@ pub(super) fn library(
     Ok(path)
 }
 
-/// Runs the compiler with the arguments of each step, in a directory of its own and moves the library to `path`, because another process may be doing
-/// the same.
+/// Runs the compiler with the arguments of each step in a directory of its own, because another process may be doing
+/// the same, and moves the library to `path`.
 fn build(
     compiler: &str,
     steps: &[Vec<&str>],

@@ -15,6 +15,15 @@ pub struct Touched {
     pub streamed: u64,
 }
 
+/// What one launch has touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// The bytes.
+    pub touched: Touched,
+}
+
 /// `emulator::Watched` of `count.h`.
 #[derive(Debug)]
 #[repr(C)]

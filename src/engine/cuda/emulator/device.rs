@@ -1,15 +1,15 @@
 //! A device that is the host: fenced memory, kernels run by the emulator, matrix products by the CPU.
 
 use super::ranks::EmulatedRanks;
-use super::{Emulator, Memory, ThreadOrder, Touched, Watch};
+use super::{Counted, Emulator, Memory, ThreadOrder, Watch};
 use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{
     Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
 };
 use crate::engine::cuda::kernels;
-use crate::engine::fused::backend::Mark;
 use crate::engine::memory::Element;
+use crate::engine::traffic::Mark;
 use crate::recipe::Precision;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,15 +35,6 @@ enum Work {
     Product(Product),
     Collective(Collective),
     Join,
-}
-
-/// What one launch has touched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// The kernel's name.
-    pub kernel: &'static str,
-    /// The bytes.
-    pub touched: Touched,
 }
 
 /// A device whose work runs on the host, at once and in order.

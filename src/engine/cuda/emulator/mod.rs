@@ -16,8 +16,8 @@ mod ranks;
 #[cfg(test)]
 mod tests;
 
-pub use count::{Touched, Watch};
-pub use device::{Behaviour, Counted, EmulatedDevice};
+pub use count::{Counted, Touched, Watch};
+pub use device::{Behaviour, EmulatedDevice};
 pub use error::EmulatorError;
 pub use memory::{Memory, Overrun};
 

@@ -5,7 +5,7 @@ use crate::cuda::Event;
 use crate::cuda::nvtx::Ranges;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::Device;
-use crate::engine::fused::backend::Mark;
+use crate::engine::traffic::Mark;
 use std::fmt::Display;
 
 /// Events that record the time at which the stream passes them, used again after each reading.

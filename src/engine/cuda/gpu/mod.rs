@@ -1,9 +1,8 @@
 //! The GPU: the CUDA driver, cuBLASLt, and kernels compiled for the device at hand.
 //!
-//! One stream carries all work in order; a second one copies the next rows meanwhile, and a third one carries
-//! the collectives of several ranks (see `ranks`). Everything in a recording must have run once before,
-//! because choosing algorithms and loading kernels cannot be recorded. A recording that meets something new
-//! is given up, and its caller launches everything again.
+//! One stream carries all work in order; a second one copies the next rows meanwhile, and a third one carries the
+//! collectives of several ranks (see `ranks`). What is recorded must have run once before, because choosing algorithms
+//! and loading kernels cannot be. A recording that meets something new is given up, and its caller issues it all again.
 
 mod arguments;
 mod clock;
@@ -22,7 +21,7 @@ use crate::cuda::{
 };
 use crate::engine::EngineError;
 use crate::engine::cuda::kernels;
-use crate::engine::fused::backend::Mark;
+use crate::engine::traffic::Mark;
 use crate::recipe::Precision;
 use clock::Clock;
 use code::load;
@@ -72,9 +71,8 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens device `index`, with the kernels for this configuration. `cache` is a directory for machine code
-    /// and chosen algorithms. Without it, kernels are compiled each time, and each product uses cuBLASLt's
-    /// first proposal, untimed, so that all runs use the same algorithms.
+    /// Opens device `index`, with the kernels for this configuration. `cache` is a directory for machine code and
+    /// chosen algorithms. Without it, kernels are compiled each time, and a product uses the first proposal, untimed.
     pub fn open(
         libraries: &Libraries,
         index: usize,
@@ -82,10 +80,8 @@ impl Gpu {
         cache: Option<&Path>,
     ) -> Result<Self, EngineError> {
         let files: Vec<_> = kernels::HEADERS.iter().chain(kernels::sources(config)).copied().collect();
-        let options: Vec<String> = kernels::defines(config)
-            .into_iter()
-            .chain(kernels::NVRTC_OPTIONS.iter().map(|&option| option.to_owned()))
-            .collect();
+        let always = kernels::NVRTC_OPTIONS.iter().map(|&option| option.to_owned());
+        let options: Vec<String> = kernels::defines(config).into_iter().chain(always).collect();
         let program = Program { unit: &kernels::unit(config), files: &files, options: &options };
         Self::open_with(libraries, index, config.precision, Some(&program), cache)
     }
@@ -388,8 +384,7 @@ impl Device for Gpu {
 
     fn memory_taken(&self) -> Option<u64> {
         // what other processes take meanwhile counts as well
-        let (free, _) = self.context.memory().ok()?;
-        Some(self.free_at_first.saturating_sub(free) as u64)
+        self.context.memory().ok().map(|(free, _)| self.free_at_first.saturating_sub(free) as u64)
     }
 }
 

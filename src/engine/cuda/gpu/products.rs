@@ -309,8 +309,8 @@ impl Products {
 }
 
 impl Products {
-    /// Copies of a product's matrices for trials in turn, as many as it takes that the cache has forgotten a matrix when
-    /// its turn comes again: in a step, others have been there meanwhile. Fewer, or none, where memory is short.
+    /// Copies of a product's matrices for trials in turn, as many as it takes that the cache has forgotten a matrix
+    /// when its turn comes again: in a step, others have been there meanwhile. Fewer, or none, where memory is short.
     fn copies(
         &self,
         at: &Addresses,
