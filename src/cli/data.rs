@@ -32,9 +32,13 @@ pub enum Data {
 /// Arguments of `data fetch`.
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// A name that --list shows, or hf://datasets/OWNER/REPO[@REVISION][/PATTERN]; HF_ENDPOINT names another hub,
-    /// HF_TOKEN gives access to data that are not public, HTTPS_PROXY names a proxy
-    #[arg(required_unless_present = "list", value_name = "NAME|hf://…")]
+    /// A name, or files of the hub.
+    #[arg(
+        required_unless_present = "list",
+        value_name = "NAME|hf://…",
+        help = "A name that --list shows, or hf://datasets/OWNER/REPO[@REVISION][/PATTERN]; HF_ENDPOINT names another hub, \
+                HF_TOKEN gives access to data that are not public, HTTPS_PROXY names a proxy"
+    )]
     pub what: Option<String>,
     /// Show the names, with sizes, licences and where they come from
     #[arg(long, conflicts_with = "what")]

@@ -106,7 +106,7 @@ impl Dataset {
     }
 
     /// Opens several sources, each a path, a glob or a `builtin:` name, whose rows are read in proportion to their
-    /// weights: see [`mixture`](super::mixture). A single source is read as [`open`](Self::open) does, whatever its
+    /// weights: see [`mixture`]. A single source is read as [`open`](Self::open) does, whatever its
     /// weight.
     ///
     /// # Errors
