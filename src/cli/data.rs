@@ -36,8 +36,8 @@ pub struct FetchArgs {
     #[arg(
         required_unless_present = "list",
         value_name = "NAME|hf://…",
-        help = "A name that --list shows, or hf://datasets/OWNER/REPO[@REVISION][/PATTERN]; HF_ENDPOINT names another hub, \
-                HF_TOKEN gives access to data that are not public, HTTPS_PROXY names a proxy"
+        help = "A name that --list shows, or hf://datasets/OWNER/REPO[@REVISION][/PATTERN]; HF_ENDPOINT names another \
+                hub, HF_TOKEN gives access to data that are not public, HTTPS_PROXY names a proxy"
     )]
     pub what: Option<String>,
     /// Show the names, with sizes, licences and where they come from
