@@ -41,16 +41,14 @@ __device__ __forceinline__ void store_normalized(operand* __restrict__ out, Quad
     store_operands(out, i, c, x);
 }
 
-// Statistics and output of FORWARD_ROWS rows. If it is a RESIDUAL, then total = x + (delta + delta_bias) first, and the
-// rows are those of total.
-template <bool RESIDUAL, class R>
-__device__ __forceinline__ void normalize(const R* __restrict__ x, const operand* __restrict__ delta,
-                                          const float* __restrict__ delta_bias, R* __restrict__ total,
-                                          const float* __restrict__ weight, const float* __restrict__ bias,
-                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
-    constexpr int ROWS = FORWARD_ROWS;
+// Statistics and output of ROWS rows from `first` on. If it is a RESIDUAL, then total = x + (delta + delta_bias) first,
+// and the rows are those of total.
+template <bool RESIDUAL, int ROWS, class R>
+__device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ x, const operand* __restrict__ delta,
+                                               const float* __restrict__ delta_bias, R* __restrict__ total,
+                                               const float* __restrict__ weight, const float* __restrict__ bias,
+                                               float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
     __shared__ Numbers<ROWS> scratch[2][NORM_WARPS];
-    i64 first = (i64)blockIdx.x * ROWS;
     int i = 4 * threadIdx.x;
     Quad values[ROWS];
     Numbers<ROWS> means = {}, squares = {};
@@ -92,6 +90,21 @@ __device__ __forceinline__ void normalize(const R* __restrict__ x, const operand
             stats[2 * row + 1] = rstd;
         }
         if (i < c) store_normalized(out + row * c, values[r], mean, rstd, weight, bias, i, c);
+    }
+}
+
+// The FORWARD_ROWS rows of a block: all at once, or half of them where numbers take more registers. Between two uses of
+// the same scratch is the barrier of the other one.
+template <bool RESIDUAL, class R>
+__device__ __forceinline__ void normalize(const R* __restrict__ x, const operand* __restrict__ delta,
+                                          const float* __restrict__ delta_bias, R* __restrict__ total,
+                                          const float* __restrict__ weight, const float* __restrict__ bias,
+                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
+    constexpr int ROWS = sizeof(operand) == 2 ? FORWARD_ROWS : FORWARD_ROWS / 2;
+    i64 first = (i64)blockIdx.x * FORWARD_ROWS;
+#pragma unroll 1
+    for (int part = 0; part < FORWARD_ROWS; part += ROWS) {
+        normalize_rows<RESIDUAL, ROWS>(first + part, x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
     }
 }
 
