@@ -3,9 +3,11 @@
 //! A crash in the middle of a write cannot be produced from outside with any precision. `RUNNER_FAULT=scope.moment`
 //! aborts the process the first time it gets there, `scope.moment:3` the third time. `error:scope.moment` makes that
 //! write fail as if the disk were full, `eio:scope.moment` as if it were broken, and `pause:scope.moment` holds it for
-//! as long as the file that `RUNNER_FAULT_WHILE` names exists. Unset, a point costs one load and one comparison.
+//! as long as the file that `RUNNER_FAULT_WHILE` names exists; it writes "held" there when it gets to the point. Unset, a
+//! point costs one load and one comparison.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +53,10 @@ impl Due {
             Kind::Broken => Err(io::Error::from_raw_os_error(EIO)),
             Kind::Pause => {
                 let held = std::env::var_os(WHILE).unwrap_or_default();
+                // a file that is gone is not made again: it would hold the process for ever
+                if let Ok(mut file) = OpenOptions::new().write(true).open(&held) {
+                    file.write_all(b"held")?;
+                }
                 while Path::new(&held).exists() {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }

@@ -131,7 +131,8 @@ fn a_run_killed_while_a_checkpoint_is_written_in_the_background_loses_nothing_be
         [("checkpoint.mid_model:30", 6), ("checkpoint.mid_optimizer:120", 8), ("rotate.mid_delete", 8)]
     {
         let runs = point.replace([':', '.'], "-");
-        let (mut live, _gate) = lab.held(lab.command(tiny(&runs, &sets)), point);
+        let (mut live, gate) = lab.held(lab.command(tiny(&runs, &sets)), point);
+        gate.reached();
         let run = lab.only_run(&runs);
         support::wait("steps", || rows(&run) == steps);
         assert!(live.kill(), "{point}");
@@ -148,6 +149,7 @@ fn a_signal_waits_for_the_checkpoint_that_is_being_written() {
     let lab = Lab::new();
     let sets = [&SETS[1..], &["schedule.max_steps=100000", "checkpoint.background=true"]].concat();
     let (mut live, gate) = lab.held(lab.command(tiny("runs", &sets)), "checkpoint.after_model");
+    gate.reached();
     let run = lab.only_run("runs");
     support::wait("a row", || rows(&run) >= 3);
     live.signal("TERM");

@@ -286,7 +286,7 @@ fn two_processes_do_not_prepare_into_one_directory() {
     let lab = Lab::new();
     lab.write("a.jsonl", lines(&documents(40)));
     let (live, gate) = lab.held(lab.command(args("a.jsonl", "out", &[])), "prepare.before_card");
-    support::wait("the first shard", || lab.path("out/train-000001.bin").exists());
+    gate.reached();
     lab.run(args("a.jsonl", "out", &[])).expect(3).says(&["`out` is being prepared by a live process"]);
     gate.open();
     live.end().expect(0);
@@ -309,7 +309,7 @@ fn memory_is_bounded_by_the_figure_that_is_printed() {
     packed.finish().expect("packed");
     let (mut live, gate) =
         lab.held(lab.command(args("big.jsonl.gz", "out", &["--threads", "1"])), "prepare.before_card");
-    support::wait("the last shard", || lab.path("out/train-000001.bin").exists());
+    gate.reached();
     let status = fs::read_to_string(format!("/proc/{}/status", live.id())).expect("a live process");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     let peak: f64 = peak.trim().trim_end_matches(" kB").trim().parse::<f64>().expect("a number") / 1024.0;

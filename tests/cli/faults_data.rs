@@ -21,10 +21,11 @@ fn held(
     rows_before: (usize, usize),
 ) -> (Live, Gate, PathBuf) {
     let (live, gate) = lab.held(lab.command(tiny(runs, sets)), &format!("csv.before_row:{row}"));
+    gate.reached();
     let run = lab.only_run(runs);
-    let evaluated = || fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.matches('\n').count());
+    let evaluated = fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.matches('\n').count());
     let (steps, evaluations) = rows_before;
-    wait("the rows before the one that is held", || rows(&run) == steps && evaluated() == evaluations + 1);
+    assert_eq!((rows(&run), evaluated), (steps, evaluations + 1));
     (live, gate, run)
 }
 

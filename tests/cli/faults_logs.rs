@@ -136,10 +136,11 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
     let whole = essence(&lab.train_in("whole", KEEP));
     let held = |runs: &str, change: &dyn Fn(&Path)| {
         let (live, gate) = lab.held(lab.command(tiny(runs, KEEP)), "csv.before_row:8");
+        gate.reached();
         let run = lab.only_run(runs);
         // the row before the one that is held is that of the second evaluation
-        let evaluations = || fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.lines().count());
-        wait("5 rows and two evaluations", || rows(&run) == 5 && evaluations() == 3);
+        let evaluations = fs::read_to_string(run.join("val.csv")).map_or(0, |text| text.lines().count());
+        assert_eq!((rows(&run), evaluations), (5, 3));
         change(&run);
         gate.open();
         (live.end(), run)

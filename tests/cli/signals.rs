@@ -23,18 +23,18 @@ fn started(lab: &Lab, command: Command, steps: usize) -> (Live, Gate) {
     // evaluations have rows as well: one before the first step, one after every second
     let row = steps + 1 + steps / 2 + 1;
     let (live, gate) = lab.held(command, &format!("csv.before_row:{row}"));
-    let run = lab.only_run("runs");
-    wait("steps", || rows(&run) >= steps);
+    gate.reached();
+    assert!(rows(&lab.only_run("runs")) >= steps);
     (live, gate)
 }
 
 /// Starts a [`slow`] run that waits in the middle of the step after `steps` until the gate is opened.
 fn started_in_a_step(lab: &Lab, micro_steps: usize, steps: usize) -> (Live, Gate) {
     let passes = steps * micro_steps + micro_steps / 2;
-    let held = lab.held(lab.command(slow(micro_steps)), &format!("step.micro_step:{passes}"));
-    let run = lab.only_run("runs");
-    wait("steps", || rows(&run) == steps);
-    held
+    let (live, gate) = lab.held(lab.command(slow(micro_steps)), &format!("step.micro_step:{passes}"));
+    gate.reached();
+    assert_eq!(rows(&lab.only_run("runs")), steps);
+    (live, gate)
 }
 
 /// Whether half a row stands in one of a run's logs, where `csv.mid_row` holds it.
@@ -46,8 +46,8 @@ fn is_held_in_a_row(run: &Path) -> bool {
 /// Starts a run that waits in the middle of the first row it writes until the gate is opened.
 fn started_in_a_row(lab: &Lab, command: Command) -> (Live, Gate) {
     let (live, gate) = lab.held(command, "csv.mid_row");
-    let run = lab.only_run("runs");
-    wait("half a row", || is_held_in_a_row(&run));
+    gate.reached();
+    assert!(is_held_in_a_row(&lab.only_run("runs")));
     (live, gate)
 }
 
@@ -128,8 +128,9 @@ fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
         let (command, said) = saying(&lab, &args);
         // within the third step
         let (mut live, gate) = lab.held(command, &format!("step.part:{}", 2 * PLACES + place));
+        gate.reached();
         let run = lab.only_run("runs");
-        wait("two steps", || rows(&run) == 2);
+        assert_eq!(rows(&run), 2);
         // the loop is held and cannot answer
         live.signal(signal);
         wait_for_words(&said, &format!("SIG{signal}: stopping"));
@@ -156,8 +157,9 @@ fn a_signal_within_an_evaluation_cuts_it_off_and_it_is_made_again() {
         let args = tiny("runs", &sets);
         let (command, said) = saying(&lab, &args);
         let (mut live, gate) = lab.held(command, &format!("evaluation.part:{}", 24 + place));
+        gate.reached();
         let run = lab.only_run("runs");
-        wait("two steps", || rows(&run) == 2);
+        assert_eq!(rows(&run), 2);
         live.signal("INT");
         wait_for_words(&said, "SIGINT: stopping");
         gate.open();
@@ -204,11 +206,11 @@ fn a_second_signal_ends_at_once() {
     let lab = Lab::new();
     // the checkpoint that the first signal asks for is never done
     let args = tiny("runs", &["schedule.max_steps=1000000", "checkpoint.every=0"]);
-    let (mut live, _gate) = lab.held(lab.command(args), "checkpoint.mid_model");
+    let (mut live, gate) = lab.held(lab.command(args), "checkpoint.mid_model");
     let run = lab.only_run("runs");
     wait("a step", || rows(&run) >= 1);
     live.signal("INT");
-    wait("a checkpoint", || run.join("checkpoints").is_dir() && !checkpoints(&run).is_empty());
+    gate.reached();
     live.signal("TERM");
     wait("the end", || live.is_over());
     live.end().expect(143);

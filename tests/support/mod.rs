@@ -163,6 +163,11 @@ impl Lab {
 pub(crate) struct Gate(tempfile::TempPath);
 
 impl Gate {
+    /// Waits until the process has got to the point that holds it.
+    pub(crate) fn reached(&self) {
+        wait("the point that holds a process", || fs::metadata(&self.0).is_ok_and(|file| file.len() > 0));
+    }
+
     pub(crate) fn open(self) {
         self.0.close().expect("removed");
     }
