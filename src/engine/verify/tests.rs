@@ -1,8 +1,8 @@
 use super::*;
-use crate::engine::{Applied, TokenLosses};
 use crate::engine::dfdx::CpuEngine;
 use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
+use crate::engine::{Applied, TokenLosses};
 use crate::model::Dims;
 use std::borrow::Cow;
 
