@@ -1,10 +1,12 @@
 //! The command line: definitions only.
 
 mod data;
+mod eval;
 mod recipes;
 mod report;
 
 pub use data::{Data, DataArgs, FetchArgs, InspectArgs, PrepareArgs, ValidationArgs};
+pub use eval::EvalArgs;
 pub use recipes::{RecipeArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
@@ -82,6 +84,8 @@ pub enum Format {
 pub enum Command {
     /// Continue a prompt with a run's newest checkpoint, or any Hugging Face GPT-2 directory
     Sample(SampleArgs),
+    /// Measure the loss of runs, checkpoints or other GPT-2 weights on data, and their scores in HellaSwag and other tasks
+    Eval(EvalArgs),
     /// Show everything that follows from a recipe on this machine, before running it
     #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe")))]
     Plan(PlanArgs),

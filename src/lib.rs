@@ -8,6 +8,7 @@ pub mod commands;
 pub mod cuda;
 pub mod data;
 pub mod engine;
+pub mod eval;
 pub mod model;
 pub mod plan;
 pub mod recipe;

@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod eval;
 pub mod exit;
 mod explain;
 mod layout;
@@ -45,6 +46,7 @@ pub fn dispatch(cli: Cli) -> Exit {
             Some(Command::Schema(args)) => schema::run(args),
             Some(Command::Completions(args)) => completions::run(args),
             Some(Command::Sample(args)) => sample::run(args),
+            Some(Command::Eval(args)) => eval::run(args),
             Some(Command::Verify(args)) => verify::run(args),
             Some(Command::Bench(args)) => bench::run(args),
             Some(Command::Doctor(args)) => doctor::run(args),

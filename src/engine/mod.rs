@@ -66,6 +66,23 @@ pub struct Applied {
     pub applied: bool,
 }
 
+/// What a forward pass says about the target of each position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenLosses {
+    /// The loss of each position in nats, `[rows, cols]`, row-major.
+    pub losses: Vec<f32>,
+    /// Of each position that was asked about, in that order: whether no token is more likely than its target, and none
+    /// with a lower id is as likely.
+    pub is_greedy: Vec<bool>,
+}
+
+/// Whether a greedy choice from these logits takes the target: the first of the highest ones is its.
+fn is_greedy(logits: &[f32], target: u32) -> bool {
+    let target = target as usize;
+    let (before, after) = logits.split_at(target);
+    before.iter().all(|&other| other < logits[target]) && after.iter().all(|&other| other <= logits[target])
+}
+
 /// Looks on while a pass is computed: called between two kernels with the share of the pass's work that is done, from 0
 /// to 1. [`Break`](ControlFlow::Break) ends the pass there.
 pub type Watch<'a> = dyn Fn(f64) -> ControlFlow<()> + Sync + 'a;
@@ -242,6 +259,13 @@ pub trait Engine {
     fn evaluate_watched(&mut self, batch: Batch, _watch: &Watch) -> Result<Option<f64>, EngineError> {
         self.evaluate(batch).map(Some)
     }
+
+    /// The loss of each position of the batch, forward pass only; and for each of `asked`, ascending positions in
+    /// `0..rows * cols`, whether a greedy choice would take its target. Asking costs a look at the logits there.
+    ///
+    /// # Panics
+    /// Where `asked` does not ascend or leaves the batch.
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError>;
 
     /// Logits over `vocab_size` ids for the token after each of `tokens` (one sequence of at most `block_size`):
     /// `[tokens.len(), vocab_size]`, row-major, or only the last row of it if `last_only`.

@@ -1,7 +1,7 @@
 //! An engine whose calls run with denormal numbers flushed to zero: on a pool of its own, or on the caller's thread.
 
 use super::optimizer::{OptimizerState, OptimizerStep};
-use super::{Applied, Batch, Engine, EngineError, State, Watch};
+use super::{Applied, Batch, Engine, EngineError, State, TokenLosses, Watch};
 use crate::model::ParamLayout;
 use crate::wording::count;
 use std::borrow::Cow;
@@ -147,6 +147,10 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
 
     fn evaluate_watched(&mut self, batch: Batch, watch: &Watch) -> Result<Option<f64>, EngineError> {
         self.pool.run(|| self.inner.evaluate_watched(batch, watch))
+    }
+
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+        self.pool.run(|| self.inner.token_losses(batch, asked))
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

@@ -13,9 +13,9 @@ use std::path::Path;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
     values: Vec<(String, f64)>,
-    /// Metrics of `val.csv` whose value at the cut lies between two evaluations.
+    /// Metrics of evaluations whose value at the cut lies between two evaluations.
     interpolated: Vec<String>,
-    /// Metrics of `val.csv` that the log has, but with no evaluation at the cut or on both sides of it.
+    /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
     unknown: Vec<String>,
 }
 
@@ -97,26 +97,31 @@ pub fn gather(
     each.append(&mut last);
     let mut results = Results::default();
     finish(each, &trained.header, values, &mut results);
-    let (mut each, mut last) = Fold::of_log(dir::VAL_CSV, further, values);
-    each.append(&mut last);
-    let mut wanted = place(&mut each);
-    let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
-    let validated = scan(&run.join(dir::VAL_CSV), &wanted, bytes, |row| match cut {
-        None => each.iter_mut().for_each(|fold| fold.take(row)),
-        Some(cut) => {
-            let at = match cut.axis {
-                Axis::Step => row[step],
-                Axis::Tokens => row[tokens],
-                Axis::Time => clock.at(row[step]),
-            };
-            each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
+    let mut malformed = trained.malformed;
+    let is_elsewhere = further.iter().any(|metric| metric.log == dir::EVAL_CSV);
+    for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
+        let (mut each, mut last) = Fold::of_log(log, further, values);
+        each.append(&mut last);
+        let mut wanted = place(&mut each);
+        let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
+        let evaluated = scan(&run.join(log), &wanted, bytes, |row| match cut {
+            None => each.iter_mut().for_each(|fold| fold.take(row)),
+            Some(cut) => {
+                let at = match cut.axis {
+                    Axis::Step => row[step],
+                    Axis::Tokens => row[tokens],
+                    Axis::Time => clock.at(row[step]),
+                };
+                each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
+            }
+        })?;
+        if let Some(cut) = cut {
+            each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
-    })?;
-    if let Some(cut) = cut {
-        each.iter_mut().for_each(|fold| fold.cut(cut.at, &validated.header, &mut results));
+        finish(each, &evaluated.header, values, &mut results);
+        malformed += evaluated.malformed;
     }
-    finish(each, &validated.header, values, &mut results);
-    Ok(Gathered { results, malformed: trained.malformed + validated.malformed, reached })
+    Ok(Gathered { results, malformed, reached })
 }
 
 /// A metric while the rows of its log go by.
@@ -324,6 +329,20 @@ mod tests {
         assert!(found.get("loss").is_some_and(f64::is_nan));
         assert_eq!(found.get("best_loss"), Some(2.0));
         assert_eq!(results(&run("step,tokens\n0,2\n", ""), None).get("loss"), None);
+    }
+
+    #[test]
+    fn evaluations_that_were_asked_for_are_read_where_val_csv_lacks_the_column() {
+        let run = run(TRAIN, "step,tokens,val_loss,poems_acc\n0,0,6,0.25\n");
+        let asked = "step,tokens,evaluated,data,val_loss,poems_acc,songs_acc\n2,16,now,a;b,1,0.5,0.75\n2,16,now,,1,0.5,\n";
+        std::fs::write(run.path().join("eval.csv"), asked).expect("write");
+        let runs = [run.path().to_owned()];
+        let metric = |name: &str| further(&runs, name).expect("readable");
+        assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
+        let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
+        let found = gather(run.path(), None, &metrics, &mut Scratch::default()).expect("readable");
+        let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
+        assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
 
     #[test]

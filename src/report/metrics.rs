@@ -7,7 +7,7 @@ use super::numbers;
 use super::scan::header;
 use crate::run::column::{Aggregate, Better, Column, Summary, Unit};
 use crate::run::row::Row;
-use crate::run::{RunError, ValRow, columns, dir};
+use crate::run::{RunError, ValRow, columns, dir, evaluations};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -95,8 +95,8 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     metrics().iter().find(|metric| metric.name == name)
 }
 
-/// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, or the best one where
-/// the name is `best_` and a column. `None` if no run in `runs` has that column.
+/// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, else of `eval.csv`, or the
+/// best one where the name is `best_` and a column. `None` if no run in `runs` has that column.
 ///
 /// Errors: [`RunError::Io`].
 pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError> {
@@ -104,9 +104,7 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
     let mut wanted: Vec<(&str, bool)> = vec![(name, false)];
     wanted.extend(best.map(|column| (column, true)));
     for (column, is_best) in wanted {
-        if !has_column(runs, column)? {
-            continue;
-        }
+        let Some(log) = log_with(runs, column)? else { continue };
         let (unit, better) = columns::outside_the_table(column);
         let (aggregate, what) = match (is_best, better) {
             (false, _) => (Aggregate::Last, "last value"),
@@ -116,15 +114,33 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
         return Ok(Some(Metric {
             name: name.to_owned(),
             title: name.replace('_', " "),
-            meaning: format!("{what} of {column} in val.csv"),
+            meaning: format!("{what} of {column} in {log}"),
             unit,
             better,
             for_people: true,
             leaves: 0,
-            log: dir::VAL_CSV,
+            log,
             column: column.to_owned(),
             aggregate,
         }));
+    }
+    Ok(None)
+}
+
+/// The first log, of those that evaluations are in, that has a column in some run which the table of columns lacks.
+fn log_with(runs: &[PathBuf], column: &str) -> Result<Option<&'static str>, RunError> {
+    if has_column(runs, column)? {
+        return Ok(Some(dir::VAL_CSV));
+    }
+    if ValRow::COLUMNS.iter().any(|known| known.name == column)
+        || evaluations::COLUMNS.iter().any(|(known, _)| *known == column)
+    {
+        return Ok(None);
+    }
+    for run in runs {
+        if header(&run.join(dir::EVAL_CSV))?.iter().any(|name| name == column) {
+            return Ok(Some(dir::EVAL_CSV));
+        }
     }
     Ok(None)
 }

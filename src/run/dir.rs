@@ -18,6 +18,8 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const TRAIN_CSV: &str = "train.csv";
 /// Name of the validation log.
 pub const VAL_CSV: &str = "val.csv";
+/// Name of the log of evaluations that were asked for.
+pub const EVAL_CSV: &str = "eval.csv";
 /// Name of the generated text.
 pub const SAMPLES: &str = "samples.txt";
 

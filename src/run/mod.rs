@@ -10,6 +10,7 @@ pub mod columns;
 mod digest;
 pub mod dir;
 pub mod error;
+pub mod evaluations;
 pub mod facts;
 pub mod fault;
 pub mod files;

@@ -6,6 +6,7 @@ use crate::data::fetch::FetchError;
 use crate::data::prepare::PrepareError;
 use crate::data::tokenizer::PromptError;
 use crate::engine::EngineError;
+use crate::eval::EvalError;
 use crate::plan::PlanError;
 use crate::recipe::Diagnostics;
 use crate::run::{RunError, RunStatus};
@@ -45,6 +46,7 @@ impl Ending {
         if cause.is::<Diagnostics>()
             || cause.is::<PlanError>()
             || cause.is::<PromptError>()
+            || cause.is::<EvalError>()
             || cause.is::<UsageError>()
         {
             return Some(Self::Refused);

@@ -136,6 +136,30 @@ pub struct Limits {
     pub vocab_size: usize,
 }
 
+/// Opens and checks the validation data of a recipe, whose texts the tokenizer encodes; `None` if it has none. Where
+/// they are a part of the training data, those are opened.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn open_validation(
+    config: &DataConfig,
+    tokenizer: &Tokenizer,
+    limits: Limits,
+    cache_dir: &Path,
+    progress: &dyn data::Progress,
+) -> Result<Option<Dataset>, InputErrors> {
+    if config.val_fraction.is_some() {
+        return Ok(Data::open(config, limits, cache_dir, progress)?.val);
+    }
+    if config.val.is_empty() {
+        return Ok(None);
+    }
+    let Limits { block_size, vocab_size } = limits;
+    let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
+    let at = |error| InputErrors(vec![InputError { key: "data.val", error }]);
+    Dataset::open(&config.val, options).map(Some).map_err(at)
+}
+
 /// What the tokens of a recipe's data stand for.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod call;
 mod data_watch;
 pub mod ending;
 pub mod engines;
+pub mod evaluation;
 mod follower;
 pub mod inputs;
 mod instead;

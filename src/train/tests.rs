@@ -7,7 +7,7 @@ use super::*;
 use crate::comm::Solo;
 use crate::engine::optimizer::adamw::EXP_AVG_SQ;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
-use crate::engine::{Applied, Batch, State, Watch};
+use crate::engine::{Applied, Batch, State, TokenLosses, Watch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
@@ -135,6 +135,10 @@ impl Engine for Counting {
     fn evaluate_watched(&mut self, batch: Batch, watch: &Watch) -> Result<Option<f64>, EngineError> {
         let loss = self.evaluate(batch)?;
         Ok(self.looks.iter().try_for_each(|&done| watch(done)).is_continue().then_some(loss))
+    }
+    fn token_losses(&mut self, batch: Batch, _: &[usize]) -> Result<TokenLosses, EngineError> {
+        let losses = batch.inputs.iter().map(|&token| token as f32).collect();
+        Ok(TokenLosses { losses, is_greedy: Vec::new() })
     }
     fn logits(&mut self, _: &[u32], _: bool) -> Result<Vec<f32>, EngineError> {
         Ok(vec![0.0])

@@ -17,6 +17,7 @@ mod data_refused;
 mod determinism;
 mod diverged;
 mod dry_run;
+mod eval;
 mod faults_data;
 mod faults_logs;
 mod faults_storage;

@@ -21,14 +21,21 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("model", &["recipe"]),
     ("engine", &["comm", "cuda", "model", "recipe"]),
     ("plan", &["engine", "model", "recipe"]),
+    ("eval", &["data", "engine"]),
     ("train", &["comm", "engine", "model", "recipe"]),
     ("run", &["engine", "model", "weights"]),
     ("report", &["run", "recipe"]),
     (
         "session",
-        &["comm", "cuda", "data", "engine", "model", "plan", "recipe", "report", "run", "train", "weights"],
+        &[
+            "comm", "cuda", "data", "engine", "eval", "model", "plan", "recipe", "report", "run", "train",
+            "weights",
+        ],
     ),
-    ("commands", &["cli", "cuda", "data", "engine", "plan", "recipe", "report", "run", "session", "train"]),
+    (
+        "commands",
+        &["cli", "cuda", "data", "engine", "eval", "plan", "recipe", "report", "run", "session", "train"],
+    ),
 ];
 
 /// What every module may import.
@@ -93,6 +100,8 @@ const RULES: &[Rule] = &[
             "weights/",
             "cuda/",
             "data/",
+            // files of tasks
+            "eval/",
             "plan/",
             "run/",
             "report/",

@@ -5,7 +5,7 @@ use crate::golden;
 use golden::Golden;
 use runner::engine::dfdx::CpuEngine;
 use runner::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
-use runner::engine::{Applied, Batch, Engine, EngineError, State};
+use runner::engine::{Applied, Batch, Engine, EngineError, State, TokenLosses};
 use runner::model::ParamLayout;
 use std::borrow::Cow;
 
@@ -100,6 +100,10 @@ impl Engine for Broken {
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         self.0.evaluate(batch)
+    }
+
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+        self.0.token_losses(batch, asked)
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

@@ -240,6 +240,17 @@ impl Tokenizer {
         parts
     }
 
+    /// Bytes of text that a token stands for, 0 for a separator of documents; `None` for an id outside the vocabulary.
+    #[must_use]
+    pub fn bytes_of(&self, token: u32) -> Option<usize> {
+        match &self.0 {
+            Inner::Gpt2 if token == END_OF_TEXT => Some(0),
+            Inner::Gpt2 => (token < END_OF_TEXT).then(|| Bpe::gpt2().token(token as u16).len()),
+            Inner::Bytes => (token < 256).then_some(1),
+            Inner::Char(characters) => characters.get(token).map(char::len_utf8),
+        }
+    }
+
     /// The text of `tokens`. Invalid UTF-8 (a token may end inside a character) and ids outside the vocabulary become
     /// U+FFFD.
     #[must_use]

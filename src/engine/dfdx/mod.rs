@@ -10,7 +10,7 @@ mod model;
 mod optimizer;
 
 use super::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
-use super::{Applied, Batch, Engine, EngineError, State, no_update};
+use super::{Applied, Batch, Engine, EngineError, State, TokenLosses, is_greedy, no_update};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::Precision;
 use dfdx::tensor::{NoneTape, OwnedTape};
@@ -241,6 +241,20 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         })()
         .map_err(failed)?;
         Ok(mean(&losses.as_vec()))
+    }
+
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+        self.check_batch(&batch)?;
+        let (logits, losses) = (|| {
+            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols)?;
+            let logits = self.model.head(hidden)?;
+            let asked_of = if asked.is_empty() { Vec::new() } else { logits.as_vec() };
+            Ok::<_, D::Err>((asked_of, self.model.cross_entropy(logits, batch.targets)?))
+        })()
+        .map_err(failed)?;
+        let width = self.dims.vocab_size;
+        let is_greedy = |&at: &usize| is_greedy(&logits[at * width..][..width], batch.targets[at]);
+        Ok(TokenLosses { losses: losses.as_vec(), is_greedy: asked.iter().map(is_greedy).collect() })
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

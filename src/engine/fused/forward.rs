@@ -115,24 +115,13 @@ impl<B: Backend> Fused<B> {
     /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When
     /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
     pub(super) fn head(&mut self, s: Shape, training: bool, pace: &mut Pace) -> ControlFlow<()> {
-        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
-        let dwte = self.gradient(&self.plan.layout.wte);
-        for first in (0..s.n).step_by(arena.chunk) {
-            let rows = arena.chunk.min(s.n - first);
-            let ln = arena.ln.slice(first * s.c, rows * s.c);
-            let logits = arena.logits.head(rows * dims.padded_vocab);
-            let losses = arena.losses.slice(first, rows);
-            self.backend.head(ln, wte, logits, s.c);
-            self.backend.cross_entropy(CrossEntropy {
-                logits,
-                losses,
-                first,
-                vocab_size: dims.vocab_size,
-                gradient: training,
-            });
+        let (chunk, vocabulary) = (self.plan.arena.chunk, self.plan.layout.wte.len());
+        for first in (0..s.n).step_by(chunk) {
+            let HeadChunk { ln, logits, losses } = self.chunk_of_head(s, first, training);
+            let rows = losses.len;
             if training {
-                let dx = arena.delta.slice(first * s.c, rows * s.c);
+                let (wte, dwte) = (self.head_matrix(), self.gradient(&self.plan.layout.wte));
+                let dx = self.plan.arena.delta.slice(first * s.c, rows * s.c);
                 self.backend.head_backward(HeadBackward {
                     dlogits: logits,
                     x: ln,
@@ -142,8 +131,37 @@ impl<B: Backend> Fused<B> {
                     width: s.c,
                 });
             }
-            pace.did(wte.len * if training { 3 } else { 1 } * rows / s.n)?;
+            pace.did(vocabulary * if training { 3 } else { 1 } * rows / s.n)?;
         }
         ControlFlow::Continue(())
     }
+
+    /// Logits and losses of one chunk of rows, which begins with row `first`. With a `gradient` that of the logits takes
+    /// their place; otherwise they stay until the next chunk.
+    pub(super) fn chunk_of_head(&mut self, s: Shape, first: usize, gradient: bool) -> HeadChunk {
+        let (arena, dims) = (&self.plan.arena, self.plan.config.dims);
+        let rows = arena.chunk.min(s.n - first);
+        let ln = arena.ln.slice(first * s.c, rows * s.c);
+        let logits = arena.logits.head(rows * dims.padded_vocab);
+        let losses = arena.losses.slice(first, rows);
+        self.backend.head(ln, self.head_matrix(), logits, s.c);
+        let vocab_size = dims.vocab_size;
+        self.backend.cross_entropy(CrossEntropy { logits, losses, first, vocab_size, gradient });
+        HeadChunk { ln, logits, losses }
+    }
+
+    /// The token embedding, as the head's product reads it.
+    fn head_matrix(&self) -> Span {
+        self.plan.span(self.matrices, &self.plan.layout.wte)
+    }
+}
+
+/// Where the head works on a chunk of rows.
+pub(super) struct HeadChunk {
+    /// Its input.
+    ln: Span,
+    /// `[rows, padded_vocab]`.
+    pub(super) logits: Span,
+    /// `[rows]`.
+    pub(super) losses: Span,
 }

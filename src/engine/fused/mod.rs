@@ -20,7 +20,7 @@ use crate::comm::Comm;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, FastPaths, State, Watch, first_not_finite, no_update,
+    Applied, Batch, Engine, EngineError, FastPaths, State, TokenLosses, Watch, first_not_finite, no_update,
     sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
@@ -271,6 +271,25 @@ impl<B: Backend> Engine for Fused<B> {
         let ControlFlow::Continue(shape) = self.losses(&batch, watch) else { return Ok(None) };
         let losses = self.backend.download(self.plan.arena.losses.head(shape.n))?;
         Ok(Some(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / shape.n as f64))
+    }
+
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+        let shape = self.upload(&batch, 0.0);
+        let _ = self.forward(shape, &mut Pace::unwatched());
+        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
+        let (mut is_greedy, mut left) = (Vec::with_capacity(asked.len()), asked);
+        for first in (0..shape.n).step_by(arena.chunk) {
+            let chunk = self.chunk_of_head(shape, first, false);
+            let here;
+            (here, left) = left.split_at(left.partition_point(|&at| at < first + chunk.losses.len));
+            for &at in here {
+                let logits = chunk.logits.slice((at - first) * dims.padded_vocab, dims.vocab_size);
+                is_greedy.push(crate::engine::is_greedy(&self.backend.download(logits)?, batch.targets[at]));
+            }
+        }
+        assert!(left.is_empty(), "{left:?} are no positions of {} tokens", shape.n);
+        let losses = self.backend.download(arena.losses.head(shape.n))?.into_owned();
+        Ok(TokenLosses { losses, is_greedy })
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

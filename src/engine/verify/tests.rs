@@ -1,8 +1,8 @@
 use super::*;
-use crate::engine::Applied;
 use crate::engine::dfdx::CpuEngine;
 use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
+use crate::engine::{Applied, TokenLosses};
 use crate::model::Dims;
 use std::borrow::Cow;
 
@@ -186,6 +186,10 @@ impl Engine for Changed {
 
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         self.0.evaluate(batch)
+    }
+
+    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+        self.0.token_losses(batch, asked)
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

@@ -1,0 +1,148 @@
+//! `runner eval MODEL...`: losses and accuracies of models, side by side.
+
+mod table;
+
+use super::exit::Exit;
+use super::exporter;
+use super::terminal::{say, tame};
+use super::voice::Voice;
+use crate::cli::{EvalArgs, TableFormat};
+use crate::data::NoProgress;
+use crate::eval::Kind;
+use crate::report::fit::{Fitted, fit, wrapped};
+use crate::session::UsageError;
+use crate::session::evaluation::{
+    Evaluated, Request, TaskFile, Tasks, Working, all_checkpoints, evaluate, evaluate_named, no_run,
+};
+use crate::session::model::{Options, Source};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Between two lines that say how far the work is.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Evaluates the models and prints a table of them.
+pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
+    let options = Options { micro_batch: args.micro_batch, ..super::options(&args.compute)? };
+    let said = Cell::new(Instant::now());
+    let tell = |working: &Working| {
+        if said.get().elapsed() >= PAUSE {
+            said.set(Instant::now());
+            let Working { model, what, passes } = working;
+            let percent = 100 * passes.done / passes.total.max(1);
+            say(&tame(&format!("{model}: {what}: {percent} %")));
+        }
+    };
+    let task_files = task_files(args)?;
+    let request = Request {
+        data: &args.data,
+        tokens: args.tokens,
+        tasks: &task_files,
+        lm_eval: args.lm_eval,
+        options,
+        runs_dir: &args.runs.runs_dir,
+        progress: &NoProgress,
+        tell: &tell,
+    };
+    if args.save {
+        // before the work, and not after it
+        for named in &args.models {
+            if matches!(Source::find(named, request.runs_dir)?, Source::Weights(_)) {
+                return Err(no_run(&named.display().to_string()).into());
+            }
+        }
+    }
+    let (mut tasks, voice) = (Tasks::default(), Voice::default());
+    let mut evaluated = Vec::new();
+    let mut keep = |one: Evaluated| -> anyhow::Result<()> {
+        if args.save {
+            let path = one.save(args.compute.precision.as_str())?;
+            say(&tame(&format!("{}: appended to {}", one.model, path.display())));
+        }
+        evaluated.push(one);
+        Ok(())
+    };
+    for named in &args.models {
+        if !args.all_checkpoints {
+            keep(evaluate_named(named, &request, &mut tasks, &voice)?)?;
+            continue;
+        }
+        let left_out = |path: &Path, error: &_| {
+            say(&tame(&format!("`{}` is left out: {error}", path.display())));
+        };
+        for source in all_checkpoints(named, request.runs_dir, left_out)? {
+            let path = source.weights().to_owned();
+            match evaluate(source, &request, &mut tasks, &voice) {
+                Ok(one) => keep(one)?,
+                Err(_) if !path.exists() => say(&tame(&format!("`{}` is gone; left out", path.display()))),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    print(args, &evaluated)?;
+    Ok(Exit::Finished)
+}
+
+/// The files of tasks with the names of their scores. Errors: two tasks of one name.
+fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
+    let mut files = Vec::new();
+    let named = [
+        ("hellaswag", &args.hellaswag, (Kind::Choice, "--lambada")),
+        ("lambada", &args.lambada, (Kind::LastWord, "--tasks")),
+    ];
+    for (name, path, wanted) in named {
+        files.extend(path.clone().map(|path| TaskFile { name: name.into(), path, wanted: Some(wanted) }));
+    }
+    for path in &args.tasks {
+        files.push(TaskFile { name: name_of(path), path: path.clone(), wanted: None });
+    }
+    let mut seen = BTreeSet::new();
+    match files.iter().find(|file| !seen.insert(file.name.clone())) {
+        None => Ok(files),
+        Some(TaskFile { name, path, .. }) => Err(UsageError(format!(
+            "two tasks are called `{name}`, the second of them `{}`: give its file another name",
+            path.display()
+        ))),
+    }
+}
+
+/// The name of a column: the file's stem in lower case, every other character an underscore.
+fn name_of(path: &PathBuf) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
+    let notes = table::notes(evaluated);
+    let exporter = exporter(args.format);
+    let text = match args.format {
+        TableFormat::Json => table::document(evaluated, args.compute.precision.as_str()),
+        TableFormat::Csv => {
+            // a table of values has no place for sentences
+            notes.iter().for_each(|note| say(&tame(&format!("note: {note}"))));
+            exporter.export(&table::table(evaluated, false))
+        }
+        TableFormat::Table | TableFormat::Markdown => {
+            let room = super::room(&args.width, args.format);
+            let prose =
+                |text: &str| room.map_or_else(|| tame(text), |room| wrapped(&tame(text), room)) + "\n";
+            let table = table::table(evaluated, true);
+            let (table, hidden) = match room {
+                None => (table, None),
+                Some(room) => {
+                    let Fitted { table, hidden } = fit(&table, room, &table::leaving(&table));
+                    (table, hidden)
+                }
+            };
+            let hidden =
+                hidden.map(|hidden| prose(&format!("{hidden}; --wide shows all"))).unwrap_or_default();
+            let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
+            let notes: String = notes.iter().map(|note| prose(&format!("{bullet}{note}"))).collect();
+            exporter.export(&table) + &hidden + "\n" + &notes
+        }
+    };
+    super::print(&text)?;
+    Ok(())
+}

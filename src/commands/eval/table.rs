@@ -1,0 +1,175 @@
+//! Evaluations as a table, as JSON, and the sentences below.
+
+use crate::eval::Definition;
+use crate::report::export::{Cell, Column, Table, number};
+use crate::report::fit::Leaving;
+use crate::report::numbers::thousands;
+use crate::session::evaluation::{Evaluated, TaskScores};
+use crate::wording::noun_of;
+use serde_json::{Map, Value, json};
+
+/// The names of all numbers, in the order in which they first occur, with whether one has a standard error.
+fn names(evaluated: &[Evaluated]) -> Vec<(String, bool)> {
+    let mut names: Vec<(String, bool)> = Vec::new();
+    for (name, _, standard_error) in evaluated.iter().flat_map(Evaluated::values) {
+        match names.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, has_error)) => *has_error |= standard_error.is_some(),
+            None => names.push((name, standard_error.is_some())),
+        }
+    }
+    names
+}
+
+/// A number for people: an accuracy in percent with its standard error.
+fn shown(value: f64, standard_error: Option<f64>, is_accuracy: bool) -> String {
+    match standard_error {
+        Some(error) => format!("{:.2} ± {:.2} %", 100.0 * value, 100.0 * error),
+        None if is_accuracy => format!("{:.2} %", 100.0 * value),
+        None => format!("{value:.4}"),
+    }
+}
+
+/// One row per model. For programs, standard errors have columns of their own.
+pub(super) fn table(evaluated: &[Evaluated], for_people: bool) -> Table {
+    let mut columns = vec![Column::words("model", "model"), Column::numbers("step", "step")];
+    let names = names(evaluated);
+    for (name, has_error) in &names {
+        columns.push(Column::numbers(name, &name.replace('_', " ")));
+        if *has_error && !for_people {
+            let name = format!("{name}_stderr");
+            columns.push(Column::numbers(&name, &name));
+        }
+    }
+    let row = |one: &Evaluated| {
+        let step = one.run.as_ref().map(|(_, step, _)| *step as f64);
+        let step = Cell::number(step, |step| thousands(step as u64));
+        let mut row = vec![Cell::text(one.model.clone()), step];
+        let values = one.values();
+        for (name, has_error) in &names {
+            let found = values.iter().find(|(known, ..)| known == name);
+            let (value, error) = found.map_or((None, None), |(_, value, error)| (Some(*value), *error));
+            let is_accuracy = name.ends_with("_acc") || name.ends_with("_acc_norm");
+            row.push(Cell::number(value, |value| shown(value, error, is_accuracy)));
+            if *has_error && !for_people {
+                row.push(Cell::number(error, |error| error.to_string()));
+            }
+        }
+        row
+    };
+    let mut table = Table { columns, rows: evaluated.iter().map(row).collect() };
+    if for_people && evaluated.iter().all(|one| one.run.is_none()) {
+        table.remove_column(1);
+    }
+    table
+}
+
+/// Which columns go where there is no room: the last ones first, the loss last.
+pub(super) fn leaving(table: &Table) -> Leaving {
+    let first = table.columns.iter().skip(2).rev().map(|column| column.name.clone()).collect();
+    Leaving { first, at_last: Vec::new() }
+}
+
+/// What to know about the numbers: definitions, how many examples, what was cut.
+pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    let mut add = |note: String| {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    };
+    for on in evaluated.iter().filter_map(|one| one.loss.as_ref()) {
+        let tokens = thousands(on.loss.tokens);
+        add(format!(
+            "val_loss: nats per token, mean over the first {tokens} tokens of {}",
+            on.data.join(", ")
+        ));
+    }
+    let digests: Vec<&str> =
+        evaluated.iter().filter_map(|one| Some(one.loss.as_ref()?.digest.as_str())).collect();
+    if digests.iter().any(|digest| *digest != digests[0]) {
+        add("the losses are of different data and cannot be compared; --data names the same for all"
+            .to_owned());
+    }
+    for task in evaluated.iter().flat_map(|one| &one.tasks) {
+        let examples = task.tally.examples;
+        for score in &task.scores {
+            let noun = noun_of(examples, "example");
+            add(format!("{}: {}; {} {noun}", score.name, score.definition, thousands(examples)));
+        }
+    }
+    for one in evaluated {
+        for task in &one.tasks {
+            about_cut(&one.model, task).into_iter().for_each(&mut add);
+            if task.tally.not_finite > 0 {
+                let what = noun_of(task.tally.not_finite, "ending");
+                add(format!(
+                    "{}: {}: the loss of {} {what} is no finite number; they count as not chosen",
+                    one.model, task.name, task.tally.not_finite
+                ));
+            }
+        }
+    }
+    notes
+}
+
+fn about_cut(model: &str, task: &TaskScores) -> Option<String> {
+    let (cut, examples, block_size) = (task.cut, task.tally.examples, task.block_size);
+    // a definition of its own is another encoding, and may cut others
+    if cut.contexts == 0 || task.definition == Definition::LmEval {
+        return None;
+    }
+    let endings = match cut.endings {
+        0 => String::new(),
+        endings => format!(
+            "; of {endings} of them an ending alone is longer, of which the last {block_size} tokens are scored"
+        ),
+    };
+    Some(format!(
+        "{model}: {}: {} of {examples} examples are longer than the model's context of {block_size} tokens and lost the \
+         beginning of their text{endings}",
+        task.name, cut.contexts
+    ))
+}
+
+/// The document for programs.
+pub(super) fn document(evaluated: &[Evaluated], precision: &str) -> String {
+    let models: Vec<Value> = evaluated.iter().map(|one| model(one, precision)).collect();
+    format!("{:#}\n", Value::from(models))
+}
+
+fn model(one: &Evaluated, precision: &str) -> Value {
+    let (mut metrics, mut errors, mut definitions) = (Map::new(), Map::new(), Map::new());
+    for (name, value, standard_error) in one.values() {
+        if let Some(error) = standard_error {
+            errors.insert(name.clone(), number(error));
+        }
+        metrics.insert(name, number(value));
+    }
+    for score in one.tasks.iter().flat_map(|task| &task.scores) {
+        definitions.insert(score.name.clone(), score.definition.into());
+    }
+    let task = |task: &TaskScores| {
+        json!({
+            "name": task.name,
+            "definition": match task.definition { Definition::PerToken => "per_token", Definition::LmEval => "lm_eval" },
+            "examples": task.tally.examples,
+            "cut_contexts": task.cut.contexts,
+            "cut_endings": task.cut.endings,
+            "not_finite": task.tally.not_finite,
+            "padding": number(task.tally.padding()),
+        })
+    };
+    json!({
+        "model": one.model,
+        "step": one.run.as_ref().map(|(_, step, _)| *step),
+        "tokens": one.run.as_ref().map(|(_, _, tokens)| *tokens),
+        "precision": precision,
+        "metrics": metrics,
+        "stderr": errors,
+        "definitions": definitions,
+        "data": one.loss.as_ref().map(|on| json!({
+            "files": on.data, "digest": on.digest, "tokens": on.loss.tokens, "bytes": on.loss.bytes,
+        })),
+        "tasks": one.tasks.iter().map(task).collect::<Vec<_>>(),
+    })
+}

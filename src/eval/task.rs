@@ -1,0 +1,226 @@
+//! Tasks: examples as tokens of one model, cut to its context.
+
+use super::documents::{self, Choice, Document, LastWord};
+use super::{EvalError, llmc, lm_eval};
+use crate::data::tokenizer::{Tokenizer, TokenizerKind};
+use std::path::Path;
+
+/// What an example asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Which of several endings continues a context.
+    Choice,
+    /// Whether the last word of a text is what a greedy choice gives.
+    LastWord,
+}
+
+impl Kind {
+    /// What files of this kind hold, for messages.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Choice => "multiple choice",
+            Self::LastWord => "last words (`text`)",
+        }
+    }
+}
+
+/// How text becomes tokens, and what `acc_norm` divides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Definition {
+    /// llm.c's and build-nanogpt's: the context as it is, the tokens of a space and the ending; the mean per token.
+    PerToken,
+    /// lm-evaluation-harness's: HellaSwag's text cleaned, context and ending encoded together; the sum over the number
+    /// of the ending's characters.
+    LmEval,
+}
+
+/// What a model takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Tokens per sequence, T.
+    pub block_size: usize,
+    /// Number of token ids.
+    pub vocab_size: usize,
+}
+
+/// A context with one of the endings that may continue it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Context and ending, at most T + 1 tokens.
+    pub tokens: Vec<u32>,
+    /// The last so many tokens are the ending; at least 1, fewer than all.
+    pub scored: usize,
+    /// Characters of the ending as its file has it; 0 where the file has tokens only.
+    pub characters: usize,
+}
+
+/// A question with its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Example {
+    /// The endings; one for a last word.
+    pub candidates: Vec<Candidate>,
+    /// The right one.
+    pub label: usize,
+}
+
+/// How many examples did not fit into a model's context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Examples of which a context lost its beginning.
+    pub contexts: usize,
+    /// Examples of which an ending lost its beginning too, so that its last T tokens only are scored.
+    pub endings: usize,
+}
+
+/// The examples of a file, as tokens of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The name that its scores begin with.
+    pub name: String,
+    /// What it asks for.
+    pub kind: Kind,
+    /// How text became tokens.
+    pub definition: Definition,
+    /// In the order of the file.
+    pub examples: Vec<Example>,
+    /// What did not fit.
+    pub cut: Cut,
+    /// What the examples were encoded for.
+    pub limits: Limits,
+}
+
+/// The tokens of an example before they are cut: the context's, and those of each ending.
+pub(super) struct Encoded {
+    pub(super) pairs: Vec<(Vec<u32>, Vec<u32>)>,
+    pub(super) characters: Vec<usize>,
+    pub(super) label: usize,
+    /// Where it is in the file, for messages.
+    pub(super) place: String,
+}
+
+impl Task {
+    /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`, `endings`,
+    /// `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
+    ///
+    /// # Errors
+    /// What is wrong with the file or one of its examples, and a token that the model does not have.
+    pub fn load(
+        path: &Path,
+        name: &str,
+        definition: Definition,
+        tokenizer: &Tokenizer,
+        limits: Limits,
+    ) -> Result<Self, EvalError> {
+        let bytes = std::fs::read(path).map_err(|error| EvalError::Read { path: path.to_owned(), error })?;
+        let (kind, encoded) = match llmc::is_eval_file(&bytes) {
+            true if definition == Definition::LmEval || tokenizer.kind() != TokenizerKind::Gpt2 => {
+                let what =
+                    "llm.c's file, which has GPT-2's tokens and no text: give the JSONL of the task".into();
+                return Err(EvalError::NoTask { path: path.to_owned(), what });
+            }
+            true => (Kind::Choice, llmc::read(path, &bytes)?),
+            false => {
+                let documents = documents::read(path, &bytes)?;
+                let kind = match documents.first() {
+                    Some((_, Document::LastWord(_))) => Kind::LastWord,
+                    _ => Kind::Choice,
+                };
+                let encode = |(line, document)| {
+                    encode(document, definition, tokenizer)
+                        .map(|encoded| Encoded { place: format!("line {line}"), ..encoded })
+                        .map_err(|problem| EvalError::Line { path: path.to_owned(), line, problem })
+                };
+                (kind, documents.into_iter().map(encode).collect::<Result<_, _>>()?)
+            }
+        };
+        let mut task = Self {
+            name: name.to_owned(),
+            kind,
+            definition,
+            examples: Vec::new(),
+            cut: Cut::default(),
+            limits,
+        };
+        for one in encoded {
+            task.push(path, one, tokenizer)?;
+        }
+        Ok(task)
+    }
+
+    /// Tokens of the longest row that scoring computes; rows are no longer than that, rounded up to what
+    /// [`score`](super::score) rounds to.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        let candidates = self.examples.iter().flat_map(|example| &example.candidates);
+        let longest = candidates.map(|candidate| candidate.tokens.len() - 1).max().unwrap_or(1);
+        super::rows::rounded(longest, self.limits.block_size)
+    }
+
+    /// Cuts an example to the context and adds it.
+    fn push(&mut self, path: &Path, encoded: Encoded, tokenizer: &Tokenizer) -> Result<(), EvalError> {
+        let Limits { block_size, vocab_size } = self.limits;
+        let (mut cut, mut candidates) = (Cut::default(), Vec::with_capacity(encoded.pairs.len()));
+        for ((mut tokens, ending), characters) in encoded.pairs.into_iter().zip(encoded.characters) {
+            if tokens.is_empty() {
+                // something has to come before the first token that is scored
+                let begin = tokenizer.prompt("", vocab_size).ok().and_then(|tokens| tokens.first().copied());
+                tokens.push(begin.unwrap_or(0));
+            }
+            let scored = ending.len().min(block_size);
+            tokens.extend(ending.iter());
+            let outside = tokens.iter().find(|&&token| token as usize >= vocab_size);
+            if let Some(&token) = outside {
+                let (path, place, tokenizer) = (path.to_owned(), encoded.place, tokenizer.kind().word());
+                return Err(EvalError::Token { path, place, token, vocab_size, tokenizer });
+            }
+            let excess = tokens.len().saturating_sub(block_size + 1);
+            tokens.drain(..excess);
+            cut.contexts |= usize::from(excess > 0);
+            cut.endings |= usize::from(scored < ending.len());
+            candidates.push(Candidate { tokens, scored, characters });
+        }
+        self.cut.contexts += cut.contexts;
+        self.cut.endings += cut.endings;
+        self.examples.push(Example { candidates, label: encoded.label });
+        Ok(())
+    }
+}
+
+/// The tokens of a text. Errors: a character that the tokenizer does not have.
+pub(super) fn tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, String> {
+    let mut tokens = Vec::new();
+    tokenizer.encode_into(text, &mut tokens).map_err(|unlisted| {
+        let known = tokenizer.vocab_size();
+        format!("its text has {:?}, which is none of the {known} characters that the model knows", unlisted.c)
+    })?;
+    Ok(tokens.into_iter().map(u32::from).collect())
+}
+
+fn encode(document: Document, definition: Definition, tokenizer: &Tokenizer) -> Result<Encoded, String> {
+    let choice = match (document, definition) {
+        (Document::LastWord(LastWord { context, word }), _) => {
+            let pair = (tokens(tokenizer, &context)?, tokens(tokenizer, &format!(" {word}"))?);
+            let characters = vec![word.chars().count()];
+            return Ok(Encoded { pairs: vec![pair], characters, label: 0, place: String::new() });
+        }
+        (Document::Choice(choice), _) => choice,
+        (Document::HellaSwag(document), Definition::PerToken) => document.as_it_is(),
+        (Document::HellaSwag(document), Definition::LmEval) => lm_eval::cleaned(&document)?,
+    };
+    let Choice { context, endings, label, delimiter } = choice;
+    let characters = endings.iter().map(|ending| ending.chars().count()).collect();
+    let mut pairs = Vec::with_capacity(endings.len());
+    let alone = tokens(tokenizer, &context)?;
+    for ending in endings {
+        let continuation = format!("{delimiter}{ending}");
+        pairs.push(match definition {
+            Definition::PerToken => (alone.clone(), tokens(tokenizer, &continuation)?),
+            Definition::LmEval => lm_eval::pair(tokenizer, &context, &continuation)?,
+        });
+        if pairs.last().is_some_and(|(_, ending)| ending.is_empty()) {
+            return Err(format!("the ending {ending:?} has no token: give each ending a text"));
+        }
+    }
+    Ok(Encoded { pairs, characters, label, place: String::new() })
+}

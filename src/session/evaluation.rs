@@ -1,0 +1,371 @@
+//! Evaluating models: runs, checkpoints and weights from elsewhere, on data and tasks. A run that trains at the moment
+//! is read as any other, without its lock.
+
+use super::audience::Audience;
+use super::ending::UsageError;
+use super::inputs::{self, Limits};
+use super::model::{self, Model, Options, Source};
+use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
+use crate::engine::EngineError;
+use crate::eval::{self, Cut, DataLoss, Definition, EvalError, Kind, Passes, Score, Share, Tally, Task};
+use crate::recipe::{Overrides, Recipe, load};
+use crate::run::checkpoint::{self, Reader};
+use crate::run::{RunError, dir, evaluations, facts};
+use anyhow::Context;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// A file of examples and what its scores are called.
+#[derive(Debug, Clone)]
+pub struct TaskFile {
+    /// The name that its scores begin with.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// What it must hold, with the option that takes the other kind; `None` for either.
+    pub wanted: Option<(Kind, &'static str)>,
+}
+
+/// What is evaluated, and how.
+pub struct Request<'a> {
+    /// Files of tokens or text; none for the run's own validation data.
+    pub data: &'a [String],
+    /// No more than so many tokens of the data.
+    pub tokens: Option<u64>,
+    /// Tasks.
+    pub tasks: &'a [TaskFile],
+    /// Whether multiple choice is scored by lm-evaluation-harness's definition too.
+    pub lm_eval: bool,
+    /// What computes it; `block_size` and `mode` are settled here.
+    pub options: Options,
+    /// Where runs and their cache are kept.
+    pub runs_dir: &'a Path,
+    /// Is told about long passes over files.
+    pub progress: &'a dyn Progress,
+    /// Is told where the work stands.
+    pub tell: &'a dyn Fn(&Working),
+}
+
+/// Where the work stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Working<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// The task's name, or `loss`.
+    pub what: &'a str,
+    /// Forward passes.
+    pub passes: Passes,
+}
+
+/// A model's loss on data.
+#[derive(Debug, Clone)]
+pub struct LossOn {
+    /// The files.
+    pub data: Vec<String>,
+    /// The digest of their contents.
+    pub digest: String,
+    /// The sums.
+    pub loss: DataLoss,
+}
+
+/// A model's scores in a task.
+#[derive(Debug, Clone)]
+pub struct TaskScores {
+    /// The task's name.
+    pub name: String,
+    /// The definition that the scores follow.
+    pub definition: Definition,
+    /// The scores.
+    pub scores: Vec<Score>,
+    /// The sums that they come from.
+    pub tally: Tally,
+    /// What did not fit into the context.
+    pub cut: Cut,
+    /// Tokens of the context.
+    pub block_size: usize,
+}
+
+/// What was found out about a model.
+#[derive(Debug, Clone)]
+pub struct Evaluated {
+    /// The run's id, or the path of weights from elsewhere.
+    pub model: String,
+    /// The run, and the steps and tokens that the checkpoint is of.
+    pub run: Option<(PathBuf, u64, u64)>,
+    /// The loss, where there are data.
+    pub loss: Option<LossOn>,
+    /// The tasks, in the order of the request.
+    pub tasks: Vec<TaskScores>,
+}
+
+impl Evaluated {
+    /// Every number with its name and its standard error.
+    #[must_use]
+    pub fn values(&self) -> Vec<(String, f64, Option<f64>)> {
+        let mut values = Vec::new();
+        if let Some(LossOn { loss, .. }) = &self.loss {
+            values.push(("val_loss".to_owned(), loss.mean(), None));
+            values.push(("perplexity".to_owned(), loss.perplexity(), None));
+            values.extend(loss.bits_per_byte().map(|bits| ("bits_per_byte".to_owned(), bits, None)));
+        }
+        let scores = self.tasks.iter().flat_map(|task| &task.scores);
+        values.extend(scores.map(|score| (score.name.clone(), score.value, score.standard_error)));
+        values
+    }
+
+    /// Appends the numbers to the `eval.csv` of the run and returns its path.
+    ///
+    /// # Errors
+    /// [`UsageError`] for weights that are no run's; [`RunError`] where the file cannot be written.
+    pub fn save(&self, precision: &str) -> anyhow::Result<PathBuf> {
+        let Some((run, step, tokens)) = &self.run else {
+            return Err(no_run(&self.model).into());
+        };
+        let mut values = Vec::new();
+        for (name, value, standard_error) in self.values() {
+            values.push((name.clone(), value));
+            values.extend(standard_error.map(|error| (format!("{name}_stderr"), error)));
+        }
+        let evaluation = evaluations::Evaluation {
+            step: *step,
+            tokens: *tokens,
+            evaluated: facts::now(),
+            precision: precision.to_owned(),
+            data: self.loss.as_ref().map(|on| on.data.clone()).unwrap_or_default(),
+            data_tokens: self.loss.as_ref().map(|on| on.loss.tokens),
+            values,
+        };
+        evaluations::append(run, &evaluation)?;
+        Ok(run.join(dir::EVAL_CSV))
+    }
+}
+
+/// Only runs have a file of evaluations.
+#[must_use]
+pub fn no_run(model: &str) -> UsageError {
+    UsageError(format!("--save appends to a run's eval.csv, but `{model}` is no run"))
+}
+
+/// The sources of all checkpoints of a run, oldest first; a checkpoint that is not whole is named to `left_out`.
+///
+/// # Errors
+/// [`RunError`] where the name leads to no run; [`UsageError`] for weights from elsewhere.
+pub fn all_checkpoints(
+    named: &Path,
+    runs_dir: &Path,
+    mut left_out: impl FnMut(&Path, &RunError),
+) -> anyhow::Result<Vec<Source>> {
+    let Source::Run { run, .. } = Source::find(named, runs_dir)? else {
+        let message = format!("--all-checkpoints takes runs, but `{}` is none", named.display());
+        return Err(UsageError(message).into());
+    };
+    let mut sources = Vec::new();
+    for (_, path) in checkpoint::list(&run)? {
+        match Reader::open(&path).and_then(|mut reader| reader.verify()) {
+            Ok(()) => sources.push(Source::Checkpoint(path)),
+            Err(error) => left_out(&path, &error),
+        }
+    }
+    Ok(sources)
+}
+
+/// A run may delete a checkpoint between finding and reading it, when a newer one is there.
+const ATTEMPTS: usize = 5;
+
+/// Evaluates the model that a path or the beginning of a run's name stands for.
+///
+/// # Errors
+/// As of [`evaluate`], and where nothing has the name.
+pub fn evaluate_named(
+    named: &Path,
+    request: &Request,
+    tasks: &mut Tasks,
+    audience: &dyn Audience,
+) -> anyhow::Result<Evaluated> {
+    for _ in 1..ATTEMPTS {
+        let source = Source::find(named, request.runs_dir)?;
+        let checkpoint = matches!(source, Source::Run { .. }).then(|| source.weights().to_owned());
+        match evaluate(source, request, tasks, audience) {
+            Err(_) if checkpoint.is_some_and(|checkpoint| !checkpoint.exists()) => {}
+            other => return other,
+        }
+    }
+    evaluate(Source::find(named, request.runs_dir)?, request, tasks, audience)
+}
+
+/// The tasks of a request as they were encoded for models so far.
+#[derive(Default)]
+pub struct Tasks {
+    encoded: Option<(Tokenizer, eval::Limits, Vec<Task>)>,
+}
+
+impl Tasks {
+    /// The tasks for a model.
+    fn of(
+        &mut self,
+        request: &Request,
+        tokenizer: &Tokenizer,
+        limits: eval::Limits,
+    ) -> anyhow::Result<&[Task]> {
+        if self.encoded.as_ref().is_none_or(|(t, l, _)| t != tokenizer || *l != limits) {
+            let mut tasks = Vec::new();
+            for TaskFile { name, path, wanted } in request.tasks {
+                let load = |definition| Task::load(path, name, definition, tokenizer, limits);
+                let task = load(Definition::PerToken)?;
+                if let Some((wanted, option)) = *wanted
+                    && task.kind != wanted
+                {
+                    let (found, wanted, path) = (task.kind.words(), wanted.words(), path.clone());
+                    return Err(EvalError::Kind { path, found, wanted, option }.into());
+                }
+                let again = request.lm_eval && task.kind == Kind::Choice;
+                tasks.push(task);
+                if again {
+                    tasks.push(load(Definition::LmEval)?);
+                }
+            }
+            self.encoded = Some((tokenizer.clone(), limits, tasks));
+        }
+        Ok(self.encoded.as_ref().map_or(&[], |(_, _, tasks)| tasks))
+    }
+}
+
+/// Evaluates a model.
+///
+/// # Errors
+/// Where a task, the data, the weights, the device or the memory is not there for it; [`UsageError`] if there is
+/// nothing to evaluate.
+pub fn evaluate(
+    source: Source,
+    request: &Request,
+    tasks: &mut Tasks,
+    audience: &dyn Audience,
+) -> anyhow::Result<Evaluated> {
+    let (dims, tokenizer) = (source.dims()?, source.tokenizer()?);
+    let limits = eval::Limits { block_size: dims.block_size, vocab_size: dims.vocab_size };
+    let data = open_data(&source, request, &tokenizer, limits)?;
+    let tasks = tasks.of(request, &tokenizer, limits)?;
+    if data.is_none() && tasks.is_empty() {
+        let message = format!(
+            "there is nothing to evaluate `{}` on: name data with --data, or a task with --hellaswag, --lambada or \
+             --tasks",
+            source.weights().display()
+        );
+        return Err(UsageError(message).into());
+    }
+    let longest = tasks.iter().map(Task::longest).max().unwrap_or(1);
+    let block_size = if data.is_some() { dims.block_size } else { longest };
+    let (name, run) = identity(&source)?;
+    let options = Options { block_size, ..request.options };
+    let Model { mut engine, .. } = model::open_source(source, &options, audience)?;
+    let working = |what| {
+        let model = name.as_str();
+        move |passes| {
+            (request.tell)(&Working { model, what, passes });
+            Ok::<_, EngineError>(ControlFlow::Continue(()))
+        }
+    };
+    let mut evaluated = Evaluated { model: name.clone(), run, loss: None, tasks: Vec::new() };
+    if let Some(OwnData { set, names, tokens }) = &data {
+        let stream = TokenStream::new(set, 0, false);
+        let shape = (options.micro_batch, dims.block_size);
+        let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
+        // what was read must be what was opened
+        set.check()?;
+        let (data, digest) = (names.clone(), set.digest());
+        evaluated.loss = loss.map(|loss| LossOn { data, digest, loss });
+    }
+    for task in tasks {
+        let of_task = working(&task.name);
+        let scored = eval::score(engine.as_mut(), task, options.micro_batch, Share::ALL, of_task)?;
+        let tally = Tally::of(task, &scored.unwrap_or_default());
+        let (name, definition, cut) = (task.name.clone(), task.definition, task.cut);
+        let (scores, block_size) = (tally.scores(task), limits.block_size);
+        evaluated.tasks.push(TaskScores { name, definition, scores, tally, cut, block_size });
+    }
+    Ok(evaluated)
+}
+
+/// What a model is called, and of which run and step it is.
+fn identity(source: &Source) -> anyhow::Result<(String, Option<(PathBuf, u64, u64)>)> {
+    let (run, checkpoint) = match source {
+        Source::Run { run, checkpoint } => (Some(run.as_path()), checkpoint),
+        Source::Checkpoint(checkpoint) => {
+            let above = checkpoint.parent().and_then(Path::parent);
+            (above.filter(|above| dir::is_run(above)), checkpoint)
+        }
+        Source::Weights(path) => return Ok((path.display().to_string(), None)),
+    };
+    let Some(run) = run else { return Ok((checkpoint.display().to_string(), None)) };
+    let reader = Reader::open(checkpoint)?;
+    let whole = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
+    let name = whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Ok((name, Some((run.to_owned(), reader.state().step, reader.state().tokens))))
+}
+
+/// Data that a model's loss is computed on.
+struct OwnData {
+    set: Dataset,
+    names: Vec<String>,
+    tokens: u64,
+}
+
+/// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them.
+fn open_data(
+    source: &Source,
+    request: &Request,
+    tokenizer: &Tokenizer,
+    eval::Limits { block_size, vocab_size }: eval::Limits,
+) -> anyhow::Result<Option<OwnData>> {
+    let cache_dir = &inputs::cache_dir(request.runs_dir);
+    let (set, names, wanted) = if request.data.is_empty() {
+        let Some(recipe) = recipe_of(source)? else { return Ok(None) };
+        let limits = Limits { block_size, vocab_size };
+        let set = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, request.progress)?;
+        let Some(set) = set else { return Ok(None) };
+        let own = recipe.eval.batches as u64 * recipe.batch.total_tokens as u64;
+        let names = match recipe.data.val_fraction {
+            None => recipe.data.val.iter().map(|name| inputs::relative(name)).collect(),
+            Some(fraction) => vec![format!("the last {fraction} of data.train")],
+        };
+        (set, names, Some(request.tokens.unwrap_or(own)))
+    } else {
+        if let Some(stated) = vocabulary::stated(request.data)?
+            && stated.tokenizer != *tokenizer
+        {
+            let message = format!(
+                "the tokens of the data stand for something else than the model's: by `{}` they are {}, but those of \
+                 `{}` are {}",
+                stated.file.display(),
+                stated.tokenizer.kind(),
+                source.weights().display(),
+                tokenizer.kind()
+            );
+            return Err(UsageError(message).into());
+        }
+        let progress = request.progress;
+        let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
+        let set = Dataset::open(request.data, options).context("--data")?;
+        (set, request.data.to_vec(), request.tokens)
+    };
+    let held = set.rows() * block_size as u64;
+    let tokens = wanted.map_or(held, |wanted| wanted.min(held));
+    if let Some(asked) = request.tokens.filter(|&asked| asked > held) {
+        let error = format!("--tokens {asked} is more than the {held} tokens in whole rows of the data");
+        return Err(UsageError(error).into());
+    }
+    Ok(Some(OwnData { set, names, tokens }))
+}
+
+/// The recipe of the run that a checkpoint belongs to; `None` for weights from elsewhere.
+fn recipe_of(source: &Source) -> anyhow::Result<Option<Recipe>> {
+    let run = match source {
+        Source::Run { run, .. } => run.clone(),
+        Source::Checkpoint(checkpoint) => match checkpoint.parent().and_then(Path::parent) {
+            Some(above) if dir::is_run(above) => above.to_owned(),
+            _ => return Ok(None),
+        },
+        Source::Weights(_) => return Ok(None),
+    };
+    Ok(Some(load(&run.join(dir::RECIPE), &Overrides::default())?.recipe))
+}

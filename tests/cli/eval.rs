@@ -1,0 +1,246 @@
+//! `runner eval`: losses and scores of runs, checkpoints and weights from elsewhere.
+
+use crate::support;
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Ended, Lab, checkpoints, essence, tiny, val_csv};
+
+/// A run of bytes on a text, of which the last part is validated on.
+const BYTES: [&str; 5] =
+    ["data.train=a.txt", "data.val=v.txt", "data.tokenizer=bytes", "checkpoint.keep=0", "eval.batches=2"];
+const HELLASWAG: &str = r#"{"ctx": "the king", "ctx_a": "the king", "ctx_b": "", "activity_label": "Play", "endings": ["speaks", "sings", "sleeps", "stands"], "label": "2"}
+{"ctx": "a hand", "ctx_a": "a", "ctx_b": "hand", "activity_label": "Play", "endings": ["moves", "rests", "waves", "is"], "label": 0}
+"#;
+const CHOICES: &str = "{\"context\": \"so\", \"endings\": [\"it\", \"he\", \"she\"], \"label\": 1}\n\
+     {\"context\": \"this is a context of more than thirty-two bytes\", \"endings\": [\"a\", \"b\"], \"label\": 0}\n";
+const LAMBADA: &str = "{\"text\": \"she sang and she sang\"}\n";
+
+fn bytes_run(lab: &Lab) -> PathBuf {
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(60));
+    lab.write("v.txt", "so they sang of it all, so he sang\n".repeat(40));
+    lab.write("hellaswag.jsonl", HELLASWAG);
+    lab.write("choices.jsonl", CHOICES);
+    lab.write("lambada.jsonl", LAMBADA);
+    lab.train(&BYTES)
+}
+
+fn eval<'a>(lab: &Lab, args: impl IntoIterator<Item = &'a str>) -> Ended {
+    lab.run(["eval", "--threads", "1", "--device", "cpu"].into_iter().chain(args))
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.expect(0).stdout).expect("JSON")
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("a path of this test")
+}
+
+#[test]
+fn a_run_is_evaluated_as_it_validated_itself() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let logged = *val_csv(&run).numbers("val_loss").last().expect("a row");
+    let newest = run.join("checkpoints/step-00000012");
+    let found = json(&eval(&lab, [shown(&run), shown(&newest), "--format", "json"]));
+    let metrics = &found[0]["metrics"];
+    let loss = metrics["val_loss"].as_f64().expect("a loss");
+    assert!((loss - logged).abs() < 1e-5, "{loss} is not {logged}");
+    assert!((metrics["perplexity"].as_f64().expect("a number") - loss.exp()).abs() < 1e-9 * loss.exp());
+    // a token is a byte
+    let bits = metrics["bits_per_byte"].as_f64().expect("a number");
+    assert!((bits - loss / std::f64::consts::LN_2).abs() < 1e-9);
+    assert_eq!(found[0]["step"], 12);
+    assert_eq!(found[0]["data"]["tokens"], 512);
+    assert_eq!(found[0], found[1], "the newest checkpoint of the run");
+    // any weights, on any data
+    let elsewhere = lab.path("hf");
+    fs::create_dir(&elsewhere).expect("mkdir");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(newest.join(name), elsewhere.join(name)).expect("copied");
+    }
+    let args =
+        [shown(&elsewhere), "--data", "v.txt", "--tokens", "512", "--micro-batch", "3", "--format", "json"];
+    let other = json(&eval(&lab, args));
+    let same = other[0]["metrics"]["val_loss"].as_f64().expect("a loss");
+    assert!((same - loss).abs() < 1e-6 * loss, "{same} is not {loss}");
+    assert_eq!((&other[0]["step"], &other[0]["model"]), (&Value::Null, &Value::from(shown(&elsewhere))));
+    // a part of a row counts as far as it was asked for
+    let few = json(&eval(&lab, [shown(&run), "--tokens", "40", "--format", "json"]));
+    assert_eq!(few[0]["data"]["tokens"], 40);
+    let rounded = json(&eval(&lab, [shown(&run), "--precision", "bf16", "--format", "json"]));
+    let rounded = rounded[0]["metrics"]["val_loss"].as_f64().expect("a loss");
+    assert!(rounded != loss && (rounded - loss).abs() < 0.05 * loss);
+}
+
+#[test]
+fn tasks_have_scores_errors_and_definitions() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let files = [
+        "--hellaswag",
+        "hellaswag.jsonl",
+        "--lambada",
+        "lambada.jsonl",
+        "--tasks",
+        "choices.jsonl",
+        "--lm-eval",
+    ];
+    let args = [&[shown(&run)], &files[..], &["--format", "json"]].concat();
+    let found = &json(&eval(&lab, args))[0];
+    let names: Vec<&String> = found["metrics"].as_object().expect("metrics").keys().collect();
+    assert_eq!(
+        names,
+        [
+            "val_loss",
+            "perplexity",
+            "bits_per_byte",
+            "hellaswag_acc",
+            "hellaswag_acc_norm",
+            "hellaswag_lm_eval_acc",
+            "hellaswag_lm_eval_acc_norm",
+            "lambada_acc",
+            "lambada_perplexity",
+            "choices_acc",
+            "choices_acc_norm",
+            "choices_lm_eval_acc",
+            "choices_lm_eval_acc_norm"
+        ]
+    );
+    let accuracy = found["metrics"]["hellaswag_acc"].as_f64().expect("a number");
+    let error = found["stderr"]["hellaswag_acc"].as_f64().expect("a number");
+    assert!((error - (accuracy * (1.0 - accuracy)).sqrt()).abs() < 1e-12, "of two examples");
+    assert!(found["stderr"].get("lambada_acc").is_none(), "one example has no deviation");
+    assert!(found["definitions"]["hellaswag_acc_norm"].to_string().contains("per token"));
+    assert!(found["definitions"]["hellaswag_lm_eval_acc_norm"].to_string().contains("per character"));
+    assert_eq!(found["tasks"][3]["cut_contexts"], 1);
+    let table = eval(&lab, [&[shown(&run)], &files[..]].concat());
+    table.expect(0);
+    for part in ["hellaswag acc norm", "llm.c, build-nanogpt", "lm-evaluation-harness", " ± ", "2 examples"]
+    {
+        assert!(table.stdout.contains(part), "`{part}` is missing:\n{}", table.stdout);
+    }
+    let cut =
+        "choices: 1 of 2 examples are longer than the model's context of 32 tokens and lost the beginning";
+    assert!(table.stdout.contains(cut), "{}", table.stdout);
+}
+
+#[test]
+fn results_are_appended_to_the_run_and_compared() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let before = essence(&run);
+    let all = ["--all-checkpoints", "--save", "--hellaswag", "hellaswag.jsonl", "--format", "csv"];
+    let curve = eval(&lab, [&[shown(&run)], &all[..]].concat());
+    let lines: Vec<&str> = curve.expect(0).stdout.lines().collect();
+    assert_eq!(lines.len(), 1 + checkpoints(&run).len(), "{}", curve.stdout);
+    assert!(
+        lines[0]
+            .starts_with("model,step,val_loss,perplexity,bits_per_byte,hellaswag_acc,hellaswag_acc_stderr,")
+    );
+    let steps: Vec<&str> = lines[1..].iter().map(|line| line.split(',').nth(1).expect("a step")).collect();
+    assert_eq!(steps, ["4", "8", "12"]);
+    eval(&lab, [shown(&run), "--save", "--tasks", "choices.jsonl"]).expect(0);
+    let text = fs::read_to_string(run.join("eval.csv")).expect("a file");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(text.starts_with("step,tokens,evaluated,precision,data,data_tokens,val_loss,"), "{text}");
+    assert_eq!(essence(&run), before, "what the run has written is as it was");
+    let compared = lab.run([
+        "compare",
+        shown(&run),
+        "--metrics",
+        "val_loss,hellaswag_acc_norm,choices_acc",
+        "--format",
+        "csv",
+    ]);
+    let row = compared.expect(0).stdout.lines().nth(1).expect("a row").to_owned();
+    let last = lines[3].split(',').nth(7).expect("acc_norm");
+    assert!(row.split(',').any(|cell| cell == last), "{row} has no {last}");
+    // the run goes on with a file in it that is not its own
+    let id = run.file_name().expect("a name").to_str().expect("text");
+    lab.run(["--resume", &format!("runs/{id}")]).expect(0);
+}
+
+#[test]
+fn a_run_that_trains_is_read_without_its_lock() {
+    let lab = Lab::new();
+    bytes_run(&lab);
+    // the tenth row is written after the second checkpoint
+    let (live, gate) = lab.held(lab.command(tiny("live", &BYTES)), "csv.before_row:11");
+    gate.reached();
+    let run = lab.only_run("live");
+    let found = json(&eval(&lab, [shown(&run), "--save", "--format", "json"]));
+    assert_eq!(found[0]["step"], 8);
+    gate.open();
+    live.end().expect(0);
+    let whole = lab.only_run("runs");
+    assert_eq!(
+        fs::read(run.join("train.csv")).expect("a log").len() > 100,
+        fs::read(whole.join("train.csv")).expect("a log").len() > 100
+    );
+    assert_eq!(
+        fs::read(run.join("val.csv")).expect("a log"),
+        fs::read(whole.join("val.csv")).expect("a log")
+    );
+    assert_eq!(fs::read_to_string(run.join("eval.csv")).expect("a file").lines().count(), 2);
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_refused_with_its_reason() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let gpt2 = lab.train(&[]);
+    let (run, gpt2) = (shown(&run), shown(&gpt2));
+    let line = |text: &str| format!("{text}\n");
+    for (name, text, parts) in [
+        ("empty.jsonl", String::new(), ["empty.jsonl", "no examples"]),
+        ("page.jsonl", line("<!DOCTYPE html><html>"), ["page.jsonl", "a web page"]),
+        ("array.jsonl", line("[{}]"), ["array.jsonl", "a line per example"]),
+        ("torn.jsonl", line("{\"context\": "), ["torn.jsonl`, line 1", "no JSON object"]),
+        ("other.jsonl", line("{\"question\": 1}"), ["line 1", "`question`"]),
+        (
+            "label.jsonl",
+            line("{\"context\":\"a\",\"endings\":[\"b\",\"c\"],\"label\":2}"),
+            ["line 1", "from 0 to 1"],
+        ),
+        (
+            "test.jsonl",
+            line("{\"ctx\":\"a\",\"endings\":[\"b\",\"c\"],\"label\":\"\"}"),
+            ["line 1", "`label` is \"\""],
+        ),
+        (
+            "one.jsonl",
+            line("{\"context\":\"a\",\"endings\":[\"b\"],\"label\":0}"),
+            ["line 1", "`endings` has 1"],
+        ),
+        ("mixed.jsonl", CHOICES.to_owned() + LAMBADA, ["line 3", "another form than that of line 1"]),
+        ("word.jsonl", line("{\"text\": \"alone\"}"), ["line 1", "no word before"]),
+    ] {
+        lab.write(name, text);
+        let ended = eval(&lab, [run, "--tasks", name]);
+        assert_eq!(ended.expect(2).stdout, "", "{name}");
+        ended.says(&parts);
+    }
+    let refused: [(&[&str], &[&str]); 8] = [
+        (&[run, "--hellaswag", "lambada.jsonl"], &["lambada.jsonl", "--lambada"]),
+        (&[run, "--lambada", "choices.jsonl"], &["choices.jsonl", "--tasks"]),
+        (&[run, "--tasks", "nowhere.jsonl"], &["nowhere.jsonl", "check the path"]),
+        (&[gpt2, "--hellaswag", "hellaswag.jsonl"], &["hellaswag.jsonl`, line 1", "vocabulary of 256 ids"]),
+        (&[run, "--tokens", "1000000"], &["--tokens 1000000"]),
+        (&[run, "--data", "nowhere.bin"], &["nowhere.bin"]),
+        (&["hf"], &["nothing to evaluate", "--data"]),
+        (&["hf", "--save", "--data", "v.txt"], &["--save", "`hf` is no run"]),
+    ];
+    let newest = Path::new(run).join("checkpoints/step-00000012");
+    fs::create_dir(lab.path("hf")).expect("mkdir");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(newest.join(name), lab.path("hf").join(name)).expect("copied");
+    }
+    for (args, parts) in refused {
+        let ended = eval(&lab, args.iter().copied());
+        assert_eq!(ended.expect(2).stdout, "", "{args:?}");
+        ended.says(parts);
+    }
+}
