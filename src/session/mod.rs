@@ -11,6 +11,7 @@ mod data_watch;
 pub mod ending;
 pub mod engines;
 mod follower;
+pub mod generation;
 pub mod inputs;
 mod instead;
 mod job;

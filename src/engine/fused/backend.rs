@@ -7,7 +7,7 @@ use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{Mark, Measured};
-use crate::engine::{Batch, EngineError, FastPaths};
+use crate::engine::{Batch, EngineError, FastPaths, Next};
 use std::borrow::Cow;
 use std::fmt::Display;
 
@@ -22,6 +22,23 @@ pub struct AttentionShape {
     pub n_head: usize,
     /// Width of a head.
     pub head_size: usize,
+}
+
+/// The tensors of attention of one new token per sequence; C = n_head · head_size.
+#[derive(Debug, Clone, Copy)]
+pub struct NextAttention {
+    /// Queries, keys and values of the new tokens, `[rows, 3C]`.
+    pub qkv: Span,
+    /// Those of every token so far, `[sequences, T, 3C]`; keys and values of the new ones are added, queries need not be.
+    pub kept: Span,
+    /// The output, `[rows, C]`.
+    pub out: Span,
+    /// Heads.
+    pub n_head: usize,
+    /// Width of a head.
+    pub head_size: usize,
+    /// Tokens of a sequence for which there is room, T.
+    pub block_size: usize,
 }
 
 /// A weight matrix `[inputs, outputs]` and its gradient; `weight` lies in the low-precision copy where there is one.
@@ -244,6 +261,10 @@ pub trait Backend {
     /// Makes a batch's tokens available to the kernels that need them, with the weight of each token's loss.
     fn upload(&mut self, batch: &Batch, weight: f32);
 
+    /// Makes the next tokens of some sequences, all different, available to [`embed_next`](Self::embed_next) and
+    /// [`attention_next`](Self::attention_next).
+    fn upload_next(&mut self, next: &[Next]);
+
     /// Before a sequence of kernels that will come again with other tokens and weights: `Done` if the device has
     /// carried it out from a recording. Otherwise issue the kernels and call [`end`](Self::end).
     fn begin(&mut self, _sequence: Sequence) -> Begun {
@@ -300,6 +321,9 @@ pub trait Backend {
     /// `out[n] = wte[token[n]] + wpe[n mod cols]`.
     fn embed(&mut self, wte: Span, wpe: Span, out: Span);
 
+    /// `out[r] = wte[token[r]] + wpe[position[r]]` of the next tokens.
+    fn embed_next(&mut self, wte: Span, wpe: Span, out: Span);
+
     /// `dwte[token[n]] += dx[n]`, `dwpe[n mod cols] += dx[n]`, in a fixed order.
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span);
 
@@ -340,6 +364,10 @@ pub trait Backend {
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
     /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
+
+    /// Attention of the next tokens to themselves and all earlier ones of their sequences, rounded. Their keys and values
+    /// are kept.
+    fn attention_next(&mut self, tensors: NextAttention);
 
     /// Gradient of [`attention`](Self::attention), rounded.
     fn attention_backward(&mut self, tensors: AttentionBackward);

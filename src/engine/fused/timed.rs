@@ -6,13 +6,14 @@
 
 use super::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, StepOutcome,
+    WeightGradient,
 };
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{Mark, Noted};
-use crate::engine::{Batch, EngineError, FastPaths};
+use crate::engine::{Batch, EngineError, FastPaths, Next};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -139,6 +140,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.inner.upload(batch, weight);
     }
 
+    fn upload_next(&mut self, next: &[Next]) {
+        self.inner.upload_next(next);
+    }
+
     fn fast_paths(&self) -> Option<FastPaths> {
         self.inner.fast_paths()
     }
@@ -169,6 +174,10 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn embed(&mut self, wte: Span, wpe: Span, out: Span) {
         self.time(Phase::Embedding, |b| b.embed(wte, wpe, out));
+    }
+
+    fn embed_next(&mut self, wte: Span, wpe: Span, out: Span) {
+        self.time(Phase::Embedding, |b| b.embed_next(wte, wpe, out));
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
@@ -226,6 +235,10 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
         self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, shape));
+    }
+
+    fn attention_next(&mut self, tensors: NextAttention) {
+        self.time(Phase::AttentionForward, |b| b.attention_next(tensors));
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
@@ -310,8 +323,10 @@ mod tests {
     impl Backend for Clocked {
         kernels! {
             upload(&Batch, f32);
+            upload_next(&[Next]);
             refresh_low();
             embed(Span, Span, Span);
+            embed_next(Span, Span, Span);
             embed_backward(Span, Span, Span);
             layernorm(Span, Norm, Span);
             residual_layernorm(ResidualLayerNorm);
@@ -322,6 +337,7 @@ mod tests {
             linear_backward_input(InputGradient);
             gelu_again(Span, Span);
             attention(Span, Span, Span, AttentionShape);
+            attention_next(NextAttention);
             attention_backward(AttentionBackward);
             head(Span, Span, Span, usize);
             cross_entropy(CrossEntropy);
