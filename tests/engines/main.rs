@@ -18,6 +18,7 @@ mod verify_support;
 mod comm_tcp;
 mod comm_threads;
 mod doctor;
+mod generation;
 mod golden_dfdx;
 mod golden_fused;
 mod gpu_clock;

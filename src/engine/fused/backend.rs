@@ -3,6 +3,10 @@
 //! The order of calls (the choreography) is written once, in [`fused`](super). A kernel receives [`Span`]s of
 //! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
+mod attention;
+
+pub use attention::{AttentionBackward, AttentionShape, NextAttention};
+
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -10,36 +14,6 @@ use crate::engine::traffic::{Mark, Measured};
 use crate::engine::{Batch, EngineError, FastPaths, Next};
 use std::borrow::Cow;
 use std::fmt::Display;
-
-/// Sequences, tokens per sequence and heads: the shape of an attention problem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Sequences.
-    pub rows: usize,
-    /// Tokens per sequence.
-    pub cols: usize,
-    /// Heads.
-    pub n_head: usize,
-    /// Width of a head.
-    pub head_size: usize,
-}
-
-/// The tensors of attention of one new token per sequence; C = n_head · head_size.
-#[derive(Debug, Clone, Copy)]
-pub struct NextAttention {
-    /// Queries, keys and values of the new tokens, `[rows, 3C]`.
-    pub qkv: Span,
-    /// Those of every token so far, `[sequences, T, 3C]`; keys and values of the new ones are added, queries need not be.
-    pub kept: Span,
-    /// The output, `[rows, C]`.
-    pub out: Span,
-    /// Heads.
-    pub n_head: usize,
-    /// Width of a head.
-    pub head_size: usize,
-    /// Tokens of a sequence for which there is room, T.
-    pub block_size: usize,
-}
 
 /// A weight matrix `[inputs, outputs]` and its gradient; `weight` lies in the low-precision copy where there is one.
 #[derive(Debug, Clone, Copy)]
@@ -174,23 +148,6 @@ pub struct InputGradient {
     /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
     /// gradient `dx` is, `[inputs]`. The column sums of `dx` are added to it.
     pub dx_sums: Option<Span>,
-}
-
-/// The tensors of attention's backward pass; C = n_head · head_size.
-#[derive(Debug, Clone, Copy)]
-pub struct AttentionBackward {
-    /// Queries, keys and values, `[N, 3C]`.
-    pub qkv: Span,
-    /// What the forward pass kept.
-    pub softmax: Span,
-    /// Its output, `[N, C]`.
-    pub out: Span,
-    /// Gradient of the output, `[N, C]`.
-    pub dout: Span,
-    /// Gradient of queries, keys and values, `[N, 3C]`, overwritten.
-    pub dqkv: Span,
-    /// Sizes.
-    pub shape: AttentionShape,
 }
 
 /// The tensors of the loss of some rows.

@@ -90,6 +90,7 @@ attention_next(const int* sequences, const int* positions, const operand* qkv, o
     for (int other = 1; other < NEXT_WARPS; other++) top = fmaxf(top, highests[other]);
     for (int other = 0; other < NEXT_WARPS; other++) whole += totals[other] * exp2_fast(highests[other] - top);
     float share = exp2_fast(highest - top) / whole;
+#pragma unroll
     for (int part = 0; part < NEXT_PARTS; part++) {
         parts[warp][lane] = sums[part] * share;
         __syncthreads();
