@@ -125,6 +125,10 @@ pub struct BenchArgs {
     /// Steps that are counted, after two that are not
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
+    /// Measure generating text instead: so many tokens, one at a time, with random weights
+    #[arg(long, value_name = "TOKENS", num_args = 0..=1, require_equals = true, default_missing_value = "200",
+        conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub sample: Option<u32>,
     /// Print a table or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -181,9 +185,13 @@ pub struct SampleArgs {
     /// with its config.json beside it), nanoGPT's ckpt.pt or llm.c's model file
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub model: PathBuf,
-    /// What the text starts with; without it, the prompt of the run's recipe, or nothing for other weights
+    /// What the text starts with, once for each text; without it, the prompt of the run's recipe, or nothing for other
+    /// weights
     #[arg(long)]
-    pub prompt: Option<String>,
+    pub prompt: Vec<String>,
+    /// Texts for each prompt; the seed of each is one higher than that of the one before
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub num_samples: u32,
     /// Tokens to generate
     #[arg(long, default_value_t = 100)]
     pub tokens: usize,
@@ -193,9 +201,18 @@ pub struct SampleArgs {
     /// Draw only from the most likely this many tokens; 0 draws from all
     #[arg(long, default_value_t = SAMPLE_TOP_K)]
     pub top_k: usize,
+    /// Of these, draw only from the most likely whose probabilities together reach this; 1 draws from all
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f64,
+    /// End a text before this string, which is not printed; may be given several times
+    #[arg(long, value_name = "STRING")]
+    pub stop: Vec<String>,
     /// Seeds the draws
     #[arg(long, default_value_t = 1337)]
     pub seed: u64,
+    /// Print the text as it is made, or JSON at the end
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
     /// What computes it.
     #[command(flatten)]
     pub compute: ModelArgs,

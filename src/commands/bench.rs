@@ -11,7 +11,8 @@ use crate::cuda::Libraries;
 use crate::engine::FastPaths;
 use crate::plan::gib;
 use crate::plan::roofline::{Assumed, KernelTime};
-use crate::recipe;
+use crate::recipe::{self, Resolved};
+use crate::session::generation::Generation;
 use crate::session::machine::Cache;
 use crate::session::supported;
 use crate::session::throughput::{Progress, Throughput, WARM_UP};
@@ -24,6 +25,9 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("bench")?;
     let resolved = recipe::load(&recipe, &overrides)?;
     supported::check(&resolved, &Voice::default())?;
+    if let Some(tokens) = args.sample {
+        return sample(&resolved, tokens as usize, args.format);
+    }
     let tell = |progress: Progress| match progress {
         Progress::WarmUp { step, ms } => say(&format!("warm-up step {step}/{WARM_UP}: {ms:.1} ms")),
         Progress::Hung(error) => signals::end_hung(error),
@@ -61,6 +65,38 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
             format!("{output:#}\n")
         }
         Format::Text => text(&measured) + &kernels.map(|kernels| table(&kernels)).unwrap_or_default(),
+    })?;
+    Ok(Exit::Finished)
+}
+
+/// Prints how fast one text grows.
+fn sample(resolved: &Resolved, tokens: usize, format: Format) -> anyhow::Result<Exit> {
+    let measured = Generation::measure(resolved, tokens)?;
+    let (tokens_per_s, share) = (measured.tokens_per_s(), measured.bandwidth_share());
+    super::print(&match format {
+        Format::Json => {
+            let output = json!({
+                "recipe": resolved.recipe.name,
+                "tokens_per_s": tokens_per_s,
+                "token_ms": measured.token_ms,
+                "tokens": measured.tokens,
+                "bytes_per_token": measured.bytes_per_token,
+                "bandwidth_bytes_per_s": measured.bandwidth,
+                "bandwidth_share": share,
+                "device": measured.device,
+            });
+            format!("{output:#}\n")
+        }
+        Format::Text => format!(
+            "{tokens_per_s:.1} tokens/s of one text, {:.2} ms per token, median of {}\n\
+             reads {:.1} MB per token, {:.2} GB/s, {:.1} % of the {:.2} GB/s that memory gives here\n",
+            measured.token_ms,
+            count(measured.tokens, "token"),
+            measured.bytes_per_token / 1e6,
+            measured.bytes_per_token * tokens_per_s / 1e9,
+            share * 100.0,
+            measured.bandwidth / 1e9,
+        ),
     })?;
     Ok(Exit::Finished)
 }

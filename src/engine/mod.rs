@@ -53,6 +53,17 @@ pub struct Batch<'a> {
     pub cols: usize,
 }
 
+/// The next token of a sequence whose keys and values an engine keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next {
+    /// Which sequence, from 0.
+    pub sequence: usize,
+    /// Tokens before this one in the sequence, fewer than `block_size`.
+    pub position: usize,
+    /// Its id.
+    pub token: u32,
+}
+
 /// How an optimizer step ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Applied {
@@ -270,4 +281,23 @@ pub trait Engine {
     /// Logits over `vocab_size` ids for the token after each of `tokens` (one sequence of at most `block_size`):
     /// `[tokens.len(), vocab_size]`, row-major, or only the last row of it if `last_only`.
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError>;
+
+    /// Sequences that can be continued at once, a token at a time, because the engine keeps their keys and values; 0
+    /// for an engine that keeps none.
+    fn sequences(&self) -> usize {
+        0
+    }
+
+    /// Begins a sequence (below [`sequences`](Self::sequences)) with these tokens, at most `block_size`, and keeps
+    /// their keys and values until another pass than these two. Returns the logits after the last token, `[vocab_size]`:
+    /// those of [`logits`](Self::logits).
+    fn begin_sequence(&mut self, _sequence: usize, _tokens: &[u32]) -> Result<Vec<f32>, EngineError> {
+        Err(EngineError::Unsupported("this engine keeps no keys and values".into()))
+    }
+
+    /// Appends a token to each of some sequences, in one pass. Returns the logits after each, `[next.len(), vocab_size]`:
+    /// on the CPU, bit for bit those that [`logits`](Self::logits) computes of the whole sequence.
+    fn continue_sequences(&mut self, _next: &[Next]) -> Result<Vec<f32>, EngineError> {
+        Err(EngineError::Unsupported("this engine keeps no keys and values".into()))
+    }
 }

@@ -1,7 +1,7 @@
 //! An engine whose calls run with denormal numbers flushed to zero: on a pool of its own, or on the caller's thread.
 
 use super::optimizer::{OptimizerState, OptimizerStep};
-use super::{Applied, Batch, Engine, EngineError, State, TokenLosses, Watch};
+use super::{Applied, Batch, Engine, EngineError, Next, State, TokenLosses, Watch};
 use crate::model::ParamLayout;
 use crate::wording::count;
 use std::borrow::Cow;
@@ -155,6 +155,18 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
         self.pool.run(|| self.inner.logits(tokens, last_only))
+    }
+
+    fn sequences(&self) -> usize {
+        self.inner.sequences()
+    }
+
+    fn begin_sequence(&mut self, sequence: usize, tokens: &[u32]) -> Result<Vec<f32>, EngineError> {
+        self.pool.run(|| self.inner.begin_sequence(sequence, tokens))
+    }
+
+    fn continue_sequences(&mut self, next: &[Next]) -> Result<Vec<f32>, EngineError> {
+        self.pool.run(|| self.inner.continue_sequences(next))
     }
 }
 

@@ -12,6 +12,7 @@ pub mod ending;
 pub mod engines;
 pub mod evaluation;
 mod follower;
+pub mod generation;
 pub mod inputs;
 mod instead;
 mod job;

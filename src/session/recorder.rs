@@ -21,7 +21,7 @@ use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
-use crate::train::sample::{Sampling, generate};
+use crate::train::sample::{Beginning, Sampling, generate};
 use crate::train::{Doing, Events, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -297,10 +297,11 @@ impl Events for Recorder<'_> {
             tokens: recipe.sample.tokens,
             temperature: SAMPLE_TEMPERATURE,
             top_k: SAMPLE_TOP_K,
-            seed: random_bits(recipe.seed, progress.step),
+            top_p: 1.0,
         };
+        let beginning = Beginning { prompt, seed: random_bits(recipe.seed, progress.step) };
         let mut stopped = false;
-        let tokens = generate(engine, recipe.model.block_size, &prompt, &sampling, |_| {
+        let texts = generate(engine, recipe.model.block_size, &[beginning], &sampling, |_, _| {
             pulse.look();
             stopped = self.job.call.requests.is_stopping();
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -309,7 +310,7 @@ impl Events for Recorder<'_> {
             // the resumed run makes this sample again, whole
             return Ok(());
         }
-        let text = tokenizer.decode(&tokens);
+        let text = tokenizer.decode(&texts[0]);
         samples::append(&self.job.dir.samples(), progress.step, &text)?;
         if progress.step == self.job.plan.steps {
             self.job.call.audience.tell(Event::Sampled(&text));

@@ -35,6 +35,7 @@ mod refusals;
 mod resume;
 mod runs;
 mod sample;
+mod sample_texts;
 mod session_library;
 mod signals;
 mod simd_levels;

@@ -17,6 +17,7 @@ pub(crate) const DOCUMENTS: &[&str] = &[
     "docs/distributed.md",
     "docs/gpu.md",
     "docs/guarantees.md",
+    "docs/sampling.md",
     "docs/scaling.md",
     "docs/troubleshooting.md",
     "recipes/README.md",

@@ -57,12 +57,28 @@ fn holds(name: &str, attentions: &[Attention]) {
 #[test]
 fn no_check_is_left_out() {
     let names = kernels::checks::<EmulatedDevice>().map(|(name, _)| name);
-    assert_eq!(names, ["embedding", "layernorm", "linear layers", "head and loss", "attention", "update"]);
+    let known =
+        ["embedding", "layernorm", "linear layers", "head and loss", "attention", "next tokens", "update"];
+    assert_eq!(names, known);
 }
 
 #[test]
 fn embeddings() {
     holds("embedding", &[Attention::Flash]);
+}
+
+#[test]
+fn next_tokens() {
+    holds("next tokens", &[Attention::Flash]);
+    // heads of several parts for each lane, one and a half, and less than a part
+    let (_, check) =
+        kernels::checks().into_iter().find(|(known, _)| *known == "next tokens").expect("a check");
+    for (n_head, n_embd) in [(1, 96), (2, 96), (1, 256), (3, 15)] {
+        let dims = Dims { n_head, n_embd, ..RAGGED };
+        for order in [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(5)] {
+            check(&mut pair(dims, Precision::Fp32, Attention::Naive, order)).expect("as on the CPU");
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use runner::engine::fused::Fused;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
-use runner::engine::{Batch, Engine, State};
+use runner::engine::{Batch, Engine, Next, State};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
 use runner::recipe::{Attention, Precision, Residual};
@@ -253,4 +253,69 @@ fn a_residual_stream_in_bf16_follows_the_cpu() {
         let [x, y] = [x, y].map(|engine| engine.loss().expect("a loss"));
         assert!((x - y).abs() <= 3.0 * bounds(Precision::Bf16).loss * y, "loss {x}, on the CPU {y}");
     }
+}
+
+/// Sequences that are continued a token at a time have the logits of whole sequences, on a device made for generating
+/// text and, between two steps, on one that trains.
+#[test]
+fn kept_keys_and_values_give_the_logits_of_whole_sequences() {
+    let generating = |precision, attention| {
+        let plan = MemoryPlan::new(MemoryConfig {
+            dims: DIMS,
+            micro_batch: MICRO_BATCH,
+            precision,
+            attention,
+            target: Target::Cuda,
+            mode: Mode::Generate,
+            activations: Activations::default(),
+        });
+        let config = KernelConfig { precision, head_size: DIMS.head_size() };
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+        let device = EmulatedDevice::new(&config, PLAIN, &cache).expect("a C++ compiler");
+        let backend = CudaBackend::new(&plan, device).expect("host memory");
+        Fused::new(plan, backend, std::sync::Arc::new(runner::comm::Solo))
+    };
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for attention in [Attention::Flash, Attention::Naive] {
+            for mut cuda in [generating(precision, attention), emulated(DIMS, precision, attention, PLAIN)] {
+                let mut cpu = on_the_cpu(DIMS, precision, attention);
+                for engine in [&mut cuda as &mut dyn Engine, &mut cpu] {
+                    engine.write(State::Parameters, &initial(&DIMS)).expect("the layout fits");
+                }
+                let texts = [3, 4, 5].map(|key| tokens(key, DIMS.block_size, DIMS.vocab_size));
+                // a batch that waits to be trained on stays as it is
+                let waiting = tokens(9, 6, DIMS.vocab_size);
+                cuda.stage(Batch { inputs: &waiting, targets: &waiting, rows: 2, cols: 3 });
+                let starts = [1, DIMS.block_size - 4, 7];
+                for (sequence, start) in starts.into_iter().enumerate() {
+                    let logits = cuda.begin_sequence(sequence, &texts[sequence][..start]).expect("logits");
+                    close(precision, &logits, &cpu.logits(&texts[sequence][..start], true).expect("logits"));
+                }
+                for further in 0..4 {
+                    let next = [2, 0, 1].map(|sequence| {
+                        let position = starts[sequence] + further;
+                        Next { sequence, position, token: texts[sequence][position] }
+                    });
+                    let logits = cuda.continue_sequences(&next).expect("logits");
+                    for (next, logits) in next.iter().zip(logits.chunks(DIMS.vocab_size)) {
+                        let whole = &texts[next.sequence][..=next.position];
+                        close(precision, logits, &cpu.logits(whole, true).expect("logits"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn close(precision: Precision, logits: &[f32], want: &[f32]) {
+    let largest = want.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let off = logits.iter().zip(want).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    assert_eq!(logits.len(), want.len());
+    // the device rounds them to operands, too
+    let bound = match precision {
+        Precision::Fp32 => 2e-6,
+        Precision::Tf32 | Precision::Fp16 => 3e-3,
+        Precision::Bf16 => 3e-2,
+    };
+    assert!(largest > 0.1 && off <= bound * largest, "{precision:?}: off by {off:e} of {largest}");
 }

@@ -17,7 +17,7 @@ use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::traffic::Noted;
-use runner::engine::{Batch, Engine, State};
+use runner::engine::{Batch, Engine, Next, State};
 use runner::model::init::initialize;
 use runner::model::{Dims, ParamLayout};
 use runner::recipe::{Attention, Precision, Residual};
@@ -62,7 +62,7 @@ fn update() -> OptimizerStep {
     OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t: 1, loss_scale: 1.0 }
 }
 
-/// Every launch of two passes of different shapes, an update, a discarded step and an evaluation: what it states, and
+/// Every launch of two passes of different shapes, an update, a discarded step, an evaluation and a further token: what it states, and
 /// what its kernel touches.
 fn launches(
     dims: Dims,
@@ -95,6 +95,12 @@ fn launches(
     assert!(engine.finish_step(&update()).expect("an update").applied);
     engine.discard().expect("a step without update");
     engine.evaluate(batch(1, dims.block_size)).expect("a loss");
+    for (sequence, length) in [(0, 2), (1, dims.block_size - 1)] {
+        engine.begin_sequence(sequence, &tokens[..length]).expect("logits");
+    }
+    let next = [(1, dims.block_size - 1, 5), (0, 2, 5)];
+    let next = next.map(|(sequence, position, token)| Next { sequence, position, token });
+    engine.continue_sequences(&next).expect("logits");
     let names = kernels::names(&KernelConfig { precision, head_size: dims.head_size() });
     let noted = engine.backend_mut().measured(&[]).expect("nothing failed").launches;
     let noted: Vec<Noted> = noted.into_iter().filter(|noted| names.contains(&&*noted.name)).collect();

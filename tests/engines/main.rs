@@ -19,6 +19,7 @@ mod comm_tcp;
 mod comm_threads;
 mod doctor;
 mod evaluation;
+mod generation;
 mod golden_dfdx;
 mod golden_fused;
 mod gpu_clock;

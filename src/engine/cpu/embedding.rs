@@ -2,6 +2,7 @@
 
 use super::pool::{Columns, piece, pieces};
 use super::team::Team;
+use crate::engine::Next;
 
 /// Columns that one task of the backward pass adds up, for all tokens in order: that keeps it deterministic although
 /// tokens repeat.
@@ -26,6 +27,16 @@ pub(super) fn forward(
             }
         }
     });
+}
+
+/// `out[r] = wte[token] + wpe[position]` of the next tokens, rows `c` wide.
+pub(super) fn next(next: &[Next], wte: &[f32], wpe: &[f32], out: &mut [f32], c: usize) {
+    for (next, out) in next.iter().zip(out.chunks_exact_mut(c)) {
+        let (token, position) = (&wte[next.token as usize * c..][..c], &wpe[next.position * c..][..c]);
+        for ((out, a), b) in out.iter_mut().zip(token).zip(position) {
+            *out = a + b;
+        }
+    }
 }
 
 /// Adds each row of `dx` to its token's and its position's gradient.

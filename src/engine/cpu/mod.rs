@@ -24,13 +24,14 @@ mod team;
 use super::fused::Fused;
 use super::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, StepOutcome,
+    WeightGradient,
 };
 use super::fused::timed::Timed;
 use super::optimizer::OptimizerStep;
 use super::optimizer::adamw::Constants;
 use super::pooled::{Here, Pooled};
-use super::{Batch, EngineError};
+use super::{Batch, EngineError, Next};
 use crate::comm::{Comm, CommError, Solo};
 use crate::engine::memory::{Buffer, MemoryPlan, Span, Target};
 use crate::recipe::{Attention, Precision};
@@ -88,6 +89,8 @@ pub struct CpuBackend {
     inputs: Vec<u32>,
     targets: Vec<u32>,
     cols: usize,
+    /// The next tokens of some sequences.
+    next: Vec<Next>,
     /// What each token's loss counts in the gradient.
     weight: f32,
     /// The sum of the step's losses.
@@ -121,6 +124,7 @@ impl CpuBackend {
             inputs: Vec::with_capacity(tokens),
             targets: Vec::with_capacity(tokens),
             cols: 0,
+            next: Vec::new(),
             weight: 0.0,
             loss: 0.0,
             decision: Decision::None,
@@ -161,6 +165,11 @@ impl Backend for CpuBackend {
         self.cols = batch.cols;
     }
 
+    fn upload_next(&mut self, next: &[Next]) {
+        self.next.clear();
+        self.next.extend_from_slice(next);
+    }
+
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {
         Ok(Cow::Borrowed(self.memory.read(span)))
     }
@@ -184,6 +193,12 @@ impl Backend for CpuBackend {
         let c = out.len / self.inputs.len();
         let ([wte, wpe], [out]) = self.memory.split([wte, wpe], [out]);
         embedding::forward(&self.team, &self.inputs, self.cols, wte, wpe, out, c);
+    }
+
+    fn embed_next(&mut self, wte: Span, wpe: Span, out: Span) {
+        let c = out.len / self.next.len();
+        let ([wte, wpe], [out]) = self.memory.split([wte, wpe], [out]);
+        embedding::next(&self.next, wte, wpe, out, c);
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
@@ -282,6 +297,20 @@ impl Backend for CpuBackend {
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
         let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
         attention::forward(&self.team, problem, qkv, softmax, out, workers, self.worker);
+    }
+
+    fn attention_next(&mut self, tensors: NextAttention) {
+        let NextAttention { qkv, kept, out, n_head, head_size, block_size } = tensors;
+        let ([qkv], [kept, out, workers]) = self.memory.split([qkv], [kept, out, self.workers]);
+        let problem = attention::NextProblem {
+            kind: self.attention,
+            precision: self.precision,
+            next: &self.next,
+            n_head,
+            head_size,
+            block_size,
+        };
+        attention::next(&self.team, problem, qkv, kept, out, workers, self.worker);
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {

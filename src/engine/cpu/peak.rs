@@ -2,7 +2,7 @@
 //! large matrix product and of copies.
 
 use super::matmul::{Matrix, Packing, SET, matmul};
-use super::simd::{LANES, Level, level};
+use super::simd::{LANES, Level, level, multiversion, sum};
 use super::team::Team;
 use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
 use std::hint::black_box;
@@ -58,6 +58,30 @@ pub fn copy_bandwidth(threads: usize) -> f64 {
     };
     once();
     BYTES as f64 / (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
+}
+
+multiversion! {
+    fn add_up(x: &[f32]) -> f32 {
+        sum(x, |x| x)
+    }
+}
+
+/// Bytes per second that `threads` threads read together from memory, the best of five.
+pub fn read_bandwidth(threads: usize) -> f64 {
+    const NUMBERS: usize = 64 << 20;
+    let share = NUMBERS.div_ceil(threads.max(1));
+    let from = vec![1.0f32; NUMBERS];
+    let once = || {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for from in from.chunks(share) {
+                scope.spawn(|| black_box(add_up(black_box(from))));
+            }
+        });
+        start.elapsed().as_secs_f64()
+    };
+    once();
+    (NUMBERS * size_of::<f32>()) as f64 / (0..5).map(|_| once()).fold(f64::INFINITY, f64::min)
 }
 
 fn all_threads(threads: usize) -> f64 {
@@ -129,5 +153,6 @@ mod tests {
     fn rates_are_those_of_a_computer() {
         assert!((1e8..1e14).contains(&super::matmul_rate(1)));
         assert!((1e7..1e13).contains(&super::copy_bandwidth(2)));
+        assert!((1e7..1e13).contains(&super::read_bandwidth(2)));
     }
 }

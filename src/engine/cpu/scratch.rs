@@ -56,9 +56,9 @@ fn chunk(config: &MemoryConfig, activations: usize) -> usize {
     let number = Element::F32.bytes();
     let bytes = match config.mode {
         Mode::Train(_) => MUCH.saturating_sub(activations * number).max(LITTLE),
-        Mode::Infer => LITTLE,
+        Mode::Infer | Mode::Generate => LITTLE,
     };
-    let n = config.micro_batch * config.dims.block_size;
+    let n = config.tokens();
     let most = (bytes / (config.dims.padded_vocab * number) / 64 * 64).max(64).min(n);
     // chunks of equal size, for a small one costs the most
     n.div_ceil(n.div_ceil(most)).next_multiple_of(64).min(n)
@@ -67,8 +67,8 @@ fn chunk(config: &MemoryConfig, activations: usize) -> usize {
 /// The products of a step as (products per element, columns of the second operand): each layer forward, its input's
 /// gradient and its weight's; then those three of the head for a chunk of rows.
 fn products(config: &MemoryConfig, chunk: usize) -> impl Iterator<Item = (usize, usize)> {
-    let Dims { n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
-    let n = config.micro_batch * t;
+    let Dims { n_embd: c, padded_vocab: v, .. } = config.dims;
+    let n = config.tokens();
     let layers = [(c, 3 * c), (c, c), (c, 4 * c), (4 * c, c)].into_iter();
     let layers = layers.flat_map(move |(inputs, outputs)| {
         [(inputs, outputs), (outputs, inputs), (n, outputs)].map(|(k, n)| (k.min(DEPTH), n))

@@ -102,6 +102,17 @@ impl Uploads {
         let traffic = Traffic::of_kernel().reads(words, F32).writes(words, F32);
         stream.noted(|| "copy of the batch".into(), traffic, |device| device.take(slot, to));
     }
+
+    /// Copies words to `to` in the stream, in the place of a batch that is staged no longer.
+    pub(super) fn take_words<D: Device>(&mut self, stream: &mut Stream<D>, words: Vec<u32>, to: Address) {
+        // a staged batch is wanted later, so it must not be overwritten
+        let slot = if self.slots[self.next].waiting { 1 - self.next } else { self.next };
+        let traffic = Traffic::of_kernel().reads(words.len(), F32).writes(words.len(), F32);
+        stream.run(|device| device.stage(slot, &words));
+        self.slots[slot] = Slot { words, n: 0, waiting: false };
+        self.next = 1 - slot;
+        stream.noted(|| "copy of the next tokens".into(), traffic, |device| device.take(slot, to));
+    }
 }
 
 /// Packs a batch, with its positions sorted by token. The counting sort is stable, so a token's positions are

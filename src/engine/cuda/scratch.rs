@@ -33,7 +33,7 @@ pub(super) mod sums {
 
 /// The scratch of a configuration.
 pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
-    let (dims, n) = (config.dims, config.micro_batch * config.dims.block_size);
+    let (dims, n) = (config.dims, config.tokens());
     let scores = dims.n_head * dims.block_size * dims.block_size;
     let (workers, scores) = match (config.attention, config.mode) {
         (Attention::Naive, _) => (scores, scores),
@@ -43,7 +43,7 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
             let kernels = KernelConfig { precision: config.precision, head_size };
             (flash_attention::scratch(&kernels, AttentionShape { rows, cols, n_head, head_size }), 0)
         }
-        (Attention::Flash, Mode::Infer) => (0, 0),
+        (Attention::Flash, Mode::Infer | Mode::Generate) => (0, 0),
     };
     Scratch {
         chunk: chunk(config),
@@ -61,7 +61,7 @@ fn chunk(config: &MemoryConfig) -> usize {
     let row = config.dims.padded_vocab * config.operand().bytes();
     let most = if config.keeps_outputs() { LOGITS_ROWS } else { (LOGITS_BYTES / row).max(64) };
     let rows = most.min(LOGITS_ROWS);
-    (1 << rows.ilog2()).min(config.micro_batch * config.dims.block_size)
+    (1 << rows.ilog2()).min(config.tokens())
 }
 
 /// Where the partial sums of the gradients of vectors lie: two matrices, for blocks take turns (the kernel that begins
@@ -99,6 +99,6 @@ impl Partials {
 
 /// Bytes beside the planned buffers: the library's workspace and two batches on their way.
 pub(in crate::engine) fn device_bytes(config: &MemoryConfig) -> usize {
-    let words = Words::new(config.micro_batch * config.dims.block_size);
+    let words = Words::new(config.tokens());
     WORKSPACE_BYTES + 2 * words.len() * Element::F32.bytes()
 }

@@ -3,26 +3,17 @@
 //! The order of calls (the choreography) is written once, in [`fused`](super). A kernel receives [`Span`]s of
 //! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
+mod attention;
+
+pub use attention::{AttentionBackward, AttentionShape, NextAttention};
+
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{Mark, Measured};
-use crate::engine::{Batch, EngineError, FastPaths};
+use crate::engine::{Batch, EngineError, FastPaths, Next};
 use std::borrow::Cow;
 use std::fmt::Display;
-
-/// Sequences, tokens per sequence and heads: the shape of an attention problem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Sequences.
-    pub rows: usize,
-    /// Tokens per sequence.
-    pub cols: usize,
-    /// Heads.
-    pub n_head: usize,
-    /// Width of a head.
-    pub head_size: usize,
-}
 
 /// A weight matrix `[inputs, outputs]` and its gradient; `weight` lies in the low-precision copy where there is one.
 #[derive(Debug, Clone, Copy)]
@@ -159,23 +150,6 @@ pub struct InputGradient {
     pub dx_sums: Option<Span>,
 }
 
-/// The tensors of attention's backward pass; C = n_head · head_size.
-#[derive(Debug, Clone, Copy)]
-pub struct AttentionBackward {
-    /// Queries, keys and values, `[N, 3C]`.
-    pub qkv: Span,
-    /// What the forward pass kept.
-    pub softmax: Span,
-    /// Its output, `[N, C]`.
-    pub out: Span,
-    /// Gradient of the output, `[N, C]`.
-    pub dout: Span,
-    /// Gradient of queries, keys and values, `[N, 3C]`, overwritten.
-    pub dqkv: Span,
-    /// Sizes.
-    pub shape: AttentionShape,
-}
-
 /// The tensors of the loss of some rows.
 #[derive(Debug, Clone, Copy)]
 pub struct CrossEntropy {
@@ -244,6 +218,10 @@ pub trait Backend {
     /// Makes a batch's tokens available to the kernels that need them, with the weight of each token's loss.
     fn upload(&mut self, batch: &Batch, weight: f32);
 
+    /// Makes the next tokens of some sequences, all different, available to [`embed_next`](Self::embed_next) and
+    /// [`attention_next`](Self::attention_next).
+    fn upload_next(&mut self, next: &[Next]);
+
     /// Before a sequence of kernels that will come again with other tokens and weights: `Done` if the device has
     /// carried it out from a recording. Otherwise issue the kernels and call [`end`](Self::end).
     fn begin(&mut self, _sequence: Sequence) -> Begun {
@@ -300,6 +278,9 @@ pub trait Backend {
     /// `out[n] = wte[token[n]] + wpe[n mod cols]`.
     fn embed(&mut self, wte: Span, wpe: Span, out: Span);
 
+    /// `out[r] = wte[token[r]] + wpe[position[r]]` of the next tokens.
+    fn embed_next(&mut self, wte: Span, wpe: Span, out: Span);
+
     /// `dwte[token[n]] += dx[n]`, `dwpe[n mod cols] += dx[n]`, in a fixed order.
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span);
 
@@ -340,6 +321,10 @@ pub trait Backend {
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
     /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
+
+    /// Attention of the next tokens to themselves and all earlier ones of their sequences, rounded. Their keys and values
+    /// are kept.
+    fn attention_next(&mut self, tensors: NextAttention);
 
     /// Gradient of [`attention`](Self::attention), rounded.
     fn attention_backward(&mut self, tensors: AttentionBackward);

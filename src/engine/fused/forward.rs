@@ -1,10 +1,11 @@
 //! The forward pass of GPT-2: embedding, blocks, head and losses.
 
 use super::backend::{
-    AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, Linear, Norm, ResidualLayerNorm,
+    AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, Linear, NextAttention, Norm,
+    ResidualLayerNorm,
 };
 use super::pace::Pace;
-use super::{Fused, Shape};
+use super::{Fused, Shape, Tokens};
 use crate::engine::memory::{Arena, Buffer, Span};
 use crate::model::ParamLayout;
 use std::ops::{ControlFlow, Range};
@@ -48,6 +49,7 @@ impl<B: Backend> Fused<B> {
     /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
     pub(super) fn forward(&mut self, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let block_size = self.plan.config.dims.block_size;
         let rows = |span: Span, width: usize| span.head(s.n * width);
         let (delta, wide) = (rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
         // where LayerNorm's output goes that block `l` reads, or the head
@@ -56,12 +58,20 @@ impl<B: Backend> Fused<B> {
             rows(kept.map_or(arena.ln, |kept| kept.ln_1), s.c)
         };
         let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
-        self.backend.embed(self.parameter(&layout.wte), self.parameter(&layout.wpe), x);
+        let tables = [&layout.wte, &layout.wpe].map(|table| self.parameter(table));
+        match s.tokens {
+            Tokens::Whole { .. } => self.backend.embed(tables[0], tables[1], x),
+            Tokens::Next => self.backend.embed_next(tables[0], tables[1], x),
+        }
         let first = self.norm_into(&layout, &arena, 0, s);
         self.backend.layernorm(x, first, ln_into(0));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
-            let (qkv, att, x_mid, fc) =
-                (rows(a.qkv, 3 * s.c), rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let (att, x_mid, fc) = (rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
+            let qkv = match s.tokens {
+                Tokens::Whole { sequence } => a.qkv.slice(3 * s.c * sequence * block_size, 3 * s.c * s.n),
+                // which the MLP does not use yet
+                Tokens::Next => rows(arena.wide, 3 * s.c),
+            };
             let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
             let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
             let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
@@ -75,7 +85,21 @@ impl<B: Backend> Fused<B> {
 
             self.backend.linear(ln_into(l), c_attn, qkv, Epilogue::Bias);
             pace.did(block.c_attn_weight.len())?;
-            self.backend.attention(qkv, softmax, att, shape);
+            match s.tokens {
+                Tokens::Whole { .. } => self.backend.attention(qkv, softmax, att, shape),
+                Tokens::Next => {
+                    let AttentionShape { n_head, head_size, .. } = shape;
+                    let kept = a.qkv;
+                    self.backend.attention_next(NextAttention {
+                        qkv,
+                        kept,
+                        out: att,
+                        n_head,
+                        head_size,
+                        block_size,
+                    });
+                }
+            }
             pace.did(s.attention_work())?;
             self.backend.linear(att, attn_proj, delta, Epilogue::None);
             pace.did(block.attn_proj_weight.len())?;

@@ -1,13 +1,14 @@
 //! The fused engine: GPT-2's forward and backward pass as a fixed sequence of kernels over planned memory.
 //!
 //! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the
-//! passes, `optimizer.rs` the update. The inputs of each block's matrix products are kept from forward to backward
+//! passes, `generate.rs` those that continue sequences, `optimizer.rs` the update. The inputs of each block's matrix products are kept from forward to backward
 //! where they cannot be recomputed cheaply. LayerNorm and GELU outputs are computed again in the backward pass, which
 //! on a CPU costs less than the memory traffic of keeping them; a CUDA device keeps them where its memory allows it.
 
 pub mod backend;
 mod backward;
 mod forward;
+mod generate;
 mod optimizer;
 mod pace;
 mod sharded;
@@ -20,11 +21,10 @@ use crate::comm::Comm;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, FastPaths, State, TokenLosses, Watch, first_not_finite, no_update,
+    Applied, Batch, Engine, EngineError, FastPaths, Next, State, TokenLosses, Watch, first_not_finite, no_update,
     sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
-use pace::Pace;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -52,9 +52,22 @@ struct Ended {
     loss_scale: Option<f64>,
 }
 
+/// Which tokens a pass computes.
+#[derive(Clone, Copy)]
+enum Tokens {
+    /// Whole sequences, whose keys and values go where those of this sequence and the following ones are kept.
+    Whole {
+        /// The first of them.
+        sequence: usize,
+    },
+    /// The next one of each of some sequences.
+    Next,
+}
+
 /// The shape of the batch at hand, at most the planned one.
 #[derive(Clone, Copy)]
 struct Shape {
+    tokens: Tokens,
     rows: usize,
     cols: usize,
     /// Tokens, rows · cols.
@@ -89,8 +102,10 @@ impl<B: Backend> Fused<B> {
         let Batch { rows, cols, inputs, targets } = *batch;
         let config = &self.plan.config;
         assert!(rows <= config.micro_batch && cols <= config.dims.block_size, "batch exceeds the plan");
+        assert!(rows * cols <= config.tokens(), "a plan for generating text has one sequence at a time");
         assert!(inputs.len() == rows * cols && targets.len() == rows * cols, "batch is not rows x cols");
-        Shape { rows, cols, n: rows * cols, c: config.dims.n_embd }
+        let tokens = Tokens::Whole { sequence: 0 };
+        Shape { tokens, rows, cols, n: rows * cols, c: config.dims.n_embd }
     }
 
     /// Checks a batch and brings it to the device; `weight` is that of its mean loss.
@@ -293,23 +308,22 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {
-        if tokens.is_empty() {
-            return Err(EngineError::Input("logits need at least one token".into()));
-        }
-        let shape = self.upload(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() }, 0.0);
-        let _ = self.forward(shape, &mut Pace::unwatched());
-        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
-        let mut out = Vec::new();
-        let start = if last_only { shape.n.saturating_sub(1) } else { 0 };
-        for first in (start..shape.n).step_by(arena.chunk) {
-            let rows = arena.chunk.min(shape.n - first);
-            let logits = arena.logits.head(rows * dims.padded_vocab);
-            self.backend.head(arena.ln.slice(first * shape.c, rows * shape.c), wte, logits, shape.c);
-            for row in self.backend.download(logits)?.chunks_exact(dims.padded_vocab) {
-                out.extend_from_slice(&row[..dims.vocab_size]);
-            }
-        }
-        Ok(out)
+        let shape = self.upload_sequence(0, tokens)?;
+        self.rows_logits(shape, if last_only { shape.n - 1 } else { 0 })
+    }
+
+    fn sequences(&self) -> usize {
+        self.plan.config.sequences()
+    }
+
+    fn begin_sequence(&mut self, sequence: usize, tokens: &[u32]) -> Result<Vec<f32>, EngineError> {
+        assert!(sequence < self.sequences(), "sequence {sequence} of {}", self.sequences());
+        let shape = self.upload_sequence(sequence, tokens)?;
+        self.rows_logits(shape, shape.n - 1)
+    }
+
+    fn continue_sequences(&mut self, next: &[Next]) -> Result<Vec<f32>, EngineError> {
+        let shape = self.upload_next(next)?;
+        self.rows_logits(shape, 0)
     }
 }

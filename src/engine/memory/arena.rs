@@ -1,6 +1,6 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
-use super::{Buffer, Element, MemoryConfig, Span, Target};
+use super::{Buffer, Element, MemoryConfig, Mode, Span, Target};
 use crate::engine::{cpu, cuda};
 use crate::model::Dims;
 use crate::recipe::Attention;
@@ -15,7 +15,7 @@ pub struct LayerSpans {
     pub x: Span,
     /// Mean and reciprocal deviation of the first LayerNorm, `[N, 2]`.
     pub ln_1: Span,
-    /// Queries, keys and values, `[N, 3C]`.
+    /// Queries, keys and values, `[N, 3C]`; where they are kept of whole sequences, `[B, T, 3C]`.
     pub qkv: Span,
     /// Flash: log-sum-exp of each row of scores to the base 2, `[B, n_head, T]`. Naive: probabilities,
     /// `[B, n_head, T, T]`.
@@ -142,18 +142,19 @@ impl Layout {
 impl Arena {
     pub(super) fn new(config: &MemoryConfig) -> Self {
         let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
-        let n = config.micro_batch * t;
+        let n = config.tokens();
         let training = config.mode.is_training();
         let (operand, number, residual) = (config.operand(), Element::F32, config.residual());
         let (softmax, softmax_element) = match config.attention == Attention::Naive && training {
             true => (config.micro_batch * n_head * t * t, operand),
-            false => (config.micro_batch * n_head * t, number),
+            false => (n * n_head, number),
         };
+        let generates = config.mode == Mode::Generate;
         let mut space = Layout { end: 0 };
         let layer = |space: &mut Layout| LayerSpans {
             x: space.take(residual, n * c),
             ln_1: space.take(number, 2 * n),
-            qkv: space.take(operand, 3 * n * c),
+            qkv: space.take(operand, if generates { 0 } else { 3 * n * c }),
             softmax: space.take(softmax_element, softmax),
             att: space.take(operand, n * c),
             x_mid: space.take(residual, n * c),
@@ -165,13 +166,19 @@ impl Arena {
                 gelu: space.take(operand, 4 * n * c),
             }),
         };
-        let layers: Vec<_> = if training {
+        let mut layers: Vec<_> = if training {
             (0..n_layer).map(|_| layer(&mut space)).collect()
         } else {
             // Two sets in turn: a block's output is the next one's input.
             let pair = [layer(&mut space), layer(&mut space)];
             (0..n_layer).map(|l| pair[l % 2]).collect()
         };
+        if generates {
+            // also those of every earlier token: nothing else of them is needed
+            layers
+                .iter_mut()
+                .for_each(|layer| layer.qkv = space.take(operand, config.micro_batch * 3 * t * c));
+        }
         let x_out = space.take(residual, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();

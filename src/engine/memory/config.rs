@@ -12,6 +12,9 @@ pub enum Mode {
     Train(OptimizerKind),
     /// Layers share one set of activations; there are no gradients and no optimizer.
     Infer,
+    /// As [`Infer`](Self::Infer) for one sequence at a time, but each layer keeps the keys and values of as many
+    /// sequences as the micro-batch has: text is generated without computing them again.
+    Generate,
 }
 
 impl Mode {
@@ -19,7 +22,7 @@ impl Mode {
     pub fn optimizer(self) -> Option<OptimizerKind> {
         match self {
             Self::Train(kind) => Some(kind),
-            Self::Infer => None,
+            Self::Infer | Self::Generate => None,
         }
     }
 
@@ -71,6 +74,21 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
+    /// Tokens of a pass at most.
+    pub fn tokens(&self) -> usize {
+        match self.mode {
+            // a whole sequence, or one token of each
+            Mode::Generate => self.dims.block_size.max(self.micro_batch),
+            Mode::Train(_) | Mode::Infer => self.micro_batch * self.dims.block_size,
+        }
+    }
+
+    /// Sequences whose keys and values are kept until the next pass of another kind. Training keeps those of its batch
+    /// for the backward pass, so that generating text between two steps takes no further memory.
+    pub fn sequences(&self) -> usize {
+        if self.mode == Mode::Infer { 0 } else { self.micro_batch }
+    }
+
     /// CPU threads that compute; 1 where a CUDA device does.
     pub fn threads(&self) -> usize {
         if let Target::Cpu { threads } = self.target { threads } else { 1 }

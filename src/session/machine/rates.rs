@@ -73,6 +73,19 @@ pub fn gpu(libraries: &Libraries, info: &DeviceInfo) -> Result<GpuRates, EngineE
     Ok(GpuRates { matmul_size: size, matmul_bf16, matmul_tf32, matmul_fp32, copy_to, copy_from, copy_on })
 }
 
+/// Bytes per second that readers get: of the memory of a CUDA device, taken from copies on it, of which each byte is read
+/// and written, or of the machine's, with so many threads.
+///
+/// # Errors
+/// Where the device fails or has too little free memory.
+pub fn read_bandwidth(cuda: Option<usize>, threads: usize) -> Result<f64, EngineError> {
+    let Some(index) = cuda else { return Ok(peak::read_bandwidth(threads)) };
+    let mut device = Gpu::open_with(Libraries::get(), index, Precision::Fp32, None, None)?;
+    let (free, _) = device.memory()?;
+    let [.., copy_on] = copies(&mut device, (free / 8).min(256 << 20) / 4096 * 4096)?;
+    Ok(2.0 * copy_on)
+}
+
 /// Seconds of one of several repetitions, after one that is not counted.
 fn time(
     device: &mut Gpu,

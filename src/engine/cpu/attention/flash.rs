@@ -15,11 +15,11 @@ use std::f32::consts::LOG2_E;
 
 /// Some queries and some keys; the first query sees at least one key.
 #[derive(Clone, Copy)]
-struct Strip {
-    first_query: usize,
-    queries: usize,
-    first_key: usize,
-    keys: usize,
+pub(super) struct Strip {
+    pub(super) first_query: usize,
+    pub(super) queries: usize,
+    pub(super) first_key: usize,
+    pub(super) keys: usize,
 }
 
 impl Strip {
@@ -42,14 +42,14 @@ impl Strip {
 }
 
 /// The tiles along one axis: first index and length.
-fn tiles(length: usize, size: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+pub(super) fn tiles(length: usize, size: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
     (0..length.div_ceil(size)).map(move |i| (i * size, size.min(length - i * size)))
 }
 
 multiversion! {
     // Turns scores, in rows `stride` apart, into 2^(score - running maximum), updates maximum and sum of each row,
     // and scales the rows of `out`, if any, to the new maximum.
-    fn online_softmax(
+    pub(super) fn online_softmax(
         strip: Strip, scores: &mut [f32], stride: usize, max: &mut [f32], total: &mut [f32], out: &mut [f32],
     ) {
         let size = out.len() / strip.queries;
@@ -73,7 +73,7 @@ multiversion! {
 }
 
 multiversion! {
-    fn divide_rows(out: &mut [f32], total: &[f32]) {
+    pub(super) fn divide_rows(out: &mut [f32], total: &[f32]) {
         let size = out.len() / total.len();
         for (row, total) in out.chunks_exact_mut(size).zip(total) {
             for x in row {

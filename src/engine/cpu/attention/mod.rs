@@ -5,6 +5,9 @@
 
 mod flash;
 mod naive;
+mod next;
+
+pub(super) use next::{Problem as NextProblem, attend as next};
 
 use super::matmul::Matrix;
 use super::pool::{Columns, with_scratch};

@@ -9,17 +9,29 @@ use crate::engine::cpu::team::Team;
 use crate::recipe::Precision;
 use std::f32::consts::LOG2_E;
 
+#[inline(always)]
+fn softmax_row<const FMA: bool>(seen: &mut [f32]) {
+    let highest = max(seen, f32::NEG_INFINITY);
+    let total = exp_and_sum::<FMA>(seen, highest, LOG2_E);
+    for x in seen.iter_mut() {
+        *x /= total;
+    }
+}
+
+multiversion! {
+    // Softmax of one row.
+    pub(super) fn softmax(seen: &mut [f32]) {
+        softmax_row::<FMA>(seen);
+    }
+}
+
 multiversion! {
     // Softmax over the first `t + 1` entries of row t, zero after them.
     fn causal_softmax(scores: &mut [f32], cols: usize) {
         for (t, row) in scores.chunks_exact_mut(cols).enumerate() {
             let (seen, unseen) = row.split_at_mut(t + 1);
             unseen.fill(0.0);
-            let highest = max(seen, f32::NEG_INFINITY);
-            let total = exp_and_sum::<FMA>(seen, highest, LOG2_E);
-            for x in seen.iter_mut() {
-                *x /= total;
-            }
+            softmax_row::<FMA>(seen);
         }
     }
 }

@@ -4,12 +4,14 @@
 //! result, packs its part of the first operand, and hands finished rows on while they are in its cache. A sum over k
 //! is cut at multiples of [`DEPTH`] only, so it has the same order whatever the number of threads.
 
+mod few;
 mod kernel;
 mod pack;
 #[cfg(test)]
 mod tests;
 mod tiles;
 
+pub(super) use few::{add_rows, dots};
 pub(super) use tiles::{Panels, multiply};
 
 use super::pool::{Columns, pieces, with_scratch};
@@ -78,7 +80,7 @@ pub(super) struct Packing<'a> {
 }
 
 /// What becomes of a product.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Scaled {
     /// A factor on the product.
     pub(super) scale: f32,
@@ -121,6 +123,9 @@ pub(super) fn matmul_with_sums(
     assert!(sums.is_empty() || sums.len() == n, "{} sums of {n} columns", sums.len());
     assert!(b.rows == k, "inner dimensions differ: {k} and {}", b.rows);
     assert!(m == 0 || (m - 1) * stride + n <= out.len(), "result exceeds its slice");
+    if sums.is_empty() && how == SET && few::suits(a, b, scratch) {
+        return few::multiply(out, stride, a, b, scratch, finish);
+    }
     let out = Columns::new(out, stride);
     for depth in cuts(0..k, DEPTH) {
         let width = (NEAR / depth.len()).max(WIDTH).min(scratch.panels.len() / depth.len());

@@ -77,16 +77,20 @@ fn transpose<const W: usize>(from: &[f32], stride: usize, cols: usize, to: &mut 
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(super) mod x86 {
     use super::BLOCK;
     use std::arch::x86_64::*;
 
-    /// Transposes 8 x 8 numbers: pairs of rows are interleaved, then pairs of pairs, then the halves exchanged.
+    /// The columns of 8 x 8 numbers: pairs of rows are interleaved, then pairs of pairs, then the halves exchanged.
     ///
     /// # Safety
-    /// The processor has AVX; 8 rows of 8 numbers, `stride` apart, can be read and 8 rows, `width` apart, written.
+    /// The processor has AVX; 8 rows of 8 numbers, `stride` apart, can be read.
+    #[inline]
     #[target_feature(enable = "avx")]
-    pub(super) unsafe fn transpose(from: *const f32, stride: usize, to: *mut f32, width: usize) {
+    pub(in crate::engine::cpu::matmul) unsafe fn transposed(
+        from: *const f32,
+        stride: usize,
+    ) -> [__m256; BLOCK] {
         // SAFETY: the caller's promise covers each row.
         let row = |r: usize| unsafe { _mm256_loadu_ps(from.add(r * stride)) };
         let rows: [__m256; BLOCK] = std::array::from_fn(row);
@@ -100,13 +104,26 @@ mod x86 {
             quads[4 * half + 2] = _mm256_shuffle_ps::<0x44>(ab_high, cd_high);
             quads[4 * half + 3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
         }
+        let mut columns = quads;
         for k in 0..4 {
+            let (low, high) = (quads[k], quads[k + 4]);
+            columns[k] = _mm256_permute2f128_ps::<0x20>(low, high);
+            columns[k + 4] = _mm256_permute2f128_ps::<0x31>(low, high);
+        }
+        columns
+    }
+
+    /// Transposes 8 x 8 numbers.
+    ///
+    /// # Safety
+    /// The processor has AVX; 8 rows of 8 numbers, `stride` apart, can be read and 8 rows, `width` apart, written.
+    #[target_feature(enable = "avx")]
+    pub(super) unsafe fn transpose(from: *const f32, stride: usize, to: *mut f32, width: usize) {
+        // SAFETY: the caller's promise about the rows read.
+        let columns = unsafe { transposed(from, stride) };
+        for (k, column) in columns.into_iter().enumerate() {
             // SAFETY: the caller's promise about the rows written.
-            unsafe {
-                let (low, high) = (quads[k], quads[k + 4]);
-                _mm256_storeu_ps(to.add(k * width), _mm256_permute2f128_ps::<0x20>(low, high));
-                _mm256_storeu_ps(to.add((k + 4) * width), _mm256_permute2f128_ps::<0x31>(low, high));
-            }
+            unsafe { _mm256_storeu_ps(to.add(k * width), column) };
         }
     }
 }

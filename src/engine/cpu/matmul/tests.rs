@@ -87,3 +87,38 @@ fn parts_of_packed_operands() {
         close("tile", &out, &want, size);
     }
 }
+
+#[test]
+fn a_row_has_the_same_bits_whatever_is_multiplied_with_it() {
+    for (m, n, k) in
+        [(9, 33, 17), (11, 500, 64), (16, 71, DEPTH + 9), (10, 2100, 7), (12, 40, 2 * DEPTH), (9, 7, 1)]
+    {
+        let (x, y) = (random(1, (m + 3) * (k + 3)), random(2, (k + 3) * (n + 3)));
+        for flip in [false, true] {
+            let (a, b) = (matrix(&x, m, k, false), matrix(&y, k, n, flip));
+            let product = |a: Matrix, threads: usize| {
+                let (mut panels, worker) = (vec![f32::NAN; 1 << 20], TASK_ROWS * DEPTH);
+                let (mut workers, mut out) = (vec![f32::NAN; threads * worker], vec![f32::NAN; a.rows * n]);
+                let team = Team::new(threads).expect("a few threads can start");
+                let mut scratch = Packing { panels: &mut panels, workers: &mut workers, worker, team: &team };
+                assert_eq!(few::suits(a, b, &scratch), a.rows <= ROWS);
+                matmul(&mut out, n, a, b, SET, &mut scratch, |row, first, part| {
+                    part.iter_mut().enumerate().for_each(|(i, x)| *x += (row * n + first + i) as f32 * 0.0);
+                });
+                out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            // by tiles
+            let whole = product(a, 2);
+            for count in [1, 2, 3, 5, 8] {
+                for first in (0..=m - count).step_by(3) {
+                    let rows = product(a.rows(first, count), 1 + count % 3);
+                    assert_eq!(
+                        rows,
+                        whole[first * n..][..count * n],
+                        "{m}x{n}x{k} {flip}: {count} from {first}"
+                    );
+                }
+            }
+        }
+    }
+}

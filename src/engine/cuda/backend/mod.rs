@@ -12,9 +12,9 @@ use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention}
 use super::scratch::Partials;
 use super::stream::Stream;
 use crate::comm::Comm;
-use crate::engine::EngineError;
 use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
+use crate::engine::{EngineError, Next};
 use crate::recipe::Precision;
 use ranks::RankGroup;
 use std::collections::HashMap;
@@ -42,6 +42,8 @@ pub struct CudaBackend<D> {
     uploads: Uploads,
     rows: usize,
     cols: usize,
+    /// The next tokens of some sequences, as they are on the device.
+    next: Vec<Next>,
     known: HashMap<Sequence, Replay>,
     /// The vectors of each block in the flat layout, and then of the final LayerNorm.
     vectors: Vec<Range<usize>>,
@@ -83,9 +85,10 @@ impl<D: Device> CudaBackend<D> {
             uploads: Uploads::new(plan.config.dims.padded_vocab),
             rows: 0,
             cols: 0,
+            next: Vec::new(),
             known: HashMap::new(),
             vectors: plan.layout.vectors().collect(),
-            partials: Partials::of(&plan.layout, plan.config.micro_batch * dims.block_size),
+            partials: Partials::of(&plan.layout, plan.config.tokens()),
             summed: None,
             ranks: None,
         })

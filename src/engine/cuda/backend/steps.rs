@@ -4,17 +4,20 @@ use super::{CudaBackend, Replay};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::linear::After;
-use crate::engine::cuda::kernels::{self, embedding, flash_attention, layernorm, linear, loss, optimizer};
+use crate::engine::cuda::kernels::{
+    self, embedding, flash_attention, layernorm, linear, loss, next, optimizer,
+};
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, Norm, ResidualLayerNorm, Sequence, StepOutcome, WeightGradient,
+    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, Sequence, StepOutcome,
+    WeightGradient,
 };
 use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{Mark, Measured, Traffic};
-use crate::engine::{Batch, EngineError, FastPaths};
+use crate::engine::{Batch, EngineError, FastPaths, Next};
 use crate::recipe::Attention;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -29,6 +32,13 @@ impl<D: Device> Backend for CudaBackend<D> {
         let (to, weight_at) = (self.word(0), self.word(Words::WEIGHT));
         self.uploads.take(&mut self.stream, batch, to);
         loss::set(&mut self.stream, weight_at, weight);
+    }
+
+    fn upload_next(&mut self, next: &[Next]) {
+        let to = self.word(0);
+        self.uploads.take_words(&mut self.stream, next::pack(next), to);
+        self.next.clear();
+        self.next.extend_from_slice(next);
     }
 
     fn begin(&mut self, sequence: Sequence) -> Begun {
@@ -115,6 +125,12 @@ impl<D: Device> Backend for CudaBackend<D> {
         let spans = [wte, wpe, out].map(|span| self.at(span));
         let tokens = self.tokens();
         embedding::forward(&mut self.stream, tokens, spans, c);
+    }
+
+    fn embed_next(&mut self, wte: Span, wpe: Span, out: Span) {
+        let spans = [wte, wpe, out].map(|span| self.at(span));
+        let tokens = next::Tokens { next: &self.next, words: self.word(0) };
+        next::embed(&mut self.stream, tokens, spans, out.element, out.len / self.next.len());
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
@@ -251,6 +267,12 @@ impl<D: Device> Backend for CudaBackend<D> {
                 self.naive(qkv, shape).forward(&mut self.stream, kept, scratch, to);
             }
         }
+    }
+
+    fn attention_next(&mut self, tensors: NextAttention) {
+        let spans = [tensors.qkv, tensors.kept, tensors.out].map(|span| self.at(span));
+        let tokens = next::Tokens { next: &self.next, words: self.word(0) };
+        next::attention(&mut self.stream, tokens, &tensors, spans);
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {

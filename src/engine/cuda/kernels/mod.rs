@@ -10,6 +10,7 @@ pub(super) mod layernorm;
 pub(super) mod linear;
 pub(super) mod loss;
 pub(super) mod naive_attention;
+pub(super) mod next;
 pub(super) mod optimizer;
 
 use super::device::{Address, KernelConfig};
@@ -33,6 +34,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("linear/linear.cu", include_str!("linear/linear.cu")),
     ("linear/columns.cu", include_str!("linear/columns.cu")),
     ("naive_attention/softmax.cu", include_str!("naive_attention/softmax.cu")),
+    ("next/next.cu", include_str!("next/next.cu")),
     ("loss/cross_entropy.cu", include_str!("loss/cross_entropy.cu")),
     ("optimizer/step.cu", include_str!("optimizer/step.cu")),
     ("optimizer/adamw.cu", include_str!("optimizer/adamw.cu")),
@@ -45,12 +47,13 @@ pub const NVRTC_OPTIONS: &[&str] =
     &["--std=c++17", "--fmad=true", "--ptxas-options=-O3", "--generate-line-info"];
 
 /// The sizes that sources and launches share, each said once, beside the launches. `scripts/nvrtc_check.py` reads them.
-const SIZES: [&[(&str, u32)]; 6] = [
+const SIZES: [&[(&str, u32)]; 7] = [
     embedding::DEFINES,
     layernorm::DEFINES,
     linear::DEFINES,
     loss::DEFINES,
     naive_attention::DEFINES,
+    next::DEFINES,
     optimizer::DEFINES,
 ];
 

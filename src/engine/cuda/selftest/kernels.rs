@@ -1,5 +1,6 @@
 //! Each kernel alone against the CPU's: one call on both with equal memory, then a comparison.
 
+use super::next;
 use super::pair::{Pair, step};
 use crate::engine::cuda::device::Device;
 use crate::engine::fused;
@@ -18,13 +19,14 @@ use std::ops::Range;
 pub type Check<D> = (&'static str, fn(&mut Pair<D>) -> Result<(), String>);
 
 /// The checks of every kernel.
-pub fn checks<D: Device>() -> [Check<D>; 6] {
+pub fn checks<D: Device>() -> [Check<D>; 7] {
     [
         ("embedding", embedding),
         ("layernorm", layernorm),
         ("linear layers", linear_layers),
         ("head and loss", head_and_loss),
         ("attention", attention),
+        ("next tokens", next::tokens),
         ("update", update),
     ]
 }
@@ -32,13 +34,13 @@ pub fn checks<D: Device>() -> [Check<D>; 6] {
 /// The ways of storing the residual stream that a check is to be made with.
 pub fn residuals(check: &str, precision: Precision) -> &'static [Residual] {
     match (check, precision) {
-        ("embedding" | "layernorm", Precision::Bf16) => &[Residual::Fp32, Residual::Bf16],
+        ("embedding" | "layernorm" | "next tokens", Precision::Bf16) => &[Residual::Fp32, Residual::Bf16],
         _ => &[Residual::Fp32],
     }
 }
 
 /// The bound of what is part of the residual stream, or of sums over it: `fp32` where it is stored so.
-fn streamed<D: Device>(pair: &Pair<D>, fp32: f32) -> f32 {
+pub(super) fn streamed<D: Device>(pair: &Pair<D>, fp32: f32) -> f32 {
     if pair.residual == Residual::Fp32 { fp32 } else { step(pair.precision) }
 }
 
