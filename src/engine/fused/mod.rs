@@ -21,8 +21,8 @@ use crate::comm::Comm;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, FastPaths, Next, State, TokenLosses, Watch, first_not_finite, no_update,
-    sum_of_squares_on_host,
+    Applied, Batch, Engine, EngineError, FastPaths, Next, State, TokenLosses, Watch, first_not_finite,
+    no_update, sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
 use std::borrow::Cow;
