@@ -106,11 +106,14 @@ fn the_shards_of_the_only_source_go_when_it_is_wrong() {
 /// Lines in a file that is longer than what waits between threads: it is still read when the first shard is written.
 const MANY: usize = 100;
 
+/// What happens to a source.
+type Change<'a> = &'a dyn Fn(&Lab);
+
 #[test]
 fn a_source_that_changes_while_it_is_read_is_noticed() {
     let whole = long(MANY);
     let write = |lab: &Lab, text: &str| drop(lab.write("text/b.jsonl", text));
-    let changes: [(&str, &dyn Fn(&Lab)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("it grows", &|lab| write(lab, &format!("{whole}{{\"text\": \"more\"}}\n"))),
         ("it shrinks", &|lab| write(lab, &whole[..whole.len() - 500_000])),
         ("other words", &|lab| write(lab, &whole.replace("word", "term"))),
