@@ -5,14 +5,19 @@
 mod scratch;
 
 use libfuzzer_sys::fuzz_target;
-use runner::data::{Dataset, NoProgress, OpenOptions, inspect};
+use runner::data::{Dataset, NoProgress, OpenOptions, Tokenizer, inspect};
 
 fuzz_target!(|data: &[u8]| {
     let tokens: Vec<u8> = (1..=64u16).flat_map(|token| (257 * token).to_le_bytes()).collect();
     let path = scratch::write("m.bin", &tokens);
     scratch::write("m.idx", data);
-    let options =
-        OpenOptions { block_size: 4, vocab_size: 1 << 30, cache_dir: scratch::dir(), progress: &NoProgress };
+    let options = OpenOptions {
+        block_size: 4,
+        vocab_size: 1 << 30,
+        tokenizer: Tokenizer::gpt2(),
+        cache_dir: scratch::dir(),
+        progress: &NoProgress,
+    };
     match Dataset::open(&[path.display().to_string()], options) {
         Ok(set) => {
             // of 16 or of 32 bits each

@@ -57,6 +57,18 @@ fn wrong_input_is_refused_and_nothing_is_left() {
         &[],
         &["broken.parquet`, row ", "a page is damaged: fetch the file again"],
     );
+    lab.write("fine.parquet", &table);
+    let field = |field| ["--field", field];
+    refused(
+        &lab,
+        "fine.parquet",
+        &field("body"),
+        &["fine.parquet`, its schema: it has no field `body`", "id, tags, text"],
+    );
+    for other in ["id", "tags"] {
+        let problem = format!("fine.parquet`, its schema: its column `{other}` does not hold texts");
+        refused(&lab, "fine.parquet", &field(other), &[&problem, "choose another with --field"]);
+    }
     lab.write("cut.parquet", &table[..2000]);
     refused(&lab, "cut.parquet", &[], &["cut.parquet`, its footer: it is not there"]);
     refused(

@@ -4,7 +4,7 @@ use crate::support;
 
 use serde_json::{Value as Json, json};
 use std::fs;
-use support::{Ended, Lab, everything, tiny, wait};
+use support::{Ended, Lab, everything, tiny};
 
 /// The call with `--dry-run`, which must leave everything in the directory of runs as it is.
 fn rehearsed(lab: &Lab, args: &[String]) -> Ended {

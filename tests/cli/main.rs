@@ -12,6 +12,7 @@ mod branch;
 mod crash_kills;
 mod crash_starts;
 mod crash_writes;
+mod data_changes;
 mod data_prepare;
 mod data_refused;
 mod determinism;

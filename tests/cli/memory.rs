@@ -6,7 +6,7 @@ use crate::support;
 
 use std::fs;
 use std::path::Path;
-use support::{Lab, record, tiny, wait};
+use support::{Lab, record, tiny};
 
 /// What a run may take besides: the program as the plan states it, and as much again on a machine with more threads or
 /// another allocator.

@@ -103,6 +103,14 @@ fn kept(files: u64) -> String {
 }
 
 impl PrepareError {
+    /// Whether it says that what a source holds is wrong, or was changed while it was read.
+    pub(super) fn is_of_source(&self) -> bool {
+        matches!(
+            self,
+            Self::Document { .. } | Self::Data(DataError::NotUtf8 { .. } | DataError::Changed { .. })
+        )
+    }
+
     /// Whether what was asked for is at fault, and not the machine.
     #[must_use]
     pub fn is_usage(&self) -> bool {

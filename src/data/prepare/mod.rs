@@ -184,23 +184,25 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
     let mut work = work::Work::new(options, &files, &place, state, hooks);
     let ended =
         vocabulary(options, &files, &mut work.state, hooks).and_then(|tokenizer| work.run(&tokenizer));
+    if ended.as_ref().is_err_and(PrepareError::is_of_source) {
+        work.go_back()?;
+    }
     match ended {
         Ok(card) => {
             place.finish();
             Ok(Prepared::Now(card))
         }
-        Err(error @ (PrepareError::NoTrain { .. } | PrepareError::NoText { .. })) => {
-            let shards = work.made();
-            place.undo(&shards);
+        Err(error) => {
+            let is_vain = matches!(error, PrepareError::NoTrain { .. } | PrepareError::NoText { .. });
+            let (made, kept) = (work.made(), if is_vain { 0 } else { work.kept() });
+            // the unfinished shard goes before its directory
+            drop(work);
+            if kept > 0 {
+                return Err(PrepareError::Kept { error: Box::new(error), shards: kept });
+            }
+            place.undo(&made);
             Err(error)
         }
-        Err(error) => match work.kept() {
-            0 => {
-                place.undo(&[]);
-                Err(error)
-            }
-            shards => Err(PrepareError::Kept { error: Box::new(error), shards }),
-        },
     }
 }
 
@@ -266,9 +268,8 @@ fn check_sources(
             let path = PathBuf::from(&begun.card.path);
             return Err(PrepareError::SourceChanged { path, dir: options.out.clone() });
         };
-        let open = File::open(&file.path).map_err(DataError::read(&file.path))?;
-        if super::scan::Identity::of(&file.path, &open)? != begun.identity {
-            check_digest(options, file, &begun.card.blake3)?;
+        if !pipeline::is_unchanged(&file.path, &begun.identity, &begun.card.blake3)? {
+            return Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() });
         }
     }
     Ok(())

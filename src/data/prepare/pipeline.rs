@@ -12,6 +12,7 @@ use crate::data::{DataError, Tokenizer};
 use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
@@ -203,14 +204,15 @@ impl Pipeline<'_> {
                 is_over = sent.is_break();
                 sent
             };
-            self.reading.documents(file, open, &self.advance, &mut add)?;
+            let read = self.reading.documents(file, open, &self.advance, &mut add);
             if is_over {
                 return Ok(());
             }
-            let open = File::open(&file.path).map_err(DataError::read(&file.path))?;
-            if Identity::of(&file.path, &open)? != before {
+            // before what is wrong with the file, for that may be the reason
+            if !is_unchanged(&file.path, &before, digest.to_hex().as_str())? {
                 return Err(DataError::Changed { path: file.path.clone() }.into());
             }
+            read?;
             if !batch.marks.is_empty() && send(batch).is_break()
                 || steps.send(Message::Step(Step::End(documents))).is_err()
             {
@@ -221,8 +223,17 @@ impl Pipeline<'_> {
     }
 }
 
+/// Whether a file is what it was: the same to the system, or at least with the same digest.
+pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Result<bool, PrepareError> {
+    let mut open = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        open => open.map_err(DataError::read(path))?,
+    };
+    Ok(Identity::of(path, &open)? == *before || digest(path, &mut open)?.to_hex().as_str() == blake3)
+}
+
 /// blake3 of a file's contents. The file is left at its beginning.
-pub(super) fn digest(path: &std::path::Path, file: &mut File) -> Result<blake3::Hash, PrepareError> {
+pub(super) fn digest(path: &Path, file: &mut File) -> Result<blake3::Hash, PrepareError> {
     let mut hasher = blake3::Hasher::new();
     let mut block = vec![0; 1 << 20];
     let mut read = || -> std::io::Result<()> {

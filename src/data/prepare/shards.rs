@@ -89,9 +89,25 @@ impl<'a> Shards<'a> {
 
     /// The name of the next shard of this purpose.
     fn name(&self, is_val: bool) -> String {
+        self.name_after(is_val, 0)
+    }
+
+    /// The name of the shard that follows the next one at a distance.
+    fn name_after(&self, is_val: bool, distance: usize) -> String {
         match is_val {
-            true => format!("val-{:06}.bin", self.val.files.len()),
-            false => format!("train-{:06}.bin", self.train.files.len() + 1),
+            true => format!("val-{:06}.bin", self.val.files.len() + distance),
+            false => format!("train-{:06}.bin", self.train.files.len() + 1 + distance),
+        }
+    }
+
+    /// Removes shards that follow the complete ones: sources that were mended meanwhile may give fewer of them.
+    pub(super) fn clear_following(&self) {
+        for is_val in [false, true] {
+            let names = (0..).map(|distance| self.name_after(is_val, distance));
+            names
+                .map(|name| std::fs::remove_file(self.dir.join(name)))
+                .take_while(Result::is_ok)
+                .for_each(drop);
         }
     }
 

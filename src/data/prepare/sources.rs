@@ -2,6 +2,7 @@
 
 use super::PrepareError;
 use crate::data::DataError;
+use crate::data::card::CARD;
 use crate::data::source::{Source, expand};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
     }
 }
 
-/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text.
+/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a corpus.
 fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
     let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
     let mut paths = Vec::new();
@@ -78,7 +79,8 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if name.starts_with(b".") {
+        // what is hidden, and the card of a set that was prepared here
+        if name.starts_with(b".") || name == CARD.as_bytes() {
             continue;
         }
         let meta = fs::metadata(&path).map_err(DataError::read(&path))?;

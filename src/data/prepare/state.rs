@@ -57,6 +57,10 @@ pub(super) struct State {
     pub(super) is_read: bool,
     /// Tokens in complete shards.
     pub(super) in_shards: u64,
+    /// The last state that was kept before the source at the position began: what is gone on from once a source that is
+    /// wrong is mended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Box<State>>,
 }
 
 impl State {

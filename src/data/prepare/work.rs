@@ -1,6 +1,6 @@
 //! The work of a preparation: from documents to complete shards, with a state to go on from.
 
-use super::pipeline::{Encoded, Mark, Pipeline, Step};
+use super::pipeline::{self, Encoded, Mark, Pipeline, Step};
 use super::shards::Shards;
 use super::sources::TextFile;
 use super::spool::{self, Order, Spool};
@@ -23,12 +23,22 @@ pub(super) struct Work<'a> {
     tokens: u64,
     /// Bytes of the document so far.
     document_bytes: u64,
+    /// The state that was kept last, and whether no source has begun since.
+    kept: (State, bool),
 }
 
 /// Where tokens go while documents are read.
 enum Sink {
     Shards,
     Spool(Spool),
+}
+
+/// The shards of a state that are complete.
+fn complete<'a>(options: &Options, place: &Workplace, state: &State, hooks: &'a Hooks) -> Shards<'a> {
+    let total = state.is_read.then(|| state.tokens());
+    let mut shards = Shards::new(&place.dir, options.shard_tokens, options.validation, total, hooks.fault);
+    shards.skip(state.in_shards);
+    shards
 }
 
 impl<'a> Work<'a> {
@@ -39,12 +49,22 @@ impl<'a> Work<'a> {
         state: State,
         hooks: &'a Hooks<'a>,
     ) -> Self {
-        let total = state.is_read.then(|| state.tokens());
-        let mut shards =
-            Shards::new(&place.dir, options.shard_tokens, options.validation, total, hooks.fault);
-        shards.skip(state.in_shards);
+        let shards = complete(options, place, &state, hooks);
+        shards.clear_following();
         let tokens = state.tokens();
-        Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0 }
+        let kept = (State { before: None, ..state.clone() }, true);
+        Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, kept }
+    }
+
+    /// Goes back to where the source began that is being read, which is wrong or has changed: nothing that was made of
+    /// it can be gone on from.
+    pub(super) fn go_back(&mut self) -> Result<(), PrepareError> {
+        let Some(before) = self.state.before.take() else { return Ok(()) };
+        self.state = *before;
+        self.place.keep(&self.state)?;
+        self.shards = complete(self.options, self.place, &self.state, self.hooks);
+        self.shards.clear_following();
+        Ok(())
     }
 
     /// The names of the shards that are complete.
@@ -125,6 +145,16 @@ impl<'a> Work<'a> {
         // tokens of the document that are in complete files already
         let mut skipped = within;
         pipeline.run(|step| self.step(step, &mut sink, &mut skipped))?;
+        // the reader, which nobody waits for after the limit, cannot say so
+        if let Some(Begun { card, identity }) = self.state.sources.last()
+            && !pipeline::is_unchanged(
+                &self.files[self.state.sources.len() - 1].path,
+                identity,
+                &card.blake3,
+            )?
+        {
+            return Err(DataError::Changed { path: card.path.clone().into() }.into());
+        }
         self.close(&mut sink)?;
         self.state.is_read = true;
         if self.options.is_spooled() {
@@ -154,7 +184,12 @@ impl<'a> Work<'a> {
                         return Err(PrepareError::SourceChanged { path, dir });
                     }
                     Some(begun) => *begun = Begun { card, identity },
-                    None => self.state.sources.push(Begun { card, identity }),
+                    None => {
+                        if std::mem::take(&mut self.kept.1) {
+                            self.state.before = Some(Box::new(self.kept.0.clone()));
+                        }
+                        self.state.sources.push(Begun { card, identity });
+                    }
                 }
                 if self.state.position.file != number {
                     self.state.position = Position { file: number, ..Position::default() };
@@ -251,10 +286,11 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn keep(&self) -> Result<(), PrepareError> {
+    fn keep(&mut self) -> Result<(), PrepareError> {
         let inside = self.place.inside();
         (self.hooks.fault)("before_state").map_err(DataError::write(&inside))?;
         self.place.keep(&self.state)?;
+        self.kept = (State { before: None, ..self.state.clone() }, true);
         (self.hooks.fault)("after_state").map_err(DataError::write(&inside))?;
         Ok(())
     }
