@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Evaluates the same GPT-2 with `runner eval` and with transformers, in turn, and prints the ratios.
 
-The weights are random and written once, as a Hugging Face directory. Each round runs both once in processes of their own,
-so that whatever else the machine does meets both. Both compute the loss of the same tokens and the scores of the same
+The weights are random and written once, as a Hugging Face directory. Each round runs both once in processes of their
+own, so that whatever else the machine does meets both. Both compute the loss of the same tokens and the scores of the same
 made-up choices, by build-nanogpt's definition; the script fails if their numbers differ. The time is that of the
 evaluation alone on the side of transformers, and of the whole program on ours.
 
@@ -144,8 +144,8 @@ def main():
                     sys.exit(f"error: {name} is {own[name]} here and {other[name]} by transformers")
             times["runner"].append(own["seconds"])
             times["transformers"].append(other["seconds"])
-            ratio = other["seconds"] / own["seconds"]
-            print(f"round {number + 1}: runner {own['seconds']:.2f} s, transformers {other['seconds']:.2f} s, {ratio:.2f} x")
+            mine, other = own["seconds"], other["seconds"]
+            print(f"round {number + 1}: runner {mine:.2f} s, transformers {other:.2f} s, {other / mine:.2f} x")
         medians = {name: statistics.median(values) for name, values in times.items()}
         print(
             f"{args.model}, {args.threads} threads, loss {own['val_loss']:.6f}: runner {medians['runner']:.2f} s, "

@@ -86,7 +86,9 @@ fn looks_like(bytes: &[u8]) -> Option<&'static str> {
         _ if begin.starts_with(b"version https://git-lfs") => {
             Some("a pointer of Git LFS: fetch the file itself, with git lfs pull")
         }
-        _ => Some("something else than JSON, whose lines begin with a brace: write a line of JSON per example"),
+        _ => {
+            Some("something else than JSON, whose lines begin with a brace: write a line of JSON per example")
+        }
     }
 }
 

@@ -100,8 +100,8 @@ pub(super) struct Encoded {
 }
 
 impl Task {
-    /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`, `endings`,
-    /// `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
+    /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`,
+    /// `endings`, `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
     ///
     /// # Errors
     /// What is wrong with the file or one of its examples, and a token that the model does not have.

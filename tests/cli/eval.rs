@@ -10,9 +10,14 @@ use support::{Ended, Lab, checkpoints, essence, tiny, val_csv};
 /// A run of bytes on a text, of which the last part is validated on.
 const BYTES: [&str; 5] =
     ["data.train=a.txt", "data.val=v.txt", "data.tokenizer=bytes", "checkpoint.keep=0", "eval.batches=2"];
-const HELLASWAG: &str = r#"{"ctx": "the king", "ctx_a": "the king", "ctx_b": "", "activity_label": "Play", "endings": ["speaks", "sings", "sleeps", "stands"], "label": "2"}
-{"ctx": "a hand", "ctx_a": "a", "ctx_b": "hand", "activity_label": "Play", "endings": ["moves", "rests", "waves", "is"], "label": 0}
-"#;
+const HELLASWAG: &str = concat!(
+    r#"{"ctx": "the king", "ctx_a": "the king", "ctx_b": "", "activity_label": "Play", "#,
+    r#""endings": ["speaks", "sings", "sleeps", "stands"], "label": "2"}"#,
+    "\n",
+    r#"{"ctx": "a hand", "ctx_a": "a", "ctx_b": "hand", "activity_label": "Play", "#,
+    r#""endings": ["moves", "rests", "waves", "is"], "label": 0}"#,
+    "\n",
+);
 const CHOICES: &str = "{\"context\": \"so\", \"endings\": [\"it\", \"he\", \"she\"], \"label\": 1}\n\
      {\"context\": \"this is a context of more than thirty-two bytes\", \"endings\": [\"a\", \"b\"], \"label\": 0}\n";
 const LAMBADA: &str = "{\"text\": \"she sang and she sang\"}\n";
