@@ -2,8 +2,8 @@
 """Evaluates the same GPT-2 with `runner eval` and with transformers, in turn, and prints the ratios.
 
 The weights are random and written once, as a Hugging Face directory. Each round runs both once in processes of their
-own, so that whatever else the machine does meets both. Both compute the loss of the same tokens and the scores of the same
-made-up choices, by build-nanogpt's definition; the script fails if their numbers differ. The time is that of the
+own, so that whatever else the machine does meets both. Both compute the loss of the same tokens and the scores of the
+same made-up choices, by build-nanogpt's definition; the script fails if their numbers differ. The time is that of the
 evaluation alone on the side of transformers, and of the whole program on ours.
 
     cargo build --release
