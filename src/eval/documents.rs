@@ -25,7 +25,7 @@ pub(super) struct HellaSwag {
 
 impl HellaSwag {
     /// As llm.c and build-nanogpt take it: the raw `ctx`.
-    pub(super) fn as_it_is(self) -> Choice {
+    pub(super) fn raw(self) -> Choice {
         Choice { context: self.ctx, endings: self.endings, label: self.label, delimiter: " ".into() }
     }
 }

@@ -205,7 +205,7 @@ fn encode(document: Document, definition: Definition, tokenizer: &Tokenizer) -> 
             return Ok(Encoded { pairs: vec![pair], characters, label: 0, place: String::new() });
         }
         (Document::Choice(choice), _) => choice,
-        (Document::HellaSwag(document), Definition::PerToken) => document.as_it_is(),
+        (Document::HellaSwag(document), Definition::PerToken) => document.raw(),
         (Document::HellaSwag(document), Definition::LmEval) => lm_eval::cleaned(&document)?,
     };
     let Choice { context, endings, label, delimiter } = choice;

@@ -41,7 +41,7 @@ pub(super) fn table(evaluated: &[Evaluated], for_people: bool) -> Table {
         }
     }
     let row = |one: &Evaluated| {
-        let step = one.run.as_ref().map(|(_, step, _)| *step as f64);
+        let step = one.run.as_ref().map(|of| of.step as f64);
         let step = Cell::number(step, |step| thousands(step as u64));
         let mut row = vec![Cell::text(one.model.clone()), step];
         let values = one.values();
@@ -165,8 +165,8 @@ fn model(one: &Evaluated, precision: &str) -> Value {
     };
     json!({
         "model": one.model,
-        "step": one.run.as_ref().map(|(_, step, _)| *step),
-        "tokens": one.run.as_ref().map(|(_, _, tokens)| *tokens),
+        "step": one.run.as_ref().map(|of| of.step),
+        "tokens": one.run.as_ref().map(|of| of.tokens),
         "precision": precision,
         "metrics": metrics,
         "stderr": errors,
