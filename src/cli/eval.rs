@@ -8,12 +8,12 @@ use std::path::PathBuf;
 /// Arguments of `eval`.
 #[derive(Debug, Args)]
 pub struct EvalArgs {
-    /// Runs (directories or ids), checkpoint directories, Hugging Face GPT-2 weights, nanoGPT's ckpt.pt or llm.c's model
-    /// file; several make one table. Of a run, the newest checkpoint is evaluated
+    /// Runs (directories or ids), checkpoint directories, Hugging Face GPT-2 weights, nanoGPT's ckpt.pt or llm.c's
+    /// model file; several make one table. Of a run, the newest checkpoint is evaluated
     #[arg(value_name = "RUN|CHECKPOINT", required = true)]
     pub models: Vec<PathBuf>,
-    /// Files or globs of tokens or text to compute the loss on; without it, the validation data of a run's own recipe, as
-    /// many tokens of them as the run itself reads
+    /// Files or globs of tokens or text to compute the loss on; without it, the validation data of a run's own recipe,
+    /// as many tokens of them as the run itself reads
     #[arg(long, value_name = "FILES", num_args = 1..)]
     pub data: Vec<String>,
     /// Compute the loss on the first N tokens only

@@ -17,7 +17,7 @@ use crate::session::evaluation::{
 use crate::session::model::{Options, Source};
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Between two lines that say how far the work is.
@@ -109,7 +109,7 @@ fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
 }
 
 /// The name of a column: the file's stem in lower case, every other character an underscore.
-fn name_of(path: &PathBuf) -> String {
+fn name_of(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

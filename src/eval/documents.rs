@@ -25,7 +25,7 @@ pub(super) struct HellaSwag {
 
 impl HellaSwag {
     /// As llm.c and build-nanogpt take it: the raw `ctx`.
-    pub(super) fn as_it_is(self) -> Choice {
+    pub(super) fn raw(self) -> Choice {
         Choice { context: self.ctx, endings: self.endings, label: self.label, delimiter: " ".into() }
     }
 }
@@ -86,7 +86,9 @@ fn looks_like(bytes: &[u8]) -> Option<&'static str> {
         _ if begin.starts_with(b"version https://git-lfs") => {
             Some("a pointer of Git LFS: fetch the file itself, with git lfs pull")
         }
-        _ => Some("no text of JSON, whose lines begin with a brace: write a line of JSON per example"),
+        _ => {
+            Some("something else than JSON, whose lines begin with a brace: write a line of JSON per example")
+        }
     }
 }
 

@@ -71,13 +71,15 @@ pub fn score<E: From<EngineError>>(
         }
         let batch = Batch { inputs: &packed.inputs, targets: &packed.targets, rows: rows.len(), cols };
         let found = engine.token_losses(batch, &asked)?;
-        let mut greedy = found.is_greedy.iter();
+        let mut greedy = found.is_greedy.as_slice();
         for (place, row) in rows.iter().enumerate() {
             let answer = &mut scored.answers[(row.example - share.rank) / share.ranks];
             let losses = &found.losses[ending(place)];
             answer.sums[row.candidate] = losses.iter().map(|&loss| f64::from(loss)).sum();
             if task.kind == Kind::LastWord {
-                answer.is_greedy = greedy.by_ref().take(losses.len()).fold(true, |all, &one| all && one);
+                let (own, others) = greedy.split_at(losses.len());
+                answer.is_greedy = own.iter().all(|&one| one);
+                greedy = others;
             }
         }
         scored.tokens += packed.tokens as u64;

@@ -135,12 +135,12 @@ impl Tally {
                 accuracy(
                     "lm_eval_acc",
                     self.right,
-                    "lowest sum of losses, text cleaned (lm-evaluation-harness)",
+                    "lowest sum of losses over the ending's text, as lm-evaluation-harness takes it",
                 ),
                 accuracy(
                     "lm_eval_acc_norm",
                     self.right_norm,
-                    "lowest loss per character of the ending, text cleaned (lm-evaluation-harness)",
+                    "lowest loss per character of the ending's text, as lm-evaluation-harness takes it",
                 ),
             ],
             (Kind::LastWord, _) => vec![

@@ -100,8 +100,8 @@ pub(super) struct Encoded {
 }
 
 impl Task {
-    /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`, `endings`,
-    /// `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
+    /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`,
+    /// `endings`, `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
     ///
     /// # Errors
     /// What is wrong with the file or one of its examples, and a token that the model does not have.
@@ -205,7 +205,7 @@ fn encode(document: Document, definition: Definition, tokenizer: &Tokenizer) -> 
             return Ok(Encoded { pairs: vec![pair], characters, label: 0, place: String::new() });
         }
         (Document::Choice(choice), _) => choice,
-        (Document::HellaSwag(document), Definition::PerToken) => document.as_it_is(),
+        (Document::HellaSwag(document), Definition::PerToken) => document.raw(),
         (Document::HellaSwag(document), Definition::LmEval) => lm_eval::cleaned(&document)?,
     };
     let Choice { context, endings, label, delimiter } = choice;

@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn evaluations_that_were_asked_for_are_read_where_val_csv_lacks_the_column() {
         let run = run(TRAIN, "step,tokens,val_loss,poems_acc\n0,0,6,0.25\n");
-        let asked = "step,tokens,evaluated,data,val_loss,poems_acc,songs_acc\n2,16,now,a;b,1,0.5,0.75\n2,16,now,,1,0.5,\n";
+        let asked = "step,tokens,evaluated,data,val_loss,poems_acc,songs_acc\n\
+                     2,16,now,a;b,1,0.5,0.75\n2,16,now,,1,0.5,\n";
         std::fs::write(run.path().join("eval.csv"), asked).expect("write");
         let runs = [run.path().to_owned()];
         let metric = |name: &str| further(&runs, name).expect("readable");

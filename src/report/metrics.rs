@@ -95,8 +95,8 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     metrics().iter().find(|metric| metric.name == name)
 }
 
-/// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, else of `eval.csv`, or the
-/// best one where the name is `best_` and a column. `None` if no run in `runs` has that column.
+/// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, else of `eval.csv`, or
+/// the best one where the name is `best_` and a column. `None` if no run in `runs` has that column.
 ///
 /// Errors: [`RunError::Io`].
 pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError> {

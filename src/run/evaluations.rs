@@ -1,8 +1,8 @@
-//! `eval.csv`: evaluations of a run's checkpoints, made after the fact by whoever asks.
+//! `eval.csv`: evaluations of a run's checkpoints, made after the fact.
 //!
 //! The trainer neither reads nor writes it, so a run that trains at the moment may be evaluated too, and the run's lock
-//! is not taken: writers take turns by a lock on the file itself. Rows are in the order of their steps. A column is made
-//! when it is first needed.
+//! is not taken: writers take turns by a lock on the file itself. Rows are in the order of their steps. A column is
+//! made when it is first needed.
 
 use super::error::Context;
 use super::{RunError, dir, files};
@@ -60,7 +60,7 @@ fn locked(path: &Path) -> Result<File, RunError> {
             OpenOptions::new().read(true).append(true).create(true).open(path).context("open", path)?;
         file.lock().context("lock", path)?;
         let ours = file.metadata().context("read", path)?;
-        // whoever held it before may have put another file in its place
+        // the writer before may have put another file in its place
         match std::fs::metadata(path) {
             Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
             _ => {}

@@ -85,13 +85,24 @@ pub struct TaskScores {
     pub block_size: usize,
 }
 
+/// A checkpoint of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfRun {
+    /// The run's directory.
+    pub run: PathBuf,
+    /// Optimizer steps after which the checkpoint was saved.
+    pub step: u64,
+    /// Tokens trained on until then.
+    pub tokens: u64,
+}
+
 /// What was found out about a model.
 #[derive(Debug, Clone)]
 pub struct Evaluated {
     /// The run's id, or the path of weights from elsewhere.
     pub model: String,
-    /// The run, and the steps and tokens that the checkpoint is of.
-    pub run: Option<(PathBuf, u64, u64)>,
+    /// The run and its checkpoint; `None` for weights from elsewhere.
+    pub run: Option<OfRun>,
     /// The loss, where there are data.
     pub loss: Option<LossOn>,
     /// The tasks, in the order of the request.
@@ -118,7 +129,7 @@ impl Evaluated {
     /// # Errors
     /// [`UsageError`] for weights that are no run's; [`RunError`] where the file cannot be written.
     pub fn save(&self, precision: &str) -> anyhow::Result<PathBuf> {
-        let Some((run, step, tokens)) = &self.run else {
+        let Some(OfRun { run, step, tokens }) = &self.run else {
             return Err(no_run(&self.model).into());
         };
         let mut values = Vec::new();
@@ -287,7 +298,7 @@ pub fn evaluate(
 }
 
 /// What a model is called, and of which run and step it is.
-fn identity(source: &Source) -> anyhow::Result<(String, Option<(PathBuf, u64, u64)>)> {
+fn identity(source: &Source) -> anyhow::Result<(String, Option<OfRun>)> {
     let (run, checkpoint) = match source {
         Source::Run { run, checkpoint } => (Some(run.as_path()), checkpoint),
         Source::Checkpoint(checkpoint) => {
@@ -300,7 +311,8 @@ fn identity(source: &Source) -> anyhow::Result<(String, Option<(PathBuf, u64, u6
     let reader = Reader::open(checkpoint)?;
     let whole = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let name = whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Ok((name, Some((run.to_owned(), reader.state().step, reader.state().tokens))))
+    let (step, tokens) = (reader.state().step, reader.state().tokens);
+    Ok((name, Some(OfRun { run: run.to_owned(), step, tokens })))
 }
 
 /// Data that a model's loss is computed on.

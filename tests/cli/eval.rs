@@ -10,9 +10,14 @@ use support::{Ended, Lab, checkpoints, essence, tiny, val_csv};
 /// A run of bytes on a text, of which the last part is validated on.
 const BYTES: [&str; 5] =
     ["data.train=a.txt", "data.val=v.txt", "data.tokenizer=bytes", "checkpoint.keep=0", "eval.batches=2"];
-const HELLASWAG: &str = r#"{"ctx": "the king", "ctx_a": "the king", "ctx_b": "", "activity_label": "Play", "endings": ["speaks", "sings", "sleeps", "stands"], "label": "2"}
-{"ctx": "a hand", "ctx_a": "a", "ctx_b": "hand", "activity_label": "Play", "endings": ["moves", "rests", "waves", "is"], "label": 0}
-"#;
+const HELLASWAG: &str = concat!(
+    r#"{"ctx": "the king", "ctx_a": "the king", "ctx_b": "", "activity_label": "Play", "#,
+    r#""endings": ["speaks", "sings", "sleeps", "stands"], "label": "2"}"#,
+    "\n",
+    r#"{"ctx": "a hand", "ctx_a": "a", "ctx_b": "hand", "activity_label": "Play", "#,
+    r#""endings": ["moves", "rests", "waves", "is"], "label": 0}"#,
+    "\n",
+);
 const CHOICES: &str = "{\"context\": \"so\", \"endings\": [\"it\", \"he\", \"she\"], \"label\": 1}\n\
      {\"context\": \"this is a context of more than thirty-two bytes\", \"endings\": [\"a\", \"b\"], \"label\": 0}\n";
 const LAMBADA: &str = "{\"text\": \"she sang and she sang\"}\n";
@@ -146,7 +151,9 @@ fn results_are_appended_to_the_run_and_compared() {
     let text = fs::read_to_string(run.join("eval.csv")).expect("a file");
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(text.starts_with("step,tokens,evaluated,precision,data,data_tokens,val_loss,"), "{text}");
-    assert_eq!(essence(&run), before, "what the run has written is as it was");
+    let mut after = essence(&run);
+    assert!(after.remove("eval.csv").is_some());
+    assert!(after == before, "what the run has written is as it was");
     let compared = lab.run([
         "compare",
         shown(&run),
@@ -175,15 +182,9 @@ fn a_run_that_trains_is_read_without_its_lock() {
     assert_eq!(found[0]["step"], 8);
     gate.open();
     live.end().expect(0);
-    let whole = lab.only_run("runs");
-    assert_eq!(
-        fs::read(run.join("train.csv")).expect("a log").len() > 100,
-        fs::read(whole.join("train.csv")).expect("a log").len() > 100
-    );
-    assert_eq!(
-        fs::read(run.join("val.csv")).expect("a log"),
-        fs::read(whole.join("val.csv")).expect("a log")
-    );
+    let mut computed = essence(&run);
+    assert!(computed.remove("eval.csv").is_some());
+    assert!(computed == essence(&lab.only_run("runs")), "it trained on as if alone");
     assert_eq!(fs::read_to_string(run.join("eval.csv")).expect("a file").lines().count(), 2);
 }
 

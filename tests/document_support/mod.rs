@@ -15,6 +15,7 @@ pub(crate) const DOCUMENTS: &[&str] = &[
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/distributed.md",
+    "docs/evaluation.md",
     "docs/gpu.md",
     "docs/guarantees.md",
     "docs/sampling.md",

@@ -169,6 +169,16 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
     let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size };
     let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.evaluate(batch).expect("a loss"));
     assert!((x - y).abs() <= 3.0 * bounds.loss * y, "{what}: evaluated {x}, on the CPU {y}");
+    let [x, y] =
+        [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.token_losses(batch, &[0, 3]).expect("losses"));
+    assert_eq!((x.losses.len(), x.is_greedy.len()), (dims.block_size, 2), "{what}");
+    for (x, y) in x.losses.iter().zip(&y.losses) {
+        // of one token, and not the mean of many
+        assert!(
+            f64::from((x - y).abs()) <= 10.0 * bounds.loss * f64::from(y.max(1.0)),
+            "{what}: {x}, on the CPU {y}"
+        );
+    }
     let [x, y] = [cuda_engine, cpu_engine].map(|e| e.logits(&inputs[..5], true).expect("logits"));
     assert_eq!(x.len(), dims.vocab_size);
     let off = x.iter().zip(&y).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);

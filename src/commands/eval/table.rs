@@ -41,7 +41,7 @@ pub(super) fn table(evaluated: &[Evaluated], for_people: bool) -> Table {
         }
     }
     let row = |one: &Evaluated| {
-        let step = one.run.as_ref().map(|(_, step, _)| *step as f64);
+        let step = one.run.as_ref().map(|of| of.step as f64);
         let step = Cell::number(step, |step| thousands(step as u64));
         let mut row = vec![Cell::text(one.model.clone()), step];
         let values = one.values();
@@ -125,8 +125,8 @@ fn about_cut(model: &str, task: &TaskScores) -> Option<String> {
         ),
     };
     Some(format!(
-        "{model}: {}: {} of {examples} examples are longer than the model's context of {block_size} tokens and lost the \
-         beginning of their text{endings}",
+        "{model}: {}: {} of {examples} examples are longer than the model's context of {block_size} tokens and lost \
+         the beginning of their text{endings}",
         task.name, cut.contexts
     ))
 }
@@ -149,9 +149,13 @@ fn model(one: &Evaluated, precision: &str) -> Value {
         definitions.insert(score.name.clone(), score.definition.into());
     }
     let task = |task: &TaskScores| {
+        let definition = match task.definition {
+            Definition::PerToken => "per_token",
+            Definition::LmEval => "lm_eval",
+        };
         json!({
             "name": task.name,
-            "definition": match task.definition { Definition::PerToken => "per_token", Definition::LmEval => "lm_eval" },
+            "definition": definition,
             "examples": task.tally.examples,
             "cut_contexts": task.cut.contexts,
             "cut_endings": task.cut.endings,
@@ -161,8 +165,8 @@ fn model(one: &Evaluated, precision: &str) -> Value {
     };
     json!({
         "model": one.model,
-        "step": one.run.as_ref().map(|(_, step, _)| *step),
-        "tokens": one.run.as_ref().map(|(_, _, tokens)| *tokens),
+        "step": one.run.as_ref().map(|of| of.step),
+        "tokens": one.run.as_ref().map(|of| of.tokens),
         "precision": precision,
         "metrics": metrics,
         "stderr": errors,
