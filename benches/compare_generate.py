@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generates text from the same weights with `runner sample` and with transformers' `generate`, in turn.
 
-Both keep keys and values, in fp32, one text at a time; both draw from the 50 most likely tokens at temperature 0.8. Each
+Both keep keys and values, in fp32, one text at a time, drawing from the 50 most likely tokens at temperature 0.8. Each
 round runs both once in processes of their own, so that whatever else the machine does meets both. Loading the weights
 is not counted: `runner sample` prints the prompt when they are there, and the clock runs from then to its end. Speeds
 are medians over the rounds. At last both take the most likely token always, and the tokens are compared.
