@@ -181,8 +181,8 @@ pub struct ModelArgs {
 /// Arguments of `sample`.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
-    /// A run (directory or id), a checkpoint directory, Hugging Face GPT-2 weights (a directory, or a .safetensors file
-    /// with its config.json beside it), nanoGPT's ckpt.pt or llm.c's model file
+    /// A run (directory or id), one of its checkpoints (RUN@best, RUN@1000 or a directory), Hugging Face GPT-2 weights
+    /// (a directory, or a .safetensors file with its config.json beside it), nanoGPT's ckpt.pt or llm.c's model file
     #[arg(value_name = "RUN|CHECKPOINT")]
     pub model: PathBuf,
     /// What the text starts with, once for each text; without it, the prompt of the run's recipe, or nothing for other

@@ -96,8 +96,10 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
 /// Checks the relations between values.
 pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
     let problems =
-        [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)];
-    for relation in problems.into_iter().flatten() {
+        [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)]
+            .into_iter()
+            .chain([best(recipe)]);
+    for relation in problems.flatten() {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
         }
@@ -304,4 +306,17 @@ fn mixture(recipe: &Recipe) -> Option<Relation> {
         "name files for validation in data.val, and leave data.val_fraction out (--unset data.val_fraction)",
     );
     Some(relation)
+}
+
+/// Where nothing is evaluated, nothing is best.
+fn best(recipe: &Recipe) -> Option<Relation> {
+    let asked = recipe.checkpoint.keep_best && recipe.eval.every == 0;
+    let title =
+        "`checkpoint.keep_best` is true, but `eval.every` is 0: nothing is evaluated, so nothing is best";
+    let relation = || {
+        Relation::broken_by("checkpoint.keep_best", title.to_owned())
+            .and("eval.every")
+            .help("have it evaluated, such as eval.every = 250, or leave keep_best out")
+    };
+    asked.then(relation)
 }

@@ -178,6 +178,9 @@ pub struct CheckpointConfig {
     pub every: u64,
     /// How many of the newest are kept; 0 keeps all.
     pub keep: usize,
+    /// Keep the one with the lowest validation loss as well, and save one at each evaluation that is the best so far.
+    #[serde(default)]
+    pub keep_best: bool,
     /// Write from a copy while training goes on, where there is memory for it.
     pub background: bool,
 }

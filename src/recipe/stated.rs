@@ -64,25 +64,25 @@ pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
 }
 
 fn read(value: &Value) -> Option<Stated> {
-    let (file, numbers, is_exact) = match value {
-        Value::Text(path) => {
-            let stated = weights::stated(Path::new(path))?;
-            let numbers = stated
-                .numbers()
-                .into_iter()
-                .filter_map(|(leaf, number)| Some((leaf, number?.try_into().ok()?)));
-            let numbers = numbers.map(|(leaf, number)| (format!("model.{leaf}"), number)).collect();
-            (stated.file, numbers, false)
-        }
+    let (file, numbers, is_exact): (PathBuf, Vec<(String, i64)>, bool) = match value {
+        Value::Text(path) => match weights::checkpoint_name(Path::new(path)) {
+            Some((run, _)) => of_run(run, false)?,
+            None => {
+                let stated = weights::stated(Path::new(path))?;
+                let numbers = stated
+                    .numbers()
+                    .into_iter()
+                    .filter_map(|(leaf, number)| Some((format!("model.{leaf}"), number?.try_into().ok()?)));
+                let numbers = numbers.collect();
+                (stated.file, numbers, false)
+            }
+        },
         Value::Branch { run, optimizer, .. } => {
-            let file = Path::new(run).join(RUNS_RECIPE);
-            let keys = written(&std::fs::read_to_string(&file).ok()?).ok()?;
-            let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?))).collect();
-            (file, numbers, *optimizer)
+            let run = Path::new(run);
+            of_run(weights::checkpoint_name(run).map_or(run, |(run, _)| run), *optimizer)?
         }
         _ => return None,
     };
-    let numbers: Vec<(String, i64)> = numbers;
     let usable = |(path, number): (String, i64)| {
         let key = find(&path)?;
         let binds = |stated| is_exact || stated != keys::Stated::Position;
@@ -91,6 +91,14 @@ fn read(value: &Value) -> Option<Stated> {
         is_stated.then_some((key, number))
     };
     Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact })
+}
+
+/// The numbers in the recipe of a run, with that file and whether all of them bind.
+fn of_run(run: &Path, is_exact: bool) -> Option<(PathBuf, Vec<(String, i64)>, bool)> {
+    let file = run.join(RUNS_RECIPE);
+    let keys = written(&std::fs::read_to_string(&file).ok()?).ok()?;
+    let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));
+    Some((file, numbers.collect(), is_exact))
 }
 
 /// Reports the keys of a recipe that contradict what is stated.

@@ -32,6 +32,31 @@ pub enum RunError {
         /// The run directory.
         path: PathBuf,
     },
+    /// A run has no checkpoint of this name.
+    #[error("`{}` {why}; {}", run.display(), has(steps))]
+    NoSuchCheckpoint {
+        /// The run directory.
+        run: PathBuf,
+        /// What it lacks, as a predicate.
+        why: String,
+        /// The steps of the checkpoints that it has, ascending.
+        steps: Vec<u64>,
+    },
+    /// A checkpoint is named where a run is meant.
+    #[error(
+        "`{}` names a checkpoint, and what is meant here is a run: `{run}`, which goes on from its newest checkpoint; \
+         --set 'model.init_from={{run=\"{run}@{word}\"}}' begins another run from this one",
+        named.display(),
+        run = run.display()
+    )]
+    NamesCheckpoint {
+        /// The name.
+        named: PathBuf,
+        /// The run in it.
+        run: PathBuf,
+        /// What it says of the checkpoint.
+        word: String,
+    },
     /// The path holds no run.
     #[error("`{}` is not a run: it has no recipe.toml", path.display())]
     NotARun {
@@ -173,6 +198,8 @@ impl RunError {
                 | Self::SeveralRuns { .. }
                 | Self::Pattern { .. }
                 | Self::NoCheckpoint { .. }
+                | Self::NoSuchCheckpoint { .. }
+                | Self::NamesCheckpoint { .. }
                 | Self::InvalidId { .. }
                 | Self::NewerFormat { .. }
                 | Self::Weights { .. }
@@ -208,6 +235,13 @@ pub(super) trait Context<T> {
 impl<T> Context<T> for io::Result<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, RunError> {
         self.map_err(|error| RunError::Io { action, path: path.to_owned(), error })
+    }
+}
+
+fn has(steps: &[u64]) -> String {
+    match steps {
+        [] => "it has none yet".to_owned(),
+        steps => format!("it has {}", steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 

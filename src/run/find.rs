@@ -2,6 +2,7 @@
 
 use super::dir::{is_run, list};
 use super::error::RunError;
+use crate::weights::checkpoint_name;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -99,6 +100,11 @@ fn beginning(runs_dir: &Path, text: &Path) -> Result<Vec<PathBuf>, RunError> {
 }
 
 fn no_such_run(runs_dir: &Path, named: &Path) -> RunError {
+    if let Some((run, word)) = checkpoint_name(named)
+        && let Ok(run) = one(runs_dir, run)
+    {
+        return RunError::NamesCheckpoint { named: named.to_owned(), run, word: word.to_owned() };
+    }
     RunError::NoSuchRun { named: named.to_owned(), runs_dir: runs_dir.to_owned() }
 }
 

@@ -20,6 +20,7 @@ pub mod import;
 mod import_advice;
 pub mod lock;
 pub mod log;
+pub mod named;
 pub mod record;
 pub mod records;
 pub mod row;

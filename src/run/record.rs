@@ -98,6 +98,17 @@ pub struct Parent {
     pub optimizer: bool,
 }
 
+/// The checkpoint of the best evaluation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BestCheckpoint {
+    /// Its step.
+    pub step: u64,
+    /// The validation loss at that step, in nats per token.
+    pub val_loss: f64,
+    /// Its directory, seen from that of the run.
+    pub path: String,
+}
+
 /// The contents of `run.json`. Times are RFC 3339 in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -155,6 +166,10 @@ pub struct RunRecord {
     pub plan: Value,
     /// `final_loss`, `best_val_loss` and the like.
     pub results: Value,
+    /// The checkpoint with the lowest validation loss, once it is on the disk; absent unless `checkpoint.keep_best`
+    /// keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_checkpoint: Option<BestCheckpoint>,
     /// Why the run failed or diverged.
     pub error: Option<String>,
     /// Size and digest of `recipe.toml` and, once the run has finished, of its logs; empty in records of earlier

@@ -1,6 +1,7 @@
 //! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
 use super::audience::Event;
+use super::best::BestKept;
 use super::call::{self, Call};
 use super::ending::Ending;
 use super::follower;
@@ -235,9 +236,10 @@ impl Job<'_> {
             record.results = serde_json::json!({});
         }
         record.results["best_val_loss"] = progress.best_val_loss.into();
+        let best = BestKept::new(self.dir.path(), self.recipe().checkpoint.keep_best, &mut record, &progress);
         self.dir.write_record(&record)?;
 
-        let mut recorder = Recorder::new(self, record, elapsed_before, last_loss)?;
+        let mut recorder = Recorder::new(self, record, best, elapsed_before, last_loss)?;
         comm.set_working(false);
         let result = member.run(engine.as_mut(), progress, is_new, &mut recorder);
         comm.set_working(true);

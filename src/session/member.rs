@@ -1,19 +1,19 @@
 //! What every rank of a run does: make an engine, load the weights, run the training loop.
 
-use super::engines;
 use super::inputs::Data;
 use super::model::Weights;
 use super::start::Start;
+use super::{best, engines};
 use crate::comm::Comm;
 use crate::data::TokenStream;
 use crate::engine::Engine;
 use crate::plan::Plan;
 use crate::recipe::{Precision, Resolved};
-use crate::run::checkpoint::{self, Scaler};
+use crate::run::checkpoint::{self, BestState, Scaler};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use crate::train::watchdog::{Watchdog, Window};
-use crate::train::{self, Events, Outcome, Progress, TrainConfig, TrainError};
+use crate::train::{self, Best, Events, Outcome, Progress, TrainConfig, TrainError};
 use std::sync::Arc;
 
 /// One rank of a run.
@@ -60,7 +60,7 @@ impl Member<'_> {
             Weights::Random { .. } | Weights::At(_) | Weights::InitFrom(_) => {
                 let scaler = LossScaler::new(precision);
                 let watchdog = Watchdog::new(watchdog, Window::default());
-                return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None };
+                return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None };
             }
         };
         let state = reader.state();
@@ -82,6 +82,7 @@ impl Member<'_> {
             watchdog: Watchdog::new(watchdog, window),
             // that of this run
             best_val_loss: state.best_val.filter(|_| is_own),
+            kept: if is_own { kept(reader) } else { None },
         }
     }
 
@@ -112,6 +113,7 @@ impl Member<'_> {
             eval_every: recipe.eval.every,
             eval_rows: self.plan.eval_rows,
             checkpoint_every: recipe.checkpoint.every,
+            keep_best: recipe.checkpoint.keep_best,
             sample_every: recipe.sample.every,
         };
         let training = TokenStream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
@@ -124,4 +126,11 @@ impl Member<'_> {
         }
         train::train(self.comm.as_ref(), engine, &training, validation, &config, &mut progress, events)
     }
+}
+
+/// The best evaluation that a checkpoint states, if the checkpoint of that is still there.
+fn kept(reader: &checkpoint::Reader) -> Option<Best> {
+    let BestState { step, val_loss } = reader.state().kept?;
+    let run = reader.path().parent()?.parent()?;
+    best::is_whole(run, step).then_some(Best { step, val_loss })
 }

@@ -6,6 +6,7 @@
 //! [`model::open`].
 
 pub mod audience;
+mod best;
 mod call;
 mod data_watch;
 pub mod ending;
@@ -28,6 +29,7 @@ mod recorder;
 mod rehearsal;
 mod requests;
 mod resume;
+mod saved;
 mod saver;
 pub mod standing;
 mod start;

@@ -14,7 +14,8 @@ use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
-use crate::run::checkpoint::{self, newest_intact};
+use crate::run::checkpoint;
+use crate::run::named::{checkpoint_of, latest};
 use crate::run::{RunError, find, import};
 use crate::weights;
 use std::path::{Path, PathBuf};
@@ -86,11 +87,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The weights that a path, or the beginning of a run's name in `runs_dir`, stands for.
+    /// The weights that a path, or the beginning of a run's name in `runs_dir`, stands for. `@best`, `@latest` or
+    /// `@STEP` after a run names one of its checkpoints.
     ///
     /// # Errors
-    /// [`RunError`] where the name leads to no run, or to a run without an intact checkpoint; [`UsageError`] for
-    /// weights without a configuration.
+    /// [`RunError`] where the name leads to no run, or to a run without such or without an intact checkpoint;
+    /// [`UsageError`] for weights without a configuration.
     pub fn find(named: &Path, runs_dir: &Path) -> anyhow::Result<Self> {
         if named.join("config.json").is_file() {
             let is_checkpoint = checkpoint::is_checkpoint(named);
@@ -109,16 +111,14 @@ impl Source {
         if !crate::run::dir::is_run(named) && weights::stated(named).is_some() {
             return Ok(Self::Weights(named.to_owned()));
         }
-        let run = find::one(runs_dir, named)?;
-        let newest = newest_intact(&run)?;
-        match (newest.reader, newest.rejected.first()) {
-            (Some(reader), _) => Ok(Self::Run { run, checkpoint: reader.path().to_owned() }),
-            (None, None) => Err(RunError::NoCheckpoint { path: run }.into()),
-            (None, Some(rejected)) => {
-                let problem = format!("none of its checkpoints is intact: {}", rejected.reason);
-                Err(RunError::Malformed { path: run, problem }.into())
+        let run = match find::one(runs_dir, named) {
+            Err(RunError::NamesCheckpoint { run, word, .. }) => {
+                return Ok(Self::Checkpoint(checkpoint_of(&run, &word)?));
             }
-        }
+            found => found?,
+        };
+        let checkpoint = latest(&run)?;
+        Ok(Self::Run { run, checkpoint })
     }
 
     /// The directory or file that holds the weights.

@@ -4,12 +4,14 @@
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
 use super::audience::Event;
+use super::best::BestKept;
 use super::data_watch::DataWatch;
 use super::ending::{End, Ending};
 use super::job::Job;
 use super::machine::{self, calibration};
 use super::pulse::{Course, Pulse};
 use super::requests::Held;
+use super::saved;
 use super::saver::Saver;
 use super::watching::Watching;
 use crate::data::Dataset;
@@ -17,7 +19,6 @@ use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::plan::Plan;
 use crate::report::stats::median;
-use crate::run::checkpoint::{CheckpointState, Scaler, WatchdogState};
 use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
@@ -64,6 +65,7 @@ impl<'a> Recorder<'a> {
     pub(super) fn new(
         job: &'a Job,
         record: RunRecord,
+        best: BestKept,
         elapsed_before: f64,
         last_loss: Option<f64>,
     ) -> anyhow::Result<Self> {
@@ -89,6 +91,7 @@ impl<'a> Recorder<'a> {
                 job.data.tokenizer.clone(),
                 job.recipe().checkpoint.keep,
                 plan.bytes.snapshot,
+                best,
             ),
             asked: false,
             data: DataWatch::new(job.data, plan.steps),
@@ -121,7 +124,7 @@ impl<'a> Recorder<'a> {
         result: Result<Outcome, TrainError<anyhow::Error>>,
     ) -> anyhow::Result<Ending> {
         let audience = self.job.call.audience;
-        let written = self.saver.wait();
+        let written = self.saver.wait().and_then(|()| self.settle_best());
         // a run whose last checkpoint is not there has not finished; what ended it before matters more
         let result = match (self.job.dir.check(), result, written) {
             // because of which anything else may have failed
@@ -216,6 +219,15 @@ impl<'a> Recorder<'a> {
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Recorder<'_> {
+    /// Puts a better checkpoint on record once it is whole; the one before may go then.
+    fn settle_best(&mut self) -> anyhow::Result<()> {
+        if !self.saver.is_writing() && self.saver.best.settle(&mut self.record) {
+            self.job.dir.write_record(&self.record)?;
+            self.saver.rotate()?;
+        }
+        Ok(())
+    }
+
     /// Checks that what was written is still where it was written to. A log that is gone is written again.
     fn check_written(&mut self) -> Result<(), RunError> {
         self.looked = Instant::now();
@@ -256,6 +268,7 @@ impl Events for Recorder<'_> {
             elapsed_s: self.elapsed_s(),
         };
         self.saver.poll()?;
+        self.settle_best()?;
         self.data.step(progress)?;
         if self.looked.elapsed() >= LOOK {
             self.check_written()?;
@@ -280,6 +293,7 @@ impl Events for Recorder<'_> {
         let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
         self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
         self.last_val_loss = Some(val_loss);
+        self.saver.best.seek(progress.kept);
         self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
@@ -319,41 +333,22 @@ impl Events for Recorder<'_> {
     }
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
-        let Job { plan, data, hash, .. } = self.job;
         self.watching.pulse.begin(Doing::Checkpoint);
-        let window = progress.watchdog.window();
-        if progress.step == plan.steps {
+        if progress.step == self.job.plan.steps {
             self.train_log.check_contents()?;
             self.val_log.check_contents()?;
         }
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
         self.val_log.sync()?;
-        let state = CheckpointState {
-            step: progress.step,
-            tokens: progress.step * plan.batch.tokens_per_step as u64,
-            updates_applied: progress.updates,
-            rows_consumed: progress.step * plan.batch.rows_per_step as u64,
-            scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
-            watchdog: WatchdogState {
-                losses: window.losses.iter().copied().collect(),
-                grad_norms: window.grad_norms.iter().copied().collect(),
-                skipped: window.skipped,
-            },
-            elapsed_s: self.elapsed_s(),
-            recipe_hash: (*hash).to_owned(),
-            data_digests: BTreeMap::from([
-                ("train".to_owned(), data.digests.train.clone()),
-                ("val".to_owned(), data.digests.val.clone()),
-            ]),
-            micro_batch: plan.batch.micro_batch,
-            best_val: progress.best_val_loss,
-            logs: BTreeMap::from([
-                (dir::TRAIN_CSV.to_owned(), self.train_log.digest_before(progress.step)),
-                (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
-            ]),
-            ..CheckpointState::default()
-        };
+        let logs = BTreeMap::from([
+            (dir::TRAIN_CSV.to_owned(), self.train_log.digest_before(progress.step)),
+            (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
+        ]);
+        let state = saved::state(self.job, progress, self.elapsed_s(), logs);
+        self.saver.wait()?;
+        self.settle_best()?;
+        self.saver.best.seek(progress.kept);
         self.saver.save(engine, state)?;
         self.record.fast_paths = engine.fast_paths();
         self.memory_taken = self.memory_taken.max(engine.memory_taken());

@@ -2,6 +2,7 @@
 //! fit.
 
 use super::audience::{Audience, Event};
+use super::best::BestKept;
 use crate::data::Tokenizer;
 use crate::engine::{Engine, EngineError, State};
 use crate::model::Dims;
@@ -17,6 +18,8 @@ pub(super) struct Saver<'a> {
     dims: Dims,
     tokenizer: Tokenizer,
     keep: usize,
+    /// What is kept besides.
+    pub(super) best: BestKept,
     /// Bytes of a copy; 0 if none is to be made.
     snapshot_bytes: usize,
     /// Whether it was said that a copy does not fit.
@@ -35,6 +38,7 @@ impl<'a> Saver<'a> {
         tokenizer: Tokenizer,
         keep: usize,
         snapshot_bytes: usize,
+        best: BestKept,
     ) -> Self {
         Self {
             audience,
@@ -42,6 +46,7 @@ impl<'a> Saver<'a> {
             dims,
             tokenizer,
             keep,
+            best,
             snapshot_bytes,
             told: false,
             pending: None,
@@ -58,7 +63,7 @@ impl<'a> Saver<'a> {
             let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
             let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
             let snapshot = Snapshot { dims: self.dims, layout, buffers, state, companions };
-            self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep)?);
+            self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep, self.best.steps())?);
             return Ok(());
         }
         let start = Instant::now();
@@ -68,9 +73,20 @@ impl<'a> Saver<'a> {
             writer.put(which, &engine.read(which)?)?;
         }
         let written = writer.finish()?;
-        checkpoint::rotate(&self.run_dir, self.keep, Some(&written))?;
+        checkpoint::rotate(&self.run_dir, self.keep, &self.best.steps(), Some(&written))?;
         self.took = Some(start.elapsed());
         Ok(())
+    }
+
+    /// Deletes what is to be kept no longer. Not while a checkpoint is being written, which does the same at its end.
+    pub(super) fn rotate(&self) -> anyhow::Result<()> {
+        checkpoint::rotate(&self.run_dir, self.keep, &self.best.steps(), None)?;
+        Ok(())
+    }
+
+    /// Whether a checkpoint is being written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Whether there is memory for a copy now, with a tenth to spare for what others may want meanwhile.

@@ -10,8 +10,10 @@ use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, newest_intact};
+use crate::run::named::checkpoint_of;
 use crate::run::record::Parent;
 use crate::run::{RunError, dir, import};
+use crate::weights::checkpoint_name;
 use anyhow::Context;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -71,8 +73,12 @@ impl Start {
                     .complain(INIT_FROM, &format!("`{INIT_FROM}`: `{shown}` is a run"), &help)
                     .into());
             }
-            InitFrom::Weights(path) => weights(recipe, path, None),
+            InitFrom::Weights(path) => match named(resolved, path)? {
+                Some(found) => weights(recipe, &found.checkpoint, Some(found.parent(false)?)),
+                None => weights(recipe, path, None),
+            },
             InitFrom::Run(branch) => {
+                let branch = &meant(resolved, branch)?;
                 let mut reader = reader(resolved, branch)?;
                 reader.verify().context(INIT_FROM)?;
                 let parent = parent(branch, reader.state())?;
@@ -133,10 +139,19 @@ impl Start {
     /// The recipe with the step that was found written out: the newest checkpoint is another one tomorrow.
     #[must_use]
     pub fn pinned(&self, mut resolved: Resolved) -> Resolved {
-        if let (Some(parent), Some(InitFrom::Run(branch))) =
-            (self.parent(), &mut resolved.recipe.model.init_from)
-        {
-            branch.step = Some(parent.step);
+        match (self.parent(), &mut resolved.recipe.model.init_from) {
+            (Some(parent), Some(InitFrom::Run(branch))) => {
+                branch.step = Some(parent.step);
+                if let Some((run, _)) = checkpoint_name(&branch.run) {
+                    branch.run = run.to_owned();
+                }
+            }
+            (Some(parent), Some(InitFrom::Weights(path))) => {
+                if let Some((run, _)) = checkpoint_name(path) {
+                    *path = PathBuf::from(format!("{}@{}", run.display(), parent.step));
+                }
+            }
+            _ => {}
         }
         resolved
     }
@@ -149,8 +164,10 @@ impl Start {
 pub(super) fn weights_of(resolved: &Resolved) -> anyhow::Result<Option<PathBuf>> {
     Ok(match &resolved.recipe.model.init_from {
         None => None,
-        Some(InitFrom::Weights(path)) => Some(path.clone()),
-        Some(InitFrom::Run(branch)) => Some(reader(resolved, branch)?.path().to_owned()),
+        Some(InitFrom::Weights(path)) => {
+            Some(named(resolved, path)?.map_or_else(|| path.clone(), |found| found.checkpoint))
+        }
+        Some(InitFrom::Run(branch)) => Some(reader(resolved, &meant(resolved, branch)?)?.path().to_owned()),
     })
 }
 
@@ -159,6 +176,49 @@ fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Resu
     let dims = Dims::new(&recipe.model);
     let notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
     Ok((Start::Weights { path: path.to_owned(), parent, notes }, Some(digest)))
+}
+
+/// A checkpoint that is named as `RUN@WORD`.
+struct Named {
+    run: PathBuf,
+    checkpoint: PathBuf,
+}
+
+impl Named {
+    fn step(&self) -> anyhow::Result<u64> {
+        Ok(Reader::open(&self.checkpoint).context(INIT_FROM)?.state().step)
+    }
+
+    fn parent(&self, optimizer: bool) -> anyhow::Result<Parent> {
+        Ok(Parent { run: run_id(&self.run)?, step: self.step()?, optimizer })
+    }
+}
+
+/// The checkpoint that a path names as `RUN@WORD`; `None` where it is no such name.
+fn named(resolved: &Resolved, path: &Path) -> anyhow::Result<Option<Named>> {
+    let Some((run, word)) = checkpoint_name(path).filter(|(run, _)| dir::is_run(run)) else {
+        return Ok(None);
+    };
+    match checkpoint_of(run, word) {
+        Ok(checkpoint) => Ok(Some(Named { run: run.to_owned(), checkpoint })),
+        Err(error) if error.is_usage() => {
+            let message = relative(&format!("`{INIT_FROM}`: {error}"));
+            Err(resolved.complain(INIT_FROM, &message, "").into())
+        }
+        Err(error) => Err(error).context(INIT_FROM),
+    }
+}
+
+/// A branch with the step that `RUN@WORD` names in its run, if it does.
+fn meant(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Branch> {
+    let Some(found) = named(resolved, &branch.run)? else { return Ok(branch.clone()) };
+    let step = found.step()?;
+    if let Some(asked) = branch.step.filter(|asked| *asked != step) {
+        let shown = relative(&branch.run.display().to_string());
+        let message = format!("`{INIT_FROM}`: `{shown}` names step {step}, and `step` is {asked}: keep one");
+        return Err(resolved.complain(INIT_FROM, &message, "").into());
+    }
+    Ok(Branch { run: found.run, step: Some(step), optimizer: branch.optimizer })
 }
 
 /// The checkpoint that is meant.
@@ -190,10 +250,13 @@ fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
 }
 
 fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
+    Ok(Parent { run: run_id(&branch.run)?, step: state.step, optimizer: branch.optimizer })
+}
+
+fn run_id(run: &Path) -> anyhow::Result<String> {
     // of `.` the path does not tell
-    let run = branch.run.canonicalize()?;
-    let run = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Parent { run, step: state.step, optimizer: branch.optimizer })
+    let run = run.canonicalize()?;
+    Ok(run.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }
 
 /// The digest of everything that is taken of a state, its files included.

@@ -49,8 +49,19 @@ pub struct TrainConfig {
     pub eval_rows: usize,
     /// Save after every this many steps; 0 = after the last only.
     pub checkpoint_every: u64,
+    /// Save at each evaluation that is the best so far.
+    pub keep_best: bool,
     /// Generate text before every step that is a multiple of this, and after the last; 0 = never.
     pub sample_every: u64,
+}
+
+/// An evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Best {
+    /// Optimizer steps done before it.
+    pub step: u64,
+    /// Its validation loss in nats per token.
+    pub val_loss: f64,
 }
 
 /// Where a run stands; with the engine's buffers, all that a checkpoint must hold.
@@ -66,6 +77,8 @@ pub struct Progress {
     pub watchdog: Watchdog,
     /// Lowest validation loss so far.
     pub best_val_loss: Option<f64>,
+    /// The best evaluation among those since which the best checkpoint is kept: the one whose checkpoint is kept.
+    pub kept: Option<Best>,
 }
 
 /// A source of training or validation rows, numbered from 0 without end.
@@ -234,6 +247,7 @@ pub fn train<E: Events>(
     let mut buffer = RowBuffer::new(config);
     let events = &mut Agreed::new(comm, events);
     events.compare(engine, progress)?;
+    progress.kept = events.as_first(progress.kept.filter(|_| config.keep_best))?;
     let mut saved_at = progress.step;
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
@@ -251,7 +265,19 @@ pub fn train<E: Events>(
                 return Ok(Outcome::Diverged { step, what });
             }
             progress.best_val_loss = Some(progress.best_val_loss.map_or(loss, |best| best.min(loss)));
+            // of equal losses the earlier one stays
+            let is_best = config.keep_best && progress.kept.is_none_or(|kept| loss < kept.val_loss);
+            if is_best {
+                progress.kept = Some(Best { step, val_loss: loss });
+            }
             events.events.evaluated(loss, progress).map_err(TrainError::Events)?;
+            // the last step is saved in any case
+            if is_best && step < config.max_steps && (saved_at != step || step == 0) {
+                if let Some(diverged) = save(engine, progress, events)? {
+                    return Ok(diverged);
+                }
+                saved_at = step;
+            }
         }
         if due(config.sample_every, step) {
             events.working(|events| events.sample(engine, progress)).map_err(TrainError::Events)?;

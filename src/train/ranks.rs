@@ -3,7 +3,7 @@
 //! Every rank runs the same loop. Its branches depend on numbers that are equal on all ranks (the loss and the norm
 //! are sums over all of them) or on what is agreed here, so no rank waits for one that took another branch.
 
-use super::{Doing, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
+use super::{Best, Doing, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
 use crate::comm::{Comm, CommError, named};
 use crate::engine::{Engine, EngineError, State};
 use std::ops::{ControlFlow, Range};
@@ -56,6 +56,19 @@ impl<'a, E: Events> Agreed<'a, E> {
         self.stop = self.stop.or(stop);
         self.save |= save;
         Ok(self.stop)
+    }
+
+    /// The best evaluation that rank 0 knows of: the ranks look at one disk, but not at one moment.
+    pub(super) fn as_first(&self, best: Option<Best>) -> Result<Option<Best>, EngineError> {
+        if self.comm.size() == 1 {
+            return Ok(best);
+        }
+        let word = |best: Best| [best.step.to_le_bytes(), best.val_loss.to_le_bytes()].concat();
+        let all = self.comm.exchange(&best.map(word).unwrap_or_default())?;
+        let number = |at: usize| all.first()?.get(at..at + 8)?.try_into().ok();
+        let read =
+            || Some(Best { step: u64::from_le_bytes(number(0)?), val_loss: f64::from_le_bytes(number(8)?) });
+        Ok(read())
     }
 
     /// Who looks on while this rank works.

@@ -233,6 +233,7 @@ fn config() -> TrainConfig {
         eval_every: 2,
         eval_rows: 3,
         checkpoint_every: 2,
+        keep_best: false,
         sample_every: 4,
     }
 }
@@ -244,7 +245,14 @@ fn unwatched() -> WatchdogConfig {
 
 fn start(precision: Precision) -> Progress {
     let watchdog = Watchdog::new(unwatched(), Window::default());
-    Progress { step: 0, updates: 0, scaler: LossScaler::new(precision), watchdog, best_val_loss: None }
+    Progress {
+        step: 0,
+        updates: 0,
+        scaler: LossScaler::new(precision),
+        watchdog,
+        best_val_loss: None,
+        kept: None,
+    }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {

@@ -8,6 +8,7 @@
 mod config;
 mod llmc;
 mod meta;
+mod named;
 mod pickle;
 mod torch;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 pub use config::{CONFIG, json};
 pub use meta::{META, characters};
+pub use named::checkpoint_name;
 
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";

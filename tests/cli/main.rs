@@ -8,6 +8,7 @@ mod server_support;
 mod support;
 
 mod bar;
+mod best;
 mod branch;
 mod crash_kills;
 mod crash_starts;

@@ -315,10 +315,10 @@ fn a_checkpoint_of_the_same_step_is_replaced() {
 #[test]
 fn rotation_keeps_the_newest() {
     let run = tempfile::tempdir().expect("tempdir");
-    assert_eq!(checkpoint::rotate(run.path(), 2, None).expect("none yet"), Vec::<PathBuf>::new());
+    assert_eq!(checkpoint::rotate(run.path(), 2, &[], None).expect("none yet"), Vec::<PathBuf>::new());
     let paths: Vec<_> = (1..=5).map(|step| write(run.path(), step)).collect();
-    assert_eq!(checkpoint::rotate(run.path(), 0, None).expect("keep all"), Vec::<PathBuf>::new());
-    assert_eq!(checkpoint::rotate(run.path(), 2, Some(&paths[4])).expect("rotate"), paths[..3]);
+    assert_eq!(checkpoint::rotate(run.path(), 0, &[], None).expect("keep all"), Vec::<PathBuf>::new());
+    assert_eq!(checkpoint::rotate(run.path(), 2, &[], Some(&paths[4])).expect("rotate"), paths[..3]);
     assert_eq!(steps(run.path()), [4, 5]);
     assert_eq!(names(&run.path().join("checkpoints")).len(), 2);
 }
@@ -330,13 +330,13 @@ fn rotation_never_deletes_the_only_intact_checkpoint() {
     for damaged in &paths[2..] {
         flip(&damaged.join("model.safetensors"), 2000);
     }
-    checkpoint::rotate(run.path(), 2, None).expect("rotate");
+    checkpoint::rotate(run.path(), 2, &[], None).expect("rotate");
     assert_eq!(steps(run.path()), [2, 4, 5]);
     // An incomplete one is no reason to delete a complete one.
     fs::remove_file(paths[4].join("state.json")).expect("remove");
-    checkpoint::rotate(run.path(), 1, None).expect("rotate");
+    checkpoint::rotate(run.path(), 1, &[], None).expect("rotate");
     assert_eq!(steps(run.path()), [2, 4, 5]);
-    checkpoint::rotate(run.path(), 1, Some(&write(run.path(), 6))).expect("rotate");
+    checkpoint::rotate(run.path(), 1, &[], Some(&write(run.path(), 6))).expect("rotate");
     assert_eq!(steps(run.path()), [6]);
 }
 

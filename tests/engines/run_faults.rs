@@ -55,7 +55,7 @@ fn train(runs: &Path, fresh: bool) -> Result<(), RunError> {
                 writer.put(which, &vec![step as f32 + i as f32 / 4.0; layout.len])?;
             }
             let written = writer.finish()?;
-            checkpoint::rotate(run.path(), 2, Some(&written))?;
+            checkpoint::rotate(run.path(), 2, &[], Some(&written))?;
         }
     }
     record.status = RunStatus::Finished;

@@ -163,7 +163,7 @@ prop_compose! {
             optimizer,
             schedule,
             eval: EvalConfig { every, batches },
-            checkpoint: CheckpointConfig { every, keep, background: shuffle },
+            checkpoint: CheckpointConfig { every, keep, keep_best: shuffle, background: shuffle },
             watchdog,
             sample: SampleConfig { every, prompt, tokens },
             lints: LintsConfig { allow },
@@ -176,7 +176,9 @@ fn tidy(mut recipe: Recipe) -> Recipe {
     let defaults = Recipes::with(REQUIRED).good(&Overrides::default()).recipe;
     if recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
         recipe.eval = defaults.eval;
+        recipe.checkpoint.keep_best = false;
     }
+    recipe.checkpoint.keep_best &= recipe.eval.every > 0;
     if recipe.batch.world_size == 1 {
         recipe.distributed = defaults.distributed;
     }

@@ -135,6 +135,7 @@ const ROWS: &[Row] = &[
     ("eval.batches", "", "eval.batches=3", File("val.csv")),
     ("checkpoint.every", "", "checkpoint.every=2", Checkpoints),
     ("checkpoint.keep", "--set checkpoint.every=1", "checkpoint.keep=1", Checkpoints),
+    ("checkpoint.keep_best", "--set checkpoint.keep=0", "checkpoint.keep_best=true", Checkpoints),
     ("checkpoint.background", "", "checkpoint.background=false", Plan("/snapshot_bytes")),
     (
         "watchdog.max_loss_zscore",

@@ -10,7 +10,7 @@ mod table;
 
 pub use kind::{Fallback, Interval, Kind};
 pub use switch::Switch;
-pub use table::{KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED, TABLES};
+pub use table::{KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
 
 /// One key of the recipe language.
 #[derive(Debug)]
@@ -91,6 +91,28 @@ pub struct Table {
     pub doc: &'static str,
 }
 
+/// The tables that hold the keys, in the order in which messages list them.
+pub const TABLES: &[Table] = &[
+    Table::new("model", "the network: a GPT-2"),
+    Table::new("compute", "where and how it is computed"),
+    Table::new("data", "what it is trained and validated on"),
+    Table::new("batch", "how much data one optimizer step reads"),
+    Table::new("distributed", "how the ranks of one run work together"),
+    Table::new("optimizer", "AdamW and gradient clipping"),
+    Table::new("schedule", "the learning rate over the steps"),
+    Table::new("eval", "validation during training"),
+    Table::new("checkpoint", "what is saved, and how often"),
+    Table::new("watchdog", "steps whose loss or gradient norm stands out"),
+    Table::new("sample", "text generated during training"),
+    Table::new("lints", "remarks about the plan"),
+];
+
+impl Table {
+    const fn new(name: &'static str, doc: &'static str) -> Self {
+        Self { name, doc }
+    }
+}
+
 impl Key {
     /// A key that always has an effect, enters the identity with its value and stays as it is when a run is resumed.
     const fn new(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Self {
@@ -124,6 +146,11 @@ impl Key {
 
     const fn on_resume(self, on_resume: OnResume) -> Self {
         Self { on_resume, ..self }
+    }
+
+    /// A key that decides only what is kept and shown: no part of the identity, free to change when a run is resumed.
+    const fn free(self) -> Self {
+        self.identity(Identity::Never).on_resume(OnResume::Free)
     }
 
     const fn not_compared(self) -> Self {

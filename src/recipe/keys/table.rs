@@ -10,7 +10,7 @@ use super::Kind::{
 use super::OnResume::Free;
 use super::Stated::{Any, AtMost, Padded, Position, Same};
 use super::switch::{CPU, FUSED, RANKS, SAMPLES, VALIDATION, WATCHDOG};
-use super::{Fallback, Key, Kind, Table};
+use super::{Fallback, Key, Kind};
 use crate::recipe::lint;
 
 /// The key by which replicas of an experiment differ.
@@ -30,26 +30,6 @@ const WITH_WARMUP: &[&str] = &["cosine", "linear", "wsd"];
 const fn key(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Key {
     Key::new(path, kind, default, doc)
 }
-
-const fn table(name: &'static str, doc: &'static str) -> Table {
-    Table { name, doc }
-}
-
-/// The tables that hold the keys, in the order in which messages list them.
-pub const TABLES: &[Table] = &[
-    table("model", "the network: a GPT-2"),
-    table("compute", "where and how it is computed"),
-    table("data", "what it is trained and validated on"),
-    table("batch", "how much data one optimizer step reads"),
-    table("distributed", "how the ranks of one run work together"),
-    table("optimizer", "AdamW and gradient clipping"),
-    table("schedule", "the learning rate over the steps"),
-    table("eval", "validation during training"),
-    table("checkpoint", "what is saved, and how often"),
-    table("watchdog", "steps whose loss or gradient norm stands out"),
-    table("sample", "text generated during training"),
-    table("lints", "remarks about the plan"),
-];
 
 /// Every key, in the order in which a resolved recipe is written.
 pub const KEYS: &[Key] = &[
@@ -218,8 +198,7 @@ pub const KEYS: &[Key] = &[
         "seconds after which a rank that does not answer counts as hung, and the run ends",
     )
     .silenced_by(&RANKS)
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .example("7"),
     // optimizer
     key("optimizer.lr", Number(Positive), Is("6e-4"), "peak learning rate")
@@ -285,8 +264,7 @@ pub const KEYS: &[Key] = &[
         "validate every this many steps, 0 means never",
     )
     .silenced_by(&VALIDATION)
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .also_called(&["eval_interval"])
     .example("1"),
     key("eval.batches", Integer { min: 1, max: 1 << 32 }, Is("20"), "how many batches are averaged at most")
@@ -301,8 +279,7 @@ pub const KEYS: &[Key] = &[
         Is("1000"),
         "save every this many steps, 0 means at the end",
     )
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .example("1"),
     key(
         "checkpoint.keep",
@@ -310,17 +287,24 @@ pub const KEYS: &[Key] = &[
         Is("3"),
         "how many of the newest are kept, 0 keeps all",
     )
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .example("1"),
+    key(
+        "checkpoint.keep_best",
+        Flag,
+        Is("false"),
+        "keep the one with the lowest validation loss besides, saved at its evaluation",
+    )
+    .silenced_by(&VALIDATION)
+    .free()
+    .example("true"),
     key(
         "checkpoint.background",
         Flag,
         Is("true"),
         "write from a copy while training goes on, where memory for the copy is free",
     )
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .example("false"),
     // watchdog: a run that it has stopped must be able to go on under a milder one
     key(
@@ -368,18 +352,15 @@ pub const KEYS: &[Key] = &[
         Is("0"),
         "generate text every this many steps, 0 means never",
     )
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .example("1"),
     key("sample.prompt", Text, Is("\"Hello, I'm a language model,\""), "what the generated text starts with")
         .silenced_by(&SAMPLES)
-        .identity(Never)
-        .on_resume(Free)
+        .free()
         .example("\"O\""),
     key("sample.tokens", Integer { min: 1, max: 1 << 20 }, Is("32"), "how many tokens are generated")
         .silenced_by(&SAMPLES)
-        .identity(Never)
-        .on_resume(Free)
+        .free()
         .example("1"),
     // lints
     key(
@@ -388,8 +369,7 @@ pub const KEYS: &[Key] = &[
         Is("[]"),
         "lints that `runner plan` and training keep to themselves",
     )
-    .identity(Never)
-    .on_resume(Free)
+    .free()
     .not_compared()
     .example("[\"ugly-vocab\"]"),
 ];

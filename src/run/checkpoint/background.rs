@@ -38,16 +38,21 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints. Only for the
-    /// holder of the run's lock, and one at a time.
-    pub fn begin(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<Self, RunError> {
+    /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints with `keep` and
+    /// `besides`. Only for the holder of the run's lock, and one at a time.
+    pub fn begin(
+        run_dir: &Path,
+        snapshot: Snapshot,
+        keep: usize,
+        besides: Vec<u64>,
+    ) -> Result<Self, RunError> {
         let target = super::path_of(run_dir, snapshot.state.step);
         let run_dir = run_dir.to_owned();
         let thread = thread::Builder::new()
             .name("checkpoint".to_owned())
             .spawn(move || {
                 let start = Instant::now();
-                write(&run_dir, snapshot, keep).map(|()| start.elapsed())
+                write(&run_dir, snapshot, keep, &besides).map(|()| start.elapsed())
             })
             .context("start a thread to write", &target)?;
         Ok(Self { target, thread: Some(thread) })
@@ -76,7 +81,7 @@ impl Drop for Background {
     }
 }
 
-fn write(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<(), RunError> {
+fn write(run_dir: &Path, snapshot: Snapshot, keep: usize, besides: &[u64]) -> Result<(), RunError> {
     let Snapshot { dims, layout, buffers, state, companions } = snapshot;
     let states = buffers.iter().map(|(which, _)| *which).collect();
     let mut writer = Writer::begin(run_dir, &dims, &layout, states, state, &companions)?;
@@ -84,5 +89,5 @@ fn write(run_dir: &Path, snapshot: Snapshot, keep: usize) -> Result<(), RunError
         writer.put(which, &values)?;
     }
     let written = writer.finish()?;
-    rotate(run_dir, keep, Some(&written)).map(drop)
+    rotate(run_dir, keep, besides, Some(&written)).map(drop)
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub use super::digest::FileDigest;
 pub use background::{Background, Snapshot};
 pub use read::Reader;
-pub use state::{CheckpointState, FORMAT_VERSION, Scaler, WatchdogState};
+pub use state::{BestState, CheckpointState, FORMAT_VERSION, Scaler, WatchdogState};
 pub use write::{CheckpointData, Writer, write};
 
 const CONFIG: &str = "config.json";
@@ -95,20 +95,27 @@ pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
     Ok(Newest { reader: None, rejected })
 }
 
-/// Deletes all but the newest `keep` checkpoints (0 keeps all) and returns what was deleted, oldest first.
+/// Deletes all but the newest `keep` checkpoints (0 keeps all) and those of the steps in `besides`. Returns what was
+/// deleted, oldest first.
 ///
 /// Incomplete ones do not count towards `keep`, and nothing is deleted before one of those that stay has been
 /// read and found intact; if none is, the newest intact one stays as well. `written` is a checkpoint that this
 /// process has just written, which need not be read again. Only for the holder of the run's lock.
 ///
 /// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
-pub fn rotate(run_dir: &Path, keep: usize, written: Option<&Path>) -> Result<Vec<PathBuf>, RunError> {
+pub fn rotate(
+    run_dir: &Path,
+    keep: usize,
+    besides: &[u64],
+    written: Option<&Path>,
+) -> Result<Vec<PathBuf>, RunError> {
     let all = list(run_dir)?;
     let whole: Vec<_> = all.iter().rev().filter(|(_, path)| Reader::open(path).is_ok()).take(keep).collect();
     let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
-    let is_kept = |path: &PathBuf| whole.iter().any(|(_, kept)| kept == path);
+    let is_kept =
+        |(step, path): &&(u64, PathBuf)| besides.contains(step) || whole.iter().any(|(_, kept)| kept == path);
     // Damaged ones newer than what is kept are evidence; resuming sets them aside.
-    let mut doomed: Vec<_> = all.iter().filter(|(step, path)| step < newest && !is_kept(path)).collect();
+    let mut doomed: Vec<_> = all.iter().filter(|one| one.0 < *newest && !is_kept(one)).collect();
     let is_intact = |(step, path): &&(u64, PathBuf)| written == Some(path) || intact(*step, path).is_ok();
     if !doomed.is_empty()
         && !whole.iter().copied().any(|kept| is_intact(&kept))

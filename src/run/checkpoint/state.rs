@@ -52,6 +52,15 @@ impl WatchdogState {
     }
 }
 
+/// The evaluation whose checkpoint is kept besides the newest ones.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BestState {
+    /// The step of the evaluation and of its checkpoint.
+    pub step: u64,
+    /// The validation loss, in nats per token.
+    pub val_loss: f64,
+}
+
 /// Where a run stands at a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
@@ -80,6 +89,9 @@ pub struct CheckpointState {
     pub micro_batch: usize,
     /// The lowest validation loss so far.
     pub best_val: Option<f64>,
+    /// The best evaluation whose checkpoint is kept, under `checkpoint.keep_best`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<BestState>,
     /// Size and digest of what the logs hold before `step`, by name; empty in checkpoints of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<String, FileDigest>,

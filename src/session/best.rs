@@ -1,0 +1,68 @@
+//! The checkpoint of the best evaluation: what is kept for it besides the newest checkpoints, and when a run's record may
+//! name it.
+//!
+//! A better one takes over in this order: it is whole on the disk, the record names it, the one before may go. So the
+//! record never names a checkpoint that is not there, whenever the process dies.
+
+use crate::run::checkpoint::{self, Reader};
+use crate::run::record::BestCheckpoint;
+use crate::run::{RunRecord, dir};
+use crate::train::{Best, Progress};
+use std::path::{Path, PathBuf};
+
+/// Which checkpoints of a run are the best one, or are about to be.
+pub(super) struct BestKept {
+    run_dir: PathBuf,
+    /// The step of the one that the record names.
+    named: Option<u64>,
+    /// The best evaluation so far.
+    sought: Option<Best>,
+}
+
+impl BestKept {
+    /// For a run that goes on from `progress`, whose record is made to name what is there; nothing unless
+    /// `checkpoint.keep_best` is `on`.
+    pub(super) fn new(run_dir: &Path, on: bool, record: &mut RunRecord, progress: &Progress) -> Self {
+        let sought = progress.kept.filter(|_| on);
+        // an evaluation at this step is made again, and finds the same: what was best before it may be gone
+        let here = record.best_checkpoint.take().filter(|best| on && best.step == progress.step);
+        let here = here.filter(|best| is_whole(run_dir, best.step));
+        record.best_checkpoint = here.or_else(|| sought.map(entry));
+        let named = record.best_checkpoint.as_ref().map(|best| best.step);
+        Self { run_dir: run_dir.to_owned(), named, sought }
+    }
+
+    /// Takes note of the best evaluation so far.
+    pub(super) fn seek(&mut self, best: Option<Best>) {
+        self.sought = best.or(self.sought);
+    }
+
+    /// The steps of the checkpoints that stay.
+    pub(super) fn steps(&self) -> Vec<u64> {
+        self.named.into_iter().chain(self.sought.map(|best| best.step)).collect()
+    }
+
+    /// Whether the record is to name another checkpoint from now on, which is whole; then it does.
+    pub(super) fn settle(&mut self, record: &mut RunRecord) -> bool {
+        let Some(best) = self.sought.filter(|best| self.named != Some(best.step)) else { return false };
+        let settled = is_whole(&self.run_dir, best.step);
+        if settled {
+            self.named = Some(best.step);
+            record.best_checkpoint = Some(entry(best));
+        }
+        settled
+    }
+}
+
+/// Whether a run has a checkpoint of a step, written to its end.
+pub(super) fn is_whole(run_dir: &Path, step: u64) -> bool {
+    Reader::open(&checkpoint::path_of(run_dir, step)).is_ok()
+}
+
+fn entry(best: Best) -> BestCheckpoint {
+    let path = checkpoint::path_of(Path::new(""), best.step);
+    debug_assert!(path.starts_with(dir::CHECKPOINTS));
+    // as on every system
+    let path = path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
+    BestCheckpoint { step: best.step, val_loss: best.val_loss, path }
+}

@@ -1,0 +1,40 @@
+//! What a checkpoint says about the run besides the tensors.
+
+use super::job::Job;
+use crate::run::checkpoint::{BestState, CheckpointState, FileDigest, Scaler, WatchdogState};
+use crate::train::Progress;
+use std::collections::BTreeMap;
+
+/// The state of a run at `progress`, after `elapsed_s` seconds and with what its `logs` hold by then.
+pub(super) fn state(
+    job: &Job,
+    progress: &Progress,
+    elapsed_s: f64,
+    logs: BTreeMap<String, FileDigest>,
+) -> CheckpointState {
+    let Job { plan, data, hash, .. } = job;
+    let window = progress.watchdog.window();
+    CheckpointState {
+        step: progress.step,
+        tokens: progress.step * plan.batch.tokens_per_step as u64,
+        updates_applied: progress.updates,
+        rows_consumed: progress.step * plan.batch.rows_per_step as u64,
+        scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
+        watchdog: WatchdogState {
+            losses: window.losses.iter().copied().collect(),
+            grad_norms: window.grad_norms.iter().copied().collect(),
+            skipped: window.skipped,
+        },
+        elapsed_s,
+        recipe_hash: (*hash).to_owned(),
+        data_digests: BTreeMap::from([
+            ("train".to_owned(), data.digests.train.clone()),
+            ("val".to_owned(), data.digests.val.clone()),
+        ]),
+        micro_batch: plan.batch.micro_batch,
+        best_val: progress.best_val_loss,
+        kept: progress.kept.map(|best| BestState { step: best.step, val_loss: best.val_loss }),
+        logs,
+        ..CheckpointState::default()
+    }
+}
