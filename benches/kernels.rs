@@ -201,7 +201,16 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         }),
         ("attention_backward", Work::Flops(5 * 2 * pairs * c), {
             boxed(move |b| {
-                b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape })
+                let dqkv_sums = None;
+                b.attention_backward(AttentionBackward {
+                    qkv,
+                    softmax,
+                    out: att,
+                    dout: datt,
+                    dqkv,
+                    dqkv_sums,
+                    shape,
+                })
             })
         }),
         ("head", product(chunk, v, c), boxed(move |b| b.head(head_x, wte, logits.head(chunk * v), c))),

@@ -9,14 +9,14 @@ mod text;
 use super::exit::Exit;
 use super::named::Named;
 use super::voice::Voice;
-use crate::cli::{Format, PlanArgs};
+use crate::cli::{Format, PlanArgs, RooflineDevice};
 use crate::plan::hardware::Hardware;
 use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
-use crate::recipe::{self, Diagnostics, Recipe, Resolved};
+use crate::recipe::{self, Device, Diagnostics, Recipe, Resolved};
 use crate::run::record::Peak;
 use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
@@ -68,7 +68,8 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("plan")?;
     let resolved = recipe::load(&recipe, &overrides)?;
     let voice = Voice::default();
-    supported::check_here(&resolved, args.ranks_here.map(|here| here as usize), &voice)?;
+    let here = args.ranks_here.map(|here| here as usize);
+    supported::check_here(&resolved, here, models_elsewhere(args), &voice)?;
     if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(UsageError(format!("--link {rate}: ranks send at more than 0 GB/s")).into());
     }
@@ -80,12 +81,27 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
+/// Whether a step is to be modelled on a device that need not be here.
+fn models_elsewhere(args: &PlanArgs) -> bool {
+    args.roofline.is_some_and(|device| device != RooflineDevice::Here)
+}
+
 impl<'a> Outlook<'a> {
     fn new(resolved: &'a Resolved, args: &PlanArgs, voice: &Voice) -> anyhow::Result<Self> {
         let (recipe, runs_dir) = (&resolved.recipe, &args.runs.runs_dir);
         let blame = supported::at_its_key(resolved);
         let here = args.ranks_here.map(|here| here as usize);
-        let hardware = machine::hardware_of(recipe, here).map_err(&blame)?;
+        let missing = supported::missing_here(resolved, here).filter(|_| models_elsewhere(args));
+        let hardware = match &missing {
+            // what is not modelled is planned for the CPU
+            Some(missing) if missing.key == "compute.device" => {
+                let mut on_cpu = recipe.clone();
+                on_cpu.compute.device = Device::Cpu;
+                machine::hardware_of(&on_cpu, here)
+            }
+            _ => machine::hardware_of(recipe, here),
+        };
+        let hardware = hardware.map_err(&blame)?;
         let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {
             Ok(data) => {
                 // the step of a branch belongs to what names the run
@@ -98,7 +114,8 @@ impl<'a> Outlook<'a> {
             Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),
         };
         let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
-        let refusal = plan.check_fit(&hardware).err().map(|error| format!("{error}; {}", error.help));
+        let refusal = missing.map_or_else(|| plan.check_fit(&hardware), Err);
+        let refusal = refusal.err().map(|error| format!("{error}; {}", error.help));
         let rates = if args.measure { calibration::measured } else { calibration::rates };
         let prediction = rates(&plan, recipe.compute.engine, &Cache::of_user())
             .map(|(rates, basis)| (plan.predict(&rates, &recipe.eval), basis))

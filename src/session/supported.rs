@@ -22,26 +22,50 @@ pub fn at_its_key(resolved: &Resolved) -> impl Fn(PlanError) -> Diagnostics {
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnostics> {
-    check_here(resolved, None, audience)
+    check_here(resolved, None, false, audience)
 }
 
-/// [`check`] for `here` of the recipe's ranks, if that many are to share this machine.
+/// What keeps a step from being trained on this machine, and not from being modelled on another one: a CUDA device that
+/// is not here, and what exists on such a device only.
+pub fn missing_here(resolved: &Resolved, here: Option<usize>) -> Option<PlanError> {
+    let recipe = &resolved.recipe;
+    match machine::hardware_of(recipe, here) {
+        Err(error) => {
+            let of_device = error.key == "compute.device" && recipe.compute.engine == EngineKind::Fused;
+            of_device.then_some(error)
+        }
+        Ok(hardware) if hardware.cuda.is_none() && recipe.compute.residual == Residual::Bf16 => {
+            let message = "a residual stream in bf16 exists on CUDA devices only; the CPU keeps it in fp32";
+            let help = "train on a CUDA device, or leave compute.residual out";
+            Some(PlanError { key: RESIDUAL, message: message.to_owned(), help: help.to_owned() })
+        }
+        Ok(_) => None,
+    }
+}
+
+/// [`check`] for `here` of the recipe's ranks, if that many are to share this machine. If a step is to be `modelled`,
+/// its CUDA device need not be here, but the device must be able to train the model.
 ///
 /// # Errors
 /// Everything that is wrong, at once.
 pub fn check_here(
     resolved: &Resolved,
     here: Option<usize>,
+    modelled: bool,
     audience: &dyn Audience,
 ) -> Result<(), Diagnostics> {
     let recipe = &resolved.recipe;
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
     let hardware = machine::hardware_of(recipe, here);
+    let missing = missing_here(resolved, here);
+    if let Some(missing) = missing.as_ref().filter(|_| !modelled) {
+        refuse(missing.key, &missing.message, &missing.help);
+    }
     let on_cuda = hardware.as_ref().is_ok_and(|hardware| hardware.cuda.is_some());
     match hardware {
-        Err(error) => refuse(error.key, &error.message, &error.help),
-        Ok(hardware) if hardware.cuda.is_some() => {
+        Err(error) if missing.is_none() => refuse(error.key, &error.message, &error.help),
+        _ if on_cuda || modelled && recipe.compute.engine == EngineKind::Fused => {
             if recipe.model.n_embd > cuda::kernels::WIDEST {
                 let (widest, width) = (cuda::kernels::WIDEST, recipe.model.n_embd);
                 let message =
@@ -70,14 +94,7 @@ pub fn check_here(
                 audience.tell(Event::CudaPassedOver(&missing));
             }
         }
-        Ok(_) => {}
-    }
-    if recipe.compute.residual == Residual::Bf16 && !on_cuda {
-        refuse(
-            RESIDUAL,
-            "a residual stream in bf16 exists on CUDA devices only; the CPU keeps it in fp32",
-            "train on a CUDA device, or leave compute.residual out",
-        );
+        _ => {}
     }
     let ranks = recipe.batch.world_size;
     match ranks::place() {

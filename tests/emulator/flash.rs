@@ -69,11 +69,13 @@ struct Results {
     out: Vec<u8>,
     lse: Vec<u8>,
     dqkv: Vec<u8>,
+    /// The sums of the columns of dqkv over all tokens, from what the blocks have left.
+    columns: Vec<u64>,
 }
 
-/// Forward and backward pass with one order of threads.
+/// Forward and backward pass with one order of threads, by the kernels of one emulator each.
 fn run(
-    emulator: &Emulator,
+    [forward, backward]: [&Emulator; 2],
     flash: &Flash,
     shape: AttentionShape,
     qkv: &[u8],
@@ -97,7 +99,8 @@ fn run(
     let dout_at = filled(dout.len(), "dout", Some(dout));
     let out_at = filled(dout.len(), "out", None);
     let lse_at = filled(statistics, "lse", None);
-    let delta_at = filled(statistics, "delta", None);
+    let delta_at = filled(flash.delta * 4, "delta", None);
+    let columns_at = filled(flash.columns * 4, "columns", None);
     let sums_at = filled(flash.sums * 4, "sums", None);
     let dqkv_at = filled(qkv.len(), "dqkv", None);
     let sizes = [cols, n_head, flash.parts].map(|size| Arg::Int(size as i32));
@@ -106,19 +109,23 @@ fn run(
         let args: Vec<Arg> = pointers.chain(sizes.iter().cloned()).chain(scale.map(Arg::Float)).collect();
         let Geometry { grid, block, shared } = geometry;
         let launch = Launch { kernel, grid, block, shared, args: &args };
+        let emulator = if kernel == "flash_forward" { forward } else { backward };
         emulator.launch(&launch, order).map_err(|error| error.to_string())
     };
     let scale = Some(flash.scale);
     launch("flash_forward", flash.forward, &[qkv_at, out_at, lse_at], &sizes[..2], scale)?;
-    launch("flash_delta", flash.delta, &[out_at, dout_at, delta_at], &sizes[..2], None)?;
-    let backward = [qkv_at, dout_at, lse_at, delta_at, dqkv_at, sums_at];
-    launch("flash_backward", flash.backward, &backward, &sizes[..2], scale)?;
+    let pointers = [qkv_at, out_at, dout_at, lse_at, dqkv_at, sums_at, delta_at, columns_at];
+    launch("flash_backward", flash.backward, &pointers, &sizes[..2], scale)?;
     if flash.parts > 1 {
         launch("flash_backward_sum", flash.backward_sum, &[sums_at, dqkv_at], &sizes, scale)?;
     }
     memory.check().map_err(|overrun| overrun.to_string())?;
     let bytes = |at| memory.bytes(at).expect("allocated").to_vec();
-    Ok(Results { out: bytes(out_at), lse: bytes(lse_at), dqkv: bytes(dqkv_at) })
+    let parts = Format::new(Precision::Fp32).decode(&bytes(columns_at));
+    let width = 3 * n_head * shape.head_size;
+    let column = |i: usize| parts.iter().skip(i).step_by(width).sum::<f64>().to_bits();
+    let columns = (0..width).map(column).collect();
+    Ok(Results { out: bytes(out_at), lse: bytes(lse_at), dqkv: bytes(dqkv_at), columns })
 }
 
 /// A result by definition, and how far rounding may move it.
@@ -143,6 +150,13 @@ impl Expected {
         for (bound, value) in self.bound.iter_mut().zip(&self.value) {
             *bound += format.unit * (value.abs() + *bound) + format.tiny;
         }
+    }
+
+    /// The sums of columns of a matrix with rows of `width`.
+    fn of_columns(&self, width: usize) -> Self {
+        let sum = |of: &[f64], i: usize| of.iter().skip(i).step_by(width).sum();
+        let sums = |of: &[f64]| (0..width).map(|i| sum(of, i)).collect();
+        Self { value: sums(&self.value), bound: sums(&self.bound) }
     }
 
     fn check(&self, got: &[f64], what: &str) -> Result<(), String> {
@@ -234,13 +248,14 @@ fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
     let emulator = emulator(&config);
     for &cols in lengths {
         let shape = AttentionShape { rows: 2, cols, n_head: 2, head_size };
-        examine(&emulator, &config, shape).unwrap_or_else(|wrong| panic!("{config:?}, {shape:?}: {wrong}"));
+        examine([&emulator; 2], &config, shape)
+            .unwrap_or_else(|wrong| panic!("{config:?}, {shape:?}: {wrong}"));
     }
 }
 
 /// Compares one shape with the definition. Tells what is wrong.
 pub(crate) fn examine(
-    emulator: &Emulator,
+    passes: [&Emulator; 2],
     config: &KernelConfig,
     shape: AttentionShape,
 ) -> Result<(), String> {
@@ -254,7 +269,7 @@ pub(crate) fn examine(
         let mut first: Option<Results> = None;
         for order in ORDERS {
             let named = |wrong: String| format!("{} parts, {order:?}: {wrong}", flash.parts);
-            let results = run(emulator, &flash, shape, &qkv, &dout, order);
+            let results = run(passes, &flash, shape, &qkv, &dout, order);
             let results = results.map_err(named)?;
             if first.as_ref().is_some_and(|first| *first != results) {
                 return Err(named(format!("the results differ from those of {:?}", ORDERS[0])));
@@ -263,6 +278,8 @@ pub(crate) fn examine(
                 out.check(&format.decode(&results.out), "out").map_err(named)?;
                 lse.check(&Format::new(Precision::Fp32).decode(&results.lse), "lse").map_err(named)?;
                 dqkv.check(&format.decode(&results.dqkv), "dqkv").map_err(named)?;
+                let columns: Vec<f64> = results.columns.iter().copied().map(f64::from_bits).collect();
+                dqkv.of_columns(columns.len()).check(&columns, "columns").map_err(named)?;
                 first = Some(results);
             }
         }
@@ -274,7 +291,9 @@ pub(crate) fn examine(
 fn in_parts(flash: Flash, parts: usize) -> Flash {
     let [_, heads, rows] = flash.backward.grid;
     let backward = Geometry { grid: [parts as u32, heads, rows], ..flash.backward };
-    Flash { backward, parts, sums: flash.sums / flash.parts * parts, ..flash }
+    let [sums, delta, columns] =
+        [flash.sums, flash.delta, flash.columns].map(|elements| elements / flash.parts * parts);
+    Flash { backward, parts, sums, delta, columns, ..flash }
 }
 
 #[test]
@@ -336,7 +355,7 @@ fn the_host_requests_no_more_shared_memory_than_the_kernels_use() {
         let flash = Flash::new(&config, shape).expect("heads that are narrow enough");
         let zeros = vec![0; shape.cols * head_size * Format::new(precision).bytes];
         let qkv = zeros.repeat(3);
-        let attempt = |flash| run(&emulator, &flash, shape, &qkv, &zeros, ThreadOrder::Ascending).err();
+        let attempt = |flash| run([&emulator; 2], &flash, shape, &qkv, &zeros, ThreadOrder::Ascending).err();
         assert!(attempt(flash).is_none());
         // the last row of the values ends in 16 bytes of padding, and statistics of 8 bytes are the last
         let less = |geometry: Geometry, bytes| Geometry { shared: geometry.shared - bytes, ..geometry };

@@ -96,6 +96,35 @@ fn the_plan_is_what_it_was_and_people_read_that_it_is_a_model() {
 }
 
 #[test]
+fn the_modelled_device_need_not_be_here() {
+    let recipes = Recipes::with(RECIPE);
+    let step = |plan: &Json| number(&plan["roofline"]["step_ms"]);
+    let plain = plan(&recipes, "--roofline h100");
+    // the CPU keeps the residual stream in fp32: such a run is refused here, and modelled all the same
+    let low = plan(&recipes, "--roofline h100 --set compute.residual=bf16");
+    assert!(step(&low) < step(&plain), "{} {}", step(&low), step(&plain));
+    assert_eq!(plain["refusal"], Json::Null);
+    assert!(
+        low["refusal"].as_str().is_some_and(|why| why.contains("on CUDA devices only")),
+        "{}",
+        low["refusal"]
+    );
+    // no machine has so many devices
+    let cuda = plan(&recipes, "--roofline h100 --set compute.device=cuda:63");
+    assert_eq!(step(&cuda), step(&plain));
+    assert!(cuda["refusal"].is_string());
+    // without a model nothing has changed, and a device cannot train what it has no kernels for
+    for arguments in [
+        "--set compute.residual=bf16",
+        "--set compute.device=cuda:63",
+        "--roofline h100 --set compute.residual=bf16 --set compute.precision=fp16",
+    ] {
+        let (code, message) = refused(recipes.dir(), &format!("plan recipe.toml {arguments}"));
+        assert_eq!(code, Some(2), "{arguments}: {message}");
+    }
+}
+
+#[test]
 fn what_the_cuda_engine_cannot_train_is_refused() {
     let recipes = Recipes::with(RECIPE);
     let reference = "--set compute.engine=dfdx --set compute.precision=fp32";
@@ -105,7 +134,7 @@ fn what_the_cuda_engine_cannot_train_is_refused() {
     let wide = "--set model.n_head=1 --set model.n_embd=160";
     let (code, message) = refused(recipes.dir(), &format!("plan recipe.toml --roofline h100 {wide}"));
     assert_eq!(code, Some(2));
-    assert!(message.contains("heads of at most 128"), "{message}");
+    assert!(message.contains("heads of at most 128, the model's have 160"), "{message}");
     let (code, _) = refused(recipes.dir(), "plan recipe.toml --roofline abacus");
     assert_eq!(code, Some(2));
 }

@@ -314,7 +314,7 @@ impl Backend for CpuBackend {
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
-        let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
+        let AttentionBackward { qkv, softmax, out, dout, dqkv, dqkv_sums: _, shape } = tensors;
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
         let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };

@@ -131,7 +131,9 @@ impl<B: Backend> Fused<B> {
                 dx_sums: None,
             });
             pace.did(2 * attn_proj_weight.len())?;
-            b.attention_backward(AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, shape });
+            let dqkv_sums = written(c_attn_bias);
+            let tensors = AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, dqkv_sums, shape };
+            b.attention_backward(tensors);
             pace.did(2 * s.attention_work())?;
             let ln_1_out = a.kept.map(|kept| rows(kept.ln_1, s.c)).unwrap_or_else(|| {
                 b.layernorm_again(x, ln_1, ln);
@@ -142,7 +144,7 @@ impl<B: Backend> Fused<B> {
                 dout: dqkv,
                 linear: c_attn,
                 dweight: grad(c_attn_weight),
-                dbias: Some(grad(c_attn_bias)),
+                dbias: multiplied(c_attn_bias),
             });
             pace.did(c_attn_weight.len())?;
             b.linear_backward_input(InputGradient {

@@ -7,7 +7,7 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product, Recording};
-use super::kernels::linear::{After, Summed};
+use super::kernels::linear::{After, Elsewhere, Summed};
 use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention};
 use super::scratch::Partials;
 use super::stream::Stream;
@@ -50,6 +50,8 @@ pub struct CudaBackend<D> {
     partials: Partials,
     /// The gradient of a bias whose sum a matrix product has left, until it is added.
     summed: Option<Span>,
+    /// The gradient of a bias of which attention's backward pass has left partial sums, until they are added.
+    left: Option<(Span, PartialSums)>,
     /// The ranks that gradients are summed over.
     ranks: Option<RankGroup>,
 }
@@ -90,6 +92,7 @@ impl<D: Device> CudaBackend<D> {
             vectors: plan.layout.vectors().collect(),
             partials: Partials::of(&plan.layout, plan.config.tokens()),
             summed: None,
+            left: None,
             ranks: None,
         })
     }
@@ -161,6 +164,12 @@ impl<D: Device> CudaBackend<D> {
         let bias = self.summed.take_if(|bias| bias.overlaps(&gradients))?;
         let at = self.partial(self.partials.sums());
         Some(Summed { at, first: bias.start - gradients.start, len: bias.len })
+    }
+
+    /// The columns among these gradients of which attention has left partial sums.
+    fn take_elsewhere(&mut self, gradients: Span) -> Option<Elsewhere> {
+        let (bias, sums) = self.left.take_if(|(bias, _)| bias.overlaps(&gradients))?;
+        Some(Elsewhere { sums, first: bias.start - gradients.start })
     }
 
     /// A matrix with rows of `width` elements.

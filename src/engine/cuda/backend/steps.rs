@@ -178,7 +178,8 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn add_sums(&mut self, gradients: Span) {
         let (sums, out) = (self.partial_sums(gradients), self.at(gradients));
         let summed = self.take_summed(gradients);
-        linear::add_partials(&mut self.stream, sums, out, gradients.len, summed);
+        let elsewhere = self.take_elsewhere(gradients);
+        linear::add_partials(&mut self.stream, sums, out, gradients.len, summed, elsewhere);
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
@@ -276,19 +277,24 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
-        let AttentionBackward { qkv, softmax, out, dout, dqkv, shape } = tensors;
+        let AttentionBackward { qkv, softmax, out, dout, dqkv: gradient, dqkv_sums, shape } = tensors;
         let (kept, scratch) = (self.at(softmax), self.at(self.plan.arena.scores));
         let [from, out, dout, dqkv, flash] =
-            [qkv, out, dout, dqkv, self.plan.arena.workers].map(|span| self.at(span));
+            [qkv, out, dout, gradient, self.plan.arena.workers].map(|span| self.at(span));
         match self.plan.config.attention {
             Attention::Flash => {
                 let precision = self.plan.config.precision;
                 let spans =
                     flash_attention::Backward { qkv: from, lse: kept, out, dout, dqkv, scratch: flash };
-                flash_attention::backward(&mut self.stream, precision, spans, shape);
+                let left = flash_attention::backward(&mut self.stream, precision, spans, shape);
+                self.left = dqkv_sums.zip(left);
             }
             Attention::Naive => {
                 self.naive(qkv, shape).backward(&mut self.stream, kept, scratch, dout, dqkv);
+                if let Some(bias) = dqkv_sums {
+                    let (sums, sizes) = (self.partial_sums(bias), [gradient.len / bias.len, bias.len]);
+                    linear::column_sums(&mut self.stream, dqkv, sums, sizes, gradient.element);
+                }
             }
         }
     }

@@ -21,11 +21,10 @@ const HEADERS: &[(&str, &str)] = &[
     ("count.cpp", include_str!("count.cpp")),
 ];
 
-/// Optimized, but with exact arithmetic: products and sums are not contracted, and operands may be accessed
+/// Exact arithmetic: products and sums are not contracted, and operands may be accessed
 /// as words. Fortified libraries refuse `_longjmp` between stacks.
 const OPTIONS: &[&str] = &[
     "-std=c++17",
-    "-O2",
     "-fPIC",
     "-fvisibility=hidden",
     "-fno-strict-aliasing",
@@ -34,6 +33,17 @@ const OPTIONS: &[&str] = &[
     "-DCUDA_EMULATOR",
     "-I.",
 ];
+
+/// What kernels are compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// To run often.
+    Often,
+    /// To run once or twice: less time is spent on optimizing them. The results are the same, for arithmetic is exact.
+    Once,
+    /// To count what they touch.
+    Counted,
+}
 
 /// For kernels that count what they touch: every access calls a function of `count.cpp`.
 const COUNTING: &[&str] = &["-DEMULATOR_COUNTS", "-fsanitize=thread"];
@@ -59,13 +69,19 @@ pub(super) fn library(
     headers: &[(&str, &str)],
     sources: &[(&str, &str)],
     cache: &Path,
-    counts: bool,
+    usage: Usage,
 ) -> Result<PathBuf, EmulatorError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let unit = unit(sources);
     let files: Vec<(&str, &str)> = [headers, sources, HEADERS, &[("unit.cpp", &unit)]].concat();
     let defines = kernels::defines(config);
-    let plain: Vec<&str> = OPTIONS.iter().copied().chain(defines.iter().map(String::as_str)).collect();
+    let counts = usage == Usage::Counted;
+    let level = if usage == Usage::Once { "-O1" } else { "-O2" };
+    let plain: Vec<&str> = [level]
+        .into_iter()
+        .chain(OPTIONS.iter().copied())
+        .chain(defines.iter().map(String::as_str))
+        .collect();
     let counting = if counts { COUNTING } else { &[] };
     let instrumented = [&plain[..], counting].concat();
     let mut steps = vec![[&instrumented[..], &["-c", "unit.cpp"]].concat()];

@@ -73,7 +73,7 @@ impl EmulatedDevice {
     }
 
     /// A device that runs these kernels.
-    pub(super) fn of(emulator: Emulator, precision: Precision, behaviour: Behaviour) -> Self {
+    pub fn of(emulator: Emulator, precision: Precision, behaviour: Behaviour) -> Self {
         Self {
             emulator,
             memory: Memory::default(),

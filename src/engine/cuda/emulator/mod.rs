@@ -9,8 +9,6 @@ mod build;
 mod count;
 mod device;
 mod error;
-#[cfg(test)]
-mod faults;
 mod memory;
 mod ranks;
 #[cfg(test)]
@@ -23,6 +21,7 @@ pub use memory::{Memory, Overrun};
 
 use super::device::{Arg, KernelConfig, Launch};
 use super::kernels;
+use build::Usage;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
@@ -101,7 +100,7 @@ impl Emulator {
     /// used.
     pub fn compile(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::build(config, kernels::HEADERS, &sources, cache, false)
+        Self::build(config, kernels::HEADERS, &sources, cache, Usage::Often)
     }
 
     /// [`compile`](Self::compile), with kernels that also count what they touch.
@@ -110,11 +109,11 @@ impl Emulator {
     /// Those of [`compile`](Self::compile).
     pub fn compile_counting(config: &KernelConfig, cache: &Path) -> Result<Self, EmulatorError> {
         let sources: Vec<_> = kernels::sources(config).copied().collect();
-        Self::build(config, kernels::HEADERS, &sources, cache, true)
+        Self::build(config, kernels::HEADERS, &sources, cache, Usage::Counted)
     }
 
     /// Compiles other headers and kernels than the program's, given by names and texts, as
-    /// [`compile`](Self::compile) does: what a test has changed, for instance.
+    /// [`compile`](Self::compile) does, but with less effort to make them fast: what a test has changed, for instance.
     ///
     /// # Errors
     /// As of [`compile`](Self::compile).
@@ -124,7 +123,7 @@ impl Emulator {
         sources: &[(&str, &str)],
         cache: &Path,
     ) -> Result<Self, EmulatorError> {
-        Self::build(config, headers, sources, cache, false)
+        Self::build(config, headers, sources, cache, Usage::Once)
     }
 
     fn build(
@@ -132,15 +131,15 @@ impl Emulator {
         headers: &[(&str, &str)],
         sources: &[(&str, &str)],
         cache: &Path,
-        counts: bool,
+        usage: Usage,
     ) -> Result<Self, EmulatorError> {
-        let path = build::library(config, headers, sources, cache, counts)?;
+        let path = build::library(config, headers, sources, cache, usage)?;
         let failed = |error| EmulatorError::Library { path: path.clone(), error };
         // SAFETY: the library is built from our sources; loading it runs only constructors of plain data.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;
         // SAFETY: launcher.h declares the function with this type.
         let launch = *unsafe { library.get::<LaunchFunction>(b"emulator_launch\0") }.map_err(failed)?;
-        Ok(Self { launch, counts, _library: library })
+        Ok(Self { launch, counts: usage == Usage::Counted, _library: library })
     }
 
     /// Runs one kernel from beginning to end on this thread; launches of one configuration wait for each

@@ -316,6 +316,7 @@ fn attention<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         return Err(format!("what attention keeps for the backward pass is off by {off}"));
     }
     let n = pair.tokens() * dims.n_embd;
+    let bias = |plan: &MemoryPlan| gradient(plan, &plan.layout.blocks[0].c_attn_bias);
     pair.fill(&|plan| plan.arena.ln, true)?;
     pair.each(|backend, plan| {
         let (l, dqkv) = (layer(plan), plan.arena.wide.head(3 * n));
@@ -325,9 +326,12 @@ fn attention<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             out: l.att,
             dout: plan.arena.ln,
             dqkv,
+            dqkv_sums: backend.sums_columns().then_some(bias(plan)),
             shape,
         });
+        finish_sums(backend, dqkv, bias(plan));
     });
+    pair.compare("its column sums", &bias, 2.0 * step)?;
     pair.compare("dqkv", &|plan| plan.arena.wide.head(3 * n), 2.0 * step)
 }
 

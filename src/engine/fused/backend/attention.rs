@@ -45,6 +45,9 @@ pub struct AttentionBackward {
     pub dout: Span,
     /// Gradient of queries, keys and values, `[N, 3C]`, overwritten.
     pub dqkv: Span,
+    /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose output's
+    /// gradient `dqkv` is, `[3C]`. The column sums of `dqkv` are added to it.
+    pub dqkv_sums: Option<Span>,
     /// Sizes.
     pub shape: AttentionShape,
 }

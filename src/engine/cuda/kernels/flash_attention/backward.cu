@@ -7,6 +7,9 @@
 // equal inputs give equal bits, and nothing waits for another block. A sum is stored in the layout of
 // accumulators, so each thread reads exactly what it has written, 16 bytes at a time, mostly from the L2 cache.
 //
+// What else sums over queries or keys is done where the numbers are at hand: delta of a query when a block sees the
+// query for the first time, and the sums of dqkv's columns, which are the gradient of a bias.
+//
 // Few heads do not fill a device. Then several blocks, the parts, share the tiles of a head, each with sums of
 // its own, and flash_backward_sum adds those up in the order of the parts. Parts take the tiles back and forth,
 // 0 1 2 3 3 2 1 0 and so on, so that each sees about as many pairs of queries and keys.
@@ -83,44 +86,87 @@ __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
     return sum;
 }
 
-}  // namespace flash
+// A thread's share of a tile's rows of `out`, for delta: the sum of dout * out of each query, which the gradient of its
+// softmax subtracts (Dao et al., 2022, eq. 4). Neighbouring lanes share a query.
+struct Outputs {
+    static constexpr int LANES = BACKWARD_WARPS * WARP / BACKWARD_QUERIES;
+    static constexpr bool WHOLE = HEAD_SIZE % CHUNK == 0;
+    static constexpr int CHUNKS = WHOLE ? HEAD_SIZE / CHUNK : 1;
+    static constexpr int EACH = ceil_div(CHUNKS, LANES);
+    static_assert(LANES * BACKWARD_QUERIES == BACKWARD_WARPS * WARP && WARP % LANES == 0, "whole lanes for a query");
+    uint4 chunks[EACH];
 
-// delta [rows, n_head, cols]: the sum of dout * out of each query, which the gradient of its softmax
-// subtracts (Dao et al., 2022, eq. 4). A few lanes for each query. Grid: tiles of queries, heads, rows.
-extern "C" __global__ void __launch_bounds__(FLASH_DELTA_QUERIES * FLASH_DELTA_LANES)
-flash_delta(const operand* __restrict__ out, const operand* __restrict__ dout, float* __restrict__ delta, int cols,
-            int n_head) {
-    using namespace flash;
-    constexpr int LANES = FLASH_DELTA_LANES;
-    int lane = threadIdx.x % LANES, query = blockIdx.x * FLASH_DELTA_QUERIES + threadIdx.x / LANES;
-    int head = blockIdx.y, row = blockIdx.z;
-    i64 first = (((i64)row * cols + min(query, cols - 1)) * n_head + head) * HEAD_SIZE;
-    float sum = 0.0f;
-    if constexpr (HEAD_SIZE % CHUNK == 0) {
-        constexpr int CHUNKS = HEAD_SIZE / CHUNK;
-        const uint4* a = reinterpret_cast<const uint4*>(out + first);
-        const uint4* b = reinterpret_cast<const uint4*>(dout + first);
+    // Rows from `present` on are zeros. Rows that do not consist of whole chunks stay where they are.
+    __device__ __forceinline__ void fetch(const operand* source, int pitch, int present) {
+        int thread = thread_read_again(), query = thread / LANES, lane = thread % LANES;
 #pragma unroll
-        for (int i = 0; i < ceil_div(CHUNKS, LANES); i++) {
+        for (int i = 0; i < EACH; i++) {
             int chunk = lane + i * LANES;
-            if (chunk < CHUNKS) sum += dot(a[chunk], b[chunk]);
+            chunks[i] = make_uint4(0, 0, 0, 0);
+            if (WHOLE && query < present && chunk < CHUNKS) {
+                chunks[i] = __ldcs(reinterpret_cast<const uint4*>(source + (i64)query * pitch) + chunk);
+            }
         }
-    } else {
-        for (int i = lane; i < HEAD_SIZE; i += LANES) sum += to_float(out[first + i]) * to_float(dout[first + i]);
     }
-    for (int distance = LANES / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    if (lane == 0 && query < cols) delta[((i64)row * n_head + head) * cols + query] = sum;
+
+    // Delta of the thread's query; `douts` is the tile of dout.
+    __device__ __forceinline__ float times(const operand* douts, const operand* source, int pitch, int present) const {
+        int thread = thread_read_again(), query = thread / LANES, lane = thread % LANES;
+        const operand* dout = douts + query * STRIDE;
+        float sum = 0.0f;
+        if constexpr (WHOLE) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                int chunk = lane + i * LANES;
+                if (chunk < CHUNKS) sum += dot(chunks[i], reinterpret_cast<const uint4*>(dout)[chunk]);
+            }
+        } else if (query < present) {
+            const operand* out = source + (i64)query * pitch;
+            for (int i = lane; i < HEAD_SIZE; i += LANES) sum += to_float(out[i]) * to_float(dout[i]);
+        }
+        for (int distance = LANES / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+        return sum;
+    }
+};
+
+// The sum of numbers of all lanes that hold the same column of an accumulator.
+__device__ __forceinline__ float sum_of_rows(float x) {
+    for (int distance = 4; distance < WARP; distance *= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
+    return x;
 }
 
+// The sums of a warp's columns, scaled.
+template <int M, int N>
+__device__ __forceinline__ void sum_columns(float* sums, const Accumulator<M, N>& values, float scale) {
+    Position position;
+#pragma unroll
+    for (int n = 0; n < values.COLUMNS; n++) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int m = 0; m < M; m++) sum += values.at[m][n][e] + values.at[m][n][e + 2];
+            sum = sum_of_rows(sum);
+            if (position.row == 0) sums[n * 8 + position.column + e] = sum * scale;
+        }
+    }
+}
+
+}  // namespace flash
+
 // Writes the columns of dqkv for keys and values and, if a head has one block, for queries; otherwise the sums of
-// each part into `sums` [rows, n_head, parts, tiles of queries, STRIPS, STRIP_ELEMENTS]. Grid: parts, heads, rows.
+// each part into `sums` [rows, n_head, parts, tiles of queries, STRIPS, STRIP_ELEMENTS]. Each part keeps delta in
+// `kept_deltas` [rows, n_head, parts, cols], and adds up the columns of its share of dqkv, before rounding, in
+// `columns` [rows, parts, 3, n_head, HEAD_SIZE]. Grid: parts, heads, rows.
 extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP, FLASH_BACKWARD_BLOCKS)
-flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout, const float* __restrict__ lse,
-               const float* __restrict__ delta, operand* __restrict__ dqkv, float* __restrict__ sums, int cols,
-               int n_head, float scale) {
+flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ out, const operand* __restrict__ dout,
+               const float* __restrict__ lse, operand* __restrict__ dqkv, float* __restrict__ sums,
+               float* __restrict__ kept_deltas, float* __restrict__ columns, int cols, int n_head, float scale) {
     using namespace flash;
     constexpr int KEYS = BACKWARD_KEYS, QUERIES = BACKWARD_QUERIES, WARPS = BACKWARD_WARPS, M = BACKWARD_M;
     constexpr int STAGES = FLASH_BACKWARD_STAGES;
+    // fetches what delta needs before the wait, where registers are left for it
+    constexpr bool AHEAD = sizeof(operand) == 2;
     DYNAMIC_SHARED(operand, shared);
     operand* keys = shared;
     operand* values = keys + KEYS * STRIDE;
@@ -139,7 +185,13 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
     int query_tiles = ceil_div(cols, QUERIES), key_tiles = ceil_div(cols, KEYS);
     int warp = threadIdx.x / WARP, own = warp * ROWS * M;
     float* own_sums = sums + ((task * parts + part) * query_tiles * STRIPS + warp) * STRIP_ELEMENTS;
+    // computed where they are used, for registers are short
+    auto own_deltas = [&] { return kept_deltas + (task * parts + part) * cols; };
+    auto own_columns = [&] { return columns + ((i64)row * parts + part) * pitch + head * HEAD_SIZE; };
     Position position;
+    int round = 0;
+    // of the strips of the queries' gradient that this warp adds to
+    float column_sums[STRIPS_PER_WARP][4] = {};
 
     auto fetch_queries = [&](int tile) {
         if (tile < query_tiles) {
@@ -151,13 +203,15 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
             if (i < QUERIES) {
                 i64 from = task * cols + min(first + i, cols - 1);
                 copy_async_word(lses + stage + i, lse + from, first + i < cols);
-                copy_async_word(deltas + stage + i, delta + from, first + i < cols);
+                if (round > 0) {
+                    copy_async_word(deltas + stage + i, own_deltas() + min(first + i, cols - 1), first + i < cols);
+                }
             }
         }
         copy_async_commit();
     };
 
-    for (int round = 0;; round++) {
+    for (;; round++) {
         int key_tile = round * parts + (round % 2 ? parts - 1 - part : part);
         if (key_tile >= key_tiles) break;
         int first_key = key_tile * KEYS, first_own = first_key + own;
@@ -174,10 +228,23 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
         dkeys.clear();
         dvalues.clear();
         for (int tile = first_tile; tile < query_tiles; tile++) {
+            int first_query = tile * QUERIES, stage = tile % STAGES * QUERIES;
+            const operand* out_source = out + (first_token + first_query) * width + head * HEAD_SIZE;
+            Outputs outputs;
+            if (AHEAD && round == 0) outputs.fetch(out_source, width, cols - first_query);
             copy_async_wait<0>();
             __syncthreads();
             if (STAGES == 2) fetch_queries(tile + 1);
-            int first_query = tile * QUERIES, stage = tile % STAGES * QUERIES;
+            if (round == 0) {
+                if (!AHEAD) outputs.fetch(out_source, width, cols - first_query);
+                float delta = outputs.times(douts + stage * STRIDE, out_source, width, cols - first_query);
+                int thread = thread_read_again(), query = thread / Outputs::LANES;
+                if (thread % Outputs::LANES == 0) {
+                    deltas[stage + query] = delta;
+                    if (first_query + query < cols) own_deltas()[first_query + query] = delta;
+                }
+                __syncthreads();
+            }
             // the keys from here on come after all of these queries
             int visible = min(KEYS, first_query + QUERIES - first_key);
             if (own < visible) {
@@ -253,6 +320,13 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
                                                                      right + k * STRIDE);
                     }
                 }
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+#pragma unroll
+                    for (int m = 0; m < QUERIES / ROWS; m++) {
+                        column_sums[i][e] += sum.at[m][e / 2][e % 2] + sum.at[m][e / 2][e % 2 + 2];
+                    }
+                }
                 sum.add(before[i]);
                 if (last) {
                     operand* to = target + (i64)first_query * pitch;
@@ -265,6 +339,28 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ dout
         operand* key_target = target + (i64)first_own * pitch + width;
         store_scaled(key_target, pitch, cols - first_own, 0, dkeys, scale);
         store_scaled(key_target + width, pitch, cols - first_own, 0, dvalues, 1.0f);
+        // all warps are done with the last queries: the sums of their columns take this place
+        float* of_warps = reinterpret_cast<float*>(queries);
+        static_assert(WARPS * 2 * WIDTH * sizeof(float) <= STAGES * 2 * QUERIES * STRIDE * sizeof(operand), "no room");
+        sum_columns(of_warps + warp * 2 * WIDTH, dkeys, scale);
+        sum_columns(of_warps + warp * 2 * WIDTH + WIDTH, dvalues, 1.0f);
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * WIDTH; i += WARPS * WARP) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int other = 0; other < WARPS; other++) sum += of_warps[other * 2 * WIDTH + i];
+            float* to = own_columns() + (1 + i / WIDTH) * width + i % WIDTH;
+            if (i % WIDTH < HEAD_SIZE) *to = round > 0 ? *to + sum : sum;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < STRIPS_PER_WARP; i++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float sum = sum_of_rows(column_sums[i][e]) * scale;
+            int column = (warp + i * WARPS) * STRIP + e / 2 * 8 + position.column + e % 2;
+            if (position.row == 0 && column < HEAD_SIZE) own_columns()[column] = sum;
+        }
     }
 }
 

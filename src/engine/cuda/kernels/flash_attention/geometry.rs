@@ -7,14 +7,13 @@
 //! | kernel | arguments |
 //! | --- | --- |
 //! | `flash_forward` | qkv, out, lse, cols, n_head, scale |
-//! | `flash_delta` | out, dout, delta, cols, n_head |
-//! | `flash_backward` | qkv, dout, lse, delta, dqkv, sums, cols, n_head, scale |
+//! | `flash_backward` | qkv, out, dout, lse, dqkv, sums, delta, columns, cols, n_head, scale |
 //! | `flash_backward_sum` | sums, dqkv, cols, n_head, parts, scale |
 //!
 //! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse
-//! (to base 2) and delta `[rows, n_head, cols]` and sums are fp32. cols, n_head and parts are `int`, scale is a
-//! `float`. `flash_backward` must run after `flash_delta`, and before `flash_backward_sum`, which runs only if heads
-//! have several parts. Pointers are aligned to 16 bytes.
+//! (to base 2) `[rows, n_head, cols]`, delta `[rows, n_head, parts, cols]`, columns `[rows, parts, 3C]` and sums are
+//! fp32. cols, n_head and parts are `int`, scale is a `float`. `flash_backward_sum` runs after `flash_backward`, only if
+//! heads have several parts. Pointers are aligned to 16 bytes, but for those of delta and columns.
 
 use crate::engine::cuda::device::KernelConfig;
 use crate::engine::fused::backend::AttentionShape;
@@ -59,10 +58,6 @@ struct Tiles {
     backward_stages: usize,
     /// Blocks for which a multiprocessor must have registers.
     backward_blocks: usize,
-    /// Queries of a block of `flash_delta`.
-    delta_queries: usize,
-    /// Threads for each of them, a power of two.
-    delta_lanes: usize,
 }
 
 /// The first row that fits counts. Within what registers and shared memory allow, a warp holds 32 rows of the
@@ -74,37 +69,31 @@ const TILES: [Tiles; 6] = [
         operand: 2, widest: 64,
         forward_warps: 4, forward_queries: 128, forward_keys: 64, forward_blocks: 2,
         backward_warps: 4, backward_keys: 128, backward_queries: 32, backward_stages: 2, backward_blocks: 2,
-        delta_queries: 32, delta_lanes: 4,
     },
     Tiles {
         operand: 2, widest: 96,
         forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
         backward_warps: 8, backward_keys: 128, backward_queries: 32, backward_stages: 2, backward_blocks: 1,
-        delta_queries: 32, delta_lanes: 4,
     },
     Tiles {
         operand: 2, widest: 128,
         forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
         backward_warps: 8, backward_keys: 128, backward_queries: 32, backward_stages: 1, backward_blocks: 1,
-        delta_queries: 32, delta_lanes: 4,
     },
     Tiles {
         operand: 4, widest: 64,
         forward_warps: 4, forward_queries: 128, forward_keys: 32, forward_blocks: 2,
         backward_warps: 4, backward_keys: 64, backward_queries: 32, backward_stages: 2, backward_blocks: 2,
-        delta_queries: 32, delta_lanes: 4,
     },
     Tiles {
         operand: 4, widest: 112,
         forward_warps: 4, forward_queries: 64, forward_keys: 32, forward_blocks: 2,
         backward_warps: 4, backward_keys: 64, backward_queries: 16, backward_stages: 2, backward_blocks: 2,
-        delta_queries: 32, delta_lanes: 4,
     },
     Tiles {
         operand: 4, widest: 128,
         forward_warps: 4, forward_queries: 64, forward_keys: 32, forward_blocks: 2,
         backward_warps: 4, backward_keys: 64, backward_queries: 16, backward_stages: 1, backward_blocks: 2,
-        delta_queries: 32, delta_lanes: 4,
     },
 ];
 
@@ -162,6 +151,27 @@ impl Tiles {
         shape.rows * shape.n_head * seen * padded(shape.head_size)
     }
 
+    /// Elements of delta: of every query, for each part.
+    fn delta(&self, shape: AttentionShape) -> usize {
+        shape.rows * shape.n_head * self.parts(shape) * shape.cols
+    }
+
+    /// Elements of delta that one launch writes: a part begins at the tile of keys with its number.
+    fn deltas_kept(&self, shape: AttentionShape) -> usize {
+        let seen = |part: usize| shape.cols.saturating_sub(part * self.backward_keys);
+        shape.rows * shape.n_head * (0..self.parts(shape)).map(seen).sum::<usize>()
+    }
+
+    /// Elements of the sums of columns: of queries, keys and values, for each part of each row of the batch.
+    fn columns(&self, shape: AttentionShape) -> usize {
+        shape.rows * self.parts(shape) * 3 * shape.n_head * shape.head_size
+    }
+
+    /// All that the backward pass keeps beside its results.
+    fn scratch(&self, shape: AttentionShape) -> usize {
+        self.sums(shape) + self.delta(shape) + self.columns(shape)
+    }
+
     /// Bytes from one row of a tile to the next: 16 more than its elements take.
     const fn row(&self, elements: usize) -> usize {
         elements * self.operand + 16
@@ -187,8 +197,6 @@ pub fn defines(config: &KernelConfig) -> Vec<String> {
         ("BACKWARD_QUERIES", tiles.backward_queries),
         ("BACKWARD_STAGES", tiles.backward_stages),
         ("BACKWARD_BLOCKS", tiles.backward_blocks),
-        ("DELTA_QUERIES", tiles.delta_queries),
-        ("DELTA_LANES", tiles.delta_lanes),
     ];
     macros.map(|(name, value)| format!("-DFLASH_{name}={value}")).into()
 }
@@ -210,8 +218,6 @@ pub struct Geometry {
 pub struct Flash {
     /// `flash_forward`.
     pub forward: Geometry,
-    /// `flash_delta`.
-    pub delta: Geometry,
     /// `flash_backward`.
     pub backward: Geometry,
     /// `flash_backward_sum`, needed if there are several parts.
@@ -222,6 +228,12 @@ pub struct Flash {
     pub sums: usize,
     /// Those of them that are written for this shape.
     pub kept: usize,
+    /// Elements (fp32) of delta, of which each part has its own.
+    pub delta: usize,
+    /// Those of them that are written for this shape.
+    pub deltas_kept: usize,
+    /// Elements (fp32) of the sums of columns of dqkv, of which each part of each row of the batch has its own.
+    pub columns: usize,
     /// 1/√head_size.
     pub scale: f32,
 }
@@ -248,30 +260,28 @@ impl Flash {
                 tiles.forward_warps,
                 tiles.forward_shared(head_size),
             ),
-            delta: geometry(
-                cols.div_ceil(tiles.delta_queries),
-                tiles.delta_queries * tiles.delta_lanes / WARP,
-                0,
-            ),
             backward: geometry(parts, tiles.backward_warps, tiles.backward_shared(head_size)),
             backward_sum: geometry(query_tiles, tiles.backward_warps, 0),
             parts,
             sums: tiles.sums(shape),
             kept: tiles.kept(shape),
+            delta: tiles.delta(shape),
+            deltas_kept: tiles.deltas_kept(shape),
+            columns: tiles.columns(shape),
             scale: 1.0 / (head_size as f32).sqrt(),
         })
     }
 }
 
-/// Elements of the backward pass's sums that suffice for this shape and for every one with fewer rows or columns; 0 for
-/// heads that are too wide.
-pub(super) fn most_sums(config: &KernelConfig, shape: AttentionShape) -> usize {
+/// Elements of the backward pass's scratch that suffice for this shape and for every one with fewer rows or columns; 0
+/// for heads that are too wide.
+pub(super) fn most_scratch(config: &KernelConfig, shape: AttentionShape) -> usize {
     let Some(tiles) = Tiles::of(config) else { return 0 };
     // fewer rows may have more parts: the most rows that have at least so many
     let turns =
         (1..=MOST_PARTS).map(|parts| (ENOUGH_BLOCKS / (parts * shape.n_head)).clamp(1, shape.rows.max(1)));
-    let sums = turns.chain([shape.rows]).map(|rows| tiles.sums(AttentionShape { rows, ..shape }));
-    sums.max().unwrap_or(0)
+    let scratch = turns.chain([shape.rows]).map(|rows| tiles.scratch(AttentionShape { rows, ..shape }));
+    scratch.max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -293,7 +303,11 @@ mod tests {
         let geometry = |blocks, shared| Geometry { grid: [blocks, 12, 64], block: 128, shared };
         // 128 queries, and two sets of 64 keys and 64 values
         assert_eq!(flash.forward, geometry(8, (128 + 2 * 2 * 64) * row));
-        assert_eq!(flash.delta, geometry(32, 0));
+        // one part: a number for each query and head, and three times the width for each row of the batch
+        assert_eq!(
+            [flash.delta, flash.deltas_kept, flash.columns],
+            [64 * 12 * 1000, 64 * 12 * 1000, 64 * 3 * 768]
+        );
         // 128 keys and values, two sets of 32 queries, gradients and statistics, and 128 rows of 32 gradients
         let shared = (2 * 128 + 2 * 2 * 32) * row + 2 * 32 * 8 + 128 * (2 * 32 + 16);
         assert_eq!(flash.backward, geometry(1, shared));
@@ -311,22 +325,23 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_of_a_plan_suffice_for_every_smaller_batch() {
+    fn the_scratch_of_a_plan_suffices_for_every_smaller_batch() {
         let config = KernelConfig { precision: Precision::Bf16, head_size: 64 };
         for rows in [1, 3, 40, 70] {
             let shape = AttentionShape { rows, cols: 600, n_head: 12, head_size: 64 };
-            let (tiles, most) = (Tiles::of(&config).expect("narrow enough"), most_sums(&config, shape));
-            let sums = |rows, cols| tiles.sums(AttentionShape { rows, cols, ..shape });
+            let (tiles, most) = (Tiles::of(&config).expect("narrow enough"), most_scratch(&config, shape));
+            let scratch = |rows, cols| tiles.scratch(AttentionShape { rows, cols, ..shape });
             for rows in 1..=rows {
                 for cols in [1, 128, 129, 500, 600] {
-                    assert!(sums(rows, cols) <= most, "{rows} x {cols}");
+                    assert!(scratch(rows, cols) <= most, "{rows} x {cols}");
                 }
             }
-            assert_eq!((1..=rows).map(|rows| sums(rows, 600)).max(), Some(most), "no more than that");
-            assert!(most <= ENOUGH_BLOCKS.max(rows * 12) * 608 * 64, "{most}");
+            assert_eq!((1..=rows).map(|rows| scratch(rows, 600)).max(), Some(most), "no more than that");
+            // for each part of a head: sums of its queries, delta, and sums of its columns
+            assert!(most <= ENOUGH_BLOCKS.max(rows * 12) * (608 * 64 + 600 + 3 * 64), "{most}");
         }
         let wide = AttentionShape { rows: 1, cols: 64, n_head: 1, head_size: LARGEST_HEAD + 1 };
-        assert_eq!(most_sums(&KernelConfig { head_size: LARGEST_HEAD + 1, ..config }, wide), 0);
+        assert_eq!(most_scratch(&KernelConfig { head_size: LARGEST_HEAD + 1, ..config }, wide), 0);
     }
 
     #[test]
@@ -335,18 +350,16 @@ mod tests {
             for head_size in 1..=LARGEST_HEAD {
                 let config = KernelConfig { precision, head_size };
                 let tiles = Tiles::of(&config).expect("narrow enough");
-                assert_eq!(defines(&config).len(), 11);
+                assert_eq!(defines(&config).len(), 9);
                 for cols in [1, 64, 65, 1024] {
                     let flash = flash(precision, head_size, 3, cols).expect("narrow enough");
                     for launch in [flash.forward, flash.backward] {
                         let fits = launch.shared as usize <= SMALLEST_SHARED;
                         assert!(fits, "{precision:?} {head_size}: {launch:?}");
                     }
-                    for (launch, tile) in [
-                        (flash.forward, tiles.forward_queries),
-                        (flash.delta, tiles.delta_queries),
-                        (flash.backward_sum, tiles.backward_queries),
-                    ] {
+                    for (launch, tile) in
+                        [(flash.forward, tiles.forward_queries), (flash.backward_sum, tiles.backward_queries)]
+                    {
                         let covered = launch.grid[0] as usize * tile;
                         assert!((cols..cols + tile).contains(&covered), "{launch:?}");
                     }

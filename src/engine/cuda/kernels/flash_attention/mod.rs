@@ -4,11 +4,11 @@ mod geometry;
 
 pub use geometry::{Flash, Geometry, LARGEST_HEAD, defines};
 
+use super::{PartialSums, Slices};
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device, KernelConfig};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::fused::backend::AttentionShape;
-use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic, Unit};
 use crate::recipe::Precision;
 
@@ -77,26 +77,9 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     }
 }
 
-/// The scratch of the backward pass, in one span.
-struct Scratch {
-    /// Elements of delta, one per token and head, up to where the sums begin.
-    delta: usize,
-    /// Elements of the queries' sums.
-    sums: usize,
-}
-
-impl Scratch {
-    fn new(config: &KernelConfig, shape: AttentionShape) -> Self {
-        // sums are read 16 bytes at a time
-        let delta = (shape.rows * shape.cols * shape.n_head).next_multiple_of(16 / Element::F32.bytes());
-        Self { delta, sums: geometry::most_sums(config, shape) }
-    }
-}
-
 /// Elements (fp32) of the scratch that the backward pass needs for this shape and for all smaller ones.
 pub(in crate::engine::cuda) fn scratch(config: &KernelConfig, shape: AttentionShape) -> usize {
-    let Scratch { delta, sums } = Scratch::new(config, shape);
-    delta + sums
+    geometry::most_scratch(config, shape)
 }
 
 /// The buffers of the backward pass.
@@ -111,31 +94,33 @@ pub(in crate::engine::cuda) struct Backward {
     pub(in crate::engine::cuda) scratch: Address,
 }
 
-/// Computes the gradients of queries, keys and values.
+/// Computes the gradients of queries, keys and values. Returns where the partial sums of the columns of all three are,
+/// `[3C]`: in the scratch.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
     precision: Precision,
     spans: Backward,
     shape: AttentionShape,
-) {
-    let Some(flash) = launches(stream, precision, shape) else { return };
-    let Backward { qkv, lse, out, dout, dqkv, scratch: delta } = spans;
-    let config = KernelConfig { precision, head_size: shape.head_size };
-    let sums = delta.offset(Scratch::new(&config, shape).delta * Element::F32.bytes());
+) -> Option<PartialSums> {
+    let flash = launches(stream, precision, shape)?;
+    let Backward { qkv, lse, out, dout, dqkv, scratch: sums } = spans;
+    // sums come first, for they are read 16 bytes at a time
+    let delta = sums.offset(flash.sums * F32);
+    let columns = delta.offset(flash.delta * F32);
     let sizes = [shape.cols, shape.n_head, flash.parts];
     let (scale, operand) = (Some(flash.scale), stream.operand());
-    let stated = traffic(operand, shape, Unit::Cores, [2, 0], [0, 1], 0);
-    let stated = stated.computes(2 * shape.rows * shape.cols * shape.n_head * shape.head_size);
-    launch(stream, "flash_delta", flash.delta, &[out, dout, delta], &sizes[..2], None, stated);
-    let pointers = [qkv, dout, lse, delta, dqkv, sums];
+    let pointers = [qkv, out, dout, lse, dqkv, sums, delta, columns];
     // each sum is read from the cache where its block has just left it
     let written = if flash.parts > 1 { 2 } else { 3 };
-    let stated = traffic(operand, shape, Unit::AttentionBackward, [4, written], [2, 0], 5);
-    let stated = stated.writes(flash.kept, F32);
+    let stated = traffic(operand, shape, Unit::AttentionBackward, [5, written], [1, 0], 5);
+    let stated = stated.writes(flash.kept + flash.deltas_kept + flash.columns, F32);
+    let stated = stated.computes(2 * shape.rows * shape.cols * shape.n_head * shape.head_size);
     launch(stream, "flash_backward", flash.backward, &pointers, &sizes[..2], scale, stated);
     if flash.parts > 1 {
         let stated = traffic(operand, shape, Unit::Cores, [0, 1], [0, 0], 0).reads(flash.kept, F32);
         let stated = stated.computes(flash.kept);
         launch(stream, "flash_backward_sum", flash.backward_sum, &[sums, dqkv], &sizes, scale, stated);
     }
+    let slices = Slices { rows: shape.cols, count: shape.rows * flash.parts };
+    Some(PartialSums { at: columns, stride: 3 * shape.n_head * shape.head_size, slices })
 }

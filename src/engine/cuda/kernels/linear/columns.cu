@@ -57,17 +57,25 @@ gelu_slope_sums(operand* x, const operand* fc, float* partials, int rows, int wi
 }
 
 // out[i] += the sum of partials[i] over `count` rows, which are `stride` elements apart. Columns from `first` on have
-// their sum in `sums` instead, which has `summed` elements: a matrix product has left it there.
+// their sum in `sums` instead, which has `summed` elements: a matrix product has left it there. Those from
+// `other_first` on have `other_count` partial sums in `others`, whose rows have `other_width` elements.
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
 add_partials(const float* __restrict__ partials, float* __restrict__ out, int count, int stride, int width,
-             const operand* __restrict__ sums, int first, int summed) {
+             const operand* __restrict__ sums, int first, int summed, const float* __restrict__ others,
+             int other_first, int other_count, int other_width) {
     __shared__ float parts[COLUMN_WARPS][WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, i = blockIdx.x * WARP + lane;
     bool is_summed = i >= first && i < first + summed;
+    const float* column = partials + i;
+    if (i >= other_first && i < other_first + other_width) {
+        column = others + (i - other_first);
+        count = other_count;
+        stride = other_width;
+    }
     float sum = 0.0f;
     if (i < width && !is_summed) {
 #pragma unroll 8
-        for (int slice = warp; slice < count; slice += COLUMN_WARPS) sum += partials[(size_t)slice * stride + i];
+        for (int slice = warp; slice < count; slice += COLUMN_WARPS) sum += column[(size_t)slice * stride];
     }
     parts[warp][lane] = sum;
     __syncthreads();

@@ -129,21 +129,38 @@ pub(in crate::engine::cuda) struct Summed {
     pub(in crate::engine::cuda) len: usize,
 }
 
-/// `out[0..width] +=` the partial sums from `sums` on, or what is summed already.
+/// Partial sums of columns that lie elsewhere: in attention's scratch, as many to a row as there are columns.
+#[derive(Clone, Copy)]
+pub(in crate::engine::cuda) struct Elsewhere {
+    pub(in crate::engine::cuda) sums: PartialSums,
+    /// The place of the first of these columns among all.
+    pub(in crate::engine::cuda) first: usize,
+}
+
+/// `out[0..width] +=` the partial sums from `sums` on, or what is summed already, or the partial sums elsewhere.
 pub(in crate::engine::cuda) fn add_partials<D: Device>(
     stream: &mut Stream<D>,
     sums: PartialSums,
     out: Address,
     width: usize,
     summed: Option<Summed>,
+    elsewhere: Option<Elsewhere>,
 ) {
     let (at, first, len) =
         summed.map_or((NULL, 0, 0), |summed| (pointer(summed.at), summed.first, summed.len));
     let sizes = [sums.slices.count, sums.stride, width].map(int);
-    let args: Vec<Arg> =
-        [pointer(sums.at), pointer(out)].into_iter().chain(sizes).chain([at, int(first), int(len)]).collect();
-    let (count, added) = (sums.slices.count, width - len);
-    let stated = Traffic::of_kernel().reads(count * added + width, F32).reads(len, stream.operand());
+    let (others, [other_first, other_count, others_len]) = elsewhere.map_or((NULL, [0; 3]), |other| {
+        (pointer(other.sums.at), [other.first, other.sums.slices.count, other.sums.stride])
+    });
+    let args: Vec<Arg> = [pointer(sums.at), pointer(out)]
+        .into_iter()
+        .chain(sizes)
+        .chain([at, int(first), int(len), others])
+        .chain([other_first, other_count, others_len].map(int))
+        .collect();
+    let (count, added) = (sums.slices.count, width - len - others_len);
+    let read = count * added + other_count * others_len + width;
+    let stated = Traffic::of_kernel().reads(read, F32).reads(len, stream.operand());
     let stream = stream.stating(stated.writes(width, F32).computes(count * width));
     stream.launch("add_partials", [width.div_ceil(WARP as usize), 1, 1], COLUMN_WARPS * WARP, &args);
 }
