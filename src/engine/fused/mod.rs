@@ -25,6 +25,7 @@ use crate::engine::{
     no_update, sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
+use pace::Pace;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;

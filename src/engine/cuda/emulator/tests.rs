@@ -1,6 +1,6 @@
 //! Small correct and incorrect kernels: the emulator must run the former and refuse the latter.
 
-use super::{Emulator, EmulatorError, Memory, ThreadOrder, Watch};
+use super::{Emulator, EmulatorError, Memory, ThreadOrder, Usage, Watch};
 use crate::engine::cuda::device::{Address, Arg, KernelConfig, Launch};
 use crate::engine::cuda::kernels;
 use crate::model::init::random_bits;
@@ -245,8 +245,8 @@ fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
 fn what_a_kernel_touches_is_counted_byte_by_byte() {
     let cache = tempfile::tempdir().expect("a temporary directory");
     let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
-    let emulator =
-        Emulator::build(&config, kernels::HEADERS, SOURCES, cache.path(), true).expect("a C++ compiler");
+    let emulator = Emulator::build(&config, kernels::HEADERS, SOURCES, cache.path(), Usage::Counted)
+        .expect("a C++ compiler");
     let mut memory = Memory::default();
     let input = upload(&mut memory, &[1.0; 256]);
     let out = memory.allocate(4 * 256, "out");
