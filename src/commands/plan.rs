@@ -16,7 +16,7 @@ use crate::plan::predict::Prediction;
 use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
-use crate::recipe::{self, Device, Diagnostics, Recipe, Resolved};
+use crate::recipe::{self, Diagnostics, Recipe, Resolved};
 use crate::run::record::Peak;
 use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
@@ -92,14 +92,10 @@ impl<'a> Outlook<'a> {
         let blame = supported::at_its_key(resolved);
         let here = args.ranks_here.map(|here| here as usize);
         let missing = supported::missing_here(resolved, here).filter(|_| models_elsewhere(args));
-        let hardware = match &missing {
+        let hardware = match machine::hardware_of(recipe, here) {
             // what is not modelled is planned for the CPU
-            Some(missing) if missing.key == "compute.device" => {
-                let mut on_cpu = recipe.clone();
-                on_cpu.compute.device = Device::Cpu;
-                machine::hardware_of(&on_cpu, here)
-            }
-            _ => machine::hardware_of(recipe, here),
+            Err(_) if missing.is_some() => machine::hardware_of(&supported::on_cpu(recipe), here),
+            known => known,
         };
         let hardware = hardware.map_err(&blame)?;
         let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {

@@ -156,8 +156,8 @@ pub fn open_validation(
     }
     let Limits { block_size, vocab_size } = limits;
     let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
-    let at = |error| InputErrors(vec![InputError { key: "data.val", error }]);
-    Dataset::open(&config.val, options).map(Some).map_err(at)
+    let at = |error| InputError { key: "data.val", error };
+    Dataset::open(&config.val, options).map(Some).map_err(|error| InputErrors(vec![at(error)]))
 }
 
 /// What the tokens of a recipe's data stand for.

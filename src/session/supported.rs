@@ -7,7 +7,7 @@ use super::ranks;
 use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
-use crate::recipe::{Attention, Diagnostics, EngineKind, Precision, Residual, Resolved};
+use crate::recipe::{Attention, Device, Diagnostics, EngineKind, Precision, Recipe, Residual, Resolved};
 use crate::wording::count;
 
 const RESIDUAL: &str = "compute.residual";
@@ -31,8 +31,8 @@ pub fn missing_here(resolved: &Resolved, here: Option<usize>) -> Option<PlanErro
     let recipe = &resolved.recipe;
     match machine::hardware_of(recipe, here) {
         Err(error) => {
-            let of_device = error.key == "compute.device" && recipe.compute.engine == EngineKind::Fused;
-            of_device.then_some(error)
+            let only_device = machine::hardware_of(&on_cpu(recipe), here).is_ok();
+            (only_device && recipe.compute.engine == EngineKind::Fused).then_some(error)
         }
         Ok(hardware) if hardware.cuda.is_none() && recipe.compute.residual == Residual::Bf16 => {
             let message = "a residual stream in bf16 exists on CUDA devices only; the CPU keeps it in fp32";
@@ -41,6 +41,13 @@ pub fn missing_here(resolved: &Resolved, here: Option<usize>) -> Option<PlanErro
         }
         Ok(_) => None,
     }
+}
+
+/// The recipe as it would train on the CPU.
+pub fn on_cpu(recipe: &Recipe) -> Recipe {
+    let mut recipe = recipe.clone();
+    recipe.compute.device = Device::Cpu;
+    recipe
 }
 
 /// [`check`] for `here` of the recipe's ranks, if that many are to share this machine. If a step is to be `modelled`,

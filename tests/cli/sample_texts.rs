@@ -30,7 +30,8 @@ fn texts_are_the_same_alone_and_together() {
     let lab = Lab::new();
     let model = model(&lab);
     let common = ["--tokens", "40", "--temperature", "1.1"];
-    let prompts = ["!", "!\"#$", "%&"];
+    // pairs of bytes that no token of GPT-2 has merged: the model knows single bytes only
+    let prompts = ["!", "!#%!", "%&"];
     let several: Vec<&str> = prompts.iter().flat_map(|prompt| ["--prompt", prompt]).collect();
     let said = say(&lab, &model, &[&common[..], &several, &["--num-samples", "4", "--seed", "5"]].concat());
     let documents =
