@@ -63,8 +63,11 @@ pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
     diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
 }
 
+/// A file, the numbers that it has by their paths, and whether all of them bind.
+type Written = (PathBuf, Vec<(String, i64)>, bool);
+
 fn read(value: &Value) -> Option<Stated> {
-    let (file, numbers, is_exact): (PathBuf, Vec<(String, i64)>, bool) = match value {
+    let (file, numbers, is_exact): Written = match value {
         Value::Text(path) => match weights::checkpoint_name(Path::new(path)) {
             Some((run, _)) => of_run(run, false)?,
             None => {
@@ -94,7 +97,7 @@ fn read(value: &Value) -> Option<Stated> {
 }
 
 /// The numbers in the recipe of a run, with that file and whether all of them bind.
-fn of_run(run: &Path, is_exact: bool) -> Option<(PathBuf, Vec<(String, i64)>, bool)> {
+fn of_run(run: &Path, is_exact: bool) -> Option<Written> {
     let file = run.join(RUNS_RECIPE);
     let keys = written(&std::fs::read_to_string(&file).ok()?).ok()?;
     let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));

@@ -175,7 +175,7 @@ fn checkpoints_are_named_by_their_run() {
         &["keeps no best checkpoint", "checkpoint.keep_best = true", "it has 4, 8, 12"],
     );
     // a path that holds the sign stays a path
-    std::fs::rename(lab.path(&path(8)), lab.path(format!("runs/{id}@other"))).expect("rename");
+    std::fs::rename(lab.path(path(8)), lab.path(format!("runs/{id}@other"))).expect("rename");
     assert_eq!(sampled(&format!("runs/{id}@other")), sampled(&format!("runs/{id}@other/")));
 }
 

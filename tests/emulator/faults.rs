@@ -147,12 +147,6 @@ const OF_ATTENTION: &[Fault] = &[
         "source + (i64)lane * pitch) + chunk",
     ),
     (
-        "the sums of the keys' columns are not scaled",
-        BACKWARD,
-        "dkeys, scale);\n        sum",
-        "dkeys, 1.0f);\n        sum",
-    ),
-    (
         "no barrier before the warps' sums of columns are read",
         BACKWARD,
         "dvalues, 1.0f);\n        __syncthreads();",
@@ -249,12 +243,6 @@ const OTHERS: &[(&str, &[Fault])] = &[
                 COLUMNS,
                 "count = other_count;",
                 "count = other_count - 1;",
-            ),
-            (
-                "the sums elsewhere begin at another column",
-                COLUMNS,
-                "others + (i - other_first)",
-                "others + i",
             ),
         ],
     ),

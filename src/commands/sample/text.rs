@@ -125,7 +125,7 @@ mod tests {
     fn settled(stops: &[&str], said: &str) -> (Vec<String>, Option<&'static str>) {
         let tokenizer = Tokenizer::bytes();
         let stops: Vec<String> = stops.iter().map(|&stop| stop.to_owned()).collect();
-        let mut text = Continuation::new(&tokenizer, &stops, String::new());
+        let mut text = Continuation::new(tokenizer, &stops, String::new());
         let mut shown = Vec::new();
         for byte in said.bytes() {
             let goes_on = text.push(u32::from(byte));
@@ -158,7 +158,7 @@ mod tests {
     fn what_is_held_back_is_shown_at_the_end() {
         let tokenizer = Tokenizer::bytes();
         let stops = ["abc".to_owned()];
-        let mut text = Continuation::new(&tokenizer, &stops, String::new());
+        let mut text = Continuation::new(tokenizer, &stops, String::new());
         assert!(text.push(97) && text.push(98));
         assert_eq!(text.settled, 0);
         text.end();
