@@ -245,14 +245,8 @@ fn unwatched() -> WatchdogConfig {
 
 fn start(precision: Precision) -> Progress {
     let watchdog = Watchdog::new(unwatched(), Window::default());
-    Progress {
-        step: 0,
-        updates: 0,
-        scaler: LossScaler::new(precision),
-        watchdog,
-        best_val_loss: None,
-        kept: None,
-    }
+    let scaler = LossScaler::new(precision);
+    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {

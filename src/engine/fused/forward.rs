@@ -160,8 +160,8 @@ impl<B: Backend> Fused<B> {
         ControlFlow::Continue(())
     }
 
-    /// Logits and losses of one chunk of rows, which begins with row `first`. With a `gradient` that of the logits takes
-    /// their place; otherwise they stay until the next chunk.
+    /// Logits and losses of one chunk of rows, which begins with row `first`. With a `gradient` that of the logits
+    /// takes their place; otherwise they stay until the next chunk.
     pub(super) fn chunk_of_head(&mut self, s: Shape, first: usize, gradient: bool) -> HeadChunk {
         let (arena, dims) = (&self.plan.arena, self.plan.config.dims);
         let rows = arena.chunk.min(s.n - first);

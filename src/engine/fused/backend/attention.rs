@@ -20,7 +20,8 @@ pub struct AttentionShape {
 pub struct NextAttention {
     /// Queries, keys and values of the new tokens, `[rows, 3C]`.
     pub qkv: Span,
-    /// Those of every token so far, `[sequences, T, 3C]`; keys and values of the new ones are added, queries need not be.
+    /// Those of every token so far, `[sequences, T, 3C]`; keys and values of the new ones are added, queries need not
+    /// be.
     pub kept: Span,
     /// The output, `[rows, C]`.
     pub out: Span,
@@ -45,8 +46,8 @@ pub struct AttentionBackward {
     pub dout: Span,
     /// Gradient of queries, keys and values, `[N, 3C]`, overwritten.
     pub dqkv: Span,
-    /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose output's
-    /// gradient `dqkv` is, `[3C]`. The column sums of `dqkv` are added to it.
+    /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose
+    /// output's gradient `dqkv` is, `[3C]`. The column sums of `dqkv` are added to it.
     pub dqkv_sums: Option<Span>,
     /// Sizes.
     pub shape: AttentionShape,
