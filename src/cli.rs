@@ -84,7 +84,8 @@ pub enum Format {
 pub enum Command {
     /// Continue a prompt with a run's newest checkpoint, or any Hugging Face GPT-2 directory
     Sample(SampleArgs),
-    /// Measure the loss of runs, checkpoints or other GPT-2 weights on data, and their scores in HellaSwag and other tasks
+    /// Measure the loss of runs, checkpoints or other GPT-2 weights on data, and their scores in HellaSwag and other
+    /// tasks
     Eval(EvalArgs),
     /// Show everything that follows from a recipe on this machine, before running it
     #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe")))]

@@ -289,14 +289,14 @@ pub trait Engine {
     }
 
     /// Begins a sequence (below [`sequences`](Self::sequences)) with these tokens, at most `block_size`, and keeps
-    /// their keys and values until another pass than these two. Returns the logits after the last token, `[vocab_size]`:
-    /// those of [`logits`](Self::logits).
+    /// their keys and values until another pass than these two. Returns the logits after the last token,
+    /// `[vocab_size]`: those of [`logits`](Self::logits).
     fn begin_sequence(&mut self, _sequence: usize, _tokens: &[u32]) -> Result<Vec<f32>, EngineError> {
         Err(EngineError::Unsupported("this engine keeps no keys and values".into()))
     }
 
-    /// Appends a token to each of some sequences, in one pass. Returns the logits after each, `[next.len(), vocab_size]`:
-    /// on the CPU, bit for bit those that [`logits`](Self::logits) computes of the whole sequence.
+    /// Appends a token to each of some sequences, in one pass. Returns the logits after each, `[next.len(),
+    /// vocab_size]`: on the CPU, bit for bit those that [`logits`](Self::logits) computes of the whole sequence.
     fn continue_sequences(&mut self, _next: &[Next]) -> Result<Vec<f32>, EngineError> {
         Err(EngineError::Unsupported("this engine keeps no keys and values".into()))
     }

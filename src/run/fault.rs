@@ -3,8 +3,8 @@
 //! A crash in the middle of a write cannot be produced from outside with any precision. `RUNNER_FAULT=scope.moment`
 //! aborts the process the first time it gets there, `scope.moment:3` the third time. `error:scope.moment` makes that
 //! write fail as if the disk were full, `eio:scope.moment` as if it were broken, and `pause:scope.moment` holds it for
-//! as long as the file that `RUNNER_FAULT_WHILE` names exists; it writes "held" there when it gets to the point. Unset, a
-//! point costs one load and one comparison.
+//! as long as the file that `RUNNER_FAULT_WHILE` names exists; it writes "held" there when it gets to the point.
+//! Unset, a point costs one load and one comparison.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

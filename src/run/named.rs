@@ -4,8 +4,8 @@ use super::checkpoint::{self, list, newest_intact};
 use super::{RunError, RunRecord};
 use std::path::{Path, PathBuf};
 
-/// The directory of the checkpoint of `run` that a word names: `best`, which `run.json` names, `latest`, the newest intact
-/// one, or the number of a step.
+/// The directory of the checkpoint of `run` that a word names: `best`, which `run.json` names, `latest`, the newest
+/// intact one, or the number of a step.
 ///
 /// # Errors
 /// [`RunError::NoSuchCheckpoint`] with the steps that there are; [`RunError::NoCheckpoint`] for the latest of none;

@@ -1,5 +1,5 @@
-//! The checkpoint of the best evaluation: what is kept for it besides the newest checkpoints, and when a run's record may
-//! name it.
+//! The checkpoint of the best evaluation: what is kept for it besides the newest checkpoints, and when a run's record
+//! may name it.
 //!
 //! A better one takes over in this order: it is whole on the disk, the record names it, the one before may go. So the
 //! record never names a checkpoint that is not there, whenever the process dies.

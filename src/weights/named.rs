@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// The run and the word for one of its checkpoints in `RUN@WORD`; `None` for a path that exists as it is written, and for
-/// one without both parts.
+/// The run and the word for one of its checkpoints in `RUN@WORD`; `None` for a path that exists as it is written, and
+/// for one without both parts.
 #[must_use]
 pub fn checkpoint_name(path: &Path) -> Option<(&Path, &str)> {
     let (run, word) = path.to_str()?.rsplit_once('@')?;

@@ -103,8 +103,8 @@ struct Sampled<'a> {
 }
 
 impl<'a> Sampled<'a> {
-    /// `num_samples` texts of each prompt. The n-th one of each has the seed that is n - 1 higher, so a call for it alone
-    /// gives the same text.
+    /// `num_samples` texts of each prompt. The n-th one of each has the seed that is n - 1 higher, so a call for it
+    /// alone gives the same text.
     fn new(args: &'a SampleArgs, tokenizer: &'a Tokenizer, prompts: &[(Vec<u32>, bool)]) -> Self {
         let mut all = Self { beginnings: Vec::new(), texts: Vec::new() };
         for (prompt, shown) in prompts {

@@ -69,7 +69,8 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
     }
 }
 
-/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a corpus.
+/// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
+/// corpus.
 fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
     let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
     let mut paths = Vec::new();

@@ -322,8 +322,8 @@ pub trait Backend {
     /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
     fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
 
-    /// Attention of the next tokens to themselves and all earlier ones of their sequences, rounded. Their keys and values
-    /// are kept.
+    /// Attention of the next tokens to themselves and all earlier ones of their sequences, rounded. Their keys and
+    /// values are kept.
     fn attention_next(&mut self, tensors: NextAttention);
 
     /// Gradient of [`attention`](Self::attention), rounded.

@@ -73,8 +73,8 @@ pub fn gpu(libraries: &Libraries, info: &DeviceInfo) -> Result<GpuRates, EngineE
     Ok(GpuRates { matmul_size: size, matmul_bf16, matmul_tf32, matmul_fp32, copy_to, copy_from, copy_on })
 }
 
-/// Bytes per second that readers get: of the memory of a CUDA device, taken from copies on it, of which each byte is read
-/// and written, or of the machine's, with so many threads.
+/// Bytes per second that readers get: of the memory of a CUDA device, taken from copies on it, of which each byte is
+/// read and written, or of the machine's, with so many threads.
 ///
 /// # Errors
 /// Where the device fails or has too little free memory.

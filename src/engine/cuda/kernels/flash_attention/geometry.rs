@@ -12,8 +12,8 @@
 //!
 //! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse
 //! (to base 2) `[rows, n_head, cols]`, delta `[rows, n_head, parts, cols]`, columns `[rows, parts, 3C]` and sums are
-//! fp32. cols, n_head and parts are `int`, scale is a `float`. `flash_backward_sum` runs after `flash_backward`, only if
-//! heads have several parts. Pointers are aligned to 16 bytes, but for those of delta and columns.
+//! fp32. cols, n_head and parts are `int`, scale is a `float`. `flash_backward_sum` runs after `flash_backward`, only
+//! if heads have several parts. Pointers are aligned to 16 bytes, but for those of delta and columns.
 
 use crate::engine::cuda::device::KernelConfig;
 use crate::engine::fused::backend::AttentionShape;
