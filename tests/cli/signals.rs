@@ -93,10 +93,15 @@ fn a_stop_during_the_first_step_saves_the_initial_state() {
     let run = lab.only_run("runs");
     live.end().expect(130).says(&["interrupted after 0 of 6 steps"]);
     assert_eq!((rows(&run), checkpoints(&run)), (0, vec!["step-00000000".to_owned()]));
-    let (mut live, gate) = started(&lab, lab.command(&args), 1);
+    // the evaluation is made again, then comes the first step; the next evaluation is due after the second
+    let (command, said) = saying(&lab, &args);
+    let (mut live, gate) = lab.held(command, "csv.before_row:2");
+    gate.reached();
     live.signal("INT");
+    wait_for_words(&said, "SIGINT: stopping");
     gate.open();
     live.end().expect(130);
+    assert_eq!((rows(&run), checkpoints(&run).len()), (1, 2));
     assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "the first evaluation is not there twice");
 }
 
