@@ -91,8 +91,10 @@ impl<'a> Outlook<'a> {
         let (recipe, runs_dir) = (&resolved.recipe, &args.runs.runs_dir);
         let blame = supported::at_its_key(resolved);
         let here = args.ranks_here.map(|here| here as usize);
-        let missing = supported::missing_here(resolved, here).filter(|_| models_elsewhere(args));
-        let hardware = match machine::hardware_of(recipe, here) {
+        let hardware = machine::hardware_of(recipe, here);
+        let missing =
+            models_elsewhere(args).then(|| supported::missing_here(recipe, here, &hardware)).flatten();
+        let hardware = match hardware {
             // what is not modelled is planned for the CPU
             Err(_) if missing.is_some() => machine::hardware_of(&supported::on_cpu(recipe), here),
             known => known,

@@ -8,7 +8,7 @@ use super::model::{self, Model, Options, Source};
 use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Cut, DataLoss, Definition, EvalError, Kind, Passes, Score, Share, Tally, Task};
-use crate::recipe::{Overrides, Recipe, load};
+use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{self, Reader};
 use crate::run::{RunError, dir, evaluations, facts};
 use anyhow::Context;
@@ -299,15 +299,8 @@ pub fn evaluate(
 
 /// What a model is called, and of which run and step it is.
 fn identity(source: &Source) -> anyhow::Result<(String, Option<OfRun>)> {
-    let (run, checkpoint) = match source {
-        Source::Run { run, checkpoint } => (Some(run.as_path()), checkpoint),
-        Source::Checkpoint(checkpoint) => {
-            let above = checkpoint.parent().and_then(Path::parent);
-            (above.filter(|above| dir::is_run(above)), checkpoint)
-        }
-        Source::Weights(path) => return Ok((path.display().to_string(), None)),
-    };
-    let Some(run) = run else { return Ok((checkpoint.display().to_string(), None)) };
+    let checkpoint = source.weights();
+    let Some(run) = source.run() else { return Ok((checkpoint.display().to_string(), None)) };
     let reader = Reader::open(checkpoint)?;
     let whole = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let name = whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -331,7 +324,8 @@ fn open_data(
 ) -> anyhow::Result<Option<OwnData>> {
     let cache_dir = &inputs::cache_dir(request.runs_dir);
     let (set, names, wanted) = if request.data.is_empty() {
-        let Some(recipe) = recipe_of(source)? else { return Ok(None) };
+        let Some(run) = source.run() else { return Ok(None) };
+        let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
         let limits = Limits { block_size, vocab_size };
         let set = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, request.progress)?;
         let Some(set) = set else { return Ok(None) };
@@ -367,17 +361,4 @@ fn open_data(
         return Err(UsageError(error).into());
     }
     Ok(Some(OwnData { set, names, tokens }))
-}
-
-/// The recipe of the run that a checkpoint belongs to; `None` for weights from elsewhere.
-fn recipe_of(source: &Source) -> anyhow::Result<Option<Recipe>> {
-    let run = match source {
-        Source::Run { run, .. } => run.clone(),
-        Source::Checkpoint(checkpoint) => match checkpoint.parent().and_then(Path::parent) {
-            Some(above) if dir::is_run(above) => above.to_owned(),
-            _ => return Ok(None),
-        },
-        Source::Weights(_) => return Ok(None),
-    };
-    Ok(Some(load(&run.join(dir::RECIPE), &Overrides::default())?.recipe))
 }

@@ -128,17 +128,23 @@ impl Source {
         }
     }
 
+    /// The run that the weights are of; `None` for weights from elsewhere.
+    #[must_use]
+    pub fn run(&self) -> Option<&Path> {
+        match self {
+            Self::Run { run, .. } => Some(run),
+            Self::Checkpoint(checkpoint) => {
+                checkpoint.parent()?.parent().filter(|above| crate::run::dir::is_run(above))
+            }
+            Self::Weights(_) => None,
+        }
+    }
+
     /// The prompt that the recipe of its run has; `None` for weights from elsewhere.
     #[must_use]
     pub fn prompt(&self) -> Option<String> {
-        let run = match self {
-            Self::Run { run, .. } => run,
-            Self::Checkpoint(checkpoint) => checkpoint.parent()?.parent()?,
-            Self::Weights(_) => return None,
-        };
-        let values = written_recipe(run);
-        let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
-        value("sample.prompt")?.as_str().map(str::to_owned)
+        let prompt = written_recipe(self.run()?).into_iter().find(|(key, _)| key == "sample.prompt")?.1;
+        prompt.as_str().map(str::to_owned)
     }
 
     /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or

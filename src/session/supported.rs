@@ -7,6 +7,7 @@ use super::ranks;
 use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
+use crate::plan::hardware::Hardware;
 use crate::recipe::{Attention, Device, Diagnostics, EngineKind, Precision, Recipe, Residual, Resolved};
 use crate::wording::count;
 
@@ -26,13 +27,16 @@ pub fn check(resolved: &Resolved, audience: &dyn Audience) -> Result<(), Diagnos
 }
 
 /// What keeps a step from being trained on this machine, and not from being modelled on another one: a CUDA device that
-/// is not here, and what exists on such a device only.
-pub fn missing_here(resolved: &Resolved, here: Option<usize>) -> Option<PlanError> {
-    let recipe = &resolved.recipe;
-    match machine::hardware_of(recipe, here) {
+/// is not here, and what exists on such a device only. `hardware` is that of the recipe and of `here`.
+pub fn missing_here(
+    recipe: &Recipe,
+    here: Option<usize>,
+    hardware: &Result<Hardware, PlanError>,
+) -> Option<PlanError> {
+    match hardware {
         Err(error) => {
-            let only_device = machine::hardware_of(&on_cpu(recipe), here).is_ok();
-            (only_device && recipe.compute.engine == EngineKind::Fused).then_some(error)
+            let only_device = || machine::hardware_of(&on_cpu(recipe), here).is_ok();
+            (recipe.compute.engine == EngineKind::Fused && only_device()).then(|| error.clone())
         }
         Ok(hardware) if hardware.cuda.is_none() && recipe.compute.residual == Residual::Bf16 => {
             let message = "a residual stream in bf16 exists on CUDA devices only; the CPU keeps it in fp32";
@@ -65,7 +69,7 @@ pub fn check_here(
     let mut problems = Diagnostics::default();
     let mut refuse = |key, message: &str, help: &str| problems.append(resolved.complain(key, message, help));
     let hardware = machine::hardware_of(recipe, here);
-    let missing = missing_here(resolved, here);
+    let missing = missing_here(recipe, here, &hardware);
     if let Some(missing) = missing.as_ref().filter(|_| !modelled) {
         refuse(missing.key, &missing.message, &missing.help);
     }
