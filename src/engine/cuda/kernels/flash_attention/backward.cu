@@ -337,12 +337,13 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ out,
             }
         }
         operand* key_target = target + (i64)first_own * pitch + width;
-        store_scaled(key_target, pitch, cols - first_own, 0, dkeys, scale);
-        store_scaled(key_target + width, pitch, cols - first_own, 0, dvalues, 1.0f);
         // all warps are done with the last queries: the sums of their columns take this place
         float* of_warps = reinterpret_cast<float*>(queries);
         static_assert(WARPS * 2 * WIDTH * sizeof(float) <= STAGES * 2 * QUERIES * STRIDE * sizeof(operand), "no room");
+        // one after the other, for registers are short
+        store_scaled(key_target, pitch, cols - first_own, 0, dkeys, scale);
         sum_columns(of_warps + warp * 2 * WIDTH, dkeys, scale);
+        store_scaled(key_target + width, pitch, cols - first_own, 0, dvalues, 1.0f);
         sum_columns(of_warps + warp * 2 * WIDTH + WIDTH, dvalues, 1.0f);
         __syncthreads();
         for (int i = threadIdx.x; i < 2 * WIDTH; i += WARPS * WARP) {

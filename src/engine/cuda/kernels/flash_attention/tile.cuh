@@ -400,8 +400,6 @@ __device__ __forceinline__ void add_product_transposed(Accumulator<M, N>& sum, c
     Position position;
     const operand* left_row = left + position.row * STRIDE;
     const operand* right_row = right + position.column * STRIDE;
-    // more at a time takes registers that the sums need
-#pragma unroll 2
     for (int k = 0; k < WIDTH; k += 4) {
         float4 a[M][2];
 #pragma unroll
