@@ -8,7 +8,7 @@ use super::terminal::{say, tame};
 use super::voice::Voice;
 use crate::cli::{EvalArgs, TableFormat};
 use crate::data::NoProgress;
-use crate::eval::Kind;
+use crate::eval::{Kind, Task};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::session::UsageError;
 use crate::session::evaluation::{
@@ -96,7 +96,7 @@ fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
         files.extend(path.clone().map(|path| TaskFile { name: name.into(), path, wanted: Some(wanted) }));
     }
     for path in &args.tasks {
-        files.push(TaskFile { name: name_of(path), path: path.clone(), wanted: None });
+        files.push(TaskFile { name: Task::name_of(path), path: path.clone(), wanted: None });
     }
     let mut seen = BTreeSet::new();
     match files.iter().find(|file| !seen.insert(file.name.clone())) {
@@ -106,12 +106,6 @@ fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
             path.display()
         ))),
     }
-}
-
-/// The name of a column: the file's stem in lower case, every other character an underscore.
-fn name_of(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-    stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {

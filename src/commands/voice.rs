@@ -155,8 +155,10 @@ impl Audience for Voice {
             Event::Skipped { step, why } => {
                 say(&format!("warning: step {step} is skipped by the watchdog: {why}"));
             }
-            Event::Evaluated { step, steps, val_loss } => {
-                say(&format!("step {step}/{steps} validation loss {val_loss:.4}"));
+            Event::Evaluated { step, steps, val_loss, also } => {
+                let also = also.iter().map(|(name, value)| format!(", {name} {value:.4}"));
+                let also = tame(&also.collect::<String>());
+                say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));
             }
             Event::Sampled(text) => say(&format!("sample: {}", tame(text))),
             Event::CopyDoesNotFit { needed, free } => say(&format!(

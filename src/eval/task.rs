@@ -1,7 +1,7 @@
 //! Tasks: examples as tokens of one model, cut to its context.
 
 use super::documents::{self, Choice, Document, LastWord};
-use super::{EvalError, llmc, lm_eval};
+use super::{EvalError, Share, llmc, lm_eval};
 use crate::data::tokenizer::{Tokenizer, TokenizerKind};
 use std::path::Path;
 
@@ -155,6 +155,46 @@ impl Task {
         let candidates = self.examples.iter().flat_map(|example| &example.candidates);
         let longest = candidates.map(|candidate| candidate.tokens.len() - 1).max().unwrap_or(1);
         super::rows::rounded(longest, self.limits.block_size)
+    }
+
+    /// Forward passes that scoring a share takes, `micro_batch` rows at a time.
+    #[must_use]
+    pub fn passes(&self, micro_batch: usize, Share { rank, ranks }: Share) -> usize {
+        let own = self.examples.iter().skip(rank).step_by(ranks);
+        own.map(|example| example.candidates.len()).sum::<usize>().div_ceil(micro_batch)
+    }
+
+    /// Tokens of all rows that scoring computes, without those that fill up rows.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        let candidates = self.examples.iter().flat_map(|example| &example.candidates);
+        candidates.map(|candidate| candidate.tokens.len() as u64 - 1).sum()
+    }
+
+    /// The blake3 digest of all tokens, endings and labels, 64 hexadecimal digits: what two files with equal examples
+    /// for one model share.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for Example { candidates, label } in &self.examples {
+            hasher.update(&(*label as u64).to_le_bytes()).update(&(candidates.len() as u64).to_le_bytes());
+            for Candidate { tokens, scored, characters } in candidates {
+                for number in [tokens.len(), *scored, *characters] {
+                    hasher.update(&(number as u64).to_le_bytes());
+                }
+                tokens.iter().for_each(|token| {
+                    hasher.update(&token.to_le_bytes());
+                });
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// The name of a file's task: the file's stem in lower case, every other character an underscore.
+    #[must_use]
+    pub fn name_of(path: &Path) -> String {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
     }
 
     /// Cuts an example to the context and adds it.

@@ -45,8 +45,11 @@ pub struct PlanDocument<'a> {
     pub tokens: u64,
     /// Times that the run goes through the training rows.
     pub epochs: f64,
-    /// Rows of one evaluation.
+    /// Rows of one evaluation, of the set that decides what is best.
     pub eval_rows: usize,
+    /// Rows of one evaluation of each other set.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    pub eval_others: &'a [usize],
     /// The data.
     pub data: DataSize,
     /// Floating-point operations of training on one token.
@@ -91,6 +94,7 @@ impl Plan {
             tokens: self.tokens,
             epochs: self.epochs,
             eval_rows: self.eval_rows,
+            eval_others: &self.eval_others,
             data: self.data.clone(),
             flops_per_token: self.flops_per_token,
             flops: self.flops,

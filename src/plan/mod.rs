@@ -29,11 +29,37 @@ pub struct DataSize {
     pub train_tokens: u64,
     /// Training rows of T tokens, R.
     pub train_rows: u64,
-    /// Validation rows of T tokens.
+    /// Validation rows of T tokens, of the set that decides what is best.
     pub val_rows: u64,
+    /// The other sets of validation data.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub val_sets: Vec<SetSize>,
+    /// The tasks that each evaluation scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskSize>,
     /// The sources of training data that are a mixture.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceSize>,
+}
+
+/// How much data a further set of validation data has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetSize {
+    /// Its name.
+    pub name: String,
+    /// Its rows of T tokens.
+    pub rows: u64,
+}
+
+/// How much there is of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskSize {
+    /// Its name.
+    pub name: String,
+    /// Its examples.
+    pub examples: u64,
+    /// Tokens of all its rows, one for each ending of an example.
+    pub tokens: u64,
 }
 
 /// How much data a source of a mixture has.
@@ -129,8 +155,10 @@ pub struct Plan {
     pub tokens: u64,
     /// Times that the run goes through the training rows; for a mixture, through as many rows as all sources have.
     pub epochs: f64,
-    /// Rows of one evaluation.
+    /// Rows of one evaluation, of the set that decides what is best.
     pub eval_rows: usize,
+    /// Rows of one evaluation of each other set, in the order of [`DataSize::val_sets`].
+    pub eval_others: Vec<usize>,
     /// The data.
     pub data: DataSize,
     /// Floating-point operations of training on one token, see [`flops_per_token`].
@@ -203,7 +231,7 @@ impl Plan {
         let parameters = ParameterPlan::new(&memory.dims);
         let flops_per_token = flops_per_token(&memory.dims, parameters.total);
         let steps = recipe.schedule.max_steps;
-        let eval_rows = (recipe.eval.batches as u64).saturating_mul(batch.rows_per_step as u64);
+        let eval_rows = recipe.eval_tokens() / recipe.model.block_size as u64;
         Ok(Self {
             device: hardware.device(),
             cuda: hardware.cuda.as_ref().map(|cuda| cuda.index),
@@ -219,6 +247,7 @@ impl Plan {
             tokens,
             epochs: (steps * batch.rows_per_step as u64) as f64 / data.train_rows as f64,
             eval_rows: eval_rows.min(data.val_rows) as usize,
+            eval_others: data.val_sets.iter().map(|set| eval_rows.min(set.rows) as usize).collect(),
             data,
             flops_per_token,
             flops: flops_per_token as f64 * tokens as f64,
@@ -226,6 +255,13 @@ impl Plan {
             bytes,
             memory,
         })
+    }
+
+    /// Tokens that one evaluation reads: of the sets of validation data, and of the tasks.
+    pub fn eval_tokens(&self) -> u64 {
+        let rows = self.eval_rows + self.eval_others.iter().sum::<usize>();
+        let of_tasks: u64 = self.data.tasks.iter().map(|task| task.tokens).sum();
+        rows as u64 * self.memory.dims.block_size as u64 + of_tasks
     }
 
     /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.

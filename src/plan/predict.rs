@@ -56,7 +56,7 @@ impl Plan {
         let training_s = step_s * self.steps as f64;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
         let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
-        let eval_tokens = self.eval_rows as f64 * self.memory.dims.block_size as f64;
+        let eval_tokens = self.eval_tokens() as f64;
         let evaluation_s = evaluations as f64 * eval_tokens / self.ranks.world_size as f64 * token_s / 3.0;
         Prediction {
             step_s,

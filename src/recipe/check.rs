@@ -5,6 +5,7 @@ use super::keys::{Fallback, KEYS, Kind, PRESET, SCHEDULE_KIND, known};
 use super::layers::{Layer, Stack};
 use super::origin::SaidBy;
 use super::parse::Entry;
+use super::run_name;
 use super::schema::Recipe;
 use super::source::{Medium, Place};
 use super::value::{self, Value};
@@ -86,9 +87,9 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
     if place.source.medium != Medium::BuiltIn || stack.is_broken("name") {
         return;
     }
-    if let Err(reason) = value::check_name(name) {
+    if let Err(reason) = run_name::check_name(name) {
         let title = format!("the file's name `{}` cannot name a run: it {reason}", value::shown(name));
-        let help = format!("rename the file, or write name = \"{}\" in it", value::suggest_name(name));
+        let help = format!("rename the file, or write name = \"{}\" in it", run_name::suggest_name(name));
         diagnostics.push(Problem::new(title, Place::whole(&stack.recipe)).help(help));
     }
 }
@@ -98,7 +99,7 @@ pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagno
     let problems =
         [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)]
             .into_iter()
-            .chain([best(recipe)]);
+            .chain([best(recipe), evaluated(recipe), main_set(recipe)]);
     for relation in problems.flatten() {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
@@ -319,4 +320,42 @@ fn best(recipe: &Recipe) -> Option<Relation> {
             .help("have it evaluated, such as eval.every = 250, or leave keep_best out")
     };
     asked.then(relation)
+}
+
+/// How much is evaluated is said once.
+fn evaluated(recipe: &Recipe) -> Option<Relation> {
+    let (batches, tokens) = (recipe.eval.batches?, recipe.eval.tokens?);
+    let title = format!("`eval.tokens` is {tokens}, but `eval.batches` is {batches}: keep one");
+    let relation = Relation::broken_by("eval.tokens", title).and("eval.batches").help(
+        "leave the other one out, or --unset it: batches count steps of batch.total_tokens, tokens depend on nothing",
+    );
+    Some(relation)
+}
+
+/// Of several sets of validation data one decides.
+fn main_set(recipe: &Recipe) -> Option<Relation> {
+    let (named, main) = (recipe.data.val.named().unwrap_or_default(), recipe.data.val_main.as_deref());
+    let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+    let listed = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    match main {
+        None if names.len() < 2 => None,
+        None => {
+            let title = format!(
+                "`data.val` has {} sets, and nothing says which one decides what is best",
+                names.len()
+            );
+            let help = format!("name it with data.val_main: {listed}");
+            Some(Relation::broken_by("data.val", title).help(help))
+        }
+        Some(main) if names.contains(&main) => None,
+        Some(main) => {
+            let title = format!("`data.val_main` is \"{main}\", but `data.val` has no set of that name");
+            let help = match names.len() {
+                0 => "its files have no names: leave data.val_main out, or write val = { NAME = [FILES] }"
+                    .to_owned(),
+                _ => format!("its sets are {listed}"),
+            };
+            Some(Relation::broken_by("data.val_main", title).and("data.val").help(help))
+        }
+    }
 }

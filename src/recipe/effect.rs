@@ -28,10 +28,10 @@ fn silences(switch: &'static Switch, entry: &Entry) -> bool {
     entry.key.silenced_by.is_some_and(|by| ptr::eq(by, switch)) && switch.silences(&entry.value.to_string())
 }
 
-/// The weakest layer that counts as one with the layer that turns the switch off; 0 if no layer does.
-fn first_layer(switch: &Switch, stack: &Stack) -> usize {
+/// The weakest layer that counts as one with the strongest that sets one of these keys; 0 if no layer does.
+fn first_layer_of(keys: &[&str], stack: &Stack) -> usize {
     let layers = &stack.layers;
-    let decides = |path: &str| switch.keys.contains(&path);
+    let decides = |path: &str| keys.contains(&path);
     let sets = |index: &usize| layers[*index].entries.iter().any(|entry| decides(entry.key.path));
     match (0..layers.len()).rev().find(sets) {
         Some(last) => (0..=last)
@@ -60,13 +60,33 @@ pub(super) fn apply(stack: &mut Stack, diagnostics: &mut Diagnostics) {
         if stack.is_partial || is_broken || !switch.is_off(|key| value_of(stack, key)) {
             continue;
         }
-        let first = first_layer(switch, stack);
+        let first = first_layer_of(switch.keys, stack);
         for layer in &mut stack.layers[..first] {
             layer.entries.retain(|entry| !silences(switch, entry));
         }
         let entries = stack.layers[first..].iter().flat_map(|layer| &layer.entries);
         for entry in entries.filter(|entry| silences(switch, entry)) {
             diagnostics.push(without_effect(switch, entry, stack));
+        }
+    }
+}
+
+/// Of two keys that say the same in different terms, drops the one that weaker layers set. In one layer, or in several
+/// that count as one, both stay, which is an error.
+pub(super) fn settle_forms(stack: &mut Stack) {
+    for key in KEYS {
+        let Some(other) = key.instead_of else { continue };
+        for (stronger, weaker) in [(key.path, other), (other, key.path)] {
+            let first = first_layer_of(&[stronger], stack);
+            if stack.layers[first..]
+                .iter()
+                .flat_map(|layer| &layer.entries)
+                .all(|entry| entry.key.path != weaker)
+            {
+                for layer in &mut stack.layers[..first] {
+                    layer.entries.retain(|entry| entry.key.path != weaker);
+                }
+            }
         }
     }
 }

@@ -120,6 +120,10 @@ fn kind(kind: Kind) -> Json {
             let files = json!({ "type": "array", "items": text(), "minItems": 1 });
             json!({ "anyOf": [text(), files, mixture] })
         }
+        Kind::Sets => {
+            let sets = json!({ "type": "object", "additionalProperties": list(text(), 1) });
+            json!({ "anyOf": [text(), { "type": "array", "items": text(), "minItems": 0 }, sets] })
+        }
         Kind::Preset => json!({ "enum": presets::names().collect::<Vec<_>>() }),
         Kind::Extends => list(text(), 0),
     }

@@ -164,6 +164,7 @@ impl Stack {
         let entries = KEYS
             .iter()
             .filter(|key| key.is_used_by(kind))
+            .filter(|key| key.instead_of.is_none_or(|other| self.winner(other).is_none()))
             .filter_map(|key| Some(Entry { key, value: self.default_of(key)?, place: Place::whole(&source) }))
             .collect();
         self.layers.insert(0, Layer { said_by: SaidBy::Defaults, entries });
@@ -219,7 +220,12 @@ fn resolve_paths(entry: &mut Entry, dir: &Path) -> Result<(), paths::Fault> {
                 *path = paths::absolute(dir, path)?;
             }
         }
-        (Kind::Files { .. } | Kind::Sources, Value::Texts(entries)) => {
+        (Kind::Sets, Value::Sets(sets)) => {
+            for path in sets.values_mut().flatten() {
+                *path = paths::absolute(dir, path)?;
+            }
+        }
+        (Kind::Files { .. } | Kind::Sources | Kind::Sets, Value::Texts(entries)) => {
             for path in entries {
                 *path = paths::absolute(dir, path)?;
             }

@@ -2,7 +2,7 @@
 
 use super::keys::{KEYS, Key};
 use super::schema::Recipe;
-use super::value::{comma, float, quoted};
+use super::value::{bare, comma, float, quoted};
 use serde_json::Value as Json;
 
 /// A key whose values differ between two recipes; `None` where a recipe has no such key.
@@ -53,7 +53,7 @@ pub(super) fn toml(value: &Json) -> String {
         Json::Object(members) => {
             format!(
                 "{{ {} }}",
-                comma(members.iter().map(|(name, value)| format!("{name} = {}", toml(value))))
+                comma(members.iter().map(|(name, value)| format!("{} = {}", bare(name), toml(value))))
             )
         }
         Json::Number(number) if number.is_f64() => number.as_f64().map(float).unwrap_or_default(),

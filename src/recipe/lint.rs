@@ -49,6 +49,8 @@ lints! {
     SmallData = "small-data";
     /// The data use a small part of the model's vocabulary.
     UnusedVocab = "unused-vocab";
+    /// The file of a task is not there, and the run trains without it.
+    MissingTask = "missing-task";
     /// The part of the training data that is validated on is smaller than a batch.
     SmallVal = "small-val";
     /// The device emulates the precision.

@@ -20,11 +20,13 @@ mod parse;
 mod paths;
 mod presets;
 mod resolved;
+mod run_name;
 pub mod schema;
 mod source;
 mod sources;
 mod stated;
 mod suggest;
+mod validation;
 mod value;
 mod vocabulary;
 pub mod words;
@@ -44,12 +46,13 @@ pub use parse::find_key;
 pub use resolved::{Resolved, Setting, load};
 pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
-    ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, WatchdogConfig,
+    ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, ValidationSet, WatchdogConfig,
 };
 pub use source::similar;
 pub use sources::Sources;
+pub use validation::Validation;
 pub use words::{
-    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+    Attention, Device, EngineKind, MicroBatch, Missing, Precision, Residual, ScheduleKind, WatchdogAction,
 };
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

@@ -39,6 +39,12 @@ impl Setting {
             Value::Text(text) => seen(text).into(),
             Value::Texts(texts) => texts.iter().map(|text| seen(text)).collect(),
             Value::Numbers(numbers) => numbers.clone().into(),
+            Value::Sets(sets) => {
+                let seen = |(name, paths): (&String, &Vec<String>)| {
+                    (name.clone(), paths.iter().map(|path| seen(path)).collect())
+                };
+                serde_json::Value::Object(sets.iter().map(seen).collect())
+            }
             Value::Mixture(parts) => {
                 let part = |(path, weight): &(String, f64)| serde_json::json!({ "path": seen(path), "weight": weight });
                 parts.iter().map(part).collect()
@@ -132,6 +138,7 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     stack.insert_preset();
     let kind = check::schedule_kind(&mut stack, diagnostics);
     effect::apply(&mut stack, diagnostics);
+    effect::settle_forms(&mut stack);
     check::required(&stack, diagnostics);
     let stated = stated::insert(&mut stack);
     let weights_state_it = stated.as_ref().is_some_and(|stated| stated.states("model.vocab_size"));

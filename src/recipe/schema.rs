@@ -6,11 +6,13 @@
 use super::init_from::InitFrom;
 use super::lint::LintCode;
 use super::sources::Sources;
+use super::validation::Validation;
 use super::words::{
-    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+    Attention, Device, EngineKind, MicroBatch, Missing, Precision, Residual, ScheduleKind, WatchdogAction,
 };
 use crate::data::TokenizerKind;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// A fully resolved experiment: every layer merged, every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +46,18 @@ pub struct Recipe {
     pub sample: SampleConfig,
     /// Remarks about the plan.
     pub lints: LintsConfig,
+}
+
+impl Recipe {
+    /// Tokens that an evaluation reads of a set of validation data, at most: `eval.tokens` in whole rows, or
+    /// `eval.batches` of a whole batch.
+    #[must_use]
+    pub fn eval_tokens(&self) -> u64 {
+        match (self.eval.tokens, self.eval.batches) {
+            (Some(tokens), _) => tokens.next_multiple_of(self.model.block_size as u64),
+            (None, batches) => (batches.unwrap_or(0) as u64).saturating_mul(self.batch.total_tokens as u64),
+        }
+    }
 }
 
 /// `[model]`: a GPT-2.
@@ -92,8 +106,11 @@ pub struct ComputeConfig {
 pub struct DataConfig {
     /// Training data: files, globs or `builtin:` names, absolute after resolution, or a mixture of them.
     pub train: Sources,
-    /// Validation data, in the forms of `train`; empty means no validation.
-    pub val: Vec<String>,
+    /// Validation data; empty means no validation.
+    pub val: Validation,
+    /// The set of `val` whose loss is `val_loss` and decides which checkpoint is best; only with several sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_main: Option<String>,
     /// The fraction of the training data's tokens, the last ones, that are validation data instead; not with `val`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_fraction: Option<f64>,
@@ -101,6 +118,20 @@ pub struct DataConfig {
     pub tokenizer: TokenizerKind,
     /// Sample rows without replacement in a seeded order instead of file order.
     pub shuffle: bool,
+}
+
+/// A set of validation data: its name, if it has one, and its files.
+pub type ValidationSet<'a> = (Option<&'a str>, &'a [String]);
+
+impl DataConfig {
+    /// The set of `val` whose loss is `val_loss`, and the others with their names; no files where there are none.
+    #[must_use]
+    pub fn validation_sets(&self) -> (ValidationSet<'_>, Vec<(&str, &[String])>) {
+        let Some(mut sets) = self.val.named() else { return ((None, &self.val), Vec::new()) };
+        let is_main = |(name, _): &(&str, &[String])| self.val_main.as_deref() == Some(*name);
+        let (name, files) = sets.remove(sets.iter().position(is_main).unwrap_or(0));
+        ((Some(name), files), sets)
+    }
 }
 
 /// `[batch]`: how much data one optimizer step reads.
@@ -161,13 +192,26 @@ pub struct ScheduleConfig {
 }
 
 /// `[eval]`: validation during training.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
     /// Validate every this many steps and after the last; 0 means never.
     pub every: u64,
-    /// How many batches of `batch.total_tokens` tokens are averaged, at most.
-    pub batches: usize,
+    /// How many batches of `batch.total_tokens` tokens are averaged, at most; absent beside `tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<usize>,
+    /// How many tokens are averaged, at most, rounded up to whole rows of `model.block_size` tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// HellaSwag's validation examples, scored at each evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hellaswag: Option<PathBuf>,
+    /// Further files of tasks, scored at each evaluation.
+    #[serde(default)]
+    pub tasks: Vec<String>,
+    /// What becomes of a task whose file is not there.
+    #[serde(default)]
+    pub missing: Missing,
 }
 
 /// `[checkpoint]`: what is saved, and how often.

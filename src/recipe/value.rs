@@ -1,8 +1,9 @@
 //! Values of keys, and the checks that turn a TOML value into one.
 
 use super::keys::{Interval, Key, Kind};
-use super::{init_from, presets, sources, suggest};
+use super::{init_from, presets, run_name, sources, suggest, validation};
 use figment::value::{Dict, Value as Figment};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
@@ -19,6 +20,8 @@ pub(super) enum Value {
     Numbers(Vec<f64>),
     /// Sources of data with their weights.
     Mixture(Vec<(String, f64)>),
+    /// Files of sets by their names.
+    Sets(BTreeMap<String, Vec<String>>),
     /// The table form of `model.init_from`.
     Branch {
         run: String,
@@ -42,7 +45,13 @@ impl From<Value> for Figment {
                 };
                 parts.into_iter().map(part).collect::<Vec<_>>().into()
             }
-            // as an array, which a stronger layer replaces as a whole: figment would merge tables key by key
+            // tables as arrays, which a stronger layer replaces as a whole: figment would merge them key by key
+            Value::Sets(sets) => {
+                let set = |(name, paths): (String, Vec<String>)| {
+                    Figment::from(vec![name.into(), Figment::from(paths)])
+                };
+                sets.into_iter().map(set).collect::<Vec<_>>().into()
+            }
             Value::Branch { run, step, optimizer } => {
                 let step = step.map_or(Figment::from(figment::value::Empty::None), Figment::from);
                 vec![run.into(), step, optimizer.into()].into()
@@ -67,6 +76,11 @@ impl fmt::Display for Value {
                 };
                 write!(f, "[{}]", comma(parts.iter().map(part)))
             }
+            Self::Sets(sets) => {
+                let paths = |paths: &[String]| comma(paths.iter().map(|path| quoted(path)));
+                let set = |(name, own): (&String, &Vec<String>)| format!("{} = [{}]", bare(name), paths(own));
+                write!(f, "{{ {} }}", comma(sets.iter().map(set)))
+            }
             Self::Branch { run, step, optimizer } => {
                 let step = step.map_or_else(String::new, |step| format!("step = {step}, "));
                 write!(f, "{{ run = {}, {step}optimizer = {optimizer} }}", quoted(run))
@@ -84,6 +98,12 @@ pub(super) fn comma(items: impl Iterator<Item = String>) -> String {
 pub(super) fn float(number: f64) -> String {
     // `Debug` keeps the point of whole numbers and turns to exponents for very small and large ones.
     format!("{number:?}")
+}
+
+/// A key of a TOML table: quoted where it has to be.
+pub(super) fn bare(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { quoted(name) }
 }
 
 /// A TOML basic string.
@@ -143,7 +163,7 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
             _ => Err(wrong_type(value, "true or false")),
         },
         Kind::Text => text(value).map(Value::Text),
-        Kind::Name => name(value),
+        Kind::Name => run_name::check(value).map(Value::Text),
         Kind::Choice(words) => choice(value, || words.iter().copied()),
         Kind::Choices(words) => choices(value, words),
         Kind::Preset => choice(value, presets::names),
@@ -152,6 +172,7 @@ pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
         Kind::Start => init_from::check(value),
         Kind::Sources => sources::check(value),
         Kind::Files { min } => sources::files(value, min),
+        Kind::Sets => validation::check(value),
         Kind::Extends => sources::files(value, 0),
     }
 }
@@ -300,41 +321,6 @@ pub(super) fn path(value: &Spanned<DeValue>) -> Result<String, Fault> {
         });
     }
     Ok(text)
-}
-
-/// Whether a name may name a run's directory; the error is the reason.
-pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if !name.chars().all(plain) {
-        Err("may hold letters, digits, `.`, `_` and `-` only")
-    } else if name.is_empty() || name.starts_with(['.', '-']) {
-        Err("must start with a letter, a digit or `_`")
-    } else if name.len() > 100 {
-        Err("may be 100 characters long at most")
-    } else {
-        Ok(())
-    }
-}
-
-/// A name like this one that may name a run's directory.
-pub(super) fn suggest_name(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' };
-    let name: String = name.chars().take(100).map(plain).collect();
-    let name = name.trim_start_matches(['.', '-']);
-    if name.is_empty() { "experiment".into() } else { name.into() }
-}
-
-fn name(value: &Spanned<DeValue>) -> Checked {
-    let DeValue::String(name) = value.get_ref() else {
-        return Err(wrong_type(value, "a string"));
-    };
-    check_name(name).map_err(|reason| Fault {
-        what: format!("is \"{}\", which cannot name a run", shown(name)),
-        label: reason.into(),
-        help: Some(format!("for example \"{}\"", suggest_name(name))),
-        span: value.span(),
-    })?;
-    Ok(Value::Text(name.to_string()))
 }
 
 fn choice<I: Iterator<Item = &'static str>>(value: &Spanned<DeValue>, words: impl Fn() -> I) -> Checked {

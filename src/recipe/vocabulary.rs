@@ -76,6 +76,7 @@ fn specs(stack: &Stack) -> Vec<String> {
     for key in [TRAIN, VAL] {
         match stack.winner(key).map(|entry| &entry.value) {
             Some(Value::Texts(texts)) => specs.extend(texts.iter().cloned()),
+            Some(Value::Sets(sets)) => specs.extend(sets.values().flatten().cloned()),
             Some(Value::Mixture(parts)) => specs.extend(parts.iter().map(|(path, _)| path.clone())),
             _ => {}
         }

@@ -122,6 +122,17 @@ pub enum Residual {
     Bf16,
 }
 
+/// `eval.missing`: what becomes of a task whose file is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// The run does not begin.
+    #[default]
+    Error,
+    /// The run trains without it, and says so.
+    Skip,
+}
+
 /// `batch.micro_batch`: a number of sequences, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MicroBatch {

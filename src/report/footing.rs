@@ -25,9 +25,12 @@ impl Footing {
         let is_validation = metric.log == dir::VAL_CSV;
         let is_loss = is_validation || metric.unit == Unit::Loss;
         let key = if is_validation { "data.val" } else { "data.train" };
-        let facts = |run: &Run| {
-            let tokens = if is_validation { evaluated(run) } else { None };
-            [(key, contents(run, key)), ("evaluated tokens", tokens)]
+        let facts = |run: &Run| match task(run, &metric.name).filter(|_| is_validation) {
+            Some(digest) => [("the task's examples", Some(digest)), ("evaluated tokens", None)],
+            None => {
+                let tokens = if is_validation { evaluated(run) } else { None };
+                [(key, contents(run, key)), ("evaluated tokens", tokens)]
+            }
         };
         let mut known = Vec::new();
         let mut sets = Vec::new();
@@ -103,10 +106,20 @@ fn contents(run: &Run, key: &str) -> Option<String> {
     digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string()))
 }
 
+/// The digest of the task that a metric is a score of; `None` for a loss.
+fn task(run: &Run, metric: &str) -> Option<String> {
+    let score = metric.strip_prefix("best_").unwrap_or(metric);
+    let of_task =
+        |name: &str| score.strip_prefix(name.strip_prefix("task_")?)?.starts_with('_').then_some(());
+    run.facts.digests.iter().find_map(|(name, digest)| of_task(name).map(|()| digest.clone()))
+}
+
 /// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.
 fn evaluated(run: &Run) -> Option<String> {
     let number = |key: &str| run.value(key)?.as_u64();
-    let asked = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
+    let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
+    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number("model.block_size")?);
+    let asked = || rounded().or_else(batches);
     let known = || run.facts.eval_rows?.checked_mul(number("model.block_size")?);
     known().or_else(asked).map(|tokens| tokens.to_string())
 }

@@ -148,7 +148,8 @@ rows! {
 /// What is known of a column of `val.csv` that has no row here: a further validation set or task, which a run names.
 /// Tasks end in `_acc` or `_acc_norm` and are accuracies, all others are losses.
 pub fn outside_the_table(column: &str) -> (Unit, Better) {
-    match column.ends_with("_acc") || column.ends_with("_acc_norm") {
+    let is_accuracy = column.ends_with("_acc") || column.ends_with("_acc_norm");
+    match is_accuracy && !column.starts_with("val_loss_") {
         true => (Unit::Fraction, Higher),
         false => (Unit::Loss, Lower),
     }

@@ -8,7 +8,7 @@
 use super::columns::{TrainRow, ValRow};
 use super::digest::FileDigest;
 use super::error::Context;
-use super::records::{Table, read_or_empty};
+use super::records::read_or_empty;
 use super::row::Row;
 use super::seal::{self, Growing};
 use super::{RunError, fault, files};
@@ -27,8 +27,9 @@ pub struct Log<R> {
     whole: Growing,
     /// The step of the last row that was appended, and the file before its first row.
     before: Option<(u64, Growing)>,
-    /// Where the file's columns lie among those of a row, if they are not all of them in order.
-    places: Option<Vec<usize>>,
+    /// Where the file's columns lie among those of a row and the further ones, if they are not all of them in order;
+    /// `None` for one that stays empty.
+    places: Option<Vec<Option<usize>>>,
     /// The row being written, kept for its memory.
     line: String,
     rows: PhantomData<R>,
@@ -41,13 +42,24 @@ pub type ValLog = Log<ValRow>;
 
 impl<R: Row> Log<R> {
     /// Opens a log for appending and writes the header if there is none. A log that an earlier version began keeps its
-    /// own columns. The caller must hold the run's lock and must have called [`cut_back`].
+    /// own columns. The caller must hold the run's lock and must have called [`cut_back`](super::cut::cut_back).
     ///
     /// Errors: [`RunError::Malformed`] if the file has a column that this version lacks, or none that a log must have,
     /// or ends in a torn line.
     pub fn open(path: &Path) -> Result<Self, RunError> {
+        Self::begin(path, &[], |name| {
+            Err(format!("it has a column `{name}`, which this version does not write"))
+        })
+    }
+
+    fn begin(
+        path: &Path,
+        further: &[String],
+        unknown: impl Fn(&str) -> Result<Option<usize>, String>,
+    ) -> Result<Self, RunError> {
         let mut line = String::new();
         R::write_header(&mut line);
+        further.iter().for_each(|name| line.insert_str(line.len() - 1, &format!(",{name}")));
         let mut found = read_or_empty(path)?;
         let mut places = None;
         if found.is_empty() {
@@ -57,7 +69,7 @@ impl<R: Row> Log<R> {
             return Err(RunError::malformed(path, "its last line is torn"));
         } else if !found.starts_with(line.as_bytes()) {
             let header = found.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            let known = places_of::<R>(&String::from_utf8_lossy(header));
+            let known = places_of::<R>(&String::from_utf8_lossy(header), further, unknown);
             places = Some(known.map_err(|problem| RunError::malformed(path, problem))?);
         }
         let (file, whole) = (reopen(path)?, Growing::new(&found));
@@ -68,12 +80,19 @@ impl<R: Row> Log<R> {
     ///
     /// Fault points: `csv.before_row`, `csv.mid_row`.
     pub fn append(&mut self, row: &R) -> Result<(), RunError> {
+        self.append_with(row, &[])
+    }
+
+    /// Appends a row as [`append`](Self::append) does, with the cells of the further columns.
+    pub fn append_with(&mut self, row: &R, further: &[String]) -> Result<(), RunError> {
         self.line.clear();
         row.write(&mut self.line);
+        further.iter().for_each(|cell| self.line.insert_str(self.line.len() - 1, &format!(",{cell}")));
         if let Some(places) = &self.places {
             // no cell has a comma in it
             let cells: Vec<&str> = self.line.trim_end().split(',').collect();
-            let cells: Vec<&str> = places.iter().map(|&place| cells[place]).collect();
+            let cells: Vec<&str> =
+                places.iter().map(|place| place.map_or("", |place| cells[place])).collect();
             self.line = cells.join(",") + "\n";
         }
         let bytes = self.line.as_bytes();
@@ -157,242 +176,59 @@ impl<R: Row> Log<R> {
     }
 }
 
-/// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
-fn reopen(path: &Path) -> Result<File, RunError> {
-    OpenOptions::new().read(true).append(true).open(path).context("open", path)
+impl ValLog {
+    /// Opens a log as [`open`](Self::open) does, with columns behind those that every log has. Columns that a file
+    /// lacks are added to it, empty in the rows that are there. Further ones that a file has stay, and stay empty from
+    /// now on.
+    pub fn open_with(path: &Path, further: &[String]) -> Result<Self, RunError> {
+        let found = read_or_empty(path)?;
+        let mut lines = found.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+        let header = lines.next().unwrap_or_default();
+        let is_new = |name: &&String| !header.split(',').any(|column| column == name.as_str());
+        let new: Vec<&str> = further.iter().filter(is_new).map(String::as_str).collect();
+        if !new.is_empty() && found.ends_with(b"\n") {
+            let mut wider = format!("{header},{}\n", new.join(","));
+            for line in lines.filter(|line| !line.is_empty()) {
+                wider.push_str(&line);
+                wider.extend(new.iter().map(|_| ','));
+                wider.push('\n');
+            }
+            files::write_atomic(path, wider.as_bytes(), "csv_wider")?;
+        }
+        Self::begin(path, further, |_| Ok(None))
+    }
 }
 
-/// Where the columns of a header lie among those of `R`.
+/// Where the columns of a header lie among those of `R` and the further ones; `unknown` says what becomes of others.
 ///
 /// Errors: a phrase that names a column that is unknown, twice there, or missing although every row has it.
-fn places_of<R: Row>(header: &str) -> Result<Vec<usize>, String> {
+fn places_of<R: Row>(
+    header: &str,
+    further: &[String],
+    unknown: impl Fn(&str) -> Result<Option<usize>, String>,
+) -> Result<Vec<Option<usize>>, String> {
+    let own = || R::COLUMNS.iter().map(|column| column.name);
     let mut places = Vec::new();
     for name in header.split(',') {
-        match R::COLUMNS.iter().position(|column| column.name == name) {
-            Some(place) if places.contains(&place) => return Err(format!("it has two columns `{name}`")),
-            Some(place) => places.push(place),
-            None => return Err(format!("it has a column `{name}`, which this version does not write")),
+        match own().chain(further.iter().map(String::as_str)).position(|column| column == name) {
+            Some(place) if places.contains(&Some(place)) => {
+                return Err(format!("it has two columns `{name}`"));
+            }
+            Some(place) => places.push(Some(place)),
+            None => places.push(unknown(name)?),
         }
     }
     let mut required = R::COLUMNS.iter().enumerate().filter(|(_, column)| column.is_required);
-    match required.find(|(place, _)| !places.contains(place)) {
+    match required.find(|(place, _)| !places.contains(&Some(*place))) {
         Some((_, column)) => Err(format!("it has no column `{}`", column.name)),
         None => Ok(places),
     }
 }
 
-/// What [`cut_back`] kept of a log.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Kept {
-    /// Number of rows.
-    pub rows: u64,
-    /// `step` of the last row.
-    pub last_step: Option<u64>,
-    /// `elapsed_s` of the last row; 0 without rows or without the column.
-    pub elapsed_s: f64,
-}
-
-/// Removes the rows whose step is `first_step_to_drop` or later, and a torn last line. The file is replaced atomically,
-/// and not touched if it is as it should be. A missing file has no rows.
-///
-/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
-pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
-    let bytes = read_or_empty(path)?;
-    let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
-    if output != bytes {
-        files::write_atomic(path, &output, "csv_cut")?;
-    }
-    Ok(kept)
-}
-
-/// The part of [`cut_back`] that touches no file: the rows kept of a log with the contents `bytes`, and the new
-/// contents. `path` is used in messages.
-///
-/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
-pub fn cut(path: &Path, bytes: &[u8], first_step_to_drop: u64) -> Result<(Kept, Vec<u8>), RunError> {
-    let whole = files::whole_lines(bytes);
-    let mut table = Table::new(path, whole)?;
-    let mut kept = Kept::default();
-    let mut output = whole[..table.offset()].to_vec();
-    loop {
-        let start = table.offset();
-        let row = table.next_record().and_then(|record| {
-            let Some(record) = record else { return Ok(None) };
-            let step: u64 = table.parse(&record, |cells| cells.required("step"))?;
-            Ok(Some((step, table.parse(&record, |cells| cells.get("elapsed_s"))?)))
-        });
-        match row {
-            Ok(None) => break,
-            Ok(Some((step, _))) if step >= first_step_to_drop => {}
-            Ok(Some((step, elapsed_s))) => {
-                let (rows, elapsed_s) = (kept.rows + 1, elapsed_s.unwrap_or(0.0));
-                kept = Kept { rows, last_step: Some(step), elapsed_s };
-                output.extend_from_slice(&whole[start..table.offset()]);
-            }
-            // A power cut may leave anything in what was not synced; here it would be dropped in any case.
-            Err(_) if kept.last_step.map_or(0, |step| step + 1) >= first_step_to_drop => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((kept, output))
+/// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
+fn reopen(path: &Path) -> Result<File, RunError> {
+    OpenOptions::new().read(true).append(true).open(path).context("open", path)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::records::{read_train, read_val};
-    use super::*;
-    use std::fs;
-
-    #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
-    fn row(step: u64) -> TrainRow {
-        TrainRow {
-            step,
-            tokens: (step + 1) * 512,
-            loss: 10.825 / (step + 1) as f32,
-            lr: 6e-4 / 3.0,
-            grad_norm: 1.0 / 3.0,
-            epoch: 1e-9,
-            loss_scale: 65536.0,
-            skipped: step % 2 == 1,
-            step_ms: 12.5,
-            tokens_per_s: 40960.0,
-            mfu: (step > 0).then_some(0.375),
-            memory_bytes: 1 << 33,
-            elapsed_s: step as f64 * 0.0125,
-            ..TrainRow::UNKNOWN
-        }
-    }
-
-    fn written(path: &Path, steps: std::ops::Range<u64>) {
-        let mut log = TrainLog::open(path).expect("open");
-        steps.for_each(|step| log.append(&row(step)).expect("append"));
-        log.sync().expect("sync");
-    }
-
-    fn rows(path: &Path) -> Vec<TrainRow> {
-        read_train(path).expect("read").collect::<Result<_, _>>().expect("every row")
-    }
-
-    #[test]
-    fn the_file_is_the_contract_byte_for_byte() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        written(&path, 0..2);
-        assert_eq!(
-            fs::read_to_string(&path).expect("read"),
-            "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s\n\
-             0,512,10.825,0.00019999999999999998,0.3333333333333333,0.000000001,65536,0,12.5,40960,,8589934592,0\n\
-             1,1024,5.4125,0.00019999999999999998,0.3333333333333333,0.000000001,65536,1,12.5,40960,0.375,8589934592,\
-             0.0125\n"
-        );
-        assert_eq!(rows(&path), [row(0), row(1)]);
-        let path = dir.path().join("val.csv");
-        #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
-        let val = ValRow { step: 250, tokens: 1000, val_loss: 3.2914627, ..ValRow::UNKNOWN };
-        ValLog::open(&path).expect("open").append(&val).expect("append");
-        assert_eq!(fs::read_to_string(&path).expect("read"), "step,tokens,val_loss\n250,1000,3.2914627\n");
-        assert_eq!(read_val(&path).expect("read").next().expect("a row").expect("whole"), val);
-    }
-
-    #[test]
-    fn cutting_back_leaves_the_bytes_of_the_steps_before() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let (path, short) = (dir.path().join("train.csv"), dir.path().join("short.csv"));
-        written(&path, 0..5);
-        written(&short, 0..3);
-        fs::OpenOptions::new().append(true).open(&path).expect("open").write_all(b"5,30").expect("tear");
-        assert_eq!(rows(&path).len(), 5, "a torn line is passed over");
-        assert!(TrainLog::open(&path).expect_err("torn").to_string().contains("torn"));
-        let kept = cut_back(&path, 3).expect("cut");
-        assert_eq!(kept, Kept { rows: 3, last_step: Some(2), elapsed_s: 0.025 });
-        assert_eq!(fs::read(&path).expect("read"), fs::read(&short).expect("read"));
-        let modified = || fs::metadata(&path).expect("stat").modified().expect("mtime");
-        let before = modified();
-        assert_eq!(cut_back(&path, 3).expect("again"), kept);
-        assert_eq!(modified(), before, "nothing to cut, nothing written");
-        written(&path, 3..4);
-        assert_eq!(rows(&path).last(), Some(&row(3)));
-        assert_eq!(cut_back(&path, 0).expect("cut"), Kept::default());
-        assert_eq!(rows(&path), []);
-        assert_eq!(cut_back(&dir.path().join("none.csv"), 7).expect("no file"), Kept::default());
-    }
-
-    #[test]
-    fn a_torn_header_is_cut_to_nothing_and_written_anew() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        fs::write(&path, "step,tok").expect("write");
-        assert_eq!(rows(&path), []);
-        assert_eq!(cut_back(&path, 9).expect("cut"), Kept::default());
-        written(&path, 0..1);
-        assert_eq!(rows(&path), [row(0)]);
-    }
-
-    #[test]
-    fn garbage_is_cut_off_behind_the_checkpoint_and_refused_before_it() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        written(&path, 0..3);
-        let whole = fs::read(&path).expect("read");
-        fs::write(&path, [&whole, &b"\0\0\xff\n3,4\n"[..]].concat()).expect("write");
-        assert!(cut_back(&path, 4).expect_err("row 3 is lost").to_string().contains("train.csv"));
-        assert_eq!(cut_back(&path, 3).expect("cut").rows, 3);
-        assert_eq!(fs::read(&path).expect("read"), whole);
-    }
-
-    #[test]
-    fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        written(&path, 0..4);
-        let whole = fs::read(&path).expect("read");
-        let third = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(2).expect("a line").0 + 1;
-        for stray in [b'\r', b'"'] {
-            let mut bytes = whole.clone();
-            // in the row of step 2, behind its step
-            bytes[third + 4] = stray;
-            fs::write(&path, &bytes).expect("write");
-            for first_step_to_drop in [2, 3, 4] {
-                if let Ok((_, left)) = cut(&path, &bytes, first_step_to_drop) {
-                    assert!(
-                        left.ends_with(b"\n") && bytes.starts_with(&left),
-                        "{stray}, {first_step_to_drop}"
-                    );
-                }
-            }
-            assert_eq!(cut_back(&path, 2).expect("cut").rows, 2);
-            written(&path, 2..3);
-            assert_eq!(rows(&path).len(), 3);
-        }
-    }
-
-    #[test]
-    fn a_log_of_an_earlier_version_keeps_its_columns() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        let before = "step,loss,skipped,elapsed_s,mfu\n0,2.5,0,1.5,\n";
-        fs::write(&path, before).expect("write");
-        let mut log = TrainLog::open(&path).expect("open");
-        log.append(&row(1)).expect("append");
-        log.append(&TrainRow { mfu: None, ..row(2) }).expect("append");
-        let after = format!("{before}1,5.4125,1,0.0125,0.375\n2,{},0,0.025,\n", row(2).loss);
-        assert_eq!(fs::read_to_string(&path).expect("read"), after);
-        cut_back(&path, 1).expect("cut");
-        assert_eq!(fs::read_to_string(&path).expect("read"), before);
-    }
-
-    #[test]
-    fn a_log_with_columns_that_cannot_be_written_is_refused() {
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("train.csv");
-        for (header, what) in [
-            ("loss,lr", "no column `step`"),
-            ("step,note,loss", "a column `note`"),
-            ("step,loss,step", "two columns `step`"),
-        ] {
-            fs::write(&path, format!("{header}\n")).expect("write");
-            let error = TrainLog::open(&path).expect_err("refused").to_string();
-            assert!(error.contains(what) && error.contains("train.csv"), "{error}");
-        }
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 pub mod checkpoint;
 pub mod column;
 pub mod columns;
+pub mod cut;
 mod digest;
 pub mod dir;
 pub mod error;
@@ -30,9 +31,10 @@ mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};
 pub use columns::{TrainRow, ValRow};
+pub use cut::cut_back;
 pub use dir::{RunDir, ensure_writable};
 pub use error::RunError;
 pub use import::import;
-pub use log::{Log, TrainLog, ValLog, cut_back};
+pub use log::{Log, TrainLog, ValLog};
 pub use record::{RunRecord, RunStatus, status};
 pub use records::{read_train, read_val};

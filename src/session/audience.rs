@@ -133,8 +133,10 @@ pub enum Event<'a> {
         step: u64,
         /// Optimizer steps of the run.
         steps: u64,
-        /// Nats per token.
+        /// Nats per token, of the set that decides what is best.
         val_loss: f64,
+        /// What was measured besides, by the names of the columns of `val.csv`.
+        also: &'a [(String, f64)],
     },
     /// The trained model has generated a text.
     Sampled(&'a str),

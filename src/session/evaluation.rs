@@ -103,8 +103,10 @@ pub struct Evaluated {
     pub model: String,
     /// The run and its checkpoint; `None` for weights from elsewhere.
     pub run: Option<OfRun>,
-    /// The loss, where there are data.
+    /// The loss, where there are data; of several sets of the run's validation data, that of the one that decides.
     pub loss: Option<LossOn>,
+    /// The losses on the other sets by their names.
+    pub others: Vec<(String, LossOn)>,
     /// The tasks, in the order of the request.
     pub tasks: Vec<TaskScores>,
 }
@@ -119,6 +121,8 @@ impl Evaluated {
             values.push(("perplexity".to_owned(), loss.perplexity(), None));
             values.extend(loss.bits_per_byte().map(|bits| ("bits_per_byte".to_owned(), bits, None)));
         }
+        let others = self.others.iter().map(|(name, on)| (format!("val_loss_{name}"), on.loss.mean(), None));
+        values.extend(others);
         let scores = self.tasks.iter().flat_map(|task| &task.scores);
         values.extend(scores.map(|score| (score.name.clone(), score.value, score.standard_error)));
         values
@@ -256,7 +260,7 @@ pub fn evaluate(
     let limits = eval::Limits { block_size: dims.block_size, vocab_size: dims.vocab_size };
     let data = open_data(&source, request, &tokenizer, limits)?;
     let tasks = tasks.of(request, &tokenizer, limits)?;
-    if data.is_none() && tasks.is_empty() {
+    if data.is_empty() && tasks.is_empty() {
         let message = format!(
             "there is nothing to evaluate `{}` on: name data with --data, or a task with --hellaswag, --lambada or \
              --tasks",
@@ -265,7 +269,7 @@ pub fn evaluate(
         return Err(UsageError(message).into());
     }
     let longest = tasks.iter().map(Task::longest).max().unwrap_or(1);
-    let block_size = if data.is_some() { dims.block_size } else { longest };
+    let block_size = if data.is_empty() { longest } else { dims.block_size };
     let (name, run) = identity(&source)?;
     let options = Options { block_size, ..request.options };
     let Model { mut engine, .. } = model::open_source(source, &options, audience)?;
@@ -276,15 +280,20 @@ pub fn evaluate(
             Ok::<_, EngineError>(ControlFlow::Continue(()))
         }
     };
-    let mut evaluated = Evaluated { model: name.clone(), run, loss: None, tasks: Vec::new() };
-    if let Some(OwnData { set, names, tokens }) = &data {
+    let mut evaluated =
+        Evaluated { model: name.clone(), run, loss: None, others: Vec::new(), tasks: Vec::new() };
+    for OwnData { name, set, files, tokens } in &data {
         let stream = TokenStream::new(set, 0, false);
         let shape = (options.micro_batch, dims.block_size);
         let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
         // what was read must be what was opened
         set.check()?;
-        let (data, digest) = (names.clone(), set.digest());
-        evaluated.loss = loss.map(|loss| LossOn { data, digest, loss });
+        let (data, digest) = (files.clone(), set.digest());
+        let on = loss.map(|loss| LossOn { data, digest, loss });
+        match name {
+            Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),
+            None => evaluated.loss = on,
+        }
     }
     for task in tasks {
         let of_task = working(&task.name);
@@ -310,55 +319,77 @@ fn identity(source: &Source) -> anyhow::Result<(String, Option<OfRun>)> {
 
 /// Data that a model's loss is computed on.
 struct OwnData {
+    /// Of a set beside the one that decides.
+    name: Option<String>,
     set: Dataset,
-    names: Vec<String>,
+    files: Vec<String>,
     tokens: u64,
 }
 
-/// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them.
+/// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them: the set
+/// that decides what is best first.
 fn open_data(
     source: &Source,
     request: &Request,
     tokenizer: &Tokenizer,
     eval::Limits { block_size, vocab_size }: eval::Limits,
-) -> anyhow::Result<Option<OwnData>> {
+) -> anyhow::Result<Vec<OwnData>> {
     let cache_dir = &inputs::cache_dir(request.runs_dir);
-    let (set, names, wanted) = if request.data.is_empty() {
-        let Some(run) = source.run() else { return Ok(None) };
-        let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
-        let limits = Limits { block_size, vocab_size };
-        let set = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, request.progress)?;
-        let Some(set) = set else { return Ok(None) };
-        let own = recipe.eval.batches as u64 * recipe.batch.total_tokens as u64;
-        let names = match recipe.data.val_fraction {
-            None => recipe.data.val.iter().map(|name| inputs::relative(name)).collect(),
-            Some(fraction) => vec![format!("the last {fraction} of data.train")],
-        };
-        (set, names, Some(request.tokens.unwrap_or(own)))
-    } else {
-        if let Some(stated) = vocabulary::stated(request.data)?
-            && stated.tokenizer != *tokenizer
-        {
-            let message = format!(
-                "the tokens of the data stand for something else than the model's: by `{}` they are {}, but those of \
-                 `{}` are {}",
-                stated.file.display(),
-                stated.tokenizer.kind(),
-                source.weights().display(),
-                tokenizer.kind()
-            );
-            return Err(UsageError(message).into());
-        }
-        let progress = request.progress;
+    let (progress, asked) = (request.progress, request.tokens);
+    if !request.data.is_empty() {
+        check_tokenizer(source, request.data, tokenizer)?;
         let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
         let set = Dataset::open(request.data, options).context("--data")?;
-        (set, request.data.to_vec(), request.tokens)
+        return Ok(vec![part(None, set, request.data.to_vec(), (asked, None), block_size)?]);
+    }
+    let Some(run) = source.run() else { return Ok(Vec::new()) };
+    let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
+    let limits = Limits { block_size, vocab_size };
+    let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, progress)?;
+    let (main, others) = recipe.data.validation_sets();
+    let mut files = vec![main.1];
+    files.extend(others.iter().map(|(_, files)| *files));
+    let shown = |files: &[String]| match recipe.data.val_fraction {
+        None => files.iter().map(|name| inputs::relative(name)).collect(),
+        Some(fraction) => vec![format!("the last {fraction} of data.train")],
     };
+    let own = Some(recipe.eval_tokens());
+    let parts = sets.into_iter().zip(files).zip(0..).map(|(((name, set), files), place)| {
+        part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)
+    });
+    parts.collect()
+}
+
+/// Checks that files of tokens were made by the model's tokenizer, as far as they say.
+fn check_tokenizer(source: &Source, data: &[String], tokenizer: &Tokenizer) -> anyhow::Result<()> {
+    let Some(stated) = vocabulary::stated(data)?.filter(|stated| stated.tokenizer != *tokenizer) else {
+        return Ok(());
+    };
+    let message = format!(
+        "the tokens of the data stand for something else than the model's: by `{}` they are {}, but those of `{}` are \
+         {}",
+        stated.file.display(),
+        stated.tokenizer.kind(),
+        source.weights().display(),
+        tokenizer.kind()
+    );
+    Err(UsageError(message).into())
+}
+
+/// As many tokens of a set as were `asked` for, or else as the run reads; all of them where nothing is said.
+fn part(
+    name: Option<String>,
+    set: Dataset,
+    files: Vec<String>,
+    (asked, own): (Option<u64>, Option<u64>),
+    block_size: usize,
+) -> anyhow::Result<OwnData> {
     let held = set.rows() * block_size as u64;
-    let tokens = wanted.map_or(held, |wanted| wanted.min(held));
-    if let Some(asked) = request.tokens.filter(|&asked| asked > held) {
+    // of the run's other sets, as much as they have
+    if let Some(asked) = asked.filter(|&asked| asked > held && name.is_none()) {
         let error = format!("--tokens {asked} is more than the {held} tokens in whole rows of the data");
         return Err(UsageError(error).into());
     }
-    Ok(Some(OwnData { set, names, tokens }))
+    let tokens = asked.or(own).map_or(held, |wanted| wanted.min(held));
+    Ok(OwnData { name, set, files, tokens })
 }

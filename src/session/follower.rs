@@ -12,7 +12,7 @@ use crate::engine::{Engine, State};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
-use crate::train::{Events, Outcome, Progress, StepReport, Stop, TrainError};
+use crate::train::{Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Events for Follower<'_> {
 
     fn micro_step(&mut self, _tokens: usize) {}
 
-    fn evaluated(&mut self, _val_loss: f64, _progress: &Progress) -> anyhow::Result<()> {
+    fn evaluated(&mut self, _measured: &Measured, _progress: &Progress) -> anyhow::Result<()> {
         Ok(())
     }
 

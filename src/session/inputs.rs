@@ -1,12 +1,14 @@
 //! The data and weights that a recipe reads.
 
+use super::measured::Tasks;
 use super::missing;
 use super::start::Start;
 use crate::data::{
     self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
 };
+use crate::eval::Task;
 use crate::plan::lints::{Shard, Shards};
-use crate::plan::{DataSize, SourceSize};
+use crate::plan::{DataSize, SetSize, SourceSize, TaskSize};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
 use crate::run::RunError;
 use crate::train::Rows;
@@ -16,8 +18,14 @@ use std::path::{Path, PathBuf};
 pub struct Data {
     /// What is trained on.
     pub train: Dataset,
-    /// What is validated on, if anything.
+    /// What is validated on, if anything: the set that decides what is best.
     pub val: Option<Dataset>,
+    /// Its name, where sets have names.
+    pub val_name: Option<String>,
+    /// The other sets of validation data with their names.
+    pub val_others: Vec<(String, Dataset)>,
+    /// The tasks that evaluations score.
+    pub tasks: Tasks,
     /// Digests of both, and of the initial weights.
     pub digests: DataDigests,
     /// What the run begins from.
@@ -123,8 +131,10 @@ pub fn open_sets(
     let cache_dir = cache_dir(runs_dir);
     let (block_size, vocab_size) = (model.block_size, model.vocab_size);
     let limits = Limits { block_size, vocab_size };
-    Data::open(&resolved.recipe.data, limits, &cache_dir, progress)
-        .map_err(|errors| errors.at_their_keys(resolved))
+    let mut data = Data::open(&resolved.recipe.data, limits, &cache_dir, progress)
+        .map_err(|errors| errors.at_their_keys(resolved))?;
+    data.tasks = Tasks::open(resolved, &data.tokenizer, limits)?;
+    Ok(data)
 }
 
 /// What a model takes.
@@ -136,8 +146,8 @@ pub struct Limits {
     pub vocab_size: usize,
 }
 
-/// Opens and checks the validation data of a recipe, whose texts the tokenizer encodes; `None` if it has none. Where
-/// they are a part of the training data, those are opened.
+/// Opens and checks the validation data of a recipe, whose texts the tokenizer encodes: its sets with their names, the
+/// one that decides what is best first. Where they are a part of the training data, those are opened.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -147,17 +157,26 @@ pub fn open_validation(
     limits: Limits,
     cache_dir: &Path,
     progress: &dyn data::Progress,
-) -> Result<Option<Dataset>, InputErrors> {
+) -> Result<Vec<(Option<String>, Dataset)>, InputErrors> {
     if config.val_fraction.is_some() {
-        return Ok(Data::open(config, limits, cache_dir, progress)?.val);
+        let part = Data::open(config, limits, cache_dir, progress)?.val;
+        return Ok(part.into_iter().map(|set| (None, set)).collect());
     }
     if config.val.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let Limits { block_size, vocab_size } = limits;
     let options = OpenOptions { block_size, vocab_size, tokenizer, cache_dir, progress };
     let at = |error| InputError { key: "data.val", error };
-    Dataset::open(&config.val, options).map(Some).map_err(|error| InputErrors(vec![at(error)]))
+    let open = |name: Option<&str>, files: &[String]| {
+        Ok((
+            name.map(str::to_owned),
+            Dataset::open(files, options).map_err(|error| InputErrors(vec![at(error)]))?,
+        ))
+    };
+    let ((main, files), others) = config.validation_sets();
+    let others = others.into_iter().map(|(name, files)| open(Some(name), files));
+    std::iter::once(open(main, files)).chain(others).collect()
 }
 
 /// What the tokens of a recipe's data stand for.
@@ -165,7 +184,7 @@ pub fn open_validation(
 /// # Errors
 /// What keeps a text or a file beside the shards from being read.
 pub fn tokenizer(config: &DataConfig) -> Result<Tokenizer, DataError> {
-    vocabulary::tokenizer(config.tokenizer, &[&config.train[..], &config.val].concat())
+    vocabulary::tokenizer(config.tokenizer, &[&config.train[..], &config.val[..]].concat())
 }
 
 /// Names the key of the recipe that weights are named by.
@@ -201,11 +220,14 @@ impl Data {
             Some(parts) => Dataset::open_mixture(&parts, options).map_err(at("data.train")),
             None => open("data.train", &config.train),
         };
-        let val = (!config.val.is_empty()).then(|| open("data.val", &config.val)).transpose();
-        let (train, val) = match (train, val) {
-            (Ok(train), Ok(val)) => (train, val),
-            (train, val) => {
-                return Err(InputErrors(train.err().into_iter().chain(val.err()).collect()));
+        let ((val_name, main), others) = config.validation_sets();
+        let val = (!main.is_empty()).then(|| open("data.val", main)).transpose();
+        let others = others.into_iter().map(|(name, files)| Ok((name.to_owned(), open("data.val", files)?)));
+        let (train, val, val_others) = match (train, val, others.collect::<Result<Vec<_>, _>>()) {
+            (Ok(train), Ok(val), Ok(others)) => (train, val, others),
+            (train, val, others) => {
+                let errors = [train.err(), val.err(), others.err()];
+                return Err(InputErrors(errors.into_iter().flatten().collect()));
             }
         };
         let (train, val) = match config.val_fraction {
@@ -218,10 +240,12 @@ impl Data {
         };
         let digests = DataDigests {
             train: train.digest(),
-            val: val.as_ref().map(Dataset::digest).unwrap_or_default(),
+            val: val.as_ref().map(|main| digest_of_sets(main, &val_others)).unwrap_or_default(),
             init_from: None,
         };
-        Ok(Self { train, val, digests, start: Start::Random, tokenizer })
+        let val_name = val_name.map(str::to_owned);
+        let (start, tasks) = (Start::Random, Tasks::default());
+        Ok(Self { train, val, val_name, val_others, tasks, digests, start, tokenizer })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files
@@ -244,8 +268,23 @@ impl Data {
 
     fn of_each(&self, check: impl Fn(&Dataset) -> Result<(), DataError>) -> Result<(), InputError> {
         check(&self.train).map_err(|error| InputError { key: "data.train", error })?;
-        let val = self.val.as_ref().map_or(Ok(()), check);
-        val.map_err(|error| InputError { key: "data.val", error })
+        let mut val = self.validation().map(|(_, set)| check(set));
+        val.find(Result::is_err).unwrap_or(Ok(())).map_err(|error| InputError { key: "data.val", error })
+    }
+
+    /// All sets of validation data with their names, the one that decides what is best first.
+    pub fn validation(&self) -> impl Iterator<Item = (Option<&str>, &Dataset)> {
+        let main = self.val.iter().map(|set| (self.val_name.as_deref(), set));
+        main.chain(self.val_others.iter().map(|(name, set)| (Some(name.as_str()), set)))
+    }
+
+    /// The names of the sets of validation data that have one, in order, with their places in
+    /// [`validation`](Self::validation).
+    pub fn val_sets(&self) -> Vec<(&str, usize)> {
+        let named = self.validation().zip(0..).filter_map(|((name, _), place)| Some((name?, place)));
+        let mut named: Vec<_> = named.collect();
+        named.sort_unstable();
+        named
     }
 
     /// What the plan needs to know.
@@ -256,11 +295,20 @@ impl Data {
             tokens: source.tokens,
             rows: source.rows.end - source.rows.start,
         };
+        let task = |task: &Task| TaskSize {
+            name: task.name.clone(),
+            examples: task.examples.len() as u64,
+            tokens: task.tokens(),
+        };
         DataSize {
             sources: self.train.sources().iter().map(source).collect(),
             train_tokens: self.train.tokens(),
             train_rows: self.train.rows(),
             val_rows: self.val.as_ref().map_or(0, Dataset::rows),
+            val_sets: (self.val_others.iter())
+                .map(|(name, set)| SetSize { name: name.clone(), rows: set.rows() })
+                .collect(),
+            tasks: self.tasks.found.iter().map(task).collect(),
         }
     }
 
@@ -277,7 +325,7 @@ impl Data {
         };
         let shards = |set: &Dataset| set.shards().map(shard).collect();
         let mut train: Vec<Shard> = shards(&self.train);
-        let val: Vec<Shard> = self.val.as_ref().map(shards).unwrap_or_default();
+        let val: Vec<Shard> = self.validation().flat_map(|(_, set)| shards(set)).collect();
         // the parts of a shard that is cut in two have no token in common
         if let Some(cut) = self.train.are_whole().position(|is_whole| !is_whole) {
             let is_elsewhere = |at: usize| at != cut && train[at].content == train[cut].content;
@@ -285,8 +333,21 @@ impl Data {
                 train[cut].content += " to the cut";
             }
         }
-        Shards { train, val }
+        Shards { train, val, skipped: self.tasks.skipped.clone() }
     }
+}
+
+/// The digest of all sets of validation data; that of the one set where there is one.
+fn digest_of_sets(main: &Dataset, others: &[(String, Dataset)]) -> String {
+    if others.is_empty() {
+        return main.digest();
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(main.digest().as_bytes());
+    for (name, set) in others {
+        hasher.update(format!("\n{name}={}", set.digest()).as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 impl Rows for TokenStream<'_> {

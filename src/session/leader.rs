@@ -8,6 +8,7 @@ use super::follower;
 use super::inputs::Data;
 use super::job::Job;
 use super::machine::{self, calibration};
+use super::measured;
 use super::member::Member;
 use super::ranks::{self, Order};
 use super::recorder::Recorder;
@@ -38,6 +39,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     if let Some(reader) = &start {
         check_logs(job.dir.path(), reader.state())?;
     }
+    measured::check_tasks(job.dir.path(), job.data)?;
     keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
@@ -289,7 +291,9 @@ impl Job<'_> {
             Some(record) => record,
             None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
         };
+        let tasks = measured::digests(self.data, &record.digests);
         record.digests = self.data.digests.by_name();
+        record.digests.extend(tasks);
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }

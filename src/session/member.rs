@@ -13,7 +13,9 @@ use crate::run::checkpoint::{self, BestState, Scaler};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use crate::train::watchdog::{Watchdog, Window};
-use crate::train::{self, Best, Events, Outcome, Progress, TrainConfig, TrainError};
+use crate::train::{
+    self, Best, Evaluations, Events, Outcome, Progress, TrainConfig, TrainError, ValidationSet,
+};
 use std::sync::Arc;
 
 /// One rank of a run.
@@ -111,20 +113,25 @@ impl Member<'_> {
             optimizer: recipe.optimizer.clone(),
             schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr),
             eval_every: recipe.eval.every,
-            eval_rows: self.plan.eval_rows,
             checkpoint_every: recipe.checkpoint.every,
             keep_best: recipe.checkpoint.keep_best,
             sample_every: recipe.sample.every,
         };
         let training = TokenStream::new(&self.data.train, recipe.seed, recipe.data.shuffle);
-        let validation = self.data.val.as_ref().map(|data| TokenStream::new(data, recipe.seed, false));
-        let validation = validation.as_ref().filter(|_| config.eval_rows > 0).map(|v| v as &dyn train::Rows);
+        let stream = |(_, set)| TokenStream::new(set, recipe.seed, false);
+        let streams: Vec<_> = self.data.validation().map(stream).collect();
+        let counts = std::iter::once(self.plan.eval_rows).chain(self.plan.eval_others.iter().copied());
+        let sets = self.data.validation().zip(&streams).zip(counts);
+        let evaluations = Evaluations {
+            sets: sets.map(|(((name, _), rows), count)| ValidationSet { name, rows, count }).collect(),
+            tasks: &self.data.tasks.found,
+        };
         if is_new && self.branches() {
             self.comm.set_working(true);
             events.checkpoint(engine, &progress).map_err(TrainError::Events)?;
             self.comm.set_working(false);
         }
-        train::train(self.comm.as_ref(), engine, &training, validation, &config, &mut progress, events)
+        train::train(self.comm.as_ref(), engine, &training, &evaluations, &config, &mut progress, events)
     }
 }
 

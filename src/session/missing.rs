@@ -19,6 +19,7 @@ pub struct Shipped {
 /// The data of all shipped recipes. `datasets/README.md` has the same headings.
 pub const SHIPPED: &[Shipped] = &[
     Shipped { name: "fineweb-edu/", heading: "FineWeb-Edu", fetch: "fineweb-edu-10b" },
+    Shipped { name: "hellaswag_val.jsonl", heading: "HellaSwag", fetch: "hellaswag" },
     Shipped { name: "tinyshakespeare.txt", heading: "Tiny Shakespeare", fetch: "tinyshakespeare" },
 ];
 

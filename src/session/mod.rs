@@ -19,6 +19,7 @@ mod instead;
 mod job;
 mod leader;
 pub mod machine;
+mod measured;
 mod member;
 pub mod missing;
 pub mod model;

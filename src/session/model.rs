@@ -143,8 +143,9 @@ impl Source {
     /// The prompt that the recipe of its run has; `None` for weights from elsewhere.
     #[must_use]
     pub fn prompt(&self) -> Option<String> {
-        let prompt = written_recipe(self.run()?).into_iter().find(|(key, _)| key == "sample.prompt")?.1;
-        prompt.as_str().map(str::to_owned)
+        let values = written_recipe(self.run()?);
+        let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
+        value("sample.prompt")?.as_str().map(str::to_owned)
     }
 
     /// What its token ids stand for: as the `tokenizer.json` beside the weights says if that is one of characters or

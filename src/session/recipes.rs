@@ -125,7 +125,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
 fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) -> anyhow::Result<()> {
     let mut record = RunRecord::read(run)?.unwrap_or_default();
     record.hash = hash.to_owned();
-    record.digests = data.digests.by_name();
+    record.digests.extend(data.digests.by_name());
     let recipe = run.join(dir::RECIPE);
     // what is no text is no recipe either
     let text = String::from_utf8_lossy(&std::fs::read(&recipe)?).into_owned();

@@ -9,6 +9,7 @@ use super::data_watch::DataWatch;
 use super::ending::{End, Ending};
 use super::job::Job;
 use super::machine::{self, calibration};
+use super::measured;
 use super::pulse::{Course, Pulse};
 use super::requests::Held;
 use super::saved;
@@ -23,7 +24,7 @@ use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
 use crate::train::sample::{Beginning, Sampling, generate};
-use crate::train::{Doing, Events, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
+use crate::train::{Doing, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -82,7 +83,7 @@ impl<'a> Recorder<'a> {
         job.call.requests.concern(pulse.clone());
         let recorder = Self {
             train_log: TrainLog::open(&dir.train_csv())?,
-            val_log: ValLog::open(&dir.val_csv())?,
+            val_log: ValLog::open_with(&dir.val_csv(), &measured::columns(job.data))?,
             held: job.call.requests.hold(),
             saver: Saver::new(
                 job.call.audience,
@@ -289,15 +290,17 @@ impl Events for Recorder<'_> {
         fault::between("step", "micro_step");
     }
 
-    fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> anyhow::Result<()> {
+    fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> anyhow::Result<()> {
         let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
-        self.val_log.append(&ValRow { step: progress.step, tokens, val_loss: val_loss as f32 })?;
+        let (val_loss, also) = (measured.val_loss(), &measured::values(self.job.data, measured));
+        let row = ValRow { step: progress.step, tokens, val_loss: val_loss as f32 };
+        self.val_log.append_with(&row, &measured::cells(also))?;
         self.last_val_loss = Some(val_loss);
         self.saver.best.seek(progress.kept);
         self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
-        self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss });
+        self.job.call.audience.tell(Event::Evaluated { step, steps, val_loss, also });
         Ok(())
     }
 

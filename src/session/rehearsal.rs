@@ -5,7 +5,7 @@ use super::call::Call;
 use super::ending::Ending;
 use super::inputs::Data;
 use super::standing::Standing;
-use super::{leader, machine};
+use super::{leader, machine, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::{RunError, checkpoint};
@@ -36,6 +36,9 @@ pub(super) fn rehearse(
     };
     if let Some(reader) = &start {
         leader::check_logs(run, reader.state())?;
+    }
+    if !call.fresh {
+        measured::check_tasks(run, data)?;
     }
     leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());

@@ -4,6 +4,7 @@
 //! when to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
 
 mod blame;
+mod evaluations;
 mod passes;
 mod ranks;
 pub mod sample;
@@ -18,7 +19,8 @@ use crate::comm::Comm;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::{Engine, EngineError};
 use crate::recipe::OptimizerConfig;
-use passes::{Accumulated, RowBuffer, accumulate, evaluate_together, judge};
+use evaluations::evaluate_together;
+use passes::{Accumulated, RowBuffer, accumulate, judge};
 use ranks::{Agreed, own_rows};
 use scaler::LossScaler;
 use schedule::Schedule;
@@ -26,6 +28,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
 
+pub use evaluations::{Evaluations, Measured, ValidationSet};
 pub use passes::{RowLoss, evaluate};
 
 /// What the loop needs to know about a run.
@@ -45,8 +48,6 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// Validate before every step that is a multiple of this, and after the last; 0 = never.
     pub eval_every: u64,
-    /// Validation rows per evaluation.
-    pub eval_rows: usize,
     /// Save after every this many steps; 0 = after the last only.
     pub checkpoint_every: u64,
     /// Save at each evaluation that is the best so far.
@@ -208,8 +209,8 @@ pub trait Events {
     fn step(&mut self, report: &StepReport, progress: &Progress) -> Result<(), Self::Error>;
     /// A forward and backward pass over `tokens` tokens was done.
     fn micro_step(&mut self, tokens: usize);
-    /// The validation loss after `progress.step` steps.
-    fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> Result<(), Self::Error>;
+    /// What was measured after `progress.step` steps.
+    fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time for a sample.
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time to save.
@@ -239,7 +240,7 @@ pub fn train<E: Events>(
     comm: &dyn Comm,
     engine: &mut dyn Engine,
     training: &dyn Rows,
-    validation: Option<&dyn Rows>,
+    evaluations: &Evaluations,
     config: &TrainConfig,
     progress: &mut Progress,
     events: &mut E,
@@ -247,30 +248,29 @@ pub fn train<E: Events>(
     let mut buffer = RowBuffer::new(config);
     let events = &mut Agreed::new(comm, events);
     events.compare(engine, progress)?;
+    events.compare_evaluations(evaluations)?;
     progress.kept = events.as_first(progress.kept.filter(|_| config.keep_best))?;
     let mut saved_at = progress.step;
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
         let step = progress.step;
-        if due(config.eval_every, step)
-            && let Some(rows) = validation
-        {
-            let Some(loss) = evaluate_together(engine, rows, config, events)? else {
+        if due(config.eval_every, step) && !evaluations.is_empty() {
+            let Some(measured) = evaluate_together(engine, evaluations, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
             events.events.check(progress).map_err(TrainError::Events)?;
-            if !loss.is_finite() {
-                // finite weights may still overflow on other data, most easily in fp16
-                let what = format!("the validation loss is {loss}");
+            // finite weights may still overflow on other data, most easily in fp16
+            if let Some(what) = measured.not_finite(evaluations) {
                 return Ok(Outcome::Diverged { step, what });
             }
+            let loss = measured.val_loss();
             progress.best_val_loss = Some(progress.best_val_loss.map_or(loss, |best| best.min(loss)));
             // of equal losses the earlier one stays
             let is_best = config.keep_best && progress.kept.is_none_or(|kept| loss < kept.val_loss);
             if is_best {
                 progress.kept = Some(Best { step, val_loss: loss });
             }
-            events.events.evaluated(loss, progress).map_err(TrainError::Events)?;
+            events.events.evaluated(&measured, progress).map_err(TrainError::Events)?;
             // the last step is saved in any case
             if is_best && step < config.max_steps && (saved_at != step || step == 0) {
                 if let Some(diverged) = save(engine, progress, events)? {

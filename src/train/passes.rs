@@ -1,10 +1,9 @@
-//! Forward and backward passes over the rows of a step or of an evaluation: this rank's share of them.
+//! Forward and backward passes over rows: this rank's share of a step, and evaluations.
 
-use super::ranks::{Agreed, own_eval_rows, own_rows};
+use super::ranks::{Agreed, own_rows};
 use super::watchdog::{Verdict, Watchdog};
 use super::{Doing, Events, Outcome, Progress, Rows, TrainConfig, TrainError, save};
 use crate::engine::{Batch, Engine, EngineError};
-use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
 
 /// The rows of one micro-batch.
@@ -140,7 +139,7 @@ pub fn evaluate<E: From<EngineError>>(
 
 /// The loss on the rows in `range` from the mean loss of each pass, which is given its batch and the number of rows
 /// that are done; `None` as soon as a pass has none.
-fn over<E>(
+pub(super) fn over<E>(
     rows: &dyn Rows,
     range: Range<u64>,
     (micro_batch, block_size): (usize, usize),
@@ -160,44 +159,4 @@ fn over<E>(
         loss.rows += count as u64;
     }
     Ok(Some(loss))
-}
-
-/// Mean loss over the first `eval_rows` validation rows, or `None` if a stop was asked for. Each rank computes its
-/// share.
-pub(super) fn evaluate_together<E: Events>(
-    engine: &mut dyn Engine,
-    rows: &dyn Rows,
-    config: &TrainConfig,
-    events: &mut Agreed<E>,
-) -> Result<Option<f64>, TrainError<E::Error>> {
-    let (own, passes) = own_eval_rows(config, events.comm);
-    let asked = Cell::new(0);
-    let go_on = |events: &mut Agreed<E>| -> Result<ControlFlow<()>, TrainError<E::Error>> {
-        asked.set(asked.get() + 1);
-        Ok(if events.stop()?.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    };
-    let shape = (config.micro_batch, config.block_size);
-    let own_passes = (own.end - own.start).div_ceil(config.micro_batch as u64);
-    let loss = over(rows, own, shape, |batch, done| {
-        let at = (done / config.micro_batch as u64, own_passes);
-        let _ = events.onlooker().within(Doing::Evaluation, at, 0.0);
-        if go_on(events)?.is_break() {
-            return Ok(None);
-        }
-        let onlooker = events.onlooker();
-        let mean = engine.evaluate_watched(batch, &|part| onlooker.within(Doing::Evaluation, at, part))?;
-        if mean.is_none() {
-            events.stop()?;
-        }
-        Ok::<_, TrainError<E::Error>>(mean)
-    })?;
-    let Some(loss) = loss else { return Ok(None) };
-    // a rank with fewer rows is asked as often as the others
-    while asked.get() < passes {
-        if go_on(events)?.is_break() {
-            return Ok(None);
-        }
-    }
-    let total = events.comm.sum(loss.total).map_err(EngineError::from)?;
-    Ok(Some(total / config.eval_rows as f64))
 }

@@ -3,7 +3,7 @@
 //! Every rank runs the same loop. Its branches depend on numbers that are equal on all ranks (the loss and the norm
 //! are sums over all of them) or on what is agreed here, so no rank waits for one that took another branch.
 
-use super::{Best, Doing, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
+use super::{Best, Doing, Evaluations, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
 use crate::comm::{Comm, CommError, named};
 use crate::engine::{Engine, EngineError, State};
 use std::ops::{ControlFlow, Range};
@@ -56,6 +56,23 @@ impl<'a, E: Events> Agreed<'a, E> {
         self.stop = self.stop.or(stop);
         self.save |= save;
         Ok(self.stop)
+    }
+
+    /// Makes sure that all ranks measure the same things.
+    pub(super) fn compare_evaluations(&self, evaluations: &Evaluations) -> Result<(), EngineError> {
+        if self.comm.size() == 1 {
+            return Ok(());
+        }
+        let all = self.comm.exchange(evaluations.outline().as_bytes())?;
+        let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
+        if differing.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::Comm(CommError::Failed(format!(
+            "{} would evaluate on other data or tasks than rank 0: are the files of data.val, eval.hellaswag and \
+             eval.tasks the same on all machines?",
+            named(&differing)
+        ))))
     }
 
     /// The best evaluation that rank 0 knows of: the ranks look at one disk, but not at one moment.
@@ -120,13 +137,6 @@ pub(super) fn own_rows(config: &TrainConfig, comm: &dyn Comm, step: u64) -> Rang
     let rows = config.rows_per_step as u64 / comm.size() as u64;
     let first = step * config.rows_per_step as u64 + comm.rank() as u64 * rows;
     first..first + rows
-}
-
-/// The validation rows that are this rank's, and how many forward passes the rank with the most rows needs.
-pub(super) fn own_eval_rows(config: &TrainConfig, comm: &dyn Comm) -> (Range<u64>, usize) {
-    let size = config.eval_rows.div_ceil(comm.size());
-    let at = |rank: usize| (rank * size).min(config.eval_rows) as u64;
-    (at(comm.rank())..at(comm.rank() + 1), size.div_ceil(config.micro_batch))
 }
 
 /// A checksum that changes with any changed or moved bit of the values, except with a probability of about 2^-64.

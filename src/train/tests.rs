@@ -185,8 +185,8 @@ impl Events for Recorder {
     fn micro_step(&mut self, _: usize) {
         self.micro_steps += 1;
     }
-    fn evaluated(&mut self, val_loss: f64, progress: &Progress) -> Result<(), String> {
-        self.log.push(format!("eval {} {val_loss}", progress.step));
+    fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> Result<(), String> {
+        self.log.push(format!("eval {} {}", progress.step, measured.val_loss()));
         Ok(())
     }
     fn sample(&mut self, _: &mut dyn Engine, progress: &Progress) -> Result<(), String> {
@@ -231,7 +231,6 @@ fn config() -> TrainConfig {
         schedule: Schedule::new(&schedule, 0.1),
         optimizer,
         eval_every: 2,
-        eval_rows: 3,
         checkpoint_every: 2,
         keep_best: false,
         sample_every: 4,
@@ -250,7 +249,8 @@ fn start(precision: Precision) -> Progress {
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {
-    train(&Solo, engine, &Numbered, Some(&Numbered), &config(), progress, events).expect("nothing fails here")
+    let evaluations = Evaluations::of(&Numbered, 3);
+    train(&Solo, engine, &Numbered, &evaluations, &config(), progress, events).expect("nothing fails here")
 }
 
 #[test]
@@ -342,8 +342,8 @@ fn moments_and_validation_losses_that_are_not_finite_end_the_run() {
         }
     }
     let (mut events, mut progress) = (Recorder::default(), start(Precision::Fp32));
-    let outcome =
-        train(&Solo, &mut Counting::new(), &Numbered, Some(&Broken), &config(), &mut progress, &mut events);
+    let (mut engine, evaluations) = (Counting::new(), Evaluations::of(&Broken, 3));
+    let outcome = train(&Solo, &mut engine, &Numbered, &evaluations, &config(), &mut progress, &mut events);
     let what = "the validation loss is NaN".to_owned();
     assert_eq!(outcome.expect("nothing fails here"), Outcome::Diverged { step: 0, what });
     assert_eq!((events.log.len(), progress.best_val_loss), (0, None));

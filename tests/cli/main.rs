@@ -28,6 +28,7 @@ mod fetch_refusals;
 mod inspect;
 mod logs;
 mod machine_memory;
+mod measured;
 mod memory;
 mod missing;
 mod mixture;

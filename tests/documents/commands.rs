@@ -277,7 +277,7 @@ fn the_guide_to_data_shows_what_happens() {
         let recipe =
             load(&lab.path(&format!("recipes/{recipe}.toml")), &Overrides::default()).expect("right");
         let data = &recipe.recipe.data;
-        for specs in [&*data.train, &data.val] {
+        for specs in [&data.train[..], &data.val[..]] {
             let missing = Dataset::missing(specs);
             assert!(missing.is_empty(), "{missing:?}");
         }

@@ -68,10 +68,10 @@ fn a_stronger_layer_may_switch_off_without_tidying_up() {
         .write("recipe.toml", format!("schedule.max_steps = 1\n[data]\ntrain = \"t\"\nval = \"v\"\n{text}"));
     let off = ["data.val=[]", "sample.every=0", "compute.device=cuda", "compute.engine=dfdx"];
     let recipe = recipes.good(&set(&off)).recipe;
-    assert_eq!((recipe.eval.batches, recipe.compute.threads), (20, 0), "the defaults");
+    assert_eq!((recipe.eval.batches, recipe.compute.threads), (Some(20), 0), "the defaults");
     assert_eq!(recipe.sample.prompt, "Hello, I'm a language model,");
     // dropping validation data from the files is switching off, too
-    assert_eq!(recipes.good(&unset(&["data.val"])).recipe.eval.batches, 20);
+    assert_eq!(recipes.good(&unset(&["data.val"])).recipe.eval.batches, Some(20));
     assert_eq!(recipes.good(&env(&[("RUNNER_SAMPLE__EVERY", "0")])).recipe.sample.tokens, 32);
     // what is said along with the switch is not below it
     let both = env(&[("RUNNER_SAMPLE__EVERY", "0"), ("RUNNER_SAMPLE__TOKENS", "3")]);

@@ -5,6 +5,7 @@ use crate::recipe_support;
 use recipe_support::{REQUIRED, Recipes, set};
 use runner::recipe::keys::{Identity, KEYS, Key, Kind, OnResume, SCHEDULE_KIND, Switch, find};
 use runner::recipe::{DataDigests, Recipe, diff, identity, leaves};
+use std::collections::BTreeSet;
 
 /// The setting of a key's example.
 fn example(key: &Key) -> String {
@@ -26,7 +27,10 @@ fn needs(key: &Key) -> Vec<String> {
     let switch = switch.map(|switch| format!("{}={}", switch.keys[0], switch.on));
     // the number of token ids follows the tokenizer where nothing sets it
     let ids = (key.path == "data.tokenizer").then(|| "model.vocab_size=50257".to_owned());
-    kind.into_iter().chain(switch).chain(ids).collect()
+    // a name of a set needs sets with names
+    let sets = (key.path == "data.val_main").then(|| "data.val={ web = \"v\", books = \"w\" }".to_owned());
+    let main = sets.is_some().then(|| "data.val_main=books".to_owned());
+    kind.into_iter().chain(switch).chain(ids).chain(sets).chain(main).collect()
 }
 
 /// Every key that a resolved recipe has.
@@ -86,16 +90,33 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
         let needs = needs(key);
         let base = resolve(&needs);
         let changed = diff(&base, &resolve(&[&needs[..], &[example(key)]].concat()));
-        let changed: Vec<_> = changed.into_iter().map(|difference| difference.key.path).collect();
+        // a key that says the same in other terms gives way
+        let others = changed.into_iter().filter(|difference| difference.key.instead_of != Some(key.path));
+        let changed: Vec<_> = others.map(|difference| difference.key.path).collect();
         assert_eq!(changed, [key.path]);
     }
-    // A wsd schedule has all keys but those without a default.
-    let whole = resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]);
-    let fields = serde_json::to_value(&whole).expect("plain data");
-    let count = |value: &serde_json::Value| value.as_object().map_or(1, serde_json::Map::len);
-    let fields: usize = fields.as_object().expect("a table").values().map(count).sum();
-    assert_eq!(fields, resolved_keys().count(), "a field without a key in the table");
-    assert_eq!(leaves(&whole).len(), fields);
+    // a wsd schedule has all keys but those without a default, and those that exclude each other
+    let named = [
+        "data.val={ web = \"v\", books = \"w\" }",
+        "data.val_main=web",
+        "eval.tokens=64",
+        "eval.hellaswag=h",
+    ];
+    let wholes =
+        [resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]), resolve(&named)];
+    let mut fields = BTreeSet::new();
+    for whole in &wholes {
+        let tables = serde_json::to_value(whole).expect("plain data");
+        let of_whole: BTreeSet<String> = (tables.as_object().expect("a table").iter())
+            .flat_map(|(table, value)| match value.as_object() {
+                Some(members) => members.keys().map(|leaf| format!("{table}.{leaf}")).collect(),
+                None => vec![table.clone()],
+            })
+            .collect();
+        assert_eq!(leaves(whole).len(), of_whole.len());
+        fields.extend(of_whole);
+    }
+    assert_eq!(fields.len(), resolved_keys().count(), "a field without a key in the table");
 }
 
 #[test]
@@ -140,8 +161,8 @@ fn the_identity_does_not_depend_on_how_a_value_is_written() {
 #[test]
 fn what_a_resumed_run_may_change_stays_so() {
     let free = "model.init_from compute.device compute.threads data.train data.val batch.micro_batch batch.world_size \
-                distributed.shard_optimizer distributed.timeout_s eval.every eval.batches \
-                checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
+                distributed.shard_optimizer distributed.timeout_s eval.every eval.batches eval.tokens \
+                eval.hellaswag eval.tasks eval.missing checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
                 watchdog.max_grad_zscore watchdog.window watchdog.action sample.every sample.prompt sample.tokens \
                 lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \

@@ -8,9 +8,9 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
-    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, ModelConfig, OptimizerConfig,
-    Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind, Sources,
-    WatchdogAction, WatchdogConfig, to_toml,
+    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, Missing, ModelConfig,
+    OptimizerConfig, Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind,
+    Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -95,11 +95,14 @@ fn entry() -> impl Strategy<Value = String> {
 }
 
 /// Validation data of their own, a fraction of the training data, or neither.
-fn validation() -> impl Strategy<Value = (Vec<String>, Option<f64>)> {
+fn validation() -> impl Strategy<Value = (Validation, Option<f64>)> {
     let fraction = prop_oneof![1e-9..1.0, Just(f64::MIN_POSITIVE), Just(1.0 - f64::EPSILON / 2.0)];
+    let files = prop::collection::vec(entry(), 1..3);
+    let sets = prop::collection::btree_map("[A-Za-z0-9_][A-Za-z0-9_.-]{0,9}", files, 1..4);
     prop_oneof![
-        prop::collection::vec(entry(), 0..3).prop_map(|val| (val, None)),
-        fraction.prop_map(|fraction| (Vec::new(), Some(fraction))),
+        prop::collection::vec(entry(), 0..3).prop_map(|val| (val.into(), None)),
+        sets.prop_map(|sets| (sets.into(), None)),
+        fraction.prop_map(|fraction| (Validation::default(), Some(fraction))),
     ]
 }
 
@@ -156,13 +159,21 @@ prop_compose! {
             data: DataConfig {
                 val_fraction: val_fraction.filter(|_| train.mixture().is_none()),
                 train,
+                val_main: val.named().and_then(|sets| Some(sets.last()?.0.to_owned())),
                 val,
                 tokenizer,
                 shuffle,
             },
             optimizer,
             schedule,
-            eval: EvalConfig { every, batches },
+            eval: EvalConfig {
+                every,
+                batches: (!auto).then_some(batches),
+                tokens: auto.then_some(batches as u64),
+                hellaswag: shuffle.then(|| "/data/hellaswag.jsonl".into()),
+                tasks: if auto { vec!["/data/a.jsonl".into(), "/b [1].jsonl".into()] } else { Vec::new() },
+                missing: if shuffle { Missing::Skip } else { Missing::Error },
+            },
             checkpoint: CheckpointConfig { every, keep, keep_best: shuffle, background: shuffle },
             watchdog,
             sample: SampleConfig { every, prompt, tokens },

@@ -116,7 +116,7 @@ fn a_base_reached_twice_counts_where_it_is_strongest() {
         history(&resolved, "seed"),
         ["default = 1337", "first.toml:2:8 = 2", "second.toml:2:8 = 3", "common.toml:1:8 = 1"]
     );
-    assert_eq!((resolved.recipe.eval.every, resolved.recipe.eval.batches), (2, 3));
+    assert_eq!((resolved.recipe.eval.every, resolved.recipe.eval.batches), (2, Some(3)));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn unset_uncovers_the_preset_or_default() {
     let resolved = recipes.good(&overrides);
     assert_eq!(
         (resolved.recipe.model.n_layer, resolved.recipe.eval.every, resolved.recipe.eval.batches),
-        (24, 250, 20)
+        (24, 250, Some(20))
     );
     assert_eq!(history(&resolved, "model.n_layer"), ["default = 12", "preset gpt2-350m = 24"]);
 }

@@ -139,6 +139,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("small-data", "--set data.train=short.bin"),
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
+    ("missing-task", "--set eval.hellaswag=none.jsonl --set eval.missing=skip"),
     ("emulated-precision", "--set compute.precision=bf16"),
     ("long-run", "--set schedule.max_steps=100000000000"),
 ];

@@ -34,7 +34,9 @@ batches = 1
 /// A directory with `tiny.toml` and two shards of pseudo-random tokens.
 fn lab() -> Recipes {
     let recipes = Recipes::new();
-    recipes.write("tiny.toml", TINY).write("data/.keep", "");
+    // of tokens 0, 1 and 2
+    let choices = r##"{"context": "!", "endings": ["\"", "#"], "label": 0, "delimiter": ""}"##;
+    recipes.write("tiny.toml", TINY).write("data/.keep", "").write("data/choices.jsonl", choices);
     for (name, seed) in [("a", 1_u32), ("b", 2)] {
         let tokens = (0..600_u32).map(|i| ((i * i + seed).wrapping_mul(2_654_435_761) >> 26) as u16);
         write_llmc(&recipes.path(&format!("data/{name}.bin")), tokens).expect("a shard");
@@ -98,6 +100,12 @@ const ROWS: &[Row] = &[
     ("compute.threads", "--set compute.threads=1", "compute.threads=3", Plan("/threads")),
     ("data.train", "", "data.train=data/b.bin", File(TRAIN)),
     ("data.val", "", "data.val=data/a.bin", File("val.csv")),
+    (
+        "data.val_main",
+        "--set data.val={web=\"data/a.bin\",books=\"data/b.bin\"} --set data.val_main=books",
+        "data.val_main=web",
+        File("val.csv"),
+    ),
     ("data.val_fraction", "--set data.val=[]", "data.val_fraction=0.25", File("val.csv")),
     (
         "data.tokenizer",
@@ -133,6 +141,15 @@ const ROWS: &[Row] = &[
     ("schedule.decay_steps", "--set schedule.kind=wsd", "schedule.decay_steps=3", File(TRAIN)),
     ("eval.every", "", "eval.every=1", File("val.csv")),
     ("eval.batches", "", "eval.batches=3", File("val.csv")),
+    ("eval.tokens", "", "eval.tokens=32", File("val.csv")),
+    ("eval.hellaswag", "", "eval.hellaswag=data/choices.jsonl", File("val.csv")),
+    ("eval.tasks", "", "eval.tasks=data/choices.jsonl", File("val.csv")),
+    (
+        "eval.missing",
+        "--set eval.hellaswag=data/none.jsonl",
+        "eval.missing=skip",
+        PlanOrRefusal("/data_error"),
+    ),
     ("checkpoint.every", "", "checkpoint.every=2", Checkpoints),
     ("checkpoint.keep", "--set checkpoint.every=1", "checkpoint.keep=1", Checkpoints),
     ("checkpoint.keep_best", "--set checkpoint.keep=0", "checkpoint.keep_best=true", Checkpoints),

@@ -174,6 +174,9 @@ fn model(one: &Evaluated, precision: &str) -> Value {
         "data": one.loss.as_ref().map(|on| json!({
             "files": on.data, "digest": on.digest, "tokens": on.loss.tokens, "bytes": on.loss.bytes,
         })),
+        "sets": one.others.iter().map(|(name, on)| json!({
+            "name": name, "files": on.data, "digest": on.digest, "tokens": on.loss.tokens,
+        })).collect::<Vec<_>>(),
         "tasks": one.tasks.iter().map(task).collect::<Vec<_>>(),
     })
 }

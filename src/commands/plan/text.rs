@@ -163,12 +163,24 @@ impl Outlook<'_> {
                 format!("{} for validation, never used: eval.every = 0", grouped(rows as u64, "row"))
             }
             (rows, every) => format!(
-                "validation on {} of {} every {}",
+                "validation on {} of {}{} every {}",
                 thousands(rows as u64),
                 grouped(plan.data.val_rows, "row"),
+                self.recipe.eval.tokens.map_or_else(String::new, |_| {
+                    let tokens = rows as u64 * self.recipe.model.block_size as u64;
+                    format!(" ({})", grouped(tokens, "token"))
+                }),
                 grouped(every, "step")
             ),
         });
+        let others = plan.data.val_sets.iter().zip(&plan.eval_others);
+        lines.extend(others.map(|(set, &rows)| {
+            format!("and on {} of {} of `{}`", thousands(rows as u64), grouped(set.rows, "row"), set.name)
+        }));
+        lines.extend(plan.data.tasks.iter().map(|task| {
+            let (examples, tokens) = (grouped(task.examples, "example"), grouped(task.tokens, "token"));
+            format!("with the task {}: {examples}, {tokens}", task.name)
+        }));
         lines
     }
 

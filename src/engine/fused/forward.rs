@@ -175,7 +175,7 @@ impl<B: Backend> Fused<B> {
     }
 
     /// The token embedding, as the head's product reads it.
-    fn head_matrix(&self) -> Span {
+    pub(super) fn head_matrix(&self) -> Span {
         self.plan.span(self.matrices, &self.plan.layout.wte)
     }
 }

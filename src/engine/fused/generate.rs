@@ -36,7 +36,7 @@ impl<B: Backend> Fused<B> {
     pub(super) fn rows_logits(&mut self, shape: Shape, start: usize) -> Result<Vec<f32>, EngineError> {
         let _ = self.forward(shape, &mut Pace::unwatched());
         let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let wte = self.plan.span(self.matrices, &self.plan.layout.wte);
+        let wte = self.head_matrix();
         let mut out = Vec::with_capacity((shape.n - start) * dims.vocab_size);
         for first in (start..shape.n).step_by(arena.chunk) {
             let rows = arena.chunk.min(shape.n - first);

@@ -38,6 +38,21 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
     ))
 }
 
+/// Files of tasks that the run goes without.
+pub(super) fn missing_task(subject: &Subject) -> Remark {
+    let skipped = &subject.shards?.skipped;
+    let (key, path) = skipped.first()?;
+    let others = match skipped.len() {
+        1 => String::new(),
+        n => format!(", and {} more", n - 1),
+    };
+    Some((
+        key,
+        format!("there is no `{}`{others}: the run trains without it", path.display()),
+        "`runner data fetch hellaswag` gets HellaSwag; `--unset eval.hellaswag` leaves it out".to_owned(),
+    ))
+}
+
 /// Training data, or a source of a mixture, that are read too often.
 pub(super) fn epochs(subject: &Subject) -> Remark {
     let plan = subject.plan;

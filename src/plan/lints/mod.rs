@@ -12,6 +12,7 @@ use super::hardware::Hardware;
 use super::predict::Prediction;
 use crate::recipe::{LintCode, Recipe};
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// What lints look at.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ pub struct Shards {
     pub train: Vec<Shard>,
     /// Of the validation data.
     pub val: Vec<Shard>,
+    /// Files of tasks that are not there, and the run trains without, with their keys.
+    pub skipped: Vec<(&'static str, PathBuf)>,
 }
 
 /// One shard.
@@ -89,6 +92,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
         LintCode::UnusedVocab => data::vocab(subject),
+        LintCode::MissingTask => data::missing_task(subject),
         LintCode::SmallVal => data::small_validation(subject),
         LintCode::EmulatedPrecision => machine::precision(subject),
         LintCode::TightMemory => machine::memory(subject),

@@ -43,6 +43,8 @@ pub enum Kind {
     /// Files, globs or `builtin:` names as in [`Files`](Self::Files), at least one, or a list of tables that give each
     /// a weight.
     Sources,
+    /// Files, globs or `builtin:` names as in [`Files`](Self::Files), or a table of them by the names of sets.
+    Sets,
     /// The name of a preset.
     Preset,
     /// Recipe files to build upon, as a list or a single string.

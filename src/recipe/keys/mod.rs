@@ -4,16 +4,19 @@
 //! `runner explain` and `runner compare` read the rows; no other list of keys exists. `CONTRIBUTING.md` says what a new
 //! key needs besides its row.
 
+mod experiment;
 mod kind;
 mod switch;
 mod table;
+mod training;
+mod upkeep;
 
 pub use kind::{Fallback, Interval, Kind};
 pub use switch::Switch;
 pub use table::{KEYS, PRECISION, PRESET, SCHEDULE_KIND, SEED};
 
 /// One key of the recipe language.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// Dotted path, such as `model.n_layer`.
     pub path: &'static str,
@@ -27,6 +30,8 @@ pub struct Key {
     pub schedules: &'static [&'static str],
     /// The setting that leaves it without effect.
     pub silenced_by: Option<&'static Switch>,
+    /// The key that says the same in other terms: without a default where that one is set, and an error beside it.
+    pub instead_of: Option<&'static str>,
     /// How it enters the identity of a run.
     pub identity: Identity,
     /// Whether `--resume` may change it.
@@ -123,6 +128,7 @@ impl Key {
             doc,
             schedules: &[],
             silenced_by: None,
+            instead_of: None,
             identity: Identity::Always,
             on_resume: OnResume::Kept,
             is_compared: true,
@@ -138,6 +144,10 @@ impl Key {
 
     const fn silenced_by(self, switch: &'static Switch) -> Self {
         Self { silenced_by: Some(switch), ..self }
+    }
+
+    const fn instead_of(self, other: &'static str) -> Self {
+        Self { instead_of: Some(other), ..self }
     }
 
     const fn identity(self, identity: Identity) -> Self {
@@ -190,7 +200,7 @@ impl Key {
     /// Whether its value names files, so that it is absolute in a resolved recipe and relative in a written one.
     #[must_use]
     pub fn is_path(&self) -> bool {
-        matches!(self.kind, Kind::File | Kind::Start | Kind::Files { .. } | Kind::Sources)
+        matches!(self.kind, Kind::File | Kind::Start | Kind::Files { .. } | Kind::Sources | Kind::Sets)
     }
 
     /// Whether a schedule of this kind uses it.
@@ -252,8 +262,18 @@ mod tests {
     fn rows_agree_with_themselves_and_with_one_another() {
         for key in KEYS {
             let by_digest = matches!(key.identity, Identity::Contents);
-            assert_eq!(by_digest, key.is_path(), "{}: contents are what paths name", key.path);
-            assert!(!by_digest || key.on_resume == OnResume::Free, "{}: a moved tree is resumed", key.path);
+            let by_nothing = matches!(key.identity, Identity::Never);
+            assert_eq!(
+                by_digest || by_nothing && key.is_path(),
+                key.is_path(),
+                "{}: contents are what paths name",
+                key.path
+            );
+            assert!(
+                !key.is_path() || key.on_resume == OnResume::Free,
+                "{}: a moved tree is resumed",
+                key.path
+            );
             assert_eq!(key.example.is_empty(), !key.is_resolved(), "{}: an example", key.path);
             let switches = key.silenced_by.into_iter().chain(match key.identity {
                 Identity::While(switch) => Some(switch),

@@ -292,7 +292,7 @@ mod tests {
         let ours = plan(&[]);
         let seconds = |plan: &Plan| {
             let (rates, basis) = remembered(plan, kind, &cache)?;
-            Some((plan.predict(&rates, &EvalConfig { every: 0, batches: 0 }).step_s, basis.to_string()))
+            Some((plan.predict(&rates, &EvalConfig::default()).step_s, basis.to_string()))
         };
         assert_eq!(seconds(&ours), None);
         learn(&ours, kind, "r-1", 2.0, 300, &cache);

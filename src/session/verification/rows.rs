@@ -26,7 +26,7 @@ impl Rows {
         runs_dir: &Path,
         progress: &dyn data::Progress,
     ) -> Self {
-        let config = DataConfig { val: Vec::new(), ..recipe.data.clone() };
+        let config = DataConfig { val: Vec::new().into(), val_main: None, ..recipe.data.clone() };
         let cache_dir = &cache_dir(runs_dir);
         let limits = Limits { block_size, vocab_size: recipe.model.vocab_size };
         Data::open(&config, limits, cache_dir, progress)

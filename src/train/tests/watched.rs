@@ -95,7 +95,8 @@ fn of_several_ranks_none_breaks_a_pass_off() {
         let mut events =
             Recorder { onlooker: Onlooker { break_at, ..Onlooker::default() }, ..Recorder::default() };
         let config = TrainConfig { eval_every: 0, sample_every: 0, rows_per_step: 12, ..config() };
-        let outcome = train(comm, &mut engine, &Numbered, None, &config, &mut progress, &mut events);
+        let outcome =
+            train(comm, &mut engine, &Numbered, &Evaluations::default(), &config, &mut progress, &mut events);
         (outcome.expect("nothing fails here"), events.micro_steps, events.log.join(","), engine.rows.len())
     };
     let ranks = Threads::group(2, Duration::from_secs(60));

@@ -131,6 +131,9 @@ struct Outputs {
 
 // The sum of numbers of all lanes that hold the same column of an accumulator.
 __device__ __forceinline__ float sum_of_rows(float x) {
+    // fp32's registers hold numbers twice as wide, and have no room for several of these sums at a time
+    constexpr int AT_ONCE = sizeof(operand) == 2 ? 3 : 1;
+#pragma unroll AT_ONCE
     for (int distance = 4; distance < WARP; distance *= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
     return x;
 }

@@ -1,0 +1,62 @@
+//! Cutting a log back to a checkpoint: a resumed run takes the steps behind it again.
+
+use super::RunError;
+use super::files;
+use super::records::{Table, read_or_empty};
+use std::path::Path;
+
+/// What [`cut_back`] kept of a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Kept {
+    /// Number of rows.
+    pub rows: u64,
+    /// `step` of the last row.
+    pub last_step: Option<u64>,
+    /// `elapsed_s` of the last row; 0 without rows or without the column.
+    pub elapsed_s: f64,
+}
+
+/// Removes the rows whose step is `first_step_to_drop` or later, and a torn last line. The file is replaced atomically,
+/// and not touched if it is as it should be. A missing file has no rows.
+///
+/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
+pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
+    let bytes = read_or_empty(path)?;
+    let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
+    if output != bytes {
+        files::write_atomic(path, &output, "csv_cut")?;
+    }
+    Ok(kept)
+}
+
+/// The part of [`cut_back`] that touches no file: the rows kept of a log with the contents `bytes`, and the new
+/// contents. `path` is used in messages.
+///
+/// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
+pub fn cut(path: &Path, bytes: &[u8], first_step_to_drop: u64) -> Result<(Kept, Vec<u8>), RunError> {
+    let whole = files::whole_lines(bytes);
+    let mut table = Table::new(path, whole)?;
+    let mut kept = Kept::default();
+    let mut output = whole[..table.offset()].to_vec();
+    loop {
+        let start = table.offset();
+        let row = table.next_record().and_then(|record| {
+            let Some(record) = record else { return Ok(None) };
+            let step: u64 = table.parse(&record, |cells| cells.required("step"))?;
+            Ok(Some((step, table.parse(&record, |cells| cells.get("elapsed_s"))?)))
+        });
+        match row {
+            Ok(None) => break,
+            Ok(Some((step, _))) if step >= first_step_to_drop => {}
+            Ok(Some((step, elapsed_s))) => {
+                let (rows, elapsed_s) = (kept.rows + 1, elapsed_s.unwrap_or(0.0));
+                kept = Kept { rows, last_step: Some(step), elapsed_s };
+                output.extend_from_slice(&whole[start..table.offset()]);
+            }
+            // A power cut may leave anything in what was not synced; here it would be dropped in any case.
+            Err(_) if kept.last_step.map_or(0, |step| step + 1) >= first_step_to_drop => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((kept, output))
+}

@@ -1,0 +1,161 @@
+//! What the evaluations of a run measure besides `val_loss`, and the columns of `val.csv` that hold it.
+
+use super::ending::UsageError;
+use super::inputs::{self, Data, Limits};
+use super::missing;
+use crate::data::{DataError, Tokenizer};
+use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
+use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
+use crate::run::RunRecord;
+use crate::train::Measured;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The key of the file whose scores are called `hellaswag`.
+const HELLASWAG: &str = "eval.hellaswag";
+/// The key of all other files.
+const TASKS: &str = "eval.tasks";
+/// What HellaSwag's scores begin with.
+const NAME: &str = "hellaswag";
+
+/// The tasks that a recipe's evaluations score.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// Those whose files are there, HellaSwag first.
+    pub found: Vec<Task>,
+    /// Files that are not there and may be missing, with the keys that name them.
+    pub skipped: Vec<(&'static str, PathBuf)>,
+}
+
+impl Tasks {
+    /// Reads the files that a recipe names, for a model with these limits.
+    ///
+    /// # Errors
+    /// Every file that is not there and must be, or holds no task; and two tasks of one name.
+    pub fn open(resolved: &Resolved, tokenizer: &Tokenizer, limits: Limits) -> Result<Self, Diagnostics> {
+        let recipe = &resolved.recipe;
+        let EvalConfig { every, hellaswag, tasks, missing, .. } = &recipe.eval;
+        let mut all = Self::default();
+        if *every == 0 || recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
+            return Ok(all);
+        }
+        let first = hellaswag.iter().map(|path| (HELLASWAG, NAME.to_owned(), path.clone()));
+        let others = tasks.iter().flat_map(|entry| expanded(entry));
+        let others = others.map(|path| (TASKS, Task::name_of(&path), path));
+        let mut problems = Diagnostics::default();
+        for (key, name, path) in first.chain(others) {
+            if !path.exists() && *missing == Missing::Skip {
+                all.skipped.push((key, path));
+                continue;
+            }
+            match all.load(key, &name, &path, tokenizer, limits) {
+                Ok(task) => all.found.push(task),
+                Err((message, help)) => {
+                    problems.append(resolved.complain_at_length(key, &format!("{key}: {message}"), help));
+                }
+            }
+        }
+        if problems.is_empty() { Ok(all) } else { Err(problems) }
+    }
+
+    /// The task of a file. Errors: what is wrong with it, and what to do.
+    fn load(
+        &self,
+        key: &str,
+        name: &str,
+        path: &Path,
+        tokenizer: &Tokenizer,
+        Limits { block_size, vocab_size }: Limits,
+    ) -> Result<Task, (String, Vec<String>)> {
+        let shown = inputs::relative(&path.display().to_string());
+        if !path.exists() {
+            let help = missing::help(&DataError::Missing { path: path.to_owned() });
+            let skip = "eval.missing = \"skip\" trains without it".to_owned();
+            return Err((format!("there is no `{shown}`"), help.into_iter().chain([skip]).collect()));
+        }
+        if key == TASKS && name == NAME || self.found.iter().any(|task| task.name == name) {
+            let message = format!("`{shown}` would be a second task called `{name}`");
+            return Err((
+                message,
+                vec!["give the file another name: its columns are called after it".to_owned()],
+            ));
+        }
+        let limits = eval::Limits { block_size, vocab_size };
+        let plain = |error: EvalError| (error.to_string(), Vec::new());
+        let task = Task::load(path, name, Definition::PerToken, tokenizer, limits).map_err(plain)?;
+        if key == HELLASWAG && task.kind != Kind::Choice {
+            let message =
+                format!("`{shown}` holds {}, and not HellaSwag's multiple choice", task.kind.words());
+            return Err((message, vec![format!("name it in {TASKS}")]));
+        }
+        Ok(task)
+    }
+
+    /// The names of the columns of the tasks that are there.
+    fn columns(&self) -> Vec<String> {
+        let none = Tally::default();
+        self.found.iter().flat_map(|task| none.scores(task)).map(|score| score.name).collect()
+    }
+}
+
+/// The files of an entry of `eval.tasks`: those that a pattern matches, in order, or the one that it names.
+fn expanded(entry: &str) -> Vec<PathBuf> {
+    let literal = PathBuf::from(entry);
+    let matched = || glob::glob(entry).map(|found| found.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    match matched() {
+        files if !literal.exists() && !files.is_empty() => files,
+        _ => vec![literal],
+    }
+}
+
+/// The names of the columns that the evaluations of a run fill behind `val_loss`.
+pub(super) fn columns(data: &Data) -> Vec<String> {
+    let sets = data.val_sets().into_iter().map(|(name, _)| format!("val_loss_{name}"));
+    sets.chain(data.tasks.columns()).collect()
+}
+
+/// What an evaluation has measured besides `val_loss`, by the names of the [`columns`] and in their order.
+pub(super) fn values(data: &Data, measured: &Measured) -> Vec<(String, f64)> {
+    let losses = data.val_sets().into_iter();
+    let losses = losses.map(|(name, place)| (format!("val_loss_{name}"), measured.losses[place]));
+    let scores = data.tasks.found.iter().zip(&measured.tallies).flat_map(|(task, tally)| tally.scores(task));
+    losses.chain(scores.map(|score| (score.name, score.value))).collect()
+}
+
+/// The cells of the values: the shortest spelling of each number in fp32.
+pub(super) fn cells(values: &[(String, f64)]) -> Vec<String> {
+    values.iter().map(|(_, value)| (*value as f32).to_string()).collect()
+}
+
+/// What a run's record says of a task under `digests`.
+fn digest_name(task: &str) -> String {
+    format!("task_{task}")
+}
+
+/// The digests of the tasks, as a run's record has them: those that are measured now, and those that were before.
+pub(super) fn digests(data: &Data, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let earlier = before.iter().filter(|(name, _)| name.starts_with("task_"));
+    let mut digests: BTreeMap<_, _> = earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect();
+    digests.extend(data.tasks.found.iter().map(|task| (digest_name(&task.name), task.digest())));
+    digests
+}
+
+/// Checks that the tasks of a run have the examples that they had before: a column of `val.csv` is of one task.
+///
+/// # Errors
+/// [`UsageError`] names the task; [`RunError`](crate::run::RunError) if the record cannot be read.
+pub(super) fn check_tasks(run: &Path, data: &Data) -> anyhow::Result<()> {
+    let Some(record) = RunRecord::read(run)? else { return Ok(()) };
+    let differs = |task: &&Task| {
+        let before = record.digests.get(&digest_name(&task.name));
+        before.is_some_and(|before| *before != task.digest())
+    };
+    let Some(task) = data.tasks.found.iter().find(differs) else { return Ok(()) };
+    Err(UsageError(format!(
+        "{}: the examples of the task `{}` are others than those that the run has been evaluated on: bring the file \
+         back, give the other one another name, or start over with --fresh",
+        run.display(),
+        task.name
+    ))
+    .into())
+}
