@@ -22,7 +22,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("engine", &["comm", "cuda", "model", "recipe"]),
     ("plan", &["engine", "model", "recipe"]),
     ("eval", &["data", "engine"]),
-    ("train", &["comm", "engine", "model", "recipe"]),
+    ("train", &["comm", "engine", "eval", "model", "recipe"]),
     ("run", &["engine", "model", "weights"]),
     ("report", &["run", "recipe"]),
     (
