@@ -13,6 +13,7 @@ mod json_schema;
 pub mod keys;
 mod layers;
 mod leaves;
+mod lengths;
 mod lint;
 mod origin;
 mod overrides;
@@ -24,7 +25,9 @@ pub mod schema;
 mod source;
 mod sources;
 mod stated;
+pub mod steps;
 mod suggest;
+mod tokens;
 mod value;
 mod vocabulary;
 pub mod words;
@@ -48,6 +51,7 @@ pub use schema::{
 };
 pub use source::similar;
 pub use sources::Sources;
+pub use steps::{Lengths, Ramp, Stage, StepSizes};
 pub use words::{
     Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
 };

@@ -22,6 +22,7 @@ mod plan;
 mod plan_laws;
 mod plan_roofline;
 mod plan_scaling;
+mod ramp;
 mod runs;
 mod shipped;
 mod wrong;

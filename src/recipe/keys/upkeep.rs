@@ -1,0 +1,130 @@
+//! The rows of what is measured, kept and shown on the way.
+
+use super::Fallback::Is;
+use super::Identity::While;
+use super::Interval::NonNegative;
+use super::Key;
+use super::Kind::{Choice, Choices, Flag, Integer, Number, Text};
+use super::OnResume::Free;
+use super::switch::{SAMPLES, VALIDATION, WATCHDOG};
+use super::table::{STEPS, key};
+use crate::recipe::lint;
+
+pub(super) const ROWS: &[Key] = &[
+    // eval
+    key(
+        "eval.every",
+        Integer { min: 0, max: STEPS },
+        Is("250"),
+        "validate every this many steps, 0 means never",
+    )
+    .silenced_by(&VALIDATION)
+    .free()
+    .also_called(&["eval_interval"])
+    .example("1"),
+    key("eval.batches", Integer { min: 1, max: 1 << 32 }, Is("20"), "how many batches are averaged at most")
+        .silenced_by(&VALIDATION)
+        .on_resume(Free)
+        .also_called(&["eval_iters"])
+        .example("1"),
+    // checkpoint
+    key(
+        "checkpoint.every",
+        Integer { min: 0, max: STEPS },
+        Is("1000"),
+        "save every this many steps, 0 means at the end",
+    )
+    .free()
+    .example("1"),
+    key(
+        "checkpoint.keep",
+        Integer { min: 0, max: 1 << 32 },
+        Is("3"),
+        "how many of the newest are kept, 0 keeps all",
+    )
+    .free()
+    .example("1"),
+    key(
+        "checkpoint.keep_best",
+        Flag,
+        Is("false"),
+        "keep the one with the lowest validation loss besides, saved at its evaluation",
+    )
+    .silenced_by(&VALIDATION)
+    .free()
+    .example("true"),
+    key(
+        "checkpoint.background",
+        Flag,
+        Is("true"),
+        "write from a copy while training goes on, where memory for the copy is free",
+    )
+    .free()
+    .example("false"),
+    // watchdog: a run that it has stopped must be able to go on under a milder one
+    key(
+        "watchdog.max_loss_zscore",
+        Number(NonNegative),
+        Is("0.0"),
+        "largest rise of the loss in standard deviations of the window, 0 turns it off",
+    )
+    .identity(While(&WATCHDOG))
+    .on_resume(Free)
+    .example("6.0"),
+    key(
+        "watchdog.max_grad_zscore",
+        Number(NonNegative),
+        Is("0.0"),
+        "largest rise of the gradient norm before clipping in standard deviations, 0 turns it off",
+    )
+    .identity(While(&WATCHDOG))
+    .on_resume(Free)
+    .example("6.0"),
+    key(
+        "watchdog.window",
+        Integer { min: 2, max: 1 << 16 },
+        Is("128"),
+        "how many good steps are remembered; until there are as many, nothing is judged",
+    )
+    .silenced_by(&WATCHDOG)
+    .identity(While(&WATCHDOG))
+    .on_resume(Free)
+    .example("64"),
+    key(
+        "watchdog.action",
+        Choice(&["stop", "skip"]),
+        Is("\"stop\""),
+        "end the run at such a step, or leave its update out",
+    )
+    .silenced_by(&WATCHDOG)
+    .identity(While(&WATCHDOG))
+    .on_resume(Free)
+    .example("\"skip\""),
+    // sample
+    key(
+        "sample.every",
+        Integer { min: 0, max: STEPS },
+        Is("0"),
+        "generate text every this many steps, 0 means never",
+    )
+    .free()
+    .example("1"),
+    key("sample.prompt", Text, Is("\"Hello, I'm a language model,\""), "what the generated text starts with")
+        .silenced_by(&SAMPLES)
+        .free()
+        .example("\"O\""),
+    key("sample.tokens", Integer { min: 1, max: 1 << 20 }, Is("32"), "how many tokens are generated")
+        .silenced_by(&SAMPLES)
+        .free()
+        .example("1"),
+    // lints
+    key(
+        "lints.allow",
+        Choices(lint::CODES),
+        Is("[]"),
+        "lints that `runner plan` and training keep to themselves",
+    )
+    .free()
+    .not_compared()
+    .example("[\"ugly-vocab\"]"),
+];
