@@ -13,6 +13,7 @@ mod support;
 
 mod effect;
 mod explain;
+mod gpt3;
 mod identity;
 mod ids;
 mod keys;
