@@ -17,7 +17,7 @@ pub struct BatchPlan {
     pub micro_batch: usize,
     /// Forward passes per optimizer step on one rank.
     pub micro_steps: usize,
-    /// Sequences into multiples of which every step of one rank divides: those of a step, or fewer where the batch grows.
+    /// Sequences of which every step of one rank takes a multiple: those of a step, or fewer where the batch grows.
     pub rows_unit: usize,
 }
 

@@ -44,7 +44,8 @@ pub(super) fn keeping_outputs(
     if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
 }
 
-/// The largest power of two that divides `rows` and fits as a micro-batch if the backward pass computes again what it can.
+/// The largest micro-batch that is a power of two, divides `rows`, and fits if the backward pass computes again what it
+/// can.
 pub(super) fn largest_micro_batch(
     engine: EngineKind,
     rows: usize,

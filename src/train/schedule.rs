@@ -1,7 +1,7 @@
 //! The learning rate over the steps.
 //!
-//! Where all steps are of one size, the rate is a function of the steps. Where the batch grows it is the same function of
-//! the tokens: Brown et al. (2020, appendix B) state GPT-3's warm-up and decay in tokens.
+//! Where all steps are of one size, the rate is a function of the steps. Where the batch grows, it is the same function
+//! of the tokens: Brown et al. (2020, appendix B) state GPT-3's warm-up and decay in tokens.
 
 use crate::recipe::{Lengths, ScheduleConfig, ScheduleKind, StepSizes};
 

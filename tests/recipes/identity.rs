@@ -194,7 +194,8 @@ fn what_a_resumed_run_may_change_stays_so() {
                 data.shuffle batch.total_tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
                 batch.ramp_start batch.ramp_tokens batch.ramp_increment schedule.max_tokens schedule.warmup_tokens \
-                schedule.decay_tokens schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio schedule.decay_steps";
+                schedule.decay_tokens schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio \
+                schedule.decay_steps";
     for (paths, expected) in [(free, OnResume::Free), (kept, OnResume::Kept)] {
         for path in paths.split_whitespace() {
             assert_eq!(find(path).unwrap_or_else(|| panic!("{path}")).on_resume, expected, "{path}");
