@@ -114,10 +114,13 @@ fn absence(resolved: &Resolved, key: &Key, here: &Path) -> String {
         let files: Vec<String> = resolved.files.iter().map(|file| seen(file, here)).collect();
         return format!("files read, weakest first: {}", files.join(", "));
     }
-    if key.schedules.is_empty() {
-        return "no layer sets it, and it has no default".to_owned();
+    if let Some(other) = key.instead_of.filter(|other| resolved.origin(other).is_some()) {
+        return format!("{other} says it instead");
     }
     let kind = resolved.origin(SCHEDULE_KIND).map_or("", |setting| setting.value.as_str());
+    if key.is_used_by(kind.trim_matches('"')) {
+        return "no layer sets it, and it has no default".to_owned();
+    }
     format!("it has no value with schedule.kind = {kind}, only with {}", key.schedules.join(", "))
 }
 

@@ -201,10 +201,22 @@ fn plan_lines(plan: &Plan) -> String {
     let bytes: Vec<String> = (plan.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
         .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
         .collect();
+    let ramp = match &plan.stages()[..] {
+        [] => String::new(),
+        [first, .., last] if last.tokens_per_step == plan.batch.tokens_per_step as u64 => format!(
+            "  ramp     from {} per step, in full from step {} on\n",
+            grouped(first.tokens_per_step, "token"),
+            thousands(last.first_step)
+        ),
+        [first, ..] => format!(
+            "  ramp     from {} per step, longer than the run\n",
+            grouped(first.tokens_per_step, "token")
+        ),
+    };
     format!(
         "  model    {} parameters: {} in {} decayed, {} in {} not\n\
          \x20 batch    {} tokens = {}{} x {} of {}\n\
-         \x20 run      {}, {}, {:.2} epochs of {}\n\
+         {ramp}\x20 run      {}, {}, {:.2} epochs of {}\n\
          \x20 compute  {:.1} MFLOP per token, {} in all, on {} with {}{}, {}{emulated}\n\
          \x20 memory   {}{}{}: {}{}",
         thousands(plan.parameters.total as u64),
@@ -278,7 +290,9 @@ pub(super) fn peak_text(peak: &Peak) -> String {
 /// How long the steps that are left will take, a line after those of the plan.
 fn time_line(plan: &Plan, step: u64, prediction: &Prediction) -> String {
     let left = plan.steps.saturating_sub(step);
-    let share = left as f64 / plan.steps.max(1) as f64;
+    // a step takes as long as its rows
+    let [all, done] = [plan.steps, step.min(plan.steps)].map(|steps| plan.sizes.rows_before(steps));
+    let share = (all - done) as f64 / all.max(1) as f64;
     let Ok(time) = Duration::try_from_secs_f64(prediction.total_s * share) else { return String::new() };
     let what =
         if step > 0 { format!(" for the {} steps that are left", thousands(left)) } else { String::new() };

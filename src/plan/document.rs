@@ -39,6 +39,9 @@ pub struct PlanDocument<'a> {
     pub micro_batch: usize,
     /// Forward passes per optimizer step on one rank.
     pub micro_steps: usize,
+    /// The stages in which the batch grows; left out where it does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageDocument>,
     /// Optimizer steps.
     pub steps: u64,
     /// Tokens of the whole run.
@@ -70,7 +73,45 @@ pub struct PlanDocument<'a> {
     pub keeps_outputs: bool,
 }
 
+/// Neighbouring steps of equally many tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StageDocument {
+    /// The first of them, counted from 0.
+    pub first_step: u64,
+    /// Tokens of the run before it.
+    pub first_token: u64,
+    /// How many of them there are in the run.
+    pub steps: u64,
+    /// Tokens of each step.
+    pub tokens_per_step: u64,
+    /// Sequences of each step.
+    pub rows_per_step: u64,
+    /// Forward passes of each step on one rank.
+    pub micro_steps: u64,
+}
+
 impl Plan {
+    /// The stages that the run comes to, if its batch grows.
+    pub fn stages(&self) -> Vec<StageDocument> {
+        let (sizes, stages) = (&self.sizes, self.sizes.stages());
+        if sizes.is_constant() {
+            return Vec::new();
+        }
+        let passes = (self.ranks.world_size * self.batch.micro_batch) as u64;
+        let ends = stages.iter().skip(1).map(|next| next.first_step).chain([u64::MAX]);
+        let of_run = stages.iter().zip(ends).filter(|(stage, _)| stage.first_step < self.steps);
+        of_run
+            .map(|(stage, end)| StageDocument {
+                first_step: stage.first_step,
+                first_token: stage.first_row * sizes.block_size(),
+                steps: end.min(self.steps) - stage.first_step,
+                tokens_per_step: stage.rows * sizes.block_size(),
+                rows_per_step: stage.rows,
+                micro_steps: stage.rows / passes,
+            })
+            .collect()
+    }
+
     /// What is printed and kept of the plan.
     pub fn document(&self) -> PlanDocument<'_> {
         let Self { ranks, parameters, batch, bytes, memory, .. } = self;
@@ -90,6 +131,7 @@ impl Plan {
             rows_per_rank: batch.rows_per_rank,
             micro_batch: batch.micro_batch,
             micro_steps: batch.micro_steps,
+            stages: self.stages(),
             steps: self.steps,
             tokens: self.tokens,
             epochs: self.epochs,

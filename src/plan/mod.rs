@@ -18,7 +18,7 @@ use need::{keeping_outputs, largest_micro_batch};
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{EngineKind, Precision, Recipe};
+use crate::recipe::{EngineKind, Precision, Recipe, StepSizes};
 use hardware::Hardware;
 use serde::Serialize;
 
@@ -149,6 +149,8 @@ pub struct Plan {
     pub parameters: ParameterPlan,
     /// How a step divides into ranks and micro-batches.
     pub batch: BatchPlan,
+    /// How many rows each step takes.
+    pub sizes: StepSizes,
     /// Optimizer steps.
     pub steps: u64,
     /// Tokens of the whole run.
@@ -221,7 +223,8 @@ impl Plan {
         let engine = recipe.compute.engine;
         let (ranks, shard) = ranks(recipe, hardware);
         let rows = batch::Rows::new(recipe)?;
-        let tokens = run_tokens(recipe)?;
+        let sizes = recipe.step_sizes();
+        let (steps, tokens) = run_tokens(recipe, &sizes)?;
         let one_row = memory_config(recipe, hardware);
         let fits = |rows| largest_micro_batch(engine, rows, one_row, shard, hardware.memory_for_auto());
         let batch = rows.batch(recipe, micro_batch, fits)?;
@@ -230,7 +233,6 @@ impl Plan {
         let bytes = bytes(recipe, memory, shard)?;
         let parameters = ParameterPlan::new(&memory.dims);
         let flops_per_token = flops_per_token(&memory.dims, parameters.total);
-        let steps = recipe.schedule.max_steps;
         let eval_rows = recipe.eval_tokens() / recipe.model.block_size as u64;
         Ok(Self {
             device: hardware.device(),
@@ -243,9 +245,10 @@ impl Plan {
             shard,
             parameters,
             batch,
+            epochs: sizes.rows_before(steps) as f64 / data.train_rows as f64,
+            sizes,
             steps,
             tokens,
-            epochs: (steps * batch.rows_per_step as u64) as f64 / data.train_rows as f64,
             eval_rows: eval_rows.min(data.val_rows) as usize,
             eval_others: data.val_sets.iter().map(|set| eval_rows.min(set.rows) as usize).collect(),
             data,
@@ -291,9 +294,9 @@ impl Plan {
         Err(PlanError::new("batch.micro_batch", message, help))
     }
 
-    /// The largest power of two that divides a rank's rows of a step and needs at most `bytes` of memory.
+    /// The largest power of two that divides a rank's rows of every step and needs at most `bytes` of memory.
     pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.engine, self.batch.rows_per_rank, self.memory, self.shard, bytes)
+        largest_micro_batch(self.engine, self.batch.rows_unit, self.memory, self.shard, bytes)
     }
 
     /// The layout of every buffer.
@@ -335,16 +338,17 @@ fn crowding(recipe: &Recipe, hardware: &Hardware) -> f64 {
     if hardware.cuda.is_some() { 1.0 } else { share(wanted * hardware.ranks as f64) / share(wanted) }
 }
 
-/// The tokens of all steps.
-fn run_tokens(recipe: &Recipe) -> Result<u64, PlanError> {
-    let (steps, per_step) = (recipe.schedule.max_steps, recipe.batch.total_tokens as u64);
-    steps.checked_mul(per_step).ok_or_else(|| {
+/// The number of steps and the tokens of all of them.
+fn run_tokens(recipe: &Recipe, sizes: &StepSizes) -> Result<(u64, u64), PlanError> {
+    let (steps, per_step) = (recipe.schedule.steps(sizes), recipe.batch.total_tokens as u64);
+    let tokens = sizes.checked_tokens_before(steps).ok_or_else(|| {
         PlanError::new(
             "schedule.max_steps",
             format!("{steps} steps of {per_step} tokens are more tokens than can be counted"),
             format!("use {} steps at most", u64::MAX / per_step),
         )
-    })
+    })?;
+    Ok((steps, tokens))
 }
 
 /// What the memory of a micro-batch of one row follows from.

@@ -44,10 +44,11 @@ pub(super) fn keeping_outputs(
     if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
 }
 
-/// The largest micro-batch that fits if the backward pass computes again what it can.
+/// The largest micro-batch that is a power of two, divides `rows`, and fits if the backward pass computes again what it
+/// can.
 pub(super) fn largest_micro_batch(
     engine: EngineKind,
-    rows_per_rank: usize,
+    rows: usize,
     config: MemoryConfig,
     shard: OptimizerShard,
     bytes: usize,
@@ -57,5 +58,5 @@ pub(super) fn largest_micro_batch(
         let need = MemoryNeed::new(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
         need.is_some_and(|need| need.total <= bytes)
     };
-    (0..=rows_per_rank.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+    (0..=rows.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
 }

@@ -33,7 +33,7 @@ pub struct Rates {
 /// A guess at a run's time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Seconds of one optimizer step, without communication between ranks.
+    /// Seconds of one optimizer step of full size, without communication between ranks.
     pub step_s: f64,
     /// Tokens trained on per second.
     pub tokens_per_s: f64,
@@ -53,7 +53,10 @@ impl Plan {
         let updated = self.parameter_elements() / self.shard.count;
         let update_s = self.crowding * rates.seconds_per_parameter * updated as f64;
         let step_s = token_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
-        let training_s = step_s * self.steps as f64;
+        // what a growing batch leaves out
+        let full = u128::from(self.steps) * self.batch.tokens_per_step as u128;
+        let less = (full - u128::from(self.tokens)) as f64 / self.ranks.world_size as f64;
+        let training_s = step_s * self.steps as f64 - token_s * less;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
         let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
         let eval_tokens = self.eval_tokens() as f64;

@@ -3,13 +3,13 @@
 use super::diagnostics::{Diagnostics, Problem};
 use super::keys::{Fallback, KEYS, Kind, PRESET, SCHEDULE_KIND, known};
 use super::layers::{Layer, Stack};
+use super::lengths;
 use super::origin::SaidBy;
 use super::parse::Entry;
 use super::run_name;
 use super::schema::Recipe;
 use super::source::{Medium, Place};
 use super::value::{self, Value};
-use super::words::MicroBatch;
 use std::sync::Arc;
 
 /// The kind of schedule on which the layers settle. Drops the keys of weaker layers that it does not use.
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) -> String {
     let Fallback::Is(text) = known(SCHEDULE_KIND).default else { unreachable!("the kind has a default") };
     let mut kind = text.trim_matches('"').to_string();
+    let mut is_said = false;
     let mut start = 0;
     while start < stack.layers.len() {
         let said_by = &stack.layers[start].said_by;
@@ -26,14 +27,16 @@ pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) ->
             stack.layers[start..].iter().take_while(|layer| layer.said_by.is_one_with(said_by)).count();
         let mut said = stack.layers[start..start + length].iter().flat_map(|layer| &layer.entries);
         let new = said.rfind(|entry| entry.key.path == SCHEDULE_KIND).map(|entry| entry.value.clone());
+        let says = new.is_some();
         if let Some(Value::Text(new)) = new
             && new != kind
         {
             for layer in &mut stack.layers[..start] {
-                layer.entries.retain(|entry| entry.key.is_used_by(&new));
+                layer.entries.retain(|entry| entry.key.survives(is_said.then_some(kind.as_str()), &new));
             }
             kind = new;
         }
+        is_said |= says;
         start += length;
     }
     if !stack.is_partial && !stack.is_broken(SCHEDULE_KIND) {
@@ -60,7 +63,8 @@ fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Proble
 /// Reports the keys that have no default and that no layer sets.
 pub(super) fn required(stack: &Stack, diagnostics: &mut Diagnostics) {
     for key in KEYS.iter().filter(|key| key.default == Fallback::Required) {
-        if stack.is_partial || stack.is_broken(key.path) || stack.winner(key.path).is_some() {
+        let is_said = |path| stack.is_broken(path) || stack.winner(path).is_some();
+        if stack.is_partial || is_said(key.path) || key.instead_of.is_some_and(is_said) {
             continue;
         }
         let place = match stack.headers.get(key.table()) {
@@ -96,11 +100,12 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
 
 /// Checks the relations between values.
 pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
-    let problems =
-        [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)]
-            .into_iter()
-            .chain([best(recipe), evaluated(recipe), main_set(recipe)]);
-    for relation in problems.flatten() {
+    let problems = [heads(recipe), validation(recipe), mixture(recipe)].into_iter().chain([
+        best(recipe),
+        evaluated(recipe),
+        main_set(recipe),
+    ]);
+    for relation in problems.flatten().chain(lengths::relations(recipe)) {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
         }
@@ -193,7 +198,7 @@ fn holds(layer: &Layer, place: &Place) -> bool {
 }
 
 /// The nearest multiples of `unit` around `value` that the integer key accepts, for people; `None` if there is none.
-fn multiples(key: &'static str, value: usize, unit: usize) -> Option<String> {
+pub(super) fn multiples(key: &'static str, value: usize, unit: usize) -> Option<String> {
     let Kind::Integer { max, .. } = known(key).kind else { unreachable!("{key} is an integer") };
     let below = value / unit * unit;
     let fitting = [below, below + unit].into_iter();
@@ -220,69 +225,6 @@ fn heads(recipe: &Recipe) -> Option<Relation> {
             None => format!("n_head = {fewer} would fit"),
         });
     Some(relation)
-}
-
-fn batch(recipe: &Recipe) -> Option<Relation> {
-    let total = recipe.batch.total_tokens;
-    let (block, ranks) = (recipe.model.block_size, recipe.batch.world_size);
-    let (rows, unit, name) = match recipe.batch.micro_batch {
-        MicroBatch::Auto => (None, block * ranks, format!("block_size · world_size = {block} · {ranks}")),
-        MicroBatch::Rows(rows) => (
-            Some(rows),
-            rows * block * ranks,
-            format!("micro_batch · block_size · world_size = {rows} · {block} · {ranks}"),
-        ),
-    };
-    if total.is_multiple_of(unit) {
-        return None;
-    }
-    let fits = multiples("batch.total_tokens", total, unit);
-    let title = format!("`batch.total_tokens` is {total}, not a multiple of {name} = {unit}");
-    let relation = Relation::broken_by("batch.total_tokens", title)
-        .and("batch.micro_batch")
-        .and("model.block_size")
-        .and("batch.world_size")
-        .help(match fits {
-            Some(fits) => format!("total_tokens = {fits} would fit"),
-            None => format!("no total_tokens fits: {name} is more than the largest, use smaller ones"),
-        });
-    let Some(rows) = rows.filter(|_| total.is_multiple_of(block * ranks)) else { return Some(relation) };
-    let per_rank = total / (block * ranks);
-    let fewer = (1..rows).rev().find(|rows| per_rank.is_multiple_of(*rows)).unwrap_or(1);
-    Some(relation.help(format!("so would micro_batch = {fewer}, with total_tokens as it is")))
-}
-
-fn warmup(recipe: &Recipe) -> Option<Relation> {
-    let (steps, warmup) = (recipe.schedule.max_steps, recipe.schedule.warmup_steps?);
-    let title =
-        format!("`schedule.warmup_steps` is {warmup}, longer than the run: `schedule.max_steps` is {steps}");
-    let relation = || {
-        Relation::broken_by("schedule.warmup_steps", title)
-            .and("schedule.max_steps")
-            .help(format!("warmup_steps = {steps} or less would fit"))
-    };
-    (warmup > steps).then(relation)
-}
-
-fn decay(recipe: &Recipe) -> Option<Relation> {
-    let schedule = &recipe.schedule;
-    let (steps, warmup, decay) = (schedule.max_steps, schedule.warmup_steps?, schedule.decay_steps?);
-    // A warm-up that is too long by itself has its own message.
-    if warmup > steps || warmup + decay <= steps {
-        return None;
-    }
-    let title = format!(
-        "`schedule.decay_steps` is {decay}: with `schedule.warmup_steps` = {warmup} that is longer than \
-         `schedule.max_steps` = {steps}"
-    );
-    let help = match steps - warmup {
-        0 => "shorten the warm-up: it leaves no step for the decay".into(),
-        left => format!("decay_steps = {left} or less would fit"),
-    };
-    let relation = Relation::broken_by("schedule.decay_steps", title)
-        .and("schedule.warmup_steps")
-        .and("schedule.max_steps");
-    Some(relation.help(help))
 }
 
 /// Validation data have one origin.

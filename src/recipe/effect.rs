@@ -77,6 +77,10 @@ pub(super) fn settle_forms(stack: &mut Stack) {
     for key in KEYS {
         let Some(other) = key.instead_of else { continue };
         for (stronger, weaker) in [(key.path, other), (other, key.path)] {
+            // a key that nothing sets any more, after an --unset, replaces none
+            if stack.winner(stronger).is_none() {
+                continue;
+            }
             let first = first_layer_of(&[stronger], stack);
             if stack.layers[first..]
                 .iter()

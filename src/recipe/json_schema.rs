@@ -54,7 +54,12 @@ fn description(key: &Key) -> String {
         Fallback::Required => text.push_str(" (no default)"),
         Fallback::FileStem => text.push_str(" (default: the stem of the file's name)"),
         Fallback::FifthOf(path) => {
-            text.push_str(&format!(" (default: a fifth of {})", super::keys::known(path).leaf()));
+            let of = super::keys::known(path).leaf();
+            let with = key.special_in.map_or_else(String::new, |kind| format!(" with {kind}"));
+            text.push_str(&format!(" (default{with}: a fifth of {of})"));
+        }
+        Fallback::SameAs(path) => {
+            text.push_str(&format!(" (default: {})", super::keys::known(path).leaf()));
         }
         Fallback::Is(_) | Fallback::Absent => {}
     }
@@ -72,6 +77,8 @@ fn kind(kind: Kind) -> Json {
     };
     match kind {
         Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        // a float without a fraction is an integer to JSON Schema
+        Kind::Tokens { max } => json!({ "type": "integer", "minimum": 1, "maximum": max }),
         Kind::MicroBatch { max } => {
             json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": max }, { "const": "auto" }] })
         }

@@ -165,12 +165,14 @@ impl Stack {
             .iter()
             .filter(|key| key.is_used_by(kind))
             .filter(|key| key.instead_of.is_none_or(|other| self.winner(other).is_none()))
-            .filter_map(|key| Some(Entry { key, value: self.default_of(key)?, place: Place::whole(&source) }))
+            .filter_map(|key| {
+                Some(Entry { key, value: self.default_of(key, kind)?, place: Place::whole(&source) })
+            })
             .collect();
         self.layers.insert(0, Layer { said_by: SaidBy::Defaults, entries });
     }
 
-    fn default_of(&self, key: &Key) -> Option<Value> {
+    fn default_of(&self, key: &Key, kind: &str) -> Option<Value> {
         match key.default {
             Fallback::Absent => None,
             Fallback::Required => {
@@ -185,11 +187,31 @@ impl Stack {
                 Medium::File(path) => Some(Value::Text(path.file_stem()?.to_string_lossy().into_owned())),
                 _ => None,
             },
-            Fallback::FifthOf(path) => match self.winner(path)?.value {
-                Value::Integer(steps) => Some(Value::Integer((steps + 4) / 5)),
-                _ => None,
-            },
+            Fallback::FifthOf(_) | Fallback::SameAs(_)
+                if key.special_in.is_some_and(|special| special != kind) =>
+            {
+                None
+            }
+            // a fifth of steps that grow is no length
+            Fallback::FifthOf(_) if self.ramps() => None,
+            Fallback::FifthOf(path) => Some(Value::Integer((self.integer(path)? + 4) / 5)),
+            Fallback::SameAs(path) => self.integer(path).filter(|value| *value != 0).map(Value::Integer),
         }
+    }
+}
+
+impl Stack {
+    /// The integer that wins for a key, among the layers above the defaults.
+    fn integer(&self, path: &str) -> Option<i64> {
+        match self.winner(path)?.value {
+            Value::Integer(integer) => Some(integer),
+            _ => None,
+        }
+    }
+
+    /// Whether the batch grows.
+    fn ramps(&self) -> bool {
+        self.integer("batch.ramp_start").is_some_and(|start| start > 0)
     }
 }
 

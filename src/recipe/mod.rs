@@ -13,6 +13,7 @@ mod json_schema;
 pub mod keys;
 mod layers;
 mod leaves;
+mod lengths;
 mod lint;
 mod origin;
 mod overrides;
@@ -25,7 +26,9 @@ pub mod schema;
 mod source;
 mod sources;
 mod stated;
+pub mod steps;
 mod suggest;
+mod tokens;
 mod validation;
 mod value;
 mod vocabulary;
@@ -50,6 +53,7 @@ pub use schema::{
 };
 pub use source::similar;
 pub use sources::Sources;
+pub use steps::{Lengths, Ramp, Stage, StepSizes};
 pub use validation::Validation;
 pub use words::{
     Attention, Device, EngineKind, MicroBatch, Missing, Precision, Residual, ScheduleKind, WatchdogAction,

@@ -144,6 +144,15 @@ pub struct BatchConfig {
     pub micro_batch: MicroBatch,
     /// Number of data-parallel ranks.
     pub world_size: usize,
+    /// Tokens of the first steps, from which the batch grows to `total_tokens`; 0 if it does not grow.
+    #[serde(default)]
+    pub ramp_start: usize,
+    /// Tokens over which it grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp_tokens: Option<u64>,
+    /// Tokens by which a step grows at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp_increment: Option<usize>,
 }
 
 /// `[distributed]`: without effect for one rank.
@@ -172,23 +181,33 @@ pub struct OptimizerConfig {
     pub clip_norm: f64,
 }
 
-/// `[schedule]`: keys that a kind does not use are absent.
+/// `[schedule]`: keys that a kind does not use are absent, and of two that say the same in steps and in tokens one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleConfig {
     /// The shape of the learning rate.
     pub kind: ScheduleKind,
     /// Optimizer steps in the run.
-    pub max_steps: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
+    /// Tokens of the run at most, in whole steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
     /// Steps of linear warm-up; not with `constant`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_steps: Option<u64>,
+    /// Tokens of linear warm-up; not with `constant`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_tokens: Option<u64>,
     /// The final learning rate as a fraction of the peak; not with `constant`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_lr_ratio: Option<f64>,
-    /// Steps of the final linear decay; `wsd` only.
+    /// Steps of the final linear decay (`wsd`), or after which the rate has fallen (`cosine`, `linear`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay_steps: Option<u64>,
+    /// The same length in tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decay_tokens: Option<u64>,
 }
 
 /// `[eval]`: validation during training.

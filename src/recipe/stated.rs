@@ -90,7 +90,11 @@ fn read(value: &Value) -> Option<Stated> {
         let key = find(&path)?;
         let binds = |stated| is_exact || stated != keys::Stated::Position;
         let is_stated = key.stated.is_some_and(binds)
-            && matches!(key.kind, Kind::Integer { min, max } if (min..=max).contains(&number));
+            && match key.kind {
+                Kind::Integer { min, max } => (min..=max).contains(&number),
+                Kind::Tokens { max } => (1..=max).contains(&number),
+                _ => false,
+            };
         is_stated.then_some((key, number))
     };
     Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact })

@@ -1,7 +1,7 @@
 //! Values of keys, and the checks that turn a TOML value into one.
 
 use super::keys::{Interval, Key, Kind};
-use super::{init_from, presets, run_name, sources, suggest, validation};
+use super::{init_from, presets, run_name, sources, suggest, tokens, validation};
 use figment::value::{Dict, Value as Figment};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -152,6 +152,7 @@ type Checked = Result<Value, Fault>;
 pub(super) fn check(key: &Key, value: &Spanned<DeValue>) -> Checked {
     match key.kind {
         Kind::Integer { min, max } => integer(value, min, max, "an integer").map(Value::Integer),
+        Kind::Tokens { max } => tokens::check(value, max).map(Value::Integer),
         Kind::MicroBatch { max } => match value.get_ref() {
             DeValue::String(text) if text == "auto" => Ok(Value::Text("auto".into())),
             _ => integer(value, 1, max, "an integer or \"auto\"").map(Value::Integer),
@@ -186,7 +187,7 @@ pub(super) fn wrong_type(value: &Spanned<DeValue>, expected: &str) -> Fault {
     }
 }
 
-fn out_of_range(value: &Spanned<DeValue>, text: &str, range: &str) -> Fault {
+pub(super) fn out_of_range(value: &Spanned<DeValue>, text: &str, range: &str) -> Fault {
     Fault {
         what: format!("is {text}, out of range"),
         label: format!("must be {range}"),
@@ -233,7 +234,7 @@ fn rewrite(value: &DeValue, expected: &str) -> Option<String> {
     }
 }
 
-fn integer(value: &Spanned<DeValue>, min: i64, max: i64, expected: &str) -> Result<i64, Fault> {
+pub(super) fn integer(value: &Spanned<DeValue>, min: i64, max: i64, expected: &str) -> Result<i64, Fault> {
     let DeValue::Integer(digits) = value.get_ref() else {
         return Err(wrong_type(value, expected));
     };

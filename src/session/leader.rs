@@ -149,7 +149,7 @@ pub(super) fn keep_micro_batch(
     if let Some(reader) = start {
         let is_auto = resolved.recipe.batch.micro_batch == MicroBatch::Auto;
         let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
-        let kept = kept.filter(|rows| plan.batch.rows_per_rank.is_multiple_of(*rows));
+        let kept = kept.filter(|rows| plan.batch.rows_unit.is_multiple_of(*rows));
         *plan = call::plan(resolved, data, kept)?;
     }
     Ok(())

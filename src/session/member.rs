@@ -107,11 +107,11 @@ impl Member<'_> {
         let recipe = &self.resolved.recipe;
         let config = TrainConfig {
             max_steps: self.plan.steps,
-            rows_per_step: self.plan.batch.rows_per_step,
+            sizes: self.plan.sizes.clone(),
             micro_batch: self.plan.batch.micro_batch,
             block_size: recipe.model.block_size,
             optimizer: recipe.optimizer.clone(),
-            schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr),
+            schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr, &self.plan.sizes),
             eval_every: recipe.eval.every,
             checkpoint_every: recipe.checkpoint.every,
             keep_best: recipe.checkpoint.keep_best,

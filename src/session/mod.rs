@@ -34,6 +34,7 @@ mod saved;
 mod saver;
 pub mod standing;
 mod start;
+mod step_times;
 pub mod supported;
 pub mod throughput;
 pub mod verification;

@@ -1,6 +1,7 @@
 //! Where a run is at this moment, for threads that look while it works: a bar, the answer to a signal.
 
 use crate::plan::predict::Prediction;
+use crate::recipe::StepSizes;
 use crate::train::{Doing, Within};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ const TELLING: f64 = 0.1;
 const DISK: f64 = 200e6;
 
 /// What does not change while a run is trained.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Course {
     /// Optimizer steps of the run.
     pub steps: u64,
-    /// Tokens of a step, over all ranks.
-    pub tokens_per_step: usize,
+    /// The size of each step, over all ranks.
+    pub sizes: StepSizes,
     /// Steps between two evaluations; 0 if there are none.
     pub eval_every: u64,
     /// Bytes of a checkpoint.
@@ -47,7 +48,8 @@ struct State {
     /// Whether it looks inside passes, and not between them only.
     looks_inside: bool,
     steps_timed: u32,
-    step_s: Option<f64>,
+    /// Seconds of a row of a step.
+    row_s: Option<f64>,
     evaluation_s: Option<f64>,
     /// The step of the last checkpoint.
     saved: Option<u64>,
@@ -95,7 +97,7 @@ impl Pulse {
             longest: None,
             looks_inside: false,
             steps_timed: 0,
-            step_s: None,
+            row_s: None,
             evaluation_s: None,
             saved: (step > 0).then_some(step),
             save_s: None,
@@ -142,8 +144,9 @@ impl Pulse {
         state.since = Instant::now();
         state.steps_timed = state.steps_timed.saturating_add(1);
         let weight = 1.0 / f64::from(state.steps_timed).min(MEMORY);
-        let (now, before) = (time.as_secs_f64(), state.step_s);
-        state.step_s = Some(before.map_or(now, |before| before + weight * (now - before)));
+        let rows = self.course.sizes.rows(step.saturating_sub(1));
+        let (now, before) = (time.as_secs_f64() / rows as f64, state.row_s);
+        state.row_s = Some(before.map_or(now, |before| before + weight * (now - before)));
     }
 
     /// An evaluation was done.
@@ -170,7 +173,7 @@ impl Pulse {
         let state = self.state();
         let elapsed = state.since.elapsed();
         let in_step = if state.at.doing == Doing::Step { state.at.done } else { 0.0 };
-        let tokens = in_step * self.course.tokens_per_step as f64;
+        let tokens = in_step * self.course.sizes.tokens(state.step) as f64;
         Moment {
             step: state.step,
             steps: self.course.steps,
@@ -182,13 +185,15 @@ impl Pulse {
     }
 
     fn left(&self, state: &State, elapsed_s: f64) -> Option<Duration> {
-        let Course { steps, eval_every, prediction, .. } = self.course;
+        let Course { steps, eval_every, prediction, ref sizes, .. } = self.course;
         let at = state.at;
         let in_step = if at.doing == Doing::Step { at.done } else { 0.0 };
-        let of_part = (in_step > 0.0).then(|| elapsed_s / in_step);
+        let rows = sizes.rows(state.step) as f64;
+        let of_part = (in_step > 0.0).then(|| elapsed_s / (in_step * rows));
         let of_part_early = of_part.filter(|_| in_step >= TELLING);
-        let step_s = state.step_s.or(of_part_early).or(prediction.map(|p| p.step_s)).or(of_part)?;
-        let training = (steps - state.step.min(steps)) as f64 - in_step;
+        let row_s = state.row_s.or(of_part_early).or(self.predicted_row_s()).or(of_part)?;
+        let left = sizes.rows_before(steps) - sizes.rows_before(state.step.min(steps));
+        let training = left as f64 - in_step * rows;
 
         // before every step that is a multiple, and after the last
         let count = |steps: u64| if eval_every == 0 { 0 } else { steps.div_ceil(eval_every) };
@@ -199,7 +204,13 @@ impl Pulse {
         let done = count(if is_evaluating { state.step } else { state.step + 1 });
         let evaluations = all.saturating_sub(done) as f64 - if is_evaluating { at.done } else { 0.0 };
         let evaluations = evaluations.max(0.0) * evaluation_s.unwrap_or(0.0);
-        Duration::try_from_secs_f64(training * step_s + evaluations).ok()
+        Duration::try_from_secs_f64(training * row_s + evaluations).ok()
+    }
+
+    /// The seconds that a row is predicted to take.
+    fn predicted_row_s(&self) -> Option<f64> {
+        let Course { steps, prediction, ref sizes, .. } = self.course;
+        prediction.map(|p| p.training_s / sizes.rows_before(steps).max(1) as f64)
     }
 
     /// What a stop would mean now.
@@ -207,8 +218,9 @@ impl Pulse {
         let state = self.state();
         let bytes = self.course.checkpoint_bytes;
         let save = Duration::from_secs_f64(state.save_s.unwrap_or(bytes as f64 / DISK));
-        let step_s = state.step_s.or(self.course.prediction.map(|p| p.step_s));
-        let pass_s = step_s.map(|seconds| seconds / state.at.passes as f64);
+        let row_s = state.row_s.or(self.predicted_row_s());
+        let rows = self.course.sizes.rows(state.step) as f64;
+        let pass_s = row_s.map(|seconds| seconds * rows / state.at.passes as f64);
         let within = match state.at.doing {
             Doing::Checkpoint => Some(save.saturating_sub(state.since.elapsed())),
             _ if state.looks_inside => state.longest,
@@ -232,7 +244,8 @@ mod tests {
     use super::*;
 
     fn course(prediction: Option<Prediction>) -> Course {
-        Course { steps: 10, tokens_per_step: 100, eval_every: 5, checkpoint_bytes: 400_000_000, prediction }
+        let sizes = StepSizes::constant(10, 10);
+        Course { steps: 10, sizes, eval_every: 5, checkpoint_bytes: 400_000_000, prediction }
     }
 
     fn predicted() -> Prediction {

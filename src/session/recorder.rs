@@ -14,12 +14,12 @@ use super::pulse::{Course, Pulse};
 use super::requests::Held;
 use super::saved;
 use super::saver::Saver;
+use super::step_times::StepTimes;
 use super::watching::Watching;
 use crate::data::Dataset;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
 use crate::plan::Plan;
-use crate::report::stats::median;
 use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
@@ -54,7 +54,7 @@ pub(super) struct Recorder<'a> {
     record: RunRecord,
     start: Instant,
     elapsed_before: f64,
-    step_ms: Vec<f64>,
+    times: StepTimes,
     last_loss: Option<f64>,
     last_val_loss: Option<f64>,
     /// The most memory of a CUDA device that was seen to be taken, in bytes.
@@ -73,7 +73,7 @@ impl<'a> Recorder<'a> {
         let (dir, plan) = (&job.dir, &job.plan);
         let course = Course {
             steps: plan.steps,
-            tokens_per_step: plan.batch.tokens_per_step,
+            sizes: plan.sizes.clone(),
             eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
             checkpoint_bytes: checkpoint_bytes(plan),
             prediction: job.prediction,
@@ -102,7 +102,7 @@ impl<'a> Recorder<'a> {
             record,
             start: Instant::now(),
             elapsed_before,
-            step_ms: Vec::new(),
+            times: StepTimes::new(plan.batch.rows_per_step),
             last_loss,
             last_val_loss: None,
             memory_taken: None,
@@ -115,8 +115,9 @@ impl<'a> Recorder<'a> {
         self.elapsed_before + self.start.elapsed().as_secs_f64()
     }
 
-    fn tokens_per_s(&self, step_ms: f64) -> f64 {
-        self.job.plan.batch.tokens_per_step as f64 / step_ms * 1e3
+    /// Tokens per second of a step of so many rows.
+    fn tokens_per_s(&self, rows: u64, step_ms: f64) -> f64 {
+        (rows * self.job.plan.sizes.block_size()) as f64 / step_ms * 1e3
     }
 
     /// Puts the end of the run on record, tells the audience, and returns what it is to the caller.
@@ -158,8 +159,9 @@ impl<'a> Recorder<'a> {
     }
 
     /// What is known at the end.
-    fn end<'r>(&mut self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
+    fn end<'r>(&self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
         let val = self.job.data.val.as_ref().filter(|data| data.tokens() < QUICK_TOKENS);
+        let full = self.job.plan.batch.rows_per_step as u64;
         End {
             run,
             outcome: result.as_ref().map_err(ToString::to_string).cloned(),
@@ -167,22 +169,17 @@ impl<'a> Recorder<'a> {
             steps: self.job.plan.steps,
             elapsed: Duration::from_secs_f64(self.elapsed_s()),
             loss: self.last_loss,
-            tokens_per_s: self.median_ms().map(|ms| self.tokens_per_s(ms)),
+            tokens_per_s: self.times.median_ms().map(|ms| self.tokens_per_s(full, ms)),
             val_loss: self.last_val_loss,
             val_unigram_entropy: val.map(Dataset::unigram_entropy),
         }
     }
 
-    /// The median time of this session's steps in milliseconds.
-    fn median_ms(&mut self) -> Option<f64> {
-        median(&mut self.step_ms)
-    }
-
     /// Remembers how long a step took, for predictions. Steps that ended badly may have been slow for that reason.
-    fn learn(&mut self, end: &End) {
-        let (job, steps) = (self.job, self.step_ms.len() as u64);
+    fn learn(&self, end: &End) {
+        let (job, steps) = (self.job, self.times.full_steps());
         let ended_well = matches!(end.outcome, Ok(Outcome::Finished | Outcome::Stopped(_)));
-        if let Some(ms) = self.median_ms().filter(|_| ended_well) {
+        if let Some(ms) = self.times.full_median_ms().filter(|_| ended_well) {
             let engine = job.recipe().compute.engine;
             calibration::learn(&job.plan, engine, &self.record.id, ms / 1e3, steps, &job.call.cache);
         }
@@ -251,15 +248,16 @@ impl Events for Recorder<'_> {
     fn step(&mut self, report: &StepReport, progress: &Progress) -> anyhow::Result<()> {
         let plan = &self.job.plan;
         let step_ms = report.time.as_secs_f64() * 1e3;
-        let tokens_per_s = self.tokens_per_s(step_ms);
+        let rows = plan.sizes.rows(report.step);
+        let tokens_per_s = self.tokens_per_s(rows, step_ms);
         let peak = self.record.peak.as_ref().map(|peak| peak.flops);
         let row = TrainRow {
             step: report.step,
-            tokens: progress.step * plan.batch.tokens_per_step as u64,
+            tokens: plan.sizes.tokens_before(progress.step),
             loss: report.loss as f32,
             lr: report.lr,
             grad_norm: report.grad_norm,
-            epoch: (progress.step * plan.batch.rows_per_step as u64) as f64 / plan.data.train_rows as f64,
+            epoch: plan.sizes.rows_before(progress.step) as f64 / plan.data.train_rows as f64,
             loss_scale: report.loss_scale,
             skipped: report.skipped,
             step_ms,
@@ -278,7 +276,7 @@ impl Events for Recorder<'_> {
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
-        self.step_ms.push(step_ms);
+        self.times.push(rows, step_ms);
         self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
         self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
@@ -291,7 +289,7 @@ impl Events for Recorder<'_> {
     }
 
     fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> anyhow::Result<()> {
-        let tokens = progress.step * self.job.plan.batch.tokens_per_step as u64;
+        let tokens = self.job.plan.sizes.tokens_before(progress.step);
         let (val_loss, also) = (measured.val_loss(), &measured::values(self.job.data, measured));
         let row = ValRow { step: progress.step, tokens, val_loss: val_loss as f32 };
         self.val_log.append_with(&row, &measured::cells(also))?;

@@ -98,7 +98,7 @@ fn load(
     let refused: Vec<&Difference> =
         changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).collect();
     if !refused.is_empty() {
-        return Err(refusal(run, &file, &refused, resolved.recipe.schedule.max_steps).into());
+        return Err(refusal(run, &file, &refused, resolved.recipe.steps()).into());
     }
     if call.leads() {
         ensure_writable(runs_dir)?;

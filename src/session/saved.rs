@@ -16,9 +16,9 @@ pub(super) fn state(
     let window = progress.watchdog.window();
     CheckpointState {
         step: progress.step,
-        tokens: progress.step * plan.batch.tokens_per_step as u64,
+        tokens: plan.sizes.tokens_before(progress.step),
         updates_applied: progress.updates,
-        rows_consumed: progress.step * plan.batch.rows_per_step as u64,
+        rows_consumed: plan.sizes.rows_before(progress.step),
         scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
         watchdog: WatchdogState {
             losses: window.losses.iter().copied().collect(),

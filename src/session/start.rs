@@ -14,6 +14,7 @@ use crate::run::named::checkpoint_of;
 use crate::run::record::Parent;
 use crate::run::{RunError, dir, import};
 use crate::weights::checkpoint_name;
+use crate::wording::count;
 use anyhow::Context;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -292,19 +293,32 @@ fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Di
         }
         Err(error) => refuse(INIT_FROM, error.to_string(), ""),
     }
-    let total = recipe.batch.total_tokens as u64;
-    if state.tokens != state.step * total {
-        let before = state.tokens.checked_div(state.step).unwrap_or_default();
-        let message = format!("`batch.total_tokens` is {total}, and the steps of `{shown}` took {before}");
-        refuse("batch.total_tokens", message, TAKE_WEIGHTS);
+    let (total, sizes) = (recipe.batch.total_tokens as u64, recipe.step_sizes());
+    let (step, tokens) = (state.step, state.tokens);
+    if sizes.checked_tokens_before(step) != Some(tokens) {
+        let before = tokens.checked_div(step).unwrap_or_default();
+        if sizes.is_constant() && before * step == tokens {
+            let message =
+                format!("`batch.total_tokens` is {total}, and the steps of `{shown}` took {before}");
+            refuse("batch.total_tokens", message, TAKE_WEIGHTS);
+        } else {
+            let ours = sizes.checked_tokens_before(step).unwrap_or(u64::MAX);
+            let message = format!(
+                "the first {step} steps of this recipe take {ours} tokens, and those of `{shown}` took {tokens}: \
+                 `batch.ramp_start`, `ramp_tokens` and `ramp_increment` decide how the batch grows"
+            );
+            refuse("batch.ramp_start", message, TAKE_WEIGHTS);
+        }
     }
-    let steps = recipe.schedule.max_steps;
-    if steps <= state.step {
-        let message = format!(
-            "`schedule.max_steps` is {steps}, and the state of `{shown}` is that of step {}",
-            state.step
-        );
-        refuse("schedule.max_steps", message, "the steps count from the other run's first: ask for more");
+    let schedule = &recipe.schedule;
+    if schedule.steps(&sizes) <= step {
+        let key = schedule.length_key();
+        let (run, of) = match schedule.max_tokens {
+            Some(tokens) => (tokens, format!(" = {}", count(schedule.steps(&sizes), "step"))),
+            None => (schedule.steps(&sizes), String::new()),
+        };
+        let message = format!("`{key}` is {run}{of}, and the state of `{shown}` is that of step {step}");
+        refuse(key, message, "the steps count from the other run's first: ask for more");
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }

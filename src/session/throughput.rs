@@ -238,7 +238,7 @@ impl Bench<'_> {
         initialize(&plan.memory.dims, &layout, recipe.seed, &mut parameters);
         engine.write(State::Parameters, &parameters)?;
         drop(parameters);
-        let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr);
+        let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr, &plan.sizes);
         let loss_scale = LossScaler::new(recipe.compute.precision).scale();
         let (rows, cols) = (plan.batch.micro_batch, plan.memory.dims.block_size);
         let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);

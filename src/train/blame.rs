@@ -54,11 +54,8 @@ pub(super) fn of_step(
     if let Some(first) = all.iter().find(|text| !text.is_empty()) {
         return Ok(String::from_utf8_lossy(first).into_owned());
     }
-    let start = step * config.rows_per_step as u64;
-    Ok(format!(
-        "; each of the rows {start} to {} by itself is finite",
-        start + config.rows_per_step as u64 - 1
-    ))
+    let [start, end] = [step, step + 1].map(|step| config.sizes.rows_before(step));
+    Ok(format!("; each of the rows {start} to {} by itself is finite", end - 1))
 }
 
 /// What there is to say about the rows in `range`, as clauses that follow "; "; `None` if each of their micro-batches

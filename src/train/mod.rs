@@ -18,7 +18,7 @@ mod tests;
 use crate::comm::Comm;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::{Engine, EngineError};
-use crate::recipe::OptimizerConfig;
+use crate::recipe::{OptimizerConfig, StepSizes};
 use evaluations::evaluate_together;
 use passes::{Accumulated, RowBuffer, accumulate, judge};
 use ranks::{Agreed, own_rows};
@@ -36,8 +36,8 @@ pub use passes::{RowLoss, evaluate};
 pub struct TrainConfig {
     /// Optimizer steps in all.
     pub max_steps: u64,
-    /// Sequences per optimizer step, over all ranks.
-    pub rows_per_step: usize,
+    /// Sequences of each optimizer step, over all ranks.
+    pub sizes: StepSizes,
     /// Sequences per forward pass.
     pub micro_batch: usize,
     /// Tokens per sequence.

@@ -134,8 +134,8 @@ impl<'a, E: Events> Agreed<'a, E> {
 
 /// The rows of a step that are this rank's: the ranks divide each step's rows in order.
 pub(super) fn own_rows(config: &TrainConfig, comm: &dyn Comm, step: u64) -> Range<u64> {
-    let rows = config.rows_per_step as u64 / comm.size() as u64;
-    let first = step * config.rows_per_step as u64 + comm.rank() as u64 * rows;
+    let rows = config.sizes.rows(step) / comm.size() as u64;
+    let first = config.sizes.rows_before(step) + comm.rank() as u64 * rows;
     first..first + rows
 }
 

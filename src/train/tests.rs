@@ -1,6 +1,7 @@
 //! The loop against an engine that only counts.
 
 mod evaluation;
+mod ramp;
 mod watched;
 
 use super::*;
@@ -9,7 +10,7 @@ use crate::engine::optimizer::adamw::EXP_AVG_SQ;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
 use crate::engine::{Applied, Batch, State, TokenLosses, Watch};
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{Precision, ScheduleConfig, ScheduleKind, WatchdogAction, WatchdogConfig};
+use crate::recipe::{Precision, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
 use watchdog::Window;
 use watched::Onlooker;
@@ -214,21 +215,16 @@ impl Events for Recorder {
 }
 
 fn config() -> TrainConfig {
-    let schedule = ScheduleConfig {
-        kind: ScheduleKind::Constant,
-        max_steps: 5,
-        warmup_steps: None,
-        min_lr_ratio: None,
-        decay_steps: None,
-    };
+    let schedule = ramp::schedule(ScheduleKind::Constant, 5);
+    let sizes = StepSizes::constant(6, 2);
     let optimizer =
         OptimizerConfig { lr: 0.1, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0 };
     TrainConfig {
         max_steps: 5,
-        rows_per_step: 6,
         micro_batch: 2,
         block_size: 2,
-        schedule: Schedule::new(&schedule, 0.1),
+        schedule: Schedule::new(&schedule, 0.1, &sizes),
+        sizes,
         optimizer,
         eval_every: 2,
         checkpoint_every: 2,

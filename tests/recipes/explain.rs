@@ -81,8 +81,12 @@ fn a_table_shows_its_keys_and_a_key_without_value_says_why() {
         let text = printed(recipes.dir(), &format!("explain r/a.toml {table}"));
         assert!(text.lines().count() > 0 && text.lines().all(|line| line.starts_with(&format!("{table}."))));
     }
-    let text = printed(recipes.dir(), "explain r/a.toml schedule.decay_steps");
-    assert!(text.contains("it has no value with schedule.kind = \"cosine\", only with wsd"), "{text}");
+    let decay = |more: &str| printed(recipes.dir(), &format!("explain r/a.toml schedule.decay_steps {more}"));
+    let text = decay("--set schedule.kind=constant");
+    assert!(text.contains("it has no value with schedule.kind = \"constant\", only with"), "{text}");
+    assert!(decay("").contains("no layer sets it"), "{}", decay(""));
+    let text = decay("--set schedule.decay_tokens=1e9");
+    assert!(text.contains("schedule.decay_tokens says it instead"), "{text}");
     assert!(printed(recipes.dir(), "explain r/a.toml model.init_from").contains("no layer sets it"));
     assert!(printed(recipes.dir(), "explain r/a.toml extends").contains("base/b.toml, r/a.toml"));
     assert!(

@@ -3,13 +3,28 @@
 use crate::recipe_support;
 
 use recipe_support::{REQUIRED, Recipes, set};
-use runner::recipe::keys::{Identity, KEYS, Key, Kind, OnResume, SCHEDULE_KIND, Switch, find};
-use runner::recipe::{DataDigests, Recipe, diff, identity, leaves};
+use runner::recipe::keys::{Fallback, Identity, KEYS, Key, Kind, OnResume, SCHEDULE_KIND, Switch, find};
+use runner::recipe::{DataDigests, Overrides, Recipe, ScheduleConfig, diff, identity, leaves};
 use std::collections::BTreeSet;
 
 /// The setting of a key's example.
-fn example(key: &Key) -> String {
-    format!("{}={}", key.path, key.example)
+fn example(key: &Key) -> Vec<String> {
+    // a batch that grows does so over some number of tokens
+    let more = (key.path == "batch.ramp_start").then(|| "batch.ramp_tokens=10000".to_owned());
+    [format!("{}={}", key.path, key.example)].into_iter().chain(more).collect()
+}
+
+/// The key that says the same in other terms, and has no value where this one is set.
+fn replaced(key: &Key) -> Option<&'static Key> {
+    KEYS.iter().find(|other| other.instead_of == Some(key.path))
+}
+
+/// The recipe with the required keys and an example of one more.
+fn with_example(key: &Key) -> Recipe {
+    let overrides = set(&[needs(key), example(key)].concat().iter().map(String::as_str).collect::<Vec<_>>());
+    let written = replaced(key).filter(|other| other.default == Fallback::Required);
+    let unset = written.map(|other| other.path.to_owned()).into_iter().collect();
+    Recipes::with(REQUIRED).good(&Overrides { unset, ..overrides }).recipe
 }
 
 /// What a recipe with the required keys must also set for a key to have an effect.
@@ -30,7 +45,9 @@ fn needs(key: &Key) -> Vec<String> {
     // a name of a set needs sets with names
     let sets = (key.path == "data.val_main").then(|| "data.val={ web = \"v\", books = \"w\" }".to_owned());
     let main = sets.is_some().then(|| "data.val_main=books".to_owned());
-    kind.into_iter().chain(switch).chain(ids).chain(sets).chain(main).collect()
+    let ramp = key.silenced_by.is_some_and(|switch| switch.keys.contains(&"batch.ramp_start"));
+    let ramp = ramp.then(|| "batch.ramp_tokens=20000".to_owned());
+    kind.into_iter().chain(switch).chain(ids).chain(sets).chain(main).chain(ramp).collect()
 }
 
 /// Every key that a resolved recipe has.
@@ -89,34 +106,47 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
     for key in resolved_keys() {
         let needs = needs(key);
         let base = resolve(&needs);
-        let changed = diff(&base, &resolve(&[&needs[..], &[example(key)]].concat()));
-        // a key that says the same in other terms gives way
-        let others = changed.into_iter().filter(|difference| difference.key.instead_of != Some(key.path));
-        let changed: Vec<_> = others.map(|difference| difference.key.path).collect();
-        assert_eq!(changed, [key.path]);
+        let changed = diff(&base, &with_example(key));
+        let changed: Vec<_> = changed.into_iter().map(|difference| difference.key.path).collect();
+        // what it replaces goes, and what it turns on comes
+        let is_beside = |path: &&str| {
+            replaced(key).is_none_or(|other| other.path != *path)
+                && find(path)
+                    .and_then(|other| other.silenced_by)
+                    .is_none_or(|by| !by.keys.contains(&key.path))
+        };
+        assert!(changed.contains(&key.path));
+        assert_eq!(changed.into_iter().filter(is_beside).collect::<Vec<_>>(), [key.path]);
     }
-    // a wsd schedule has all keys but those without a default, and those that exclude each other
-    let named = [
+    // Three recipes have all keys between them: one counts steps, one tokens, and one has sets by name.
+    let steps = resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]);
+    let mut tokens = steps.clone();
+    tokens.batch.ramp_tokens = Some(1);
+    tokens.batch.ramp_increment = Some(1);
+    tokens.schedule = ScheduleConfig {
+        max_steps: None,
+        max_tokens: Some(1),
+        warmup_steps: None,
+        warmup_tokens: Some(1),
+        decay_steps: None,
+        decay_tokens: Some(1),
+        ..tokens.schedule
+    };
+    let named = resolve(&[
         "data.val={ web = \"v\", books = \"w\" }",
         "data.val_main=web",
         "eval.tokens=64",
         "eval.hellaswag=h",
-    ];
-    let wholes =
-        [resolve(&["schedule.kind=wsd", "model.init_from=x", "data.val_fraction=0.1"]), resolve(&named)];
-    let mut fields = BTreeSet::new();
-    for whole in &wholes {
-        let tables = serde_json::to_value(whole).expect("plain data");
-        let of_whole: BTreeSet<String> = (tables.as_object().expect("a table").iter())
-            .flat_map(|(table, value)| match value.as_object() {
-                Some(members) => members.keys().map(|leaf| format!("{table}.{leaf}")).collect(),
-                None => vec![table.clone()],
-            })
-            .collect();
-        assert_eq!(leaves(whole).len(), of_whole.len());
-        fields.extend(of_whole);
+    ]);
+    let mut known = BTreeSet::new();
+    for whole in [steps, tokens, named] {
+        let fields = serde_json::to_value(&whole).expect("plain data");
+        let count = |value: &serde_json::Value| value.as_object().map_or(1, serde_json::Map::len);
+        let fields: usize = fields.as_object().expect("a table").values().map(count).sum();
+        assert_eq!(leaves(&whole).len(), fields, "a field without a key in the table");
+        known.extend(leaves(&whole).into_iter().map(|(key, _)| key.path));
     }
-    assert_eq!(fields.len(), resolved_keys().count(), "a field without a key in the table");
+    assert_eq!(known, resolved_keys().map(|key| key.path).collect());
 }
 
 #[test]
@@ -124,7 +154,7 @@ fn the_identity_changes_with_what_is_computed_only() {
     for key in resolved_keys() {
         let needs = needs(key);
         let before = identity(&resolve(&needs), &digests());
-        let after = identity(&resolve(&[&needs[..], &[example(key)]].concat()), &digests());
+        let after = identity(&with_example(key), &digests());
         let is_in = !matches!(key.identity, Identity::Never | Identity::Contents);
         assert_eq!(before != after, is_in, "{}", key.path);
     }
@@ -153,6 +183,9 @@ fn the_identity_does_not_depend_on_how_a_value_is_written() {
     ];
     let [first, second] = spellings.map(|spelling| identity(&resolve(&spelling), &digests()));
     assert_eq!(first, second);
+    let spellings = ["schedule.warmup_tokens=12e6", "schedule.warmup_tokens=12_000_000"];
+    let [first, second] = spellings.map(|spelling| identity(&resolve(&[spelling]), &digests()));
+    assert_eq!(first, second);
     let explicit = ["schedule.kind=cosine", "compute.device=auto", "checkpoint.keep=3", "data.val=[]"];
     assert_eq!(identity(&resolve(&explicit), &digests()), identity(&smallest(), &digests()));
 }
@@ -169,7 +202,9 @@ fn what_a_resumed_run_may_change_stays_so() {
                 model.n_embd compute.engine compute.precision compute.attention data.val_fraction data.tokenizer \
                 data.shuffle batch.total_tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
-                schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio schedule.decay_steps";
+                batch.ramp_start batch.ramp_tokens batch.ramp_increment schedule.max_tokens schedule.warmup_tokens \
+                schedule.decay_tokens schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio \
+                schedule.decay_steps";
     for (paths, expected) in [(free, OnResume::Free), (kept, OnResume::Kept)] {
         for path in paths.split_whitespace() {
             assert_eq!(find(path).unwrap_or_else(|| panic!("{path}")).on_resume, expected, "{path}");

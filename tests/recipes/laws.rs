@@ -63,10 +63,18 @@ fn schedule() -> impl Strategy<Value = ScheduleConfig> {
     (kind, 0..1_u64 << 20, 1..1_u64 << 20, 1..1_u64 << 20, 0.0..=1.0).prop_map(
         |(kind, warmup, decay, rest, ratio)| ScheduleConfig {
             kind,
-            max_steps: warmup + decay + rest,
+            max_steps: Some(warmup + decay + rest),
+            max_tokens: None,
             warmup_steps: (kind != ScheduleKind::Constant).then_some(warmup),
+            warmup_tokens: None,
             min_lr_ratio: (kind != ScheduleKind::Constant).then_some(ratio),
-            decay_steps: (kind == ScheduleKind::Wsd).then_some(decay),
+            decay_steps: match kind {
+                ScheduleKind::Wsd => Some(decay),
+                // as often as not
+                ScheduleKind::Cosine | ScheduleKind::Linear if rest % 2 == 0 => Some(warmup + decay),
+                _ => None,
+            },
+            decay_tokens: None,
         },
     )
 }
@@ -129,8 +137,41 @@ fn train() -> impl Strategy<Value = Sources> {
     prop_oneof![prop::collection::vec(entry(), 1..4).prop_map(Sources::from), mixture.prop_map(Sources::from)]
 }
 
+/// The recipe with its lengths in tokens, and a batch that grows in `stages` stages, if that can be said.
+fn in_tokens(mut recipe: Recipe, stages: usize, ramp_tokens: u64) -> Recipe {
+    let tokens =
+        |steps: u64| steps.checked_mul(recipe.batch.total_tokens as u64).filter(|tokens| *tokens <= 1 << 50);
+    let schedule = &mut recipe.schedule;
+    if let Some(all) = schedule.max_steps.and_then(tokens) {
+        schedule.max_tokens = Some(all);
+        schedule.max_steps = None;
+        // no warm-up is no number of tokens
+        schedule.warmup_tokens = schedule.warmup_steps.filter(|steps| *steps > 0).and_then(tokens);
+        schedule.warmup_steps = schedule.warmup_steps.filter(|steps| *steps == 0);
+        schedule.decay_tokens = schedule.decay_steps.take().and_then(tokens);
+        let increment = recipe.batch.total_tokens;
+        if stages > 0 {
+            recipe.batch.ramp_start = increment;
+            recipe.batch.total_tokens = increment * (stages + 1);
+            recipe.batch.ramp_tokens = Some(ramp_tokens);
+            recipe.batch.ramp_increment = Some(increment);
+        }
+    }
+    recipe
+}
+
 prop_compose! {
     fn recipe()(
+        recipe in recipe_in_steps(),
+        in_tokens_too in any::<bool>(),
+        (stages, ramp_tokens) in (0..40_usize, 1..=1_u64 << 50),
+    ) -> Recipe {
+        if in_tokens_too { in_tokens(recipe, stages, ramp_tokens) } else { recipe }
+    }
+}
+
+prop_compose! {
+    fn recipe_in_steps()(
         (name, seed, model, compute, schedule, optimizer) in
             ("[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", 0..=i64::MAX as u64, model(), compute(), schedule(), optimizer()),
         train in train(),
@@ -151,6 +192,9 @@ prop_compose! {
                 total_tokens: rows * world_size * steps * model.block_size,
                 micro_batch: if auto { MicroBatch::Auto } else { MicroBatch::Rows(rows) },
                 world_size,
+                ramp_start: 0,
+                ramp_tokens: None,
+                ramp_increment: None,
             },
             distributed: DistributedConfig { shard_optimizer, timeout_s },
             model,
@@ -318,6 +362,6 @@ fn a_file_without_permission_is_named() {
     if std::fs::read(&path).is_err() {
         assert!(loaded.expect_err("unreadable").to_string().contains("permission denied"));
     } else {
-        assert_eq!(loaded.expect("readable").recipe.schedule.max_steps, 100);
+        assert_eq!(loaded.expect("readable").recipe.schedule.max_steps, Some(100));
     }
 }

@@ -160,11 +160,54 @@ fn a_changed_kind_drops_what_the_old_one_used() {
     };
     let constant = schedule("warmup_steps = 10\nmin_lr_ratio = 0.2", "kind = \"constant\"");
     assert_eq!((constant.warmup_steps, constant.min_lr_ratio, constant.decay_steps), (None, None, None));
-    assert_eq!((constant.kind, constant.max_steps), (ScheduleKind::Constant, 100));
+    assert_eq!((constant.kind, constant.max_steps), (ScheduleKind::Constant, Some(100)));
     let cosine = schedule("kind = \"wsd\"\nwarmup_steps = 10\ndecay_steps = 7", "kind = \"cosine\"");
     assert_eq!((cosine.warmup_steps, cosine.min_lr_ratio, cosine.decay_steps), (Some(10), Some(0.1), None));
     let wsd = schedule("kind = \"constant\"", "kind = \"wsd\"\nmax_steps = 101");
     assert_eq!((wsd.warmup_steps, wsd.min_lr_ratio, wsd.decay_steps), (Some(0), Some(0.1), Some(21)));
+}
+
+#[test]
+fn a_decay_means_something_else_under_wsd_and_does_not_pass_over() {
+    let schedule = |base: &str, own: &str| {
+        let recipes =
+            Recipes::with(&format!("extends = \"base.toml\"\n[data]\ntrain = \"x\"\n[schedule]\n{own}\n"));
+        recipes.write("base.toml", format!("[schedule]\nmax_tokens = 1e9\n{base}\n"));
+        recipes.good(&none()).recipe.schedule
+    };
+    let of = |schedule: runner::recipe::ScheduleConfig| (schedule.decay_steps, schedule.decay_tokens);
+    let tokens = "decay_tokens = 1e8";
+    assert_eq!(of(schedule(&format!("kind = \"cosine\"\n{tokens}"), "kind = \"wsd\"")), (None, None));
+    assert_eq!(of(schedule(&format!("kind = \"wsd\"\n{tokens}"), "kind = \"linear\"")), (None, None));
+    let kept = (None, Some(100_000_000));
+    assert_eq!(of(schedule(&format!("kind = \"cosine\"\n{tokens}"), "kind = \"linear\"")), kept);
+    // nothing had said a kind
+    assert_eq!(of(schedule(tokens, "kind = \"wsd\"")), kept);
+}
+
+#[test]
+fn of_two_forms_of_a_length_one_has_a_value() {
+    let recipes = Recipes::with("data.train = \"x\"\n[schedule]\nmax_tokens = 1e9\nwarmup_tokens = 1e7\n");
+    let recipe = recipes.good(&none()).recipe;
+    let schedule = &recipe.schedule;
+    assert_eq!((schedule.max_steps, schedule.max_tokens), (None, Some(1_000_000_000)));
+    assert_eq!((schedule.warmup_steps, schedule.warmup_tokens), (None, Some(10_000_000)));
+    // 1907.3 and 19.07 steps of 524,288 tokens
+    let lengths = schedule.lengths(&recipe.step_sizes());
+    assert_eq!((recipe.steps(), lengths.run, lengths.warmup), (1907, 1907, 19));
+    // the stronger layer's form holds, and dropping the other one first drops no more than that
+    for unset in [&[][..], &["schedule.max_tokens".to_owned()]] {
+        let overrides = Overrides { unset: unset.to_vec(), ..set(&["schedule.max_steps=7"]) };
+        let schedule = recipes.good(&overrides).recipe.schedule;
+        assert_eq!((schedule.max_steps, schedule.max_tokens), (Some(7), None));
+    }
+    // the growth of the batch is dropped with the ramp, and its increment is the first size unless said
+    recipes.write("ramp.toml", "extends = \"recipe.toml\"\n[batch]\nramp_start = 32768\nramp_tokens = 1e8\n");
+    let ramp = |more: &[&str]| recipes.load("ramp.toml", &set(more)).expect("right").recipe.batch;
+    assert_eq!(ramp(&[]).ramp_increment, Some(32_768));
+    assert_eq!(ramp(&["batch.ramp_increment=16384"]).ramp_increment, Some(16_384));
+    let off = ramp(&["batch.ramp_start=0"]);
+    assert_eq!((off.ramp(), off.ramp_tokens, off.ramp_increment), (None, None, None));
 }
 
 #[test]
@@ -323,7 +366,7 @@ fn a_moved_tree_is_the_same_experiment() {
 #[test]
 fn line_ends_and_byte_order_marks_of_other_editors_are_read() {
     let recipes = Recipes::with(&format!("\u{feff}{}", REQUIRED.replace('\n', "\r\n")));
-    assert_eq!(recipes.good(&none()).recipe.schedule.max_steps, 100);
+    assert_eq!(recipes.good(&none()).recipe.schedule.max_steps, Some(100));
     recipes.write("recipe.toml", "[model]\r\nn_layr = 3\r\n");
     assert!(recipes.bad(&none()).contains(":2:1\n  |\n2 | n_layr = 3\n  | ^^^^^^ did you mean `n_layer`?"));
 }
@@ -370,7 +413,7 @@ fn shipped_recipes_are_right() {
         assert_eq!(recipe.model.vocab_multiple, 128, "{}", path.display());
     }
     let quickstart = load(&dir.join("quickstart.toml"), &none()).expect("right").recipe;
-    assert_eq!((quickstart.batch.total_tokens, quickstart.schedule.max_steps), (1024, 300));
+    assert_eq!((quickstart.batch.total_tokens, quickstart.schedule.max_steps), (1024, Some(300)));
     let gpt3 = load(&dir.join("gpt3-small.toml"), &none()).expect("right").recipe;
     assert_eq!((gpt3.model.block_size, gpt3.schedule.warmup_steps), (2048, Some(715)));
 }

@@ -13,6 +13,7 @@ mod support;
 
 mod effect;
 mod explain;
+mod gpt3;
 mod identity;
 mod ids;
 mod keys;
@@ -22,6 +23,7 @@ mod plan;
 mod plan_laws;
 mod plan_roofline;
 mod plan_scaling;
+mod ramp;
 mod runs;
 mod shipped;
 mod wrong;

@@ -71,6 +71,9 @@ use Shows::{Checkpoints, Ending, File, Name, Plan, PlanOrRefusal};
 /// A learning rate at which the loss rises from step to step, and what judges a step by the two before.
 const RISING: &str = "--set optimizer.lr=1 --set schedule.max_steps=6 --set watchdog.window=2";
 
+/// A batch of four rows that grows from one.
+const RAMP: &str = "--set batch.micro_batch=1 --set batch.ramp_start=16 --set batch.ramp_tokens=100";
+
 /// One key: what is given in both cases, what is added to change it, and where that shows.
 type Row = (&'static str, &'static str, &'static str, Shows);
 
@@ -117,6 +120,9 @@ const ROWS: &[Row] = &[
     ("batch.total_tokens", "", "batch.total_tokens=128", File(TRAIN)),
     ("batch.micro_batch", "", "batch.micro_batch=2", Plan("/micro_steps")),
     ("batch.world_size", "--set batch.micro_batch=1", "batch.world_size=2", Plan("/micro_steps")),
+    ("batch.ramp_start", RAMP, "batch.ramp_start=32", File(TRAIN)),
+    ("batch.ramp_tokens", RAMP, "batch.ramp_tokens=200", File(TRAIN)),
+    ("batch.ramp_increment", RAMP, "batch.ramp_increment=48", File(TRAIN)),
     (
         "distributed.shard_optimizer",
         "--set batch.micro_batch=1 --set batch.world_size=2",
@@ -136,8 +142,16 @@ const ROWS: &[Row] = &[
     ("optimizer.clip_norm", "--set optimizer.eps=1e-2", "optimizer.clip_norm=1e-3", File(TRAIN)),
     ("schedule.kind", "", "schedule.kind=linear", File(TRAIN)),
     ("schedule.max_steps", "", "schedule.max_steps=5", File(TRAIN)),
+    (
+        "schedule.max_tokens",
+        "--unset schedule.max_steps --set schedule.max_tokens=256",
+        "schedule.max_tokens=320",
+        File(TRAIN),
+    ),
     ("schedule.warmup_steps", "", "schedule.warmup_steps=2", File(TRAIN)),
+    ("schedule.warmup_tokens", "", "schedule.warmup_tokens=128", File(TRAIN)),
     ("schedule.min_lr_ratio", "", "schedule.min_lr_ratio=0.5", File(TRAIN)),
+    ("schedule.decay_tokens", "", "schedule.decay_tokens=128", File(TRAIN)),
     ("schedule.decay_steps", "--set schedule.kind=wsd", "schedule.decay_steps=3", File(TRAIN)),
     ("eval.every", "", "eval.every=1", File("val.csv")),
     ("eval.batches", "", "eval.batches=3", File("val.csv")),

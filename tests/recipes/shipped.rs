@@ -22,7 +22,7 @@ fn shipped() -> Vec<(PathBuf, bool)> {
         paths
     };
     let whole = toml("").into_iter().map(|path| (path, false));
-    let dirs = ["base", "data", "ladder", "sweeps"];
+    let dirs = ["base", "data", "gpt3", "ladder", "sweeps"];
     whole.chain(dirs.iter().flat_map(|dir| toml(dir)).map(|path| (path, true))).collect()
 }
 
@@ -87,7 +87,8 @@ fn allows(property: &Json, value: &Json) -> bool {
             && property["exclusiveMaximum"].as_f64().is_none_or(|max| number < max)
     };
     match property["type"].as_str() {
-        Some("integer") => value.as_i64().is_some_and(|integer| within(integer as f64)),
+        // a number without a fraction is one, as in 12e9
+        Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0 && within(number)),
         Some("number") => value.as_f64().is_some_and(within),
         Some("boolean") => value.is_boolean(),
         Some("string") => value.is_string(),

@@ -174,7 +174,45 @@ fn relations() {
             &schedule("kind = \"wsd\"\nmax_steps = 10\nwarmup_steps = 9"),
             &schedule("kind = \"wsd\"\nmax_steps = 10\nwarmup_steps = 10"),
             &schedule("kind = \"constant\"\nmax_steps = 10\nwarmup_steps = 1\nmin_lr_ratio = 0.1"),
-            &schedule("max_steps = 10\ndecay_steps = 1"),
+            &schedule("kind = \"constant\"\nmax_steps = 10\ndecay_steps = 1"),
+        ]),
+    );
+}
+
+#[test]
+fn relations_of_lengths_in_tokens() {
+    let schedule = |keys: &str| format!("[data]\ntrain = \"builtin:lipsum\"\n[schedule]\n{keys}\n");
+    snapshot(
+        "relations_of_lengths",
+        recipes(&[
+            &schedule("max_steps = 10\nmax_tokens = 1e9\nwarmup_steps = 1\nwarmup_tokens = 1e6"),
+            &schedule("max_tokens = 1e5"),
+            &schedule("max_tokens = 1e9\nwarmup_tokens = 2e9"),
+            &schedule("max_steps = 10\nwarmup_tokens = 2e9"),
+            &schedule("max_tokens = 1e7\nwarmup_steps = 20"),
+            &schedule("kind = \"wsd\"\nmax_tokens = 1e9\nwarmup_tokens = 6e8\ndecay_tokens = 5e8"),
+            &schedule("max_tokens = 1e9\nwarmup_tokens = 6e8\ndecay_tokens = 5e8"),
+            &schedule("max_steps = 100\nwarmup_steps = 20\ndecay_steps = 20"),
+            &schedule("max_tokens = 1.5\nwarmup_tokens = \"1e6\"\ndecay_tokens = 1e30"),
+        ]),
+    );
+    let ramp = |batch: &str, keys: &str| {
+        format!("{}[batch]\n{batch}\n", schedule(&format!("max_tokens = 1e9\n{keys}")))
+    };
+    let start = "ramp_start = 32768";
+    snapshot(
+        "relations_of_a_ramp",
+        recipes(&[
+            &ramp("ramp_tokens = 1e8\nramp_increment = 1024", ""),
+            &ramp(start, ""),
+            &ramp("ramp_start = 524288\nramp_tokens = 1e8", ""),
+            &ramp("ramp_start = 1000\nramp_tokens = 1e8", ""),
+            &ramp("ramp_start = 32768\nramp_tokens = 1e8\nmicro_batch = 8\nworld_size = 8", ""),
+            &ramp("ramp_start = 32768\nramp_tokens = 1e8\nramp_increment = 1000", ""),
+            &ramp("ramp_start = 65536\nramp_tokens = 1e8\nramp_increment = 131072", ""),
+            &ramp("ramp_start = 1024\nramp_tokens = 1e8\ntotal_tokens = 8388608", ""),
+            &ramp("ramp_start = 32768\nramp_tokens = 1e8", "warmup_steps = 10"),
+            &ramp("ramp_start = 32768\nramp_tokens = 1e8", "kind = \"wsd\"\ndecay_steps = 10"),
         ]),
     );
 }

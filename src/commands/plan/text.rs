@@ -2,11 +2,15 @@
 
 use super::{FORMULA, FORMULA_FROM, Outlook, Run, roofline};
 use crate::commands::voice::{peak_text, ranks, standing_text};
+use crate::plan::document::StageDocument;
 use crate::plan::{PROGRAM_BYTES, gib};
-use crate::recipe::EngineKind;
+use crate::recipe::{EngineKind, Lengths, ScheduleKind};
 use crate::report::numbers::{count, duration, flop, grouped, thousands};
 use std::fmt::Write;
 use std::time::Duration;
+
+/// Of more stages than these not all are shown.
+const MOST_STAGES: usize = 12;
 
 impl Outlook<'_> {
     pub(super) fn text(&self) -> String {
@@ -42,6 +46,9 @@ impl Outlook<'_> {
                 count(dims.block_size, "token")
             ),
         );
+        for (i, text) in self.ramp_lines().into_iter().enumerate() {
+            line(if i == 0 { "ramp" } else { "" }, text);
+        }
         if plan.ranks.world_size > 1 {
             line("ranks", self.ranks_text());
             line("", format!("each sends {} per step", grouped(plan.wire_bytes_per_step, "byte")));
@@ -50,6 +57,9 @@ impl Outlook<'_> {
             line(if i == 0 { "begins" } else { "" }, text.clone());
         }
         line("run", format!("{}, {}", grouped(plan.steps, "step"), grouped(plan.tokens, "token")));
+        for text in self.schedule_lines() {
+            line("", text);
+        }
         for (i, text) in self.data_lines().into_iter().enumerate() {
             line(if i == 0 { "data" } else { "" }, text);
         }
@@ -144,7 +154,7 @@ impl Outlook<'_> {
         if plan.data.sources.is_empty() {
             lines.push(format!("{:.2} epochs: each row is seen {seen}", plan.epochs));
         }
-        let rows = plan.steps * plan.batch.rows_per_step as u64;
+        let rows = plan.sizes.rows_before(plan.steps);
         lines.extend(plan.data.sources.iter().map(|source| {
             format!(
                 "{:.1} % of the rows from {}: {:.2} epochs of its {}",
@@ -181,6 +191,67 @@ impl Outlook<'_> {
             let (examples, tokens) = (grouped(task.examples, "example"), grouped(task.tokens, "token"));
             format!("with the task {}: {examples}, {tokens}", task.name)
         }));
+        lines
+    }
+
+    /// The stages of a batch that grows; of many the first and the last.
+    fn ramp_lines(&self) -> Vec<String> {
+        let (plan, stages) = (&self.plan, self.plan.stages());
+        let Some((last, before)) = stages.split_last() else { return Vec::new() };
+        let from = |stage: &StageDocument| {
+            format!(
+                "from step {}: {} = {}{} x {}",
+                thousands(stage.first_step),
+                grouped(stage.tokens_per_step, "token"),
+                ranks(plan.ranks.world_size),
+                thousands(stage.micro_steps),
+                count(plan.batch.micro_batch, "row"),
+            )
+        };
+        let is_full = last.tokens_per_step == plan.batch.tokens_per_step as u64;
+        let mut lines = vec![match is_full {
+            true => format!(
+                "in {} over {}, then the full batch",
+                grouped(before.len() as u64, "stage"),
+                grouped(last.first_token, "token")
+            ),
+            false => format!("the run ends in stage {} of its growth", thousands(stages.len() as u64)),
+        }];
+        match before {
+            [first, second, third, .., nearly] if before.len() > MOST_STAGES => {
+                lines.extend([first, second, third].map(from));
+                lines.push(format!("… {} more", grouped(before.len() as u64 - 4, "stage")));
+                lines.push(from(nearly));
+            }
+            all => lines.extend(all.iter().map(from)),
+        }
+        lines.push(from(last));
+        lines
+    }
+
+    /// Lengths in tokens with the steps that they take.
+    fn schedule_lines(&self) -> Vec<String> {
+        let (plan, schedule) = (&self.plan, &self.recipe.schedule);
+        let Lengths { run, warmup, decay_start, decay_end } = schedule.lengths(&plan.sizes);
+        if schedule.kind == ScheduleKind::Constant || !schedule.counts_tokens() {
+            return Vec::new();
+        }
+        let steps = |length: u64| match plan.sizes.is_constant() {
+            true => grouped(length, "step"),
+            false => {
+                format!("{} = {}", grouped(length, "token"), grouped(plan.sizes.steps_for(length), "step"))
+            }
+        };
+        let mut lines = vec![];
+        if warmup > 0 {
+            lines.push(format!("warm-up over {}", steps(warmup)));
+        }
+        if decay_start > warmup {
+            lines.push(format!("the rate falls from its peak after {}", steps(decay_start)));
+        }
+        if decay_end < run {
+            lines.push(format!("the rate stays at its minimum after {}", steps(decay_end)));
+        }
         lines
     }
 

@@ -53,7 +53,7 @@ pub(super) fn time(subject: &Subject) -> Remark {
     (days > MONTH).then(|| {
         let within = subject.plan.tokens as f64 * MONTH / days;
         (
-            "schedule.max_steps",
+            subject.recipe.schedule.length_key(),
             format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.1} tokens per second"),
             format!(
                 "take a smaller model or fewer steps ({within:.1e} tokens take a month), or a faster machine; runner \

@@ -1,7 +1,7 @@
 //! Settings far from what has worked: the learning rate, its shape, and the batch.
 
 use super::{Remark, Subject};
-use crate::recipe::ScheduleKind;
+use crate::recipe::{Lengths, ScheduleKind};
 use crate::wording::count;
 
 /// GPT-3's models (Brown et al., 2020, table 2.1): parameters, peak learning rate, tokens per batch.
@@ -22,25 +22,24 @@ const BATCH_FACTOR: f64 = 4.0;
 
 /// A schedule that does not do within the run what it is for.
 pub(super) fn horizon(subject: &Subject) -> Remark {
-    let schedule = &subject.recipe.schedule;
-    let steps = schedule.max_steps;
-    let warmup = schedule.warmup_steps.unwrap_or(0);
-    let decay = schedule.decay_steps.unwrap_or(0);
+    let (schedule, plan) = (&subject.recipe.schedule, subject.plan);
+    let Lengths { run, warmup, decay_start, decay_end } = schedule.lengths(&plan.sizes);
+    let run_text = count(run, if plan.sizes.is_constant() { "step" } else { "token" });
     let kind = match schedule.kind {
         ScheduleKind::Constant => return None,
         ScheduleKind::Cosine => "cosine",
         ScheduleKind::Linear => "linear",
         ScheduleKind::Wsd => "wsd",
     };
-    if warmup >= steps {
-        return Some((
-            "schedule.warmup_steps",
-            format!(
-                "the warm-up takes the whole run of {}, so the rate never falls to its minimum",
-                count(steps, "step")
-            ),
-            format!("shorten schedule.warmup_steps, to {} for example", steps / 10),
-        ));
+    // in the unit of the key that it is a value for
+    let length = |in_tokens: bool| if in_tokens { plan.tokens } else { plan.steps };
+    let warmup_key = schedule.warmup_key();
+    let shorter =
+        || format!("shorten {warmup_key}, to {} for example", length(schedule.warmup_tokens.is_some()) / 10);
+    if warmup >= run {
+        let message =
+            format!("the warm-up takes the whole run of {run_text}, so the rate never falls to its minimum");
+        return Some((warmup_key, message, shorter()));
     }
     if schedule.min_lr_ratio == Some(1.0) {
         return Some((
@@ -49,22 +48,25 @@ pub(super) fn horizon(subject: &Subject) -> Remark {
             "choose a smaller ratio, 0.1 for example".to_owned(),
         ));
     }
-    if schedule.kind == ScheduleKind::Wsd && warmup + decay >= steps {
+    let decay_key = schedule.decay_key();
+    let decay = length(schedule.decay_tokens.is_some());
+    if schedule.kind == ScheduleKind::Wsd && decay_start <= warmup {
         return Some((
-            "schedule.decay_steps",
-            format!(
-                "warm-up and decay take the whole run of {}, so the rate is never stable",
-                count(steps, "step")
-            ),
-            format!("shorten schedule.decay_steps, to {} for example", steps.div_ceil(5)),
+            decay_key,
+            format!("warm-up and decay take the whole run of {run_text}, so the rate is never stable"),
+            format!("shorten {decay_key}, to {} for example", decay.div_ceil(5)),
         ));
     }
-    (2 * warmup > steps).then(|| {
-        (
-            "schedule.warmup_steps",
-            format!("the warm-up takes {warmup} of {}, more than half of the run", count(steps, "step")),
-            format!("shorten schedule.warmup_steps, to {} for example", steps / 10),
-        )
+    if decay_end > run {
+        return Some((
+            decay_key,
+            format!("the decay ends after the run of {run_text}, so the rate never falls to its minimum"),
+            format!("leave {decay_key} out to have it end with the run, or take {decay} at most"),
+        ));
+    }
+    (2 * warmup > run).then(|| {
+        let message = format!("the warm-up takes {warmup} of {run_text}, more than half of the run");
+        (warmup_key, message, shorter())
     })
 }
 

@@ -10,6 +10,11 @@ pub enum Kind {
         /// Largest value.
         max: i64,
     },
+    /// A number of tokens in `1..=max`: an integer, which may be written as a float such as `12e9`.
+    Tokens {
+        /// Largest value.
+        max: i64,
+    },
     /// An integer in `1..=max` or `"auto"`.
     MicroBatch {
         /// Largest value.
@@ -77,4 +82,6 @@ pub enum Fallback {
     FileStem,
     /// A fifth of the value of the integer key with this path, rounded up.
     FifthOf(&'static str),
+    /// The value of the integer key with this path, where that is not 0.
+    SameAs(&'static str),
 }

@@ -28,6 +28,9 @@ pub struct Key {
     pub doc: &'static str,
     /// The `schedule.kind`s that use it; empty for a key that all of them leave alone.
     pub schedules: &'static [&'static str],
+    /// The one of these kinds in which it means something else than in the others. A layer that changes from or to that
+    /// kind drops what weaker layers said; a default that follows from another key is the default of that kind only.
+    pub special_in: Option<&'static str>,
     /// The setting that leaves it without effect.
     pub silenced_by: Option<&'static Switch>,
     /// The key that says the same in other terms: without a default where that one is set, and an error beside it.
@@ -127,6 +130,7 @@ impl Key {
             default,
             doc,
             schedules: &[],
+            special_in: None,
             silenced_by: None,
             instead_of: None,
             identity: Identity::Always,
@@ -140,6 +144,10 @@ impl Key {
 
     const fn only_with(self, schedules: &'static [&'static str]) -> Self {
         Self { schedules, ..self }
+    }
+
+    const fn special_in(self, kind: &'static str) -> Self {
+        Self { special_in: Some(kind), ..self }
     }
 
     const fn silenced_by(self, switch: &'static Switch) -> Self {
@@ -207,6 +215,13 @@ impl Key {
     #[must_use]
     pub fn is_used_by(&self, schedule: &str) -> bool {
         self.schedules.is_empty() || self.schedules.contains(&schedule)
+    }
+
+    /// Whether what was said of it under one kind of schedule, if one was said, says the same under another.
+    #[must_use]
+    pub fn survives(&self, old: Option<&str>, new: &str) -> bool {
+        let is_alike = |kind| old.is_none_or(|old| (kind == old) == (kind == new));
+        self.is_used_by(new) && self.special_in.is_none_or(is_alike)
     }
 
     /// Its default as JSON, where that is one value for all recipes.
@@ -283,12 +298,16 @@ mod tests {
                 let deciding = find(path).unwrap_or_else(|| panic!("{}: there is no {path}", key.path));
                 assert!(deciding.silenced_by.is_none(), "{path} is silenced and silences {}", key.path);
             }
-            if let Fallback::FifthOf(other) = key.default {
+            if let Fallback::FifthOf(other) | Fallback::SameAs(other) = key.default {
                 assert!(
                     find(other).is_some_and(|other| matches!(other.kind, Kind::Integer { .. })),
                     "{other}"
                 );
             }
+            if let Some(other) = key.instead_of {
+                assert!(find(other).is_some_and(|other| other.default == Fallback::Absent), "{other}");
+            }
+            assert!(key.special_in.is_none_or(|kind| key.schedules.contains(&kind)), "{}", key.path);
             let Some(Kind::Choice(schedules)) = find(SCHEDULE_KIND).map(|key| key.kind) else {
                 panic!("{SCHEDULE_KIND}")
             };

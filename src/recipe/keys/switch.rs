@@ -54,6 +54,15 @@ pub(super) static RANKS: Switch = Switch {
     on: "2",
 };
 
+/// A batch that does not grow.
+pub(super) static RAMP: Switch = Switch {
+    keys: &["batch.ramp_start"],
+    is_off: |value| value == "0",
+    only: None,
+    remedy: "have the batch grow",
+    on: "32768",
+};
+
 /// No step is judged.
 pub(super) static WATCHDOG: Switch = Switch {
     keys: &["watchdog.max_loss_zscore", "watchdog.max_grad_zscore"],

@@ -11,9 +11,12 @@ pub const PRECISION: &str = "compute.precision";
 /// The key that decides which keys of `schedule` are used.
 pub const SCHEDULE_KIND: &str = "schedule.kind";
 pub(super) const MAX_STEPS: &str = "schedule.max_steps";
+pub(super) const RAMP_START: &str = "batch.ramp_start";
 
 /// Bounds are far above any sensible experiment: they keep every derived product within 64 bits.
 pub(super) const STEPS: i64 = 1 << 40;
+pub(super) const BATCH: i64 = 1 << 36;
+pub(super) const TOKENS: i64 = 1 << 50;
 pub(super) const WITH_WARMUP: &[&str] = &["cosine", "linear", "wsd"];
 
 pub(super) const fn key(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Key {

@@ -1,20 +1,20 @@
 //! Rows of the table: batch, ranks, optimizer and schedule.
 
-use super::Fallback::{FifthOf, Is, Required};
-use super::Identity::UnlessDefault;
+use super::Fallback::{Absent, FifthOf, Is, Required, SameAs};
+use super::Identity::{UnlessDefault, While};
 use super::Interval::{NonNegative, Positive, Unit};
 use super::Key;
-use super::Kind::{Betas, Choice, Flag, Integer, MicroBatch, Number};
+use super::Kind::{Betas, Choice, Flag, Integer, MicroBatch, Number, Tokens};
 use super::OnResume::Free;
 use super::Stated::Position;
-use super::switch::RANKS;
-use super::table::{MAX_STEPS, SCHEDULE_KIND, STEPS, WITH_WARMUP, key};
+use super::switch::{RAMP, RANKS};
+use super::table::{BATCH, MAX_STEPS, RAMP_START, SCHEDULE_KIND, STEPS, TOKENS, WITH_WARMUP, key};
 
 pub(super) const ROWS: &[Key] = &[
     // batch
     key(
         "batch.total_tokens",
-        Integer { min: 1, max: 1 << 36 },
+        Integer { min: 1, max: BATCH },
         Is("524288"),
         "tokens per optimizer step over all ranks",
     )
@@ -33,6 +33,31 @@ pub(super) const ROWS: &[Key] = &[
     key("batch.world_size", Integer { min: 1, max: 1 << 16 }, Is("1"), "number of data-parallel ranks")
         .on_resume(Free)
         .example("2"),
+    key(
+        RAMP_START,
+        Integer { min: 0, max: BATCH },
+        Is("0"),
+        "tokens of the first steps, from which the batch grows to total_tokens; 0 means that it does not grow",
+    )
+    .identity(UnlessDefault)
+    .stated(Position)
+    .also_called(&["rampup_batch_size"])
+    .example("1024"),
+    key("batch.ramp_tokens", Tokens { max: TOKENS }, Absent, "over how many tokens the batch grows")
+        .silenced_by(&RAMP)
+        .identity(UnlessDefault)
+        .stated(Position)
+        .example("10000"),
+    key(
+        "batch.ramp_increment",
+        Integer { min: 1, max: BATCH },
+        SameAs(RAMP_START),
+        "by how many tokens a step grows at a time",
+    )
+    .silenced_by(&RAMP)
+    .identity(While(&RAMP))
+    .stated(Position)
+    .example("1024"),
     // distributed
     key(
         "distributed.shard_optimizer",
@@ -86,12 +111,32 @@ pub(super) const ROWS: &[Key] = &[
     )
     .example("\"linear\""),
     key(MAX_STEPS, Integer { min: 1, max: STEPS }, Required, "optimizer steps in the run")
+        .instead_of("schedule.max_tokens")
         .also_called(&["max_iters", "lr_decay_iters"])
         .example("1000"),
+    key(
+        "schedule.max_tokens",
+        Tokens { max: TOKENS },
+        Absent,
+        "tokens of the run at most, in whole steps, instead of max_steps",
+    )
+    .identity(UnlessDefault)
+    .also_called(&["train_tokens"])
+    .example("1_000_000_000"),
     key("schedule.warmup_steps", Integer { min: 0, max: STEPS }, Is("0"), "steps of linear warm-up")
         .only_with(WITH_WARMUP)
+        .instead_of("schedule.warmup_tokens")
         .also_called(&["warmup_iters"])
         .example("1"),
+    key(
+        "schedule.warmup_tokens",
+        Tokens { max: TOKENS },
+        Absent,
+        "tokens of linear warm-up, instead of warmup_steps",
+    )
+    .only_with(WITH_WARMUP)
+    .identity(UnlessDefault)
+    .example("1024"),
     key(
         "schedule.min_lr_ratio",
         Number(Unit),
@@ -105,8 +150,20 @@ pub(super) const ROWS: &[Key] = &[
         "schedule.decay_steps",
         Integer { min: 1, max: STEPS },
         FifthOf(MAX_STEPS),
-        "steps of the final decay",
+        "steps of the final decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
     )
-    .only_with(&["wsd"])
+    .only_with(WITH_WARMUP)
+    .special_in("wsd")
+    .instead_of("schedule.decay_tokens")
     .example("3"),
+    key(
+        "schedule.decay_tokens",
+        Tokens { max: TOKENS },
+        Absent,
+        "tokens of the final decay (wsd), or after which the rate has fallen to its minimum (cosine, linear)",
+    )
+    .only_with(WITH_WARMUP)
+    .special_in("wsd")
+    .identity(UnlessDefault)
+    .example("3072"),
 ];

@@ -94,7 +94,8 @@ fn of_several_ranks_none_breaks_a_pass_off() {
         let break_at = (comm.rank() == 0).then_some(4);
         let mut events =
             Recorder { onlooker: Onlooker { break_at, ..Onlooker::default() }, ..Recorder::default() };
-        let config = TrainConfig { eval_every: 0, sample_every: 0, rows_per_step: 12, ..config() };
+        let sizes = StepSizes::constant(12, 2);
+        let config = TrainConfig { eval_every: 0, sample_every: 0, sizes, ..config() };
         let outcome =
             train(comm, &mut engine, &Numbered, &Evaluations::default(), &config, &mut progress, &mut events);
         (outcome.expect("nothing fails here"), events.micro_steps, events.log.join(","), engine.rows.len())
