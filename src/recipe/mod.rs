@@ -49,7 +49,8 @@ pub use schema::{
 pub use source::similar;
 pub use sources::Sources;
 pub use words::{
-    Attention, Device, EngineKind, MicroBatch, Precision, Residual, ScheduleKind, WatchdogAction,
+    Attention, Device, EngineKind, MicroBatch, MuonAdjust, MuonPrecision, OptimizerName, Precision, Residual,
+    ScheduleKind, WatchdogAction,
 };
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

@@ -221,8 +221,7 @@ fn config() -> TrainConfig {
         min_lr_ratio: None,
         decay_steps: None,
     };
-    let optimizer =
-        OptimizerConfig { lr: 0.1, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0 };
+    let optimizer = OptimizerConfig { lr: 0.1, ..OptimizerConfig::default() };
     TrainConfig {
         max_steps: 5,
         rows_per_step: 6,

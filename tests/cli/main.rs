@@ -31,6 +31,7 @@ mod machine_memory;
 mod memory;
 mod missing;
 mod mixture;
+mod muon;
 mod processes;
 mod ranks;
 mod refusals;

@@ -10,7 +10,7 @@ use super::Kind::{
 use super::OnResume::Free;
 use super::Stated::{Any, AtMost, Padded, Position, Same};
 use super::switch::{CPU, FUSED, RANKS, SAMPLES, VALIDATION, WATCHDOG};
-use super::{Fallback, Key, Kind};
+use super::{Fallback, Key, Kind, muon};
 use crate::recipe::lint;
 
 /// The key by which replicas of an experiment differ.
@@ -185,7 +185,7 @@ pub const KEYS: &[Key] = &[
         "distributed.shard_optimizer",
         Flag,
         Is("false"),
-        "each rank keeps and updates its part of AdamW's moments only (ZeRO stage 1)",
+        "each rank keeps and updates its part of the optimizer's states only (ZeRO stage 1)",
     )
     .silenced_by(&RANKS)
     .identity(UnlessDefault)
@@ -201,6 +201,14 @@ pub const KEYS: &[Key] = &[
     .free()
     .example("7"),
     // optimizer
+    key(
+        "optimizer.kind",
+        Choice(&["adamw", "muon"]),
+        Is("\"adamw\""),
+        "the update rule; with muon that of the matrices of the blocks, and AdamW's for everything else",
+    )
+    .identity(UnlessDefault)
+    .example("\"muon\""),
     key("optimizer.lr", Number(Positive), Is("6e-4"), "peak learning rate")
         .also_called(&["learning_rate", "max_lr"])
         .example("1e-3"),
@@ -224,6 +232,13 @@ pub const KEYS: &[Key] = &[
     )
     .also_called(&["grad_clip", "gradient_clip"])
     .example("0.0"),
+    muon::LR,
+    muon::MOMENTUM,
+    muon::NESTEROV,
+    muon::NS_STEPS,
+    muon::NS_PRECISION,
+    muon::WEIGHT_DECAY,
+    muon::ADJUST,
     // schedule
     key(
         SCHEDULE_KIND,
