@@ -1,8 +1,7 @@
 //! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
 
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
-use runner::engine::optimizer::adamw::AdamW;
-use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::{Batch, Engine, State, cpu};
 use runner::model::{Dims, init};
 use runner::recipe::{Attention, Precision};
@@ -34,10 +33,13 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_step_allocates_nothing() {
-    for (attention, precision) in [(Attention::Flash, Precision::Fp32), (Attention::Naive, Precision::Bf16)] {
-        let dims =
-            Dims { n_layer: 2, n_head: 2, n_embd: 64, block_size: 48, vocab_size: 500, padded_vocab: 512 };
-        let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(OptimizerKind::AdamW));
+    for (attention, precision, optimizer, n_embd) in [
+        (Attention::Flash, Precision::Fp32, OptimizerKind::AdamW, 64),
+        (Attention::Naive, Precision::Bf16, OptimizerKind::AdamW, 64),
+        (Attention::Flash, Precision::Bf16, OptimizerKind::Muon, 32),
+    ] {
+        let dims = Dims { n_layer: 2, n_head: 2, n_embd, block_size: 48, vocab_size: 500, padded_vocab: 512 };
+        let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(optimizer));
         let plan = MemoryPlan::new(MemoryConfig {
             dims,
             micro_batch: 3,
@@ -58,14 +60,8 @@ fn a_step_allocates_nothing() {
         let mut step = |t: u64| {
             engine.accumulate(batch, 0.5).expect("the batch fits");
             engine.accumulate(batch, 0.5).expect("the batch fits");
-            let (betas, loss_scale) = ([0.9, 0.95], 1.0);
-            let update = OptimizerStep {
-                rule: Rule::AdamW(AdamW { betas, eps: 1e-8, weight_decay: 0.1 }),
-                lr: 1e-3,
-                clip_norm: 1.0,
-                t,
-                loss_scale,
-            };
+            let rule = optimizer.typical();
+            let update = OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t, loss_scale: 1.0 };
             engine.finish_step(&update).expect("there were gradients").loss
         };
         let first = step(1);

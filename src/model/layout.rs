@@ -23,6 +23,8 @@ pub struct Tensor {
     pub offset: usize,
     /// Whether weight decay applies to it: true for two or more dimensions.
     pub decayed: bool,
+    /// Whether it is a matrix of a block, between two hidden layers: true for no embedding and no vector.
+    pub hidden: bool,
 }
 
 impl Tensor {
@@ -88,6 +90,8 @@ pub struct ParamLayout {
     pub ln_f_bias: Range<usize>,
     /// Elements `[0, decayed)` hold the decayed tensors.
     pub decayed: usize,
+    /// The hidden matrices, which lie together, gaps included: `[hidden.start, decayed)`.
+    pub hidden: Range<usize>,
     /// Length of the buffer in elements, alignment gaps included.
     pub len: usize,
 }
@@ -99,13 +103,14 @@ impl ParamLayout {
         let mut b = Builder::default();
         let wte = b.add("wte.weight", &[v, c]);
         let wpe = b.add("wpe.weight", &[t, c]);
+        let embedded = b.end;
         let matrices: Vec<_> = (0..dims.n_layer)
             .map(|l| {
                 [
-                    b.add(&format!("h.{l}.attn.c_attn.weight"), &[c, 3 * c]),
-                    b.add(&format!("h.{l}.attn.c_proj.weight"), &[c, c]),
-                    b.add(&format!("h.{l}.mlp.c_fc.weight"), &[c, 4 * c]),
-                    b.add(&format!("h.{l}.mlp.c_proj.weight"), &[4 * c, c]),
+                    b.add_hidden(&format!("h.{l}.attn.c_attn.weight"), &[c, 3 * c]),
+                    b.add_hidden(&format!("h.{l}.attn.c_proj.weight"), &[c, c]),
+                    b.add_hidden(&format!("h.{l}.mlp.c_fc.weight"), &[c, 4 * c]),
+                    b.add_hidden(&format!("h.{l}.mlp.c_proj.weight"), &[4 * c, c]),
                 ]
             })
             .collect();
@@ -130,7 +135,8 @@ impl ParamLayout {
             .collect();
         let ln_f_weight = b.add("ln_f.weight", &[c]);
         let ln_f_bias = b.add("ln_f.bias", &[c]);
-        Self { blocks, wte, wpe, ln_f_weight, ln_f_bias, decayed, len: b.end, tensors: b.tensors }
+        let hidden = embedded..decayed;
+        Self { blocks, wte, wpe, ln_f_weight, ln_f_bias, decayed, hidden, len: b.end, tensors: b.tensors }
     }
 
     /// Elements and tensors under weight decay (`true`) or without it (`false`), without alignment gaps.
@@ -145,6 +151,25 @@ impl ParamLayout {
         let starts =
             || self.blocks.iter().map(|block| block.ln_1_weight.start).chain([self.ln_f_weight.start]);
         starts().zip(starts().skip(1).chain([self.len])).map(|(start, end)| start..end)
+    }
+
+    /// The part of the buffer that belongs to each of these tensors, with the gap behind it, in order.
+    pub fn parts_each(&self, of: impl Fn(&Tensor) -> bool) -> Vec<Range<usize>> {
+        let ends = self.tensors.iter().skip(1).map(|next| next.offset).chain([self.len]);
+        let each = self.tensors.iter().zip(ends).filter(|(tensor, _)| of(tensor));
+        each.map(|(tensor, end)| tensor.offset..end).collect()
+    }
+
+    /// [`parts_each`](Self::parts_each), where parts that touch are one.
+    pub fn parts(&self, of: impl Fn(&Tensor) -> bool) -> Vec<Range<usize>> {
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for part in self.parts_each(of) {
+            match parts.last_mut().filter(|last| last.end == part.start) {
+                Some(last) => last.end = part.end,
+                None => parts.push(part),
+            }
+        }
+        parts
     }
 
     /// The tensor with this name.
@@ -166,10 +191,17 @@ impl Builder {
             shape: shape.to_vec(),
             offset: self.end,
             decayed: shape.len() >= 2,
+            hidden: false,
         };
         let range = tensor.range();
         self.end = range.end.next_multiple_of(ALIGN);
         self.tensors.push(tensor);
+        range
+    }
+
+    fn add_hidden(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+        let range = self.add(name, shape);
+        self.tensors.last_mut().expect("it was just added").hidden = true;
         range
     }
 }
@@ -204,5 +236,19 @@ mod tests {
         }
         assert!(layout.tensors.iter().all(|t| t.offset % ALIGN == 0));
         assert!(layout.tensors.iter().all(|t| t.decayed == (t.offset < layout.decayed)));
+    }
+
+    #[test]
+    fn hidden_matrices_lie_together_and_parts_miss_nothing() {
+        let dims =
+            Dims { n_layer: 2, n_head: 3, n_embd: 33, block_size: 7, vocab_size: 11, padded_vocab: 13 };
+        let layout = ParamLayout::new(&dims);
+        let hidden: Vec<_> = layout.tensors.iter().filter(|t| t.hidden).map(|t| &t.name[..]).collect();
+        let matrices = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"];
+        let of_block = |l: usize| matrices.map(|name| format!("h.{l}.{name}.weight"));
+        assert_eq!(hidden, [of_block(0), of_block(1)].concat());
+        assert_eq!(layout.parts(|_| true), std::slice::from_ref(&(0..layout.len)));
+        assert_eq!(layout.parts(|t| t.hidden), std::slice::from_ref(&layout.hidden));
+        assert_eq!(layout.parts(|t| !t.hidden), [0..layout.hidden.start, layout.decayed..layout.len]);
     }
 }

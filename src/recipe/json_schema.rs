@@ -86,6 +86,9 @@ fn kind(kind: Kind) -> Json {
         Kind::Number(Interval::Fraction) => {
             json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 })
         }
+        Kind::Number(Interval::Decay) => {
+            json!({ "type": "number", "minimum": 0, "exclusiveMaximum": 1 })
+        }
         Kind::Number(Interval::NonNegative) => json!({ "type": "number", "minimum": 0 }),
         Kind::Number(Interval::Unit) => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Kind::Betas => json!({

@@ -4,11 +4,13 @@
 //! struct and nothing else.
 
 use super::init_from::InitFrom;
+use super::keys;
 use super::lint::LintCode;
 use super::sources::Sources;
 use super::validation::Validation;
 use super::words::{
-    Attention, Device, EngineKind, MicroBatch, Missing, Precision, Residual, ScheduleKind, WatchdogAction,
+    Attention, Device, EngineKind, MicroBatch, Missing, MuonAdjust, MuonPrecision, OptimizerName, Precision,
+    Residual, ScheduleKind, WatchdogAction,
 };
 use crate::data::TokenizerKind;
 use serde::{Deserialize, Serialize};
@@ -32,7 +34,7 @@ pub struct Recipe {
     pub batch: BatchConfig,
     /// How its ranks work together.
     pub distributed: DistributedConfig,
-    /// AdamW and gradient clipping.
+    /// The update rule and gradient clipping.
     pub optimizer: OptimizerConfig,
     /// The learning rate over the steps.
     pub schedule: ScheduleConfig,
@@ -165,11 +167,13 @@ pub struct DistributedConfig {
     pub timeout_s: u64,
 }
 
-/// `[optimizer]`: AdamW (Loshchilov and Hutter, 2019) with global-norm clipping.
+/// `[optimizer]`: AdamW (Loshchilov and Hutter, 2019) with global-norm clipping, and Muon beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerConfig {
-    /// Peak learning rate.
+    /// The update rule.
+    pub kind: OptimizerName,
+    /// Peak learning rate of AdamW.
     pub lr: f64,
     /// Decay rates of the first and second moment.
     pub betas: [f64; 2],
@@ -179,6 +183,28 @@ pub struct OptimizerConfig {
     pub weight_decay: f64,
     /// Gradients are scaled down to this global norm; 0 turns clipping off.
     pub clip_norm: f64,
+    /// Peak learning rate of Muon, which follows the same schedule.
+    pub muon_lr: f64,
+    /// Decay rate of Muon's running mean of gradients.
+    pub muon_momentum: f64,
+    /// Whether Muon looks ahead by a further step of that mean (Nesterov).
+    pub muon_nesterov: bool,
+    /// Iterations that make a matrix nearly orthogonal.
+    pub muon_ns_steps: u32,
+    /// What they round their matrices to.
+    pub muon_ns_precision: MuonPrecision,
+    /// Decoupled weight decay of the matrices that Muon updates.
+    pub muon_weight_decay: f64,
+    /// The factor on Muon's learning rate by a matrix's shape.
+    pub muon_adjust: MuonAdjust,
+}
+
+impl Default for OptimizerConfig {
+    /// What holds when no layer sets anything.
+    fn default() -> Self {
+        let defaults = keys::defaults("optimizer");
+        serde_json::from_value(defaults).expect("the table of keys has a default for every field")
+    }
 }
 
 /// `[schedule]`: keys that a kind does not use are absent, and of two that say the same in steps and in tokens one.

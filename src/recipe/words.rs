@@ -133,6 +133,48 @@ pub enum Missing {
     Skip,
 }
 
+/// `optimizer.kind`: the rule that updates the parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerName {
+    /// AdamW (Loshchilov and Hutter, 2019) for every parameter.
+    #[default]
+    Adamw,
+    /// Muon (Jordan et al., 2024) for the matrices of the blocks, AdamW for everything else.
+    Muon,
+}
+
+/// `optimizer.muon_adjust`: the factor on Muon's learning rate by the shape of a matrix, `[out, in]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MuonAdjust {
+    /// 0.2 √max(out, in) (Liu et al., 2025): updates as large as AdamW's.
+    #[default]
+    MatchRmsAdamw,
+    /// √max(1, out / in) (Jordan et al., 2024).
+    Original,
+}
+
+/// `optimizer.muon_ns_precision`: what Newton and Schulz's iteration rounds its matrices to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MuonPrecision {
+    /// 7 mantissa bits, as `torch.optim.Muon` does.
+    #[default]
+    Bf16,
+    /// Nothing: 23 mantissa bits.
+    Fp32,
+}
+
+impl From<MuonPrecision> for Precision {
+    fn from(precision: MuonPrecision) -> Self {
+        match precision {
+            MuonPrecision::Bf16 => Self::Bf16,
+            MuonPrecision::Fp32 => Self::Fp32,
+        }
+    }
+}
+
 /// `batch.micro_batch`: a number of sequences, or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MicroBatch {

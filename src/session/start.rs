@@ -8,7 +8,7 @@
 use super::inputs::relative;
 use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{Branch, Diagnostics, InitFrom, Recipe, Resolved};
+use crate::recipe::{Branch, Diagnostics, InitFrom, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, newest_intact};
 use crate::run::named::checkpoint_of;
 use crate::run::record::Parent;
@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// The key that names it.
 const INIT_FROM: &str = "model.init_from";
+/// The key that decides which states there are.
+const OPTIMIZER_KIND: &str = "optimizer.kind";
 
 /// What a run begins from.
 #[derive(Debug, Clone, Default)]
@@ -292,6 +294,19 @@ fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Di
             refuse(INIT_FROM, message, TAKE_WEIGHTS);
         }
         Err(error) => refuse(INIT_FROM, error.to_string(), ""),
+    }
+    let ours = serde_json::to_value(recipe.optimizer.kind).unwrap_or_default();
+    let theirs =
+        super::model::written_recipe(&branch.run).into_iter().find(|(key, _)| key.as_str() == OPTIMIZER_KIND);
+    // a run of an earlier version does not say which rule it had: there was one
+    let theirs = theirs.map_or_else(|| json!(OptimizerName::Adamw), |(_, value)| value);
+    if ours != theirs {
+        let message = format!("`{OPTIMIZER_KIND}` is {ours}, and the state of `{shown}` is that of {theirs}");
+        refuse(
+            OPTIMIZER_KIND,
+            message,
+            "optimizer = false takes the weights alone, with which any rule can begin",
+        );
     }
     let (total, sizes) = (recipe.batch.total_tokens as u64, recipe.step_sizes());
     let (step, tokens) = (state.step, state.tokens);

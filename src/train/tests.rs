@@ -217,8 +217,7 @@ impl Events for Recorder {
 fn config() -> TrainConfig {
     let schedule = ramp::schedule(ScheduleKind::Constant, 5);
     let sizes = StepSizes::constant(6, 2);
-    let optimizer =
-        OptimizerConfig { lr: 0.1, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0 };
+    let optimizer = OptimizerConfig { lr: 0.1, ..OptimizerConfig::default() };
     TrainConfig {
         max_steps: 5,
         micro_batch: 2,

@@ -32,6 +32,7 @@ mod measured;
 mod memory;
 mod missing;
 mod mixture;
+mod muon;
 mod processes;
 mod ranks;
 mod refusals;

@@ -4,7 +4,7 @@ use crate::golden;
 
 use golden::Golden;
 use runner::engine::dfdx::CpuEngine;
-use runner::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
+use runner::engine::optimizer::{OptimizerKind, OptimizerState, OptimizerStep};
 use runner::engine::{Applied, Batch, Engine, EngineError, State, TokenLosses};
 use runner::model::ParamLayout;
 use std::borrow::Cow;
@@ -24,6 +24,15 @@ fn a_padded_vocabulary() {
     let golden = Golden::load("b");
     assert!(golden.dims.padded_vocab > golden.dims.vocab_size);
     golden::check(&mut engine(&golden), &golden);
+}
+
+#[test]
+fn muon_s_trajectories() {
+    for case in golden::muon::cases() {
+        let mut engine =
+            CpuEngine::new(case.1.dims, OptimizerKind::Muon).expect("the golden configurations are valid");
+        golden::muon::check(&mut engine, &case);
+    }
 }
 
 /// The reference with one thing wrong, to see that the harness would notice and name it.
@@ -89,8 +98,7 @@ impl Engine for Broken {
         match self.1 {
             Fault::Clip => update.clip_norm *= 2.0,
             Fault::Decay => {
-                let Rule::AdamW(rule) = &mut update.rule;
-                rule.weight_decay = 0.0;
+                update.rule.adamw_mut().weight_decay = 0.0;
             }
             Fault::Correction => update.t += 1000,
             Fault::Gradient(_) | Fault::Weight => {}

@@ -6,21 +6,25 @@ use golden::Golden;
 use runner::engine::cpu;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::OptimizerKind;
+use runner::model::Dims;
 use runner::recipe::{Attention, Precision};
 
-fn check(name: &str, attention: Attention, threads: usize) {
-    let golden = Golden::load(name);
+fn engine(dims: Dims, optimizer: OptimizerKind, attention: Attention, threads: usize) -> cpu::CpuEngine {
     let config = MemoryConfig {
-        dims: golden.dims,
+        dims,
         micro_batch: 4,
         precision: Precision::Fp32,
         attention,
         target: Target::Cpu { threads },
-        mode: Mode::Train(OptimizerKind::AdamW),
+        mode: Mode::Train(optimizer),
         activations: Activations::default(),
     };
-    let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
-    golden::check(&mut engine, &golden);
+    cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated")
+}
+
+fn check(name: &str, attention: Attention, threads: usize) {
+    let golden = Golden::load(name);
+    golden::check(&mut engine(golden.dims, OptimizerKind::AdamW, attention, threads), &golden);
 }
 
 #[test]
@@ -33,4 +37,14 @@ fn flash_attention_follows_pytorch() {
 fn naive_attention_follows_pytorch() {
     check("a", Attention::Naive, 1);
     check("b", Attention::Naive, 3);
+}
+
+#[test]
+fn muon_follows_pytorch_on_any_number_of_threads() {
+    for case in golden::muon::cases() {
+        for threads in [1, 3] {
+            let mut engine = engine(case.1.dims, OptimizerKind::Muon, Attention::Flash, threads);
+            golden::muon::check(&mut engine, &case);
+        }
+    }
 }

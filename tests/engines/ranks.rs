@@ -6,10 +6,11 @@ use comm_support::{each, ends};
 use runner::comm::{Comm, Solo};
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
+use runner::engine::optimizer::muon::MOMENTUM_BUFFER;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Applied, Batch, Engine, State, cpu};
 use runner::model::{Dims, ParamLayout, init::initialize};
-use runner::recipe::{Attention, Precision};
+use runner::recipe::{Attention, MuonPrecision, Precision};
 use std::sync::Arc;
 
 const DIMS: Dims =
@@ -19,13 +20,17 @@ const ROWS: usize = 12;
 const STEPS: u64 = 6;
 
 fn plan(precision: Precision, shard: OptimizerShard) -> MemoryPlan {
+    plan_for(OptimizerKind::AdamW, precision, shard)
+}
+
+fn plan_for(optimizer: OptimizerKind, precision: Precision, shard: OptimizerShard) -> MemoryPlan {
     MemoryPlan::new(MemoryConfig {
         dims: DIMS,
         micro_batch: 1,
         precision,
         attention: Attention::Flash,
         target: Target::Cpu { threads: 1 },
-        mode: Mode::Train(OptimizerKind::AdamW),
+        mode: Mode::Train(optimizer),
         activations: Activations::default(),
     })
     .sharded(shard)
@@ -239,4 +244,86 @@ fn a_discarded_step_leaves_no_trace_on_any_rank() {
 fn the_share_of_another_rank_is_refused() {
     let other = plan(Precision::Fp32, OptimizerShard { index: 1, count: 2 });
     let _ = cpu::ranked_engine(other, Arc::new(Solo));
+}
+
+/// What a rank has after a few steps of Muon: parameters, and the states of which it wrote all and read all.
+fn train_muon(comm: Arc<dyn Comm>, sharded: bool) -> (Vec<f32>, Vec<Vec<f32>>, Option<usize>) {
+    let (index, count) = (comm.rank(), comm.size());
+    let shard = if sharded { OptimizerShard { index, count } } else { OptimizerShard::WHOLE };
+    let plan = plan_for(OptimizerKind::Muon, Precision::Fp32, shard);
+    let mut engine = cpu::ranked_engine(plan, comm.clone()).expect("a small engine");
+    let layout = ParamLayout::new(&DIMS);
+    let mut values = vec![0.0; layout.len];
+    initialize(&DIMS, &layout, 7, &mut values);
+    engine.write(State::Parameters, &values).expect("the layout's size");
+    let mut rule = OptimizerKind::Muon.typical();
+    if let Rule::Muon(muon) = &mut rule {
+        muon.ns_precision = MuonPrecision::Fp32;
+    }
+    for step in 0..STEPS {
+        accumulate(&mut engine, comm.as_ref(), step);
+        engine.finish_step(&OptimizerStep { rule, ..update(step + 1) }).expect("an update");
+    }
+    let states = OptimizerKind::Muon.states();
+    let mut read = |state| engine.read(state).expect("it can be read").into_owned();
+    let parameters = read(State::Parameters);
+    let found: Vec<_> = states.iter().map(|state| read(State::Optimizer(state))).collect();
+    // what a resumed run does: rank 0's whole states, written by every rank
+    let mut moments: Vec<f32> = (0..layout.len).map(|i| i as f32).collect();
+    for state in states {
+        engine.write(State::Optimizer(state), &moments).expect("the layout's size");
+        let read = engine.read(State::Optimizer(state)).expect("it can be read").into_owned();
+        for tensor in layout.tensors.iter().filter(|_| index == 0 || !sharded) {
+            let range = tensor.range();
+            match (state.covers)(tensor) {
+                true => assert_eq!(read[range.clone()], moments[range], "{} {}", state.name, tensor.name),
+                false => assert!(read[range].iter().all(|x| *x == 0.0), "{} {}", state.name, tensor.name),
+            }
+        }
+    }
+    // a number that is not finite in the last hidden matrix, whichever rank has it
+    let last = layout.tensors.iter().rfind(|tensor| tensor.hidden).expect("a matrix").range().end - 1;
+    moments[last] = f32::NAN;
+    engine.write(State::Optimizer(&MOMENTUM_BUFFER), &moments).expect("the layout's size");
+    let bad = engine.first_not_finite(State::Optimizer(&MOMENTUM_BUFFER)).expect("it can be read");
+    assert_eq!(bad, Some(last));
+    let fine = engine.first_not_finite(State::Optimizer(&EXP_AVG)).expect("it can be read");
+    (parameters, found, fine)
+}
+
+#[test]
+fn muon_s_matrices_belong_to_one_rank_each_and_all_ranks_train_alike() {
+    let group = |size: usize, sharded: bool| {
+        let ends = ends(size, 60);
+        let by_rank = &ends;
+        let ranks = each(&ends, |comm| Ok(train_muon(by_rank[comm.rank()].clone(), sharded)));
+        ranks.into_iter().map(|end| end.expect("no rank is lost")).collect::<Vec<_>>()
+    };
+    let alone = group(1, false).pop().expect("one rank");
+    for (size, sharded) in [(2, false), (2, true), (3, true), (4, true), (12, true)] {
+        let ranks = group(size, sharded);
+        for rank in &ranks {
+            assert_eq!(rank.0, ranks[0].0, "every rank has the same weights");
+            assert_eq!(rank.2, None);
+        }
+        assert!(close(&ranks[0].0, &alone.0, 1e-4), "{size} {sharded}");
+        for (one, other) in alone.1.iter().zip(&ranks[0].1) {
+            assert!(close(other, one, 1e-4), "whole states on rank 0");
+        }
+        assert!(ranks[1..].iter().all(|rank| rank.1.iter().all(|state| state.is_empty() == sharded)));
+    }
+}
+
+#[test]
+fn muon_s_states_are_shared_out_without_rest() {
+    let bytes = |shard| {
+        let kinds = plan_for(OptimizerKind::Muon, Precision::Fp32, shard).bytes();
+        kinds.iter().find(|(kind, _)| *kind == "moments").map(|(_, bytes)| *bytes).expect("a kind")
+    };
+    let whole = bytes(OptimizerShard::WHOLE);
+    let layout = ParamLayout::new(&DIMS);
+    assert_eq!(whole, (2 * (layout.len - layout.hidden.len()) + layout.hidden.len()) * 4);
+    for count in [2, 3, 7] {
+        assert_eq!((0..count).map(|index| bytes(OptimizerShard { index, count })).sum::<usize>(), whole);
+    }
 }

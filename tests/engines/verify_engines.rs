@@ -1,15 +1,16 @@
 //! The fused engine against the reference over twenty steps: every precision, attention backend, padding, micro-batch and
 //! number of threads.
 
-use runner::engine::cpu;
 use runner::engine::dfdx::CpuEngine;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::muon::Muon;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::verify::{MicroBatch, Report, Tolerances, verify};
+use runner::engine::{Batch, Engine, State, cpu};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::recipe::{Attention, Precision};
+use runner::recipe::{Attention, MuonAdjust, MuonPrecision, Precision};
 
 /// Two tiles of queries, the second ragged; a vocabulary that 128 does not divide.
 const DIMS: Dims =
@@ -37,9 +38,13 @@ fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
 }
 
 fn report(case: Case) -> Report {
+    report_under(Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }), case)
+}
+
+fn report_under(rule: Rule, case: Case) -> Report {
     let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
     let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
-    let (target, mode) = (Target::Cpu { threads }, Mode::Train(OptimizerKind::AdamW));
+    let (target, mode) = (Target::Cpu { threads }, Mode::Train(rule.kind()));
     let config = MemoryConfig {
         dims,
         micro_batch,
@@ -50,7 +55,7 @@ fn report(case: Case) -> Report {
         activations: Activations::default(),
     };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
-    let mut reference = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
+    let mut reference = CpuEngine::new(dims, rule.kind()).expect("valid dimensions");
     let layout = ParamLayout::new(&dims);
     let mut initial = vec![0.0; layout.len];
     initialize(&dims, &layout, 1, &mut initial);
@@ -62,15 +67,9 @@ fn report(case: Case) -> Report {
     }
     let loss_scale = if precision == Precision::Fp16 { 65536.0 } else { 1.0 };
     let updates: Vec<_> = (1..=STEPS)
-        .map(|t| OptimizerStep {
-            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
-            lr: 1e-4 * t as f64,
-            clip_norm: 1.0,
-            t,
-            loss_scale,
-        })
+        .map(|t| OptimizerStep { rule, lr: 1e-4 * t as f64, clip_norm: 1.0, t, loss_scale })
         .collect();
-    let tolerances = Tolerances::new(precision);
+    let tolerances = Tolerances::new(precision).under(&rule);
     verify(&mut engine, &mut reference, &initial, |step| rows(step, micro_batch), &updates, tolerances)
         .expect("no engine fails")
 }
@@ -109,5 +108,74 @@ fn low_precisions_are_within_bounds_and_not_silently_fp32() {
                 }
             }
         }
+    }
+}
+
+/// Muon with its defaults, and with everything else: both engines are right, or wrong in the same way.
+#[test]
+fn muon_is_within_bounds_under_every_precision() {
+    let Rule::Muon(rounding) = OptimizerKind::Muon.typical() else { panic!("Muon's rule") };
+    let exact = Muon {
+        ns_precision: MuonPrecision::Fp32,
+        nesterov: false,
+        ns_steps: 3,
+        adjust: MuonAdjust::Original,
+        lr_ratio: 5.0,
+        ..rounding
+    };
+    for rule in [rounding, exact] {
+        for (precision, threads) in [(Precision::Fp32, 1), (Precision::Fp32, 3), (Precision::Bf16, 2)] {
+            let (attention, vocab_multiple, micro_batch) = (Attention::Flash, 128, 4);
+            let case = Case { precision, attention, vocab_multiple, micro_batch, threads };
+            let report = report_under(Rule::Muon(rule), case);
+            assert!(report.passed, "{rule:?} {case:?}: {report:#?}");
+        }
+    }
+}
+
+/// A rule that differs in one number between the engines must not pass: the bounds are narrow enough to see it.
+#[test]
+fn a_muon_that_is_a_little_off_is_seen() {
+    let Rule::Muon(rule) = OptimizerKind::Muon.typical() else { panic!("Muon's rule") };
+    let rule = Muon { ns_precision: MuonPrecision::Fp32, ..rule };
+    let dims = DIMS;
+    let engine_of = |rule: Muon| {
+        let mut engine = CpuEngine::new(dims, OptimizerKind::Muon).expect("valid dimensions");
+        let layout = ParamLayout::new(&dims);
+        let mut values = vec![0.0; layout.len];
+        initialize(&dims, &layout, 1, &mut values);
+        engine.write(State::Parameters, &values).expect("the buffer fits");
+        for t in 1..=5 {
+            for micro_batch in rows(t as usize, ROWS) {
+                let MicroBatch { inputs, targets, rows, cols } = &micro_batch;
+                let batch = Batch { inputs, targets, rows: *rows, cols: *cols };
+                engine.accumulate(batch, 1.0).expect("the batch fits");
+            }
+            let rule = Rule::Muon(rule);
+            engine
+                .finish_step(&OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t, loss_scale: 1.0 })
+                .expect("an update");
+        }
+        let after = engine.read(State::Parameters).expect("it can be read").into_owned();
+        layout
+            .tensors
+            .iter()
+            .filter(|tensor| tensor.hidden)
+            .flat_map(|tensor| tensor.range())
+            .map(|i| f64::from(after[i] - values[i]))
+            .collect::<Vec<_>>()
+    };
+    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let right = engine_of(rule);
+    for wrong in [
+        Muon { momentum: 0.9, ..rule },
+        Muon { nesterov: false, ..rule },
+        Muon { ns_steps: 4, ..rule },
+        Muon { weight_decay: 0.0, lr_ratio: 0.95, ..rule },
+        Muon { adjust: MuonAdjust::Original, ..rule },
+    ] {
+        let off: Vec<_> = engine_of(wrong).iter().zip(&right).map(|(a, b)| a - b).collect();
+        let bound = Tolerances::new(Precision::Fp32).under(&Rule::Muon(rule)).change;
+        assert!(norm(&off) > 1.5 * bound * norm(&right), "{wrong:?}: {}", norm(&off) / norm(&right));
     }
 }

@@ -1,6 +1,9 @@
 //! Holds an engine against what PyTorch computed: logits, loss, every gradient, and 60 optimizer steps.
 //!
 //! `make.py` in this folder made the files and says what is in them. [`check`] is all that a test of an engine needs.
+//! [`muon`] has the trajectories of another rule on the same models.
+
+pub(crate) mod muon;
 
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::{OptimizerStep, Rule};
@@ -19,10 +22,8 @@ const LOGITS: f64 = 1e-4;
 const LOSS: f64 = 1e-5;
 /// ‖a − b‖ / ‖b‖ of a tensor's gradient.
 const GRADIENT: f64 = 1e-4;
-/// Relative difference of the loss at each step of the trajectory.
-const TRAJECTORY_LOSS: f64 = 1e-4;
-/// Relative difference of the gradient norm at each step.
-const TRAJECTORY_NORM: f64 = 1e-3;
+/// Relative differences of the loss and of the gradient norm at each step of the trajectory.
+const TRAJECTORY: [f64; 2] = [1e-4, 1e-3];
 /// ‖a − b‖ / ‖b‖ of a tensor after the last step, as far as training determines it.
 const FINAL: f64 = 1e-3;
 
@@ -31,6 +32,8 @@ pub(crate) struct Golden {
     /// The dimensions, padded vocabulary included.
     pub(crate) dims: Dims,
     info: Info,
+    /// The rule of the updates.
+    rule: Rule,
     tensors: HashMap<String, Vec<f32>>,
     inputs: Vec<u32>,
     targets: Vec<u32>,
@@ -101,7 +104,9 @@ impl Golden {
         let ids = |row: &[f32]| row.iter().map(|&id| id as u32).collect::<Vec<_>>();
         let inputs = sequences.clone().flat_map(|row| ids(&row[..dims.block_size])).collect();
         let targets = sequences.flat_map(|row| ids(&row[1..])).collect();
-        Self { dims, info, tensors, inputs, targets }
+        let TrainInfo { betas, eps, weight_decay, .. } = info.train;
+        let rule = Rule::AdamW(AdamW { betas, eps, weight_decay });
+        Self { dims, info, rule, tensors, inputs, targets }
     }
 
     /// The micro-batch that starts at a sequence.
@@ -116,7 +121,7 @@ impl Golden {
     fn update(&self, step: usize) -> OptimizerStep {
         let t = &self.info.train;
         OptimizerStep {
-            rule: Rule::AdamW(AdamW { betas: t.betas, eps: t.eps, weight_decay: t.weight_decay }),
+            rule: self.rule,
             lr: self.info.trajectory[step].lr,
             clip_norm: t.clip_norm,
             t: step as u64 + 1,
@@ -161,7 +166,7 @@ pub(crate) fn compare(engine: &mut dyn Engine, golden: &Golden) -> Result<(), St
     let failed = |e: EngineError| format!("the engine failed: {e}");
     engine.write(State::Parameters, &golden.flat("params", &layout)).map_err(failed)?;
     forward_and_backward(engine, golden, &layout)?;
-    trajectory(engine, golden)?;
+    trajectory(engine, golden, TRAJECTORY)?;
     let read = engine.read(State::Parameters).map_err(failed)?;
     tensors("after the last step", &read, &golden.flat("final", &layout), &layout, determined, FINAL)?;
     padding_is_zero("parameters", &read, &golden.dims, &layout)
@@ -210,7 +215,7 @@ fn start_over(engine: &mut dyn Engine, golden: &Golden, layout: &ParamLayout) ->
     engine.write(State::Parameters, &golden.flat("params", layout))
 }
 
-fn trajectory(engine: &mut dyn Engine, golden: &Golden) -> Result<(), String> {
+fn trajectory(engine: &mut dyn Engine, golden: &Golden, [of_loss, of_norm]: [f64; 2]) -> Result<(), String> {
     let (rows, micro_steps) = (golden.info.dims.rows, golden.info.train.micro_steps);
     for (step, expected) in golden.info.trajectory.iter().enumerate() {
         let failed = |e: EngineError| format!("step {step}: the engine failed: {e}");
@@ -219,9 +224,9 @@ fn trajectory(engine: &mut dyn Engine, golden: &Golden) -> Result<(), String> {
             engine.accumulate(batch, 1.0 / micro_steps as f64).map_err(failed)?;
         }
         let done = engine.finish_step(&golden.update(step)).map_err(failed)?;
-        relative(&format!("step {step}: the loss"), done.loss, expected.loss, TRAJECTORY_LOSS)?;
+        relative(&format!("step {step}: the loss"), done.loss, expected.loss, of_loss)?;
         let what = format!("step {step}: the gradient norm");
-        relative(&what, done.grad_norm, expected.grad_norm, TRAJECTORY_NORM)?;
+        relative(&what, done.grad_norm, expected.grad_norm, of_norm)?;
         if !done.applied {
             return Err(format!("step {step}: the update was skipped"));
         }

@@ -8,9 +8,9 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
-    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, Missing, ModelConfig,
-    OptimizerConfig, Overrides, Precision, Recipe, Residual, SampleConfig, ScheduleConfig, ScheduleKind,
-    Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
+    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, Missing, ModelConfig, MuonAdjust,
+    MuonPrecision, OptimizerConfig, OptimizerName, Overrides, Precision, Recipe, Residual, SampleConfig,
+    ScheduleConfig, ScheduleKind, Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -82,15 +82,30 @@ fn schedule() -> impl Strategy<Value = ScheduleConfig> {
 fn optimizer() -> impl Strategy<Value = OptimizerConfig> {
     let positive =
         || prop_oneof![1e-12..1e3, Just(f64::from(f32::MIN_POSITIVE)), Just(f64::from(f32::MAX)), Just(1e22)];
-    (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0).prop_map(
-        |(lr, beta1, beta2, eps, weight_decay, clip_norm)| OptimizerConfig {
-            lr,
-            betas: [beta1, beta2],
-            eps,
-            weight_decay,
-            clip_norm,
-        },
-    )
+    let numbers = (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0);
+    let of_muon = (positive(), 0.0..1.0, any::<bool>(), 1..100_u32, 0.0..10.0, any::<(bool, bool)>());
+    (any::<bool>(), numbers, of_muon).prop_map(|(is_muon, numbers, of_muon)| {
+        let (lr, beta1, beta2, eps, weight_decay, clip_norm) = numbers;
+        let betas = [beta1, beta2];
+        // what has no effect is left out of a written recipe, so it is the default
+        let adamw = OptimizerConfig { lr, betas, eps, weight_decay, clip_norm, ..OptimizerConfig::default() };
+        if !is_muon {
+            return adamw;
+        }
+        let (muon_lr, muon_momentum, muon_nesterov, muon_ns_steps, muon_weight_decay, (rounds, matches)) =
+            of_muon;
+        OptimizerConfig {
+            kind: OptimizerName::Muon,
+            muon_lr,
+            muon_momentum,
+            muon_nesterov,
+            muon_ns_steps,
+            muon_ns_precision: if rounds { MuonPrecision::Bf16 } else { MuonPrecision::Fp32 },
+            muon_weight_decay,
+            muon_adjust: if matches { MuonAdjust::MatchRmsAdamw } else { MuonAdjust::Original },
+            ..adamw
+        }
+    })
 }
 
 /// An entry of `data`, absolute as resolution leaves it; globs over plain directories.

@@ -73,6 +73,8 @@ const RISING: &str = "--set optimizer.lr=1 --set schedule.max_steps=6 --set watc
 
 /// A batch of four rows that grows from one.
 const RAMP: &str = "--set batch.micro_batch=1 --set batch.ramp_start=16 --set batch.ramp_tokens=100";
+/// The rule that reads its own keys, at a rate at which they show within a few steps.
+const MUON: &str = "--set optimizer.kind=muon --set optimizer.muon_lr=5e-2";
 
 /// One key: what is given in both cases, what is added to change it, and where that shows.
 type Row = (&'static str, &'static str, &'static str, Shows);
@@ -135,11 +137,19 @@ const ROWS: &[Row] = &[
         "distributed.timeout_s=7",
         Plan("/timeout_s"),
     ),
+    ("optimizer.kind", "", "optimizer.kind=muon", File(TRAIN)),
     ("optimizer.lr", "", "optimizer.lr=2e-2", File(TRAIN)),
     ("optimizer.betas", "", "optimizer.betas=[0.5, 0.6]", File(TRAIN)),
     ("optimizer.eps", "", "optimizer.eps=1e-2", File(TRAIN)),
     ("optimizer.weight_decay", "", "optimizer.weight_decay=5", File(TRAIN)),
     ("optimizer.clip_norm", "--set optimizer.eps=1e-2", "optimizer.clip_norm=1e-3", File(TRAIN)),
+    ("optimizer.muon_lr", MUON, "optimizer.muon_lr=1e-1", File(TRAIN)),
+    ("optimizer.muon_momentum", MUON, "optimizer.muon_momentum=0.5", File(TRAIN)),
+    ("optimizer.muon_nesterov", MUON, "optimizer.muon_nesterov=false", File(TRAIN)),
+    ("optimizer.muon_ns_steps", MUON, "optimizer.muon_ns_steps=1", File(TRAIN)),
+    ("optimizer.muon_ns_precision", MUON, "optimizer.muon_ns_precision=fp32", File(TRAIN)),
+    ("optimizer.muon_weight_decay", MUON, "optimizer.muon_weight_decay=5", File(TRAIN)),
+    ("optimizer.muon_adjust", MUON, "optimizer.muon_adjust=original", File(TRAIN)),
     ("schedule.kind", "", "schedule.kind=linear", File(TRAIN)),
     ("schedule.max_steps", "", "schedule.max_steps=5", File(TRAIN)),
     (

@@ -22,7 +22,7 @@ fn shipped() -> Vec<(PathBuf, bool)> {
         paths
     };
     let whole = toml("").into_iter().map(|path| (path, false));
-    let dirs = ["base", "data", "gpt3", "ladder", "sweeps"];
+    let dirs = ["base", "data", "gpt3", "ladder", "muon", "sweeps"];
     whole.chain(dirs.iter().flat_map(|dir| toml(dir)).map(|path| (path, true))).collect()
 }
 

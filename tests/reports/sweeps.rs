@@ -77,6 +77,22 @@ fn seeds_are_replicas() {
 }
 
 #[test]
+fn muon_meets_adamw_on_both_texts() {
+    let lab = Lab::new();
+    let toy = ["data.train=builtin:lipsum:words=2000", "data.tokenizer=bytes", "model.vocab_size=256"];
+    let toy: Vec<_> = toy.iter().chain(&TOY[1..]).chain(&["schedule.warmup_steps=1"]).copied().collect();
+    let ended = sh(&lab, "muon/run.sh", &[("SEEDS", "1 2"), ("FORMAT", "csv")], &toy);
+    let tables = ended.expect(0).stdout.clone();
+    assert_eq!(lab.runs("runs").len(), 8);
+    for (recipe, kind) in
+        [("shakespeare", "adamw"), ("shakespeare", "muon"), ("lipsum", "adamw"), ("lipsum", "muon")]
+    {
+        let is_of = |line: &&str| line.contains(&format!("{recipe}-")) && line.contains(kind);
+        assert_eq!(tables.lines().filter(is_of).count(), 2, "{recipe} {kind}: {tables}");
+    }
+}
+
+#[test]
 fn every_precision_meets_every_attention_and_emulation_is_marked() {
     let lab = Lab::new();
     let ended = sh(&lab, "sweeps/precision.sh", &[("JOBS", "2")], &sweep(&["compute.device=cpu"]));

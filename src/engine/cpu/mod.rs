@@ -12,6 +12,7 @@ mod layernorm;
 mod loss;
 mod matmul;
 mod memory;
+mod muon;
 mod optimizer;
 pub mod peak;
 mod pool;
@@ -24,8 +25,8 @@ mod team;
 use super::fused::Fused;
 use super::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, StepOutcome,
-    WeightGradient,
+    InputGradient, LayerNormBackward, Linear, MuonKernels, NextAttention, Norm, ResidualLayerNorm,
+    StepOutcome, WeightGradient,
 };
 use super::fused::timed::Timed;
 use super::optimizer::OptimizerStep;
@@ -370,6 +371,10 @@ impl Backend for CpuBackend {
 
     fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants) {
         self.apply_adamw(tensors, constants);
+    }
+
+    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
+        Some(self)
     }
 
     fn all_gather_parameters(&mut self) {

@@ -115,7 +115,7 @@ impl CpuBackend {
         self.outcome.ok_or_else(no_update)
     }
 
-    fn clear(&mut self, span: Span) {
+    pub(super) fn clear(&mut self, span: Span) {
         let ([], [values]) = self.memory.split([], [span]);
         values.fill(0.0);
     }

@@ -9,8 +9,7 @@ use crate::comm::{Comm, CommError, Solo};
 use crate::engine::fused::Fused;
 use crate::engine::fused::backend::Backend;
 use crate::engine::memory::MemoryPlan;
-use crate::engine::optimizer::adamw::AdamW;
-use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use crate::engine::optimizer::OptimizerStep;
 use crate::engine::traffic::Noted;
 use crate::engine::{Batch, Engine, EngineError};
 use std::ops::Range;
@@ -56,9 +55,7 @@ pub fn outline(plan: &MemoryPlan, ranks: usize, shared_per_block: u32) -> Result
     let micro_step = noted(&mut engine)?;
     engine.accumulate_last(batch, 1.0)?;
     let last_micro_step = noted(&mut engine)?;
-    let rule = match kind {
-        OptimizerKind::AdamW => Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
-    };
+    let rule = kind.typical();
     engine.update(&OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t: 1, loss_scale: 1.0 })?;
     let update = noted(&mut engine)?;
     Ok(Outline { micro_step, last_micro_step, update })
@@ -197,6 +194,7 @@ impl Comm for PaperRanks {
 mod tests {
     use super::*;
     use crate::engine::memory::{Activations, MemoryConfig, Mode, OptimizerShard, Target};
+    use crate::engine::optimizer::OptimizerKind;
     use crate::engine::traffic::Unit;
     use crate::model::Dims;
     use crate::recipe::{Attention, Precision};

@@ -7,6 +7,7 @@
 
 pub mod memory;
 mod model;
+mod muon;
 mod optimizer;
 
 use super::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
@@ -205,16 +206,21 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         let loss = self.loss()?;
         let applied = grad_norm.is_finite() && !self.losses.iter().any(|loss| !loss.is_finite());
         if applied {
-            let Rule::AdamW(rule) = &step.rule;
-            let [first, second] = &mut self.states[..] else { panic!("AdamW has two moments") };
-            let decayed = self.layout.decayed;
-            for (range, decay) in [(0..decayed, rule.weight_decay), (decayed..self.layout.len, 0.0)] {
-                let tensors = optimizer::Tensors {
-                    parameters: &mut self.parameters[range.clone()],
-                    gradients: &self.gradients[range.clone()],
-                    first: &mut first[range.clone()],
-                    second: &mut second[range],
-                };
+            let [first, second, further @ ..] = &mut self.states[..] else { panic!("AdamW has two moments") };
+            for tensor in &self.layout.tensors {
+                let (range, shape) = (tensor.range(), &tensor.shape[..]);
+                let (parameters, gradients) =
+                    (&mut self.parameters[range.clone()], &self.gradients[range.clone()]);
+                if let (Rule::Muon(rule), true) = (&step.rule, tensor.hidden) {
+                    let momentum = &mut further[0][range];
+                    let matrix = muon::Matrix { parameters, gradients, momentum, shape };
+                    muon::muon(&self.device, matrix, rule, step, scale).map_err(failed)?;
+                    continue;
+                }
+                let (first, second) = (&mut first[range.clone()], &mut second[range]);
+                let tensors = optimizer::Tensors { parameters, gradients, first, second };
+                let rule = step.rule.adamw();
+                let decay = if tensor.decayed { rule.weight_decay } else { 0.0 };
                 optimizer::adamw(tensors, rule, step, decay, scale);
             }
             self.reload()?;

@@ -4,8 +4,10 @@
 //! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 mod attention;
+mod muon;
 
 pub use attention::{AttentionBackward, AttentionShape, NextAttention};
+pub use muon::{MuonKernels, MuonMomentum, MuonProduct, MuonUpdate};
 
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
@@ -366,6 +368,11 @@ pub trait Backend {
     /// AdamW on a range of the flat buffers, if [`measure`](Self::measure) decided so; clears the range's gradients
     /// either way. Gradients are unscaled and clipped as they are read.
     fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants);
+
+    /// Muon's kernels; `None` for a device that has none, whose engine refuses a plan for Muon.
+    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
+        None
+    }
 
     /// Ends an update where the optimizer's states are sharded: brings the parameters that other ranks updated here,
     /// refreshes the low-precision copy and clears the gradients.

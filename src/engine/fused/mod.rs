@@ -1,10 +1,10 @@
 //! The fused engine: GPT-2's forward and backward pass as a fixed sequence of kernels over planned memory.
 //!
 //! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the
-//! passes, `generate.rs` those that continue sequences, `optimizer.rs` the update. The inputs of each block's matrix
-//! products are kept from forward to backward where they cannot be recomputed cheaply. LayerNorm and GELU outputs are
-//! computed again in the backward pass, which on a CPU costs less than the memory traffic of keeping them; a CUDA
-//! device keeps them where its memory allows it.
+//! passes, `generate.rs` those that continue sequences, `optimizer.rs` the update, `states.rs` reads and writes what is
+//! kept. The inputs of each block's matrix products are kept from forward to backward where they cannot be recomputed
+//! cheaply. LayerNorm and GELU outputs are computed again in the backward pass, which on a CPU costs less than the memory
+//! traffic of keeping them; a CUDA device keeps them where its memory allows it.
 
 pub mod backend;
 mod backward;
@@ -12,18 +12,18 @@ mod forward;
 mod generate;
 mod optimizer;
 mod pace;
-mod sharded;
+mod states;
 pub mod timed;
 
 pub use optimizer::update;
 
 use self::backend::{Backend, Begun, Sequence};
 use crate::comm::Comm;
-use crate::engine::memory::{Buffer, MemoryPlan, Span};
+use crate::engine::memory::{Buffer, MemoryPlan};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
-    Applied, Batch, Engine, EngineError, FastPaths, Next, State, TokenLosses, Watch, first_not_finite,
-    no_update, sum_of_squares_on_host,
+    Applied, Batch, Engine, EngineError, FastPaths, Next, State, TokenLosses, Watch, no_update,
+    sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
 use pace::Pace;
@@ -146,24 +146,6 @@ impl<B: Backend> Fused<B> {
         ControlFlow::Continue(shape)
     }
 
-    /// The buffer of a state, as far as this rank has it.
-    fn whole(&self, state: State) -> Result<Span, EngineError> {
-        let buffer = match state {
-            State::Parameters => Some(Buffer::Parameters),
-            State::Gradients => Some(Buffer::Gradients),
-            State::Optimizer(state) => {
-                self.plan.states().iter().position(|one| one == state).map(Buffer::Optimizer)
-            }
-        };
-        match buffer.filter(|buffer| self.plan.elements(*buffer) > 0) {
-            Some(buffer) => Ok(self.plan.whole(buffer)),
-            None if self.plan.optimizer().is_some() => {
-                Err(EngineError::Unsupported(format!("the optimizer of this engine does not keep {state}")))
-            }
-            None => Err(EngineError::Unsupported(format!("an engine for inference does not keep {state}"))),
-        }
-    }
-
     fn end_step(&mut self, loss_scale: Option<f64>) {
         self.ended = Some(Ended { micro_batches: std::mem::take(&mut self.accumulated), loss_scale });
     }
@@ -184,21 +166,11 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        let span = self.whole(state)?;
-        if self.is_sharded(state) {
-            return Ok(Cow::Owned(self.collect(span)?));
-        }
-        self.backend.download(span)
+        self.read_state(state)
     }
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
-        let span = self.whole(state)?;
-        let own = if self.is_sharded(state) { self.plan.owned() } else { 0..values.len() };
-        self.backend.write(span, &values[own])?;
-        if state == State::Parameters {
-            self.backend.refresh_low();
-        }
-        Ok(())
+        self.write_state(state, values)
     }
 
     fn stage(&mut self, batch: Batch) {
@@ -239,15 +211,7 @@ impl<B: Backend> Engine for Fused<B> {
     }
 
     fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
-        let span = self.whole(state)?;
-        let found = first_not_finite(&self.backend.download(span)?);
-        if !self.is_sharded(state) {
-            return Ok(found);
-        }
-        let found = found.map_or(u64::MAX, |index| (self.plan.owned().start + index) as u64);
-        let all = self.comm.exchange(&found.to_le_bytes())?;
-        let all = all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-        Ok(all.min().filter(|&index| index < u64::MAX).map(|index| index as usize))
+        self.find_not_finite(state)
     }
 
     fn update(&mut self, step: &OptimizerStep) -> Result<(), EngineError> {

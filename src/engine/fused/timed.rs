@@ -6,14 +6,16 @@
 
 use super::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, StepOutcome,
-    WeightGradient,
+    InputGradient, LayerNormBackward, Linear, MuonKernels, MuonMomentum, MuonProduct, MuonUpdate,
+    NextAttention, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
 };
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
+use crate::engine::optimizer::muon;
 use crate::engine::traffic::{Mark, Noted};
 use crate::engine::{Batch, EngineError, FastPaths, Next};
+use crate::recipe::MuonPrecision;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -287,6 +289,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Optimizer, |b| b.adamw(tensors, constants));
     }
 
+    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
+        self.inner.muon().is_some().then_some(self)
+    }
+
     fn all_gather_parameters(&mut self) {
         self.time(Phase::Optimizer, |b| b.all_gather_parameters());
     }
@@ -297,6 +303,30 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn outcome(&mut self) -> Result<StepOutcome, EngineError> {
         self.inner.outcome()
+    }
+}
+
+impl<B: Backend> Timed<B> {
+    fn time_muon(&mut self, run: impl FnOnce(&mut dyn MuonKernels)) {
+        self.time(Phase::Optimizer, |b| b.muon().map(run));
+    }
+}
+
+impl<B: Backend> MuonKernels for Timed<B> {
+    fn muon_momentum(&mut self, tensors: MuonMomentum, constants: &muon::Constants) {
+        self.time_muon(|kernels| kernels.muon_momentum(tensors, constants));
+    }
+
+    fn muon_normalize(&mut self, x: Span, precision: MuonPrecision) {
+        self.time_muon(|kernels| kernels.muon_normalize(x, precision));
+    }
+
+    fn muon_product(&mut self, product: MuonProduct, precision: MuonPrecision) {
+        self.time_muon(|kernels| kernels.muon_product(product, precision));
+    }
+
+    fn muon_apply(&mut self, tensors: MuonUpdate, constants: &muon::Constants) {
+        self.time_muon(|kernels| kernels.muon_apply(tensors, constants));
     }
 }
 

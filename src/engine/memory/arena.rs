@@ -1,6 +1,7 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
 use super::{Buffer, Element, MemoryConfig, Mode, Span, Target};
+use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{cpu, cuda};
 use crate::model::Dims;
 use crate::recipe::Attention;
@@ -43,6 +44,15 @@ pub struct KeptSpans {
     pub gelu: Span,
 }
 
+/// What making a matrix orthogonal takes, for the largest matrix of a block. C = n_embd.
+#[derive(Debug, Clone, Copy)]
+pub struct MuonSpans {
+    /// The matrix, before and after an iteration, `[C, 4C]` at most.
+    pub matrix: [Span; 2],
+    /// Its product with its transpose, and a polynomial of that, `[C, C]`.
+    pub square: [Span; 2],
+}
+
 /// The arena: what is kept between forward and backward pass, and the scratch that is used again and again.
 #[derive(Debug, Clone)]
 pub struct Arena {
@@ -83,6 +93,8 @@ pub struct Arena {
     pub batch: Span,
     /// CUDA: what a step adds up and decides, as 64-bit numbers.
     pub sums: Span,
+    /// What Muon needs for a matrix. It lies where activations do, for an update comes after the backward pass.
+    pub muon: Option<MuonSpans>,
     /// Length in words of 4 bytes.
     pub len: usize,
     /// Words kept from the forward to the backward pass.
@@ -182,6 +194,13 @@ impl Arena {
         let x_out = space.take(residual, n * c);
         let ln_f = space.take(number, 2 * n);
         let activations = space.words();
+        let muon = (config.mode.optimizer() == Some(OptimizerKind::Muon)).then(|| {
+            let mut over = Layout { end: 0 };
+            let mut spans = |len: usize| [(); 2].map(|()| over.take(number, len));
+            let spans = MuonSpans { matrix: spans(4 * c * c), square: spans(c * c) };
+            space.end = space.end.max(over.end);
+            spans
+        });
         let Scratch { chunk, partials, worker, workers, panels, scores, batch, sums } =
             Scratch::of(config, activations);
         let [ln, delta] = [operand, operand].map(|element| space.take(element, n * c));
@@ -209,6 +228,7 @@ impl Arena {
             scores: space.take(operand, scores),
             batch: space.take(number, batch),
             sums: space.take(number, 2 * sums),
+            muon,
             activations,
             len: space.words(),
         }

@@ -8,11 +8,10 @@ mod arena;
 mod config;
 mod span;
 
-pub use arena::{Arena, KeptSpans, LayerSpans, Scratch};
+pub use arena::{Arena, KeptSpans, LayerSpans, MuonSpans, Scratch};
 pub use config::{Activations, MemoryConfig, Mode, Target};
 pub use span::{Buffer, Element, Span};
 
-use crate::comm;
 use crate::engine::cuda;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
 use crate::model::ParamLayout;
@@ -44,22 +43,56 @@ pub struct MemoryPlan {
     pub layout: Arc<ParamLayout>,
     /// The arena.
     pub arena: Arc<Arena>,
+    /// Which elements of the flat layout this rank updates and keeps states for.
+    kept: Arc<Kept>,
+}
+
+/// The share of a rank.
+#[derive(Debug)]
+struct Kept {
+    /// The elements that it updates.
+    owned: Range<usize>,
+    /// By state of the optimizer: the parts of them that the state covers, which its buffer holds one after the other.
+    parts: Vec<Vec<Range<usize>>>,
+}
+
+impl Kept {
+    fn new(layout: &ParamLayout, optimizer: Option<OptimizerKind>, shard: OptimizerShard) -> Self {
+        let whole = 0..layout.len;
+        let owned = match optimizer.filter(|_| shard.count > 1) {
+            Some(kind) => kind.shares(layout, shard.count).swap_remove(shard.index),
+            None => whole,
+        };
+        let states = optimizer.map_or(&[][..], OptimizerKind::states);
+        let parts = states.iter().map(|state| covered(layout, state, &owned)).collect();
+        Self { owned, parts }
+    }
+}
+
+/// The parts of these elements of the flat layout that a state covers.
+fn covered(layout: &ParamLayout, state: &OptimizerState, elements: &Range<usize>) -> Vec<Range<usize>> {
+    let within = |part: Range<usize>| part.start.max(elements.start)..part.end.min(elements.end);
+    layout.parts(state.covers).into_iter().map(within).filter(|part| !part.is_empty()).collect()
 }
 
 impl MemoryPlan {
     /// Lays everything out.
     pub fn new(config: MemoryConfig) -> Self {
+        let layout = ParamLayout::new(&config.dims);
+        let (shard, optimizer) = (OptimizerShard::WHOLE, config.mode.optimizer());
         Self {
             config,
-            shard: OptimizerShard::WHOLE,
-            layout: Arc::new(ParamLayout::new(&config.dims)),
+            shard,
+            kept: Arc::new(Kept::new(&layout, optimizer, shard)),
+            layout: Arc::new(layout),
             arena: Arc::new(Arena::new(&config)),
         }
     }
 
     /// Keeps a share of the optimizer's states instead of all of them.
     pub fn sharded(self, shard: OptimizerShard) -> Self {
-        Self { shard, ..self }
+        let kept = Arc::new(Kept::new(&self.layout, self.optimizer(), shard));
+        Self { shard, kept, ..self }
     }
 
     /// Whether each rank keeps a share of the optimizer's states only, and updates that share of the parameters.
@@ -79,12 +112,36 @@ impl MemoryPlan {
 
     /// The elements of the flat layout that this rank updates, and whose optimizer states it keeps.
     pub fn owned(&self) -> Range<usize> {
-        comm::share(self.layout.len, self.shard.index, self.shard.count)
+        self.kept.owned.clone()
     }
 
     /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
     pub fn owners(&self) -> Option<Vec<Range<usize>>> {
-        self.is_sharded().then(|| comm::shares(self.layout.len, self.shard.count))
+        let kind = self.optimizer().filter(|_| self.is_sharded())?;
+        Some(kind.shares(&self.layout, self.shard.count))
+    }
+
+    /// The parts of the flat layout that the buffer of a state holds one after the other, by the state's place in the
+    /// rule's list: those that this rank updates and the state covers.
+    pub fn parts(&self, state: usize) -> &[Range<usize>] {
+        &self.kept.parts[state]
+    }
+
+    /// [`parts`](Self::parts) of the rank that updates these elements.
+    pub fn parts_of(&self, state: usize, owned: &Range<usize>) -> Vec<Range<usize>> {
+        covered(&self.layout, &self.states()[state], owned)
+    }
+
+    /// The parts of this rank's elements under AdamW, with whether weight decay applies to them; empty where the rank
+    /// has none.
+    pub fn adamw_parts(&self) -> [(Range<usize>, bool); 2] {
+        let (own, layout) = (self.owned(), &self.layout);
+        let within = |part: Range<usize>| part.start.max(own.start)..part.end.min(own.end).max(own.start);
+        let first = match self.optimizer() {
+            Some(OptimizerKind::Muon) => layout.hidden.start,
+            _ => layout.decayed,
+        };
+        [(within(0..first), true), (within(layout.decayed..layout.len), false)]
     }
 
     /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this
@@ -110,8 +167,9 @@ impl MemoryPlan {
             Buffer::Parameters => self.layout.len,
             Buffer::Gradients if training => self.layout.len,
             Buffer::Gradients => 0,
-            Buffer::Optimizer(state) if state < self.states().len() => self.owned().len(),
-            Buffer::Optimizer(_) => 0,
+            Buffer::Optimizer(state) => {
+                self.kept.parts.get(state).map_or(0, |parts| parts.iter().map(ExactSizeIterator::len).sum())
+            }
             Buffer::Low if !self.config.rounds_operands() => 0,
             Buffer::Low => match self.config.target {
                 Target::Cpu { .. } => self.layout.decayed,
@@ -132,10 +190,18 @@ impl MemoryPlan {
         Span { buffer, element: self.element(buffer), start: range.start, len: range.len() }
     }
 
-    /// One of the optimizer's states for a range of the flat layout that this rank updates.
+    /// One of the optimizer's states for a range of the flat layout that this rank updates, inside one of the state's
+    /// [`parts`](Self::parts).
     pub fn state(&self, index: usize, range: &Range<usize>) -> Span {
-        let first = self.owned().start;
-        self.span(Buffer::Optimizer(index), &(range.start - first..range.end - first))
+        let mut before = 0;
+        for part in self.parts(index) {
+            if part.start <= range.start && range.end <= part.end {
+                let first = before + range.start - part.start;
+                return self.span(Buffer::Optimizer(index), &(first..first + range.len()));
+            }
+            before += part.len();
+        }
+        panic!("{} does not cover {range:?} here", self.states()[index].label)
     }
 
     /// The low-precision copy of a range of the flat layout, where there is one.

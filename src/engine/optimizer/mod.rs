@@ -7,9 +7,9 @@
 //! A further rule needs:
 //!
 //! - here: a variant of [`OptimizerKind`] and of [`Rule`], and the recipe that chooses it in [`Rule::new`];
-//! - in the fused engine: its choreography in `fused/optimizer.rs`, a method of the trait `Backend` in
+//! - in the fused engine: its choreography in `fused/optimizer.rs`, methods of the trait `Backend` in
 //!   `fused/backend.rs`, which `fused/timed.rs` forwards and the CPU's and CUDA's backends implement with their
-//!   kernels;
+//!   kernels; the scratch of these in `memory/arena.rs`;
 //! - in the reference engine: the update in `dfdx/optimizer.rs`, called from `dfdx/mod.rs`;
 //! - in the cache of measured rates: a name in `session/machine/calibration.rs`;
 //! - in `engine/verify/tests.rs` and `tests/engines/golden_dfdx.rs`: the engines with faults, which change AdamW's
@@ -18,16 +18,22 @@
 //! Every match over the rules is exhaustive, so the compiler finds the places that a new variant concerns.
 
 pub mod adamw;
+pub mod muon;
 
-use crate::model::Tensor;
-use crate::recipe::OptimizerConfig;
+use crate::comm;
+use crate::model::{ParamLayout, Tensor};
+use crate::recipe::{MuonAdjust, MuonPrecision, OptimizerConfig, OptimizerName};
 use adamw::AdamW;
+use muon::Muon;
+use std::ops::Range;
 
 /// Which rule updates the parameters: what decides the states that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptimizerKind {
     /// [`AdamW`] for every parameter.
     AdamW,
+    /// [`Muon`] for hidden matrices, [`AdamW`] for everything else.
+    Muon,
 }
 
 impl OptimizerKind {
@@ -38,8 +44,19 @@ impl OptimizerKind {
 
     /// The rule with the hyper-parameters of GPT-3 (Brown et al., 2020, appendix B), for measurements of speed.
     pub fn typical(self) -> Rule {
+        let adamw = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
         match self {
-            Self::AdamW => Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
+            Self::AdamW => Rule::AdamW(adamw),
+            Self::Muon => Rule::Muon(Muon {
+                adamw,
+                lr_ratio: 1.0,
+                momentum: 0.95,
+                nesterov: true,
+                ns_steps: 5,
+                ns_precision: MuonPrecision::Bf16,
+                weight_decay: 0.1,
+                adjust: MuonAdjust::MatchRmsAdamw,
+            }),
         }
     }
 
@@ -47,18 +64,29 @@ impl OptimizerKind {
     pub fn states(self) -> &'static [OptimizerState] {
         match self {
             Self::AdamW => &adamw::STATES,
+            Self::Muon => &muon::STATES,
+        }
+    }
+
+    /// The elements of the flat layout that each of `count` ranks updates, where the states are sharded: in order, and
+    /// about as many for each.
+    pub fn shares(self, layout: &ParamLayout, count: usize) -> Vec<Range<usize>> {
+        match self {
+            Self::AdamW => comm::shares(layout.len, count),
+            Self::Muon => muon::shares(layout, count),
         }
     }
 }
 
-/// One number per parameter that a rule keeps from step to step, in fp32 and in the flat layout of the parameters.
+/// One number per parameter that a rule keeps from step to step, in fp32: for the tensors that it covers, in the order
+/// of the flat layout, and for no other.
 #[derive(Debug, Clone, Copy)]
 pub struct OptimizerState {
     /// Its name in a checkpoint, PyTorch's where PyTorch has one: no other state of the rule has it.
     pub name: &'static str,
     /// What messages call it, with its article.
     pub label: &'static str,
-    /// Whether the rule keeps it for a tensor. For other tensors it is zero, and checkpoints leave it out.
+    /// Whether the rule keeps it for a tensor. For other tensors it reads as zero, and checkpoints leave it out.
     pub covers: fn(&Tensor) -> bool,
 }
 
@@ -75,19 +103,51 @@ impl Eq for OptimizerState {}
 pub enum Rule {
     /// Adam with decoupled weight decay.
     AdamW(AdamW),
+    /// Momentum made orthogonal, for hidden matrices.
+    Muon(Muon),
 }
 
 impl Rule {
     /// The rule that a recipe asks for, with the recipe's hyper-parameters.
     pub fn new(config: &OptimizerConfig) -> Self {
         let OptimizerConfig { betas, eps, weight_decay, .. } = *config;
-        Self::AdamW(AdamW { betas, eps, weight_decay })
+        let adamw = AdamW { betas, eps, weight_decay };
+        match config.kind {
+            OptimizerName::Adamw => Self::AdamW(adamw),
+            OptimizerName::Muon => Self::Muon(Muon {
+                adamw,
+                lr_ratio: config.muon_lr / config.lr,
+                momentum: config.muon_momentum,
+                nesterov: config.muon_nesterov,
+                ns_steps: config.muon_ns_steps,
+                ns_precision: config.muon_ns_precision,
+                weight_decay: config.muon_weight_decay,
+                adjust: config.muon_adjust,
+            }),
+        }
     }
 
     /// Which rule it is.
     pub fn kind(&self) -> OptimizerKind {
         match self {
             Self::AdamW(_) => OptimizerKind::AdamW,
+            Self::Muon(_) => OptimizerKind::Muon,
+        }
+    }
+
+    /// AdamW's part of it: the whole rule, or that of all tensors but hidden matrices.
+    pub fn adamw(&self) -> &AdamW {
+        match self {
+            Self::AdamW(rule) => rule,
+            Self::Muon(rule) => &rule.adamw,
+        }
+    }
+
+    /// [`adamw`](Self::adamw), to change.
+    pub fn adamw_mut(&mut self) -> &mut AdamW {
+        match self {
+            Self::AdamW(rule) => rule,
+            Self::Muon(rule) => &mut rule.adamw,
         }
     }
 }
@@ -97,7 +157,7 @@ impl Rule {
 pub struct OptimizerStep {
     /// The rule.
     pub rule: Rule,
-    /// Learning rate.
+    /// AdamW's learning rate.
     pub lr: f64,
     /// Maximal global norm of the gradients, 0 for no clipping.
     pub clip_norm: f64,

@@ -4,10 +4,10 @@
 //! (later ones start from different parameters), parameters after the last. Nothing is printed and nothing is shrunk
 //! here: the caller chooses dimensions, rows and bounds, and shows the [`Report`].
 
-use super::optimizer::OptimizerStep;
+use super::optimizer::{OptimizerStep, Rule};
 use super::{Batch, Engine, EngineError, State};
 use crate::model::{ParamLayout, Tensor};
-use crate::recipe::Precision;
+use crate::recipe::{MuonPrecision, Precision};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -62,6 +62,25 @@ impl Tolerances {
             Precision::Bf16 => {
                 Self { loss: 2e-4, later_loss: 5e-4, gradient: 4e-2, parameter: 4e-2, change: 0.2 }
             }
+        }
+    }
+}
+
+impl Tolerances {
+    /// These bounds where a step follows this rule. Where Muon's iteration rounds to bf16, an element of an update goes
+    /// by the last digit of a sum to the one or the other of two numbers 1/256 apart, and the iteration enlarges that
+    /// in the smallest directions of a matrix: in eight steps of small models, changes were seen to differ by 0.07 of
+    /// themselves and matrices by 0.04. In fp32 the engines agree as under AdamW.
+    #[must_use]
+    pub fn under(self, rule: &Rule) -> Self {
+        match rule {
+            Rule::Muon(muon) if muon.ns_precision == MuonPrecision::Bf16 => Self {
+                later_loss: self.later_loss.max(5e-4),
+                parameter: self.parameter.max(0.1),
+                change: self.change.max(0.2),
+                ..self
+            },
+            _ => self,
         }
     }
 }

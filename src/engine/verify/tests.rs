@@ -163,8 +163,7 @@ impl Engine for Changed {
         let mut update = *update;
         match self.1 {
             Change::Decay => {
-                let Rule::AdamW(rule) = &mut update.rule;
-                rule.weight_decay = 0.0;
+                update.rule.adamw_mut().weight_decay = 0.0;
             }
             Change::Correction => update.t += 1,
             Change::Skip => update.lr = 0.0,

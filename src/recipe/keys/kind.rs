@@ -63,6 +63,8 @@ pub enum Interval {
     Positive,
     /// Greater than 0 and less than 1.
     Fraction,
+    /// 0 or more, and less than 1.
+    Decay,
     /// 0 or more.
     NonNegative,
     /// From 0 to 1, both included.

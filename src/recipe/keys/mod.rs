@@ -6,6 +6,7 @@
 
 mod experiment;
 mod kind;
+mod muon;
 mod switch;
 mod table;
 mod training;
@@ -106,7 +107,7 @@ pub const TABLES: &[Table] = &[
     Table::new("data", "what it is trained and validated on"),
     Table::new("batch", "how much data one optimizer step reads"),
     Table::new("distributed", "how the ranks of one run work together"),
-    Table::new("optimizer", "AdamW and gradient clipping"),
+    Table::new("optimizer", "AdamW, Muon and gradient clipping"),
     Table::new("schedule", "the learning rate over the steps"),
     Table::new("eval", "validation during training"),
     Table::new("checkpoint", "what is saved, and how often"),
@@ -251,6 +252,12 @@ pub fn find_table(name: &str) -> Option<&'static Table> {
 /// If there is none; `tests/recipes/keys.rs` holds every path in the source against the table.
 pub(super) fn known(path: &'static str) -> &'static Key {
     find(path).expect("a key written in this crate is in the table")
+}
+
+/// A table's keys with their defaults, as JSON; keys whose default is not one value for all recipes are left out.
+pub(super) fn defaults(table: &'static str) -> serde_json::Value {
+    let keys = KEYS.iter().filter(|key| key.table() == table);
+    keys.filter_map(|key| Some((key.leaf().to_owned(), key.default_json()?))).collect()
 }
 
 /// The names of the tables, for messages.

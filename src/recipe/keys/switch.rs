@@ -72,6 +72,15 @@ pub(super) static WATCHDOG: Switch = Switch {
     on: "6",
 };
 
+/// AdamW has no use for Muon's numbers.
+pub(super) static MUON: Switch = Switch {
+    keys: &["optimizer.kind"],
+    is_off: |value| value == "\"adamw\"",
+    only: None,
+    remedy: "train the matrices of the blocks with Muon",
+    on: "\"muon\"",
+};
+
 /// CUDA devices have no threads to count.
 pub(super) static CPU: Switch = Switch {
     keys: &["compute.device"],

@@ -7,6 +7,7 @@ use super::Key;
 use super::Kind::{Betas, Choice, Flag, Integer, MicroBatch, Number, Tokens};
 use super::OnResume::Free;
 use super::Stated::Position;
+use super::muon;
 use super::switch::{RAMP, RANKS};
 use super::table::{BATCH, MAX_STEPS, RAMP_START, SCHEDULE_KIND, STEPS, TOKENS, WITH_WARMUP, key};
 
@@ -79,6 +80,14 @@ pub(super) const ROWS: &[Key] = &[
     .free()
     .example("7"),
     // optimizer
+    key(
+        "optimizer.kind",
+        Choice(&["adamw", "muon"]),
+        Is("\"adamw\""),
+        "the update rule; with muon that of the matrices of the blocks, and AdamW's for everything else",
+    )
+    .identity(UnlessDefault)
+    .example("\"muon\""),
     key("optimizer.lr", Number(Positive), Is("6e-4"), "peak learning rate")
         .also_called(&["learning_rate", "max_lr"])
         .example("1e-3"),
@@ -102,6 +111,13 @@ pub(super) const ROWS: &[Key] = &[
     )
     .also_called(&["grad_clip", "gradient_clip"])
     .example("0.0"),
+    muon::LR,
+    muon::MOMENTUM,
+    muon::NESTEROV,
+    muon::NS_STEPS,
+    muon::NS_PRECISION,
+    muon::WEIGHT_DECAY,
+    muon::ADJUST,
     // schedule
     key(
         SCHEDULE_KIND,

@@ -248,6 +248,7 @@ fn key(config: &MemoryConfig, engine: EngineKind, device: &str, what: &str) -> S
 fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
     match kind {
         OptimizerKind::AdamW => "",
+        OptimizerKind::Muon => " muon",
     }
 }
 

@@ -10,7 +10,7 @@ use super::supported::at_its_key;
 use super::{engines, machine};
 use crate::data;
 use crate::engine::memory::MemoryPlan;
-use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::engine::verify::{Report, Tolerances, verify};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
@@ -107,7 +107,7 @@ impl<'a> Verification<'a> {
             &initial,
             |step| self.rows.step(recipe, verified, step),
             &updates(recipe, self.steps),
-            Tolerances::new(setting.precision),
+            Tolerances::new(setting.precision).under(&Rule::new(&recipe.optimizer)),
         )?)
     }
 }

@@ -121,7 +121,12 @@ impl Scope {
         let flops = flops_per_token(&dims, parameters) as f64 * tokens as f64;
         let touched = memory::tape_elements(&dims, self.micro_batch) + 2 * parameters;
         let micro_step = 1.5e-11 * flops + 1e-8 * touched as f64;
-        (setting.steps * self.micro_steps) as f64 * micro_step
+        // 56 n_embd³ operations per layer and iteration, of which there are five unless a recipe says otherwise
+        let muon = match setting.optimizer {
+            OptimizerKind::AdamW => 0.0,
+            OptimizerKind::Muon => 5.0 * 56.0 * self.n_layer as f64 * (dims.n_embd as f64).powi(3) * 1.5e-11,
+        };
+        setting.steps as f64 * (self.micro_steps as f64 * micro_step + muon)
     }
 }
 
