@@ -181,6 +181,11 @@ pub struct OptimizerConfig {
     pub eps: f64,
     /// Decoupled weight decay, on tensors of two or more dimensions only.
     pub weight_decay: f64,
+    /// The learning rate of embeddings over that of everything else.
+    pub embedding_lr_factor: f64,
+    /// Decoupled weight decay of embeddings, where it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_decay_embeddings: Option<f64>,
     /// Gradients are scaled down to this global norm; 0 turns clipping off.
     pub clip_norm: f64,
     /// Peak learning rate of Muon, which follows the same schedule.

@@ -173,13 +173,7 @@ fn a_kernel_that_computes_something_else_is_found() {
 
 fn update(loss_scale: f64, t: u64) -> OptimizerStep {
     let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
-    OptimizerStep {
-        rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
-        lr,
-        clip_norm: 3.0,
-        t,
-        loss_scale,
-    }
+    OptimizerStep { rule: Rule::AdamW(AdamW::new(betas, eps, 0.1)), lr, clip_norm: 3.0, t, loss_scale }
 }
 
 #[test]

@@ -67,13 +67,7 @@ fn start() -> Vec<f32> {
 
 fn update(t: u64) -> OptimizerStep {
     let (betas, eps, loss_scale) = ([0.9, 0.95], 1e-8, 1.0);
-    OptimizerStep {
-        rule: Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 }),
-        lr: 1e-2,
-        clip_norm: 0.5,
-        t,
-        loss_scale,
-    }
+    OptimizerStep { rule: Rule::AdamW(AdamW::new(betas, eps, 0.1)), lr: 1e-2, clip_norm: 0.5, t, loss_scale }
 }
 
 /// The state of a rank at the end.

@@ -147,7 +147,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
         let bound = bounds.gradient * if step == 0 { 1.0 } else { 5.0 };
         assert!(error <= bound, "{what}: step {step}: the gradient of {name} is off by {error:.1e}");
         let update = OptimizerStep {
-            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
+            rule: Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1)),
             lr: 1e-3,
             clip_norm: 0.5,
             t: step + 1,

@@ -58,7 +58,7 @@ fn device(dims: Dims, precision: Precision) -> EmulatedDevice {
 }
 
 fn update() -> OptimizerStep {
-    let rule = Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 });
+    let rule = Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1));
     OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t: 1, loss_scale: 1.0 }
 }
 

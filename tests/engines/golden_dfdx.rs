@@ -27,6 +27,15 @@ fn a_padded_vocabulary() {
 }
 
 #[test]
+fn embeddings_with_settings_of_their_own() {
+    for case in golden::groups::cases() {
+        let mut engine =
+            CpuEngine::new(case.1.dims, OptimizerKind::AdamW).expect("the golden configurations are valid");
+        assert_eq!(golden::groups::compare(&mut engine, &case), Ok(()), "{}", case.0);
+    }
+}
+
+#[test]
 fn muon_s_trajectories() {
     for case in golden::muon::cases() {
         let mut engine =

@@ -48,3 +48,17 @@ fn muon_follows_pytorch_on_any_number_of_threads() {
         }
     }
 }
+
+#[test]
+fn embeddings_have_settings_of_their_own() {
+    for case in golden::groups::cases() {
+        for threads in [1, 3] {
+            let mut engine = engine(case.1.dims, OptimizerKind::AdamW, Attention::Flash, threads);
+            assert_eq!(golden::groups::compare(&mut engine, &case), Ok(()), "{}", case.0);
+        }
+        for (what, wrong) in golden::groups::wrong(&case) {
+            let mut engine = engine(wrong.1.dims, OptimizerKind::AdamW, Attention::Flash, 1);
+            golden::groups::compare(&mut engine, &wrong).expect_err(what);
+        }
+    }
+}

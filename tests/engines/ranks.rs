@@ -76,7 +76,7 @@ fn accumulate(engine: &mut dyn Engine, comm: &dyn Comm, step: u64) {
 
 fn update(t: u64) -> OptimizerStep {
     OptimizerStep {
-        rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
+        rule: Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1)),
         lr: 1e-2,
         clip_norm: 0.5,
         t,

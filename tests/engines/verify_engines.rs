@@ -38,7 +38,7 @@ fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
 }
 
 fn report(case: Case) -> Report {
-    report_under(Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }), case)
+    report_under(Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1)), case)
 }
 
 fn report_under(rule: Rule, case: Case) -> Report {

@@ -51,7 +51,7 @@ fn batch(tokens: &[u32]) -> Batch<'_> {
 }
 
 fn update(t: u64) -> OptimizerStep {
-    let rule = Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 });
+    let rule = Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1));
     OptimizerStep { rule, lr: 1e-2, clip_norm: 1.0, t, loss_scale: 1.0 }
 }
 

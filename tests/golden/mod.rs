@@ -1,8 +1,10 @@
 //! Holds an engine against what PyTorch computed: logits, loss, every gradient, and 60 optimizer steps.
 //!
 //! `make.py` in this folder made the files and says what is in them. [`check`] is all that a test of an engine needs.
-//! [`muon`] has the trajectories of another rule on the same models.
+//! [`muon`] has the trajectories of another rule on the same models, [`groups`] those of AdamW with settings of their
+//! own for embeddings.
 
+pub(crate) mod groups;
 pub(crate) mod muon;
 
 use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
@@ -28,6 +30,7 @@ const TRAJECTORY: [f64; 2] = [1e-4, 1e-3];
 const FINAL: f64 = 1e-3;
 
 /// One configuration with everything that PyTorch said about it.
+#[derive(Clone)]
 pub(crate) struct Golden {
     /// The dimensions, padded vocabulary included.
     pub(crate) dims: Dims,
@@ -39,7 +42,7 @@ pub(crate) struct Golden {
     targets: Vec<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Info {
     dims: ModelInfo,
     train: TrainInfo,
@@ -47,7 +50,7 @@ struct Info {
     trajectory: Vec<StepInfo>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct ModelInfo {
     n_layer: usize,
     n_head: usize,
@@ -59,7 +62,7 @@ struct ModelInfo {
     sequences: usize,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct TrainInfo {
     micro_steps: usize,
     betas: [f64; 2],
@@ -68,7 +71,7 @@ struct TrainInfo {
     clip_norm: f64,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct StepInfo {
     loss: f64,
     lr: f64,
@@ -105,7 +108,7 @@ impl Golden {
         let inputs = sequences.clone().flat_map(|row| ids(&row[..dims.block_size])).collect();
         let targets = sequences.flat_map(|row| ids(&row[1..])).collect();
         let TrainInfo { betas, eps, weight_decay, .. } = info.train;
-        let rule = Rule::AdamW(AdamW { betas, eps, weight_decay });
+        let rule = Rule::AdamW(AdamW::new(betas, eps, weight_decay));
         Self { dims, info, rule, tensors, inputs, targets }
     }
 
@@ -274,20 +277,24 @@ fn tensors(
     bound: f64,
 ) -> Result<(), String> {
     for tensor in &layout.tensors {
-        let (mut difference, mut norm) = (0.0, 0.0);
-        for i in part(tensor).into_iter().flatten() {
-            difference += f64::from(ours[i] - theirs[i]).powi(2);
-            norm += f64::from(theirs[i]).powi(2);
-        }
-        let error = (difference / norm).sqrt();
-        if !within(error, bound) {
-            return Err(format!(
-                "{what}: {} is off by {error:.1e} of its norm, allowed {bound:.0e}",
-                tensor.name
-            ));
-        }
+        let pairs = part(tensor).into_iter().flatten().map(|i| (ours[i], theirs[i]));
+        near(what, &tensor.name, pairs, bound)?;
     }
     Ok(())
+}
+
+/// ‖a − b‖ / ‖b‖ of a tensor's elements is within a bound.
+fn near(what: &str, tensor: &str, pairs: impl Iterator<Item = (f32, f32)>, bound: f64) -> Result<(), String> {
+    let (mut difference, mut norm) = (0.0, 0.0);
+    for (ours, theirs) in pairs {
+        difference += f64::from(ours - theirs).powi(2);
+        norm += f64::from(theirs).powi(2);
+    }
+    let error = (difference / norm).sqrt();
+    if within(error, bound) {
+        return Ok(());
+    }
+    Err(format!("{what}: {tensor} is off by {error:.1e} of its norm, allowed {bound:.0e}"))
 }
 
 /// Alignment gaps and padded rows of the embedding stay zero through every step.

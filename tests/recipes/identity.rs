@@ -202,6 +202,7 @@ fn what_a_resumed_run_may_change_stays_so() {
                 model.n_embd compute.engine compute.precision compute.attention data.val_fraction data.tokenizer \
                 data.shuffle batch.total_tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
+                optimizer.embedding_lr_factor optimizer.weight_decay_embeddings \
                 batch.ramp_start batch.ramp_tokens batch.ramp_increment schedule.max_tokens schedule.warmup_tokens \
                 schedule.decay_tokens schedule.kind schedule.max_steps schedule.warmup_steps schedule.min_lr_ratio \
                 schedule.decay_steps";

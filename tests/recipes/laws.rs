@@ -84,11 +84,22 @@ fn optimizer() -> impl Strategy<Value = OptimizerConfig> {
         || prop_oneof![1e-12..1e3, Just(f64::from(f32::MIN_POSITIVE)), Just(f64::from(f32::MAX)), Just(1e22)];
     let numbers = (positive(), 0.0..1.0, 0.0..1.0, positive(), 0.0..10.0, 0.0..10.0);
     let of_muon = (positive(), 0.0..1.0, any::<bool>(), 1..100_u32, 0.0..10.0, any::<(bool, bool)>());
-    (any::<bool>(), numbers, of_muon).prop_map(|(is_muon, numbers, of_muon)| {
+    let of_embeddings = (0.0..10.0, prop::option::of(0.0..10.0));
+    (any::<bool>(), numbers, of_embeddings, of_muon).prop_map(|(is_muon, numbers, of_embeddings, of_muon)| {
         let (lr, beta1, beta2, eps, weight_decay, clip_norm) = numbers;
         let betas = [beta1, beta2];
         // what has no effect is left out of a written recipe, so it is the default
-        let adamw = OptimizerConfig { lr, betas, eps, weight_decay, clip_norm, ..OptimizerConfig::default() };
+        let (embedding_lr_factor, weight_decay_embeddings) = of_embeddings;
+        let adamw = OptimizerConfig {
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            embedding_lr_factor,
+            weight_decay_embeddings,
+            clip_norm,
+            ..OptimizerConfig::default()
+        };
         if !is_muon {
             return adamw;
         }

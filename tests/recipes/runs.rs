@@ -142,6 +142,8 @@ const ROWS: &[Row] = &[
     ("optimizer.betas", "", "optimizer.betas=[0.5, 0.6]", File(TRAIN)),
     ("optimizer.eps", "", "optimizer.eps=1e-2", File(TRAIN)),
     ("optimizer.weight_decay", "", "optimizer.weight_decay=5", File(TRAIN)),
+    ("optimizer.embedding_lr_factor", "", "optimizer.embedding_lr_factor=3", File(TRAIN)),
+    ("optimizer.weight_decay_embeddings", "", "optimizer.weight_decay_embeddings=5", File(TRAIN)),
     ("optimizer.clip_norm", "--set optimizer.eps=1e-2", "optimizer.clip_norm=1e-3", File(TRAIN)),
     ("optimizer.muon_lr", MUON, "optimizer.muon_lr=1e-1", File(TRAIN)),
     ("optimizer.muon_momentum", MUON, "optimizer.muon_momentum=0.5", File(TRAIN)),

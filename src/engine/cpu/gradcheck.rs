@@ -5,7 +5,7 @@ use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
 use crate::engine::fused::backend::AttentionShape;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
-use crate::engine::optimizer::adamw::AdamW;
+use crate::engine::optimizer::adamw::{AdamW, Group};
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::model::Dims;
 use crate::model::init::random_bits;
@@ -275,12 +275,13 @@ fn adamw_matches_the_formula_in_f64() {
     for t in 1..=20u64 {
         let mut g = random(t + 1, len);
         let g64: Vec<f64> = wide(&g).iter().map(|g| g * 0.5).collect();
-        let rule = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+        let rule = AdamW::new([0.9, 0.95], 1e-8, 0.1);
         let step = OptimizerStep { rule: Rule::AdamW(rule), lr: 1e-2, clip_norm: 0.0, t, loss_scale: 1.0 };
-        for (range, weight_decay) in [(0..decayed, rule.weight_decay), (decayed..len, 0.0)] {
+        for (range, group) in [(0..decayed, Group::Matrices), (decayed..len, Group::Vectors)] {
             let [p, g, m, v] = [&mut p, &mut g, &mut m, &mut v].map(|buffer| &mut buffer[range.clone()]);
             let buffers = optimizer::Buffers { p, g, m, v, low: &mut [] };
-            optimizer::adamw(&team(), FP32, buffers, 0.5, &rule.constants(&step, weight_decay));
+            let constants = rule.constants(&step, rule.settings(group));
+            optimizer::adamw(&team(), FP32, buffers, 0.5, &constants);
         }
         assert!(g.iter().all(|&g| g == 0.0));
         for i in 0..len {

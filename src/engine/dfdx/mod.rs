@@ -10,6 +10,7 @@ mod model;
 mod muon;
 mod optimizer;
 
+use super::optimizer::adamw::Group;
 use super::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
 use super::{Applied, Batch, Engine, EngineError, State, TokenLosses, is_greedy, no_update};
 use crate::model::{Dims, ParamLayout};
@@ -220,8 +221,8 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
                 let (first, second) = (&mut first[range.clone()], &mut second[range]);
                 let tensors = optimizer::Tensors { parameters, gradients, first, second };
                 let rule = step.rule.adamw();
-                let decay = if tensor.decayed { rule.weight_decay } else { 0.0 };
-                optimizer::adamw(tensors, rule, step, decay, scale);
+                let group = rule.settings(Group::of(tensor));
+                optimizer::adamw(tensors, rule, step, group, scale);
             }
             self.reload()?;
         }

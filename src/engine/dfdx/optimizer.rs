@@ -1,7 +1,7 @@
 //! AdamW (Loshchilov and Hutter, 2019) as a plain loop, so that the reference has nothing clever to be wrong about.
 
 use crate::engine::optimizer::OptimizerStep;
-use crate::engine::optimizer::adamw::AdamW;
+use crate::engine::optimizer::adamw::{AdamW, Settings};
 
 /// Some parameters, their gradients and both moments, of equal length.
 pub(super) struct Tensors<'a> {
@@ -19,15 +19,15 @@ pub(super) struct Tensors<'a> {
 /// p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; matrices and embeddings
-/// have a weight `decay`, other tensors have 0.
-pub(super) fn adamw(tensors: Tensors, rule: &AdamW, step: &OptimizerStep, decay: f64, scale: f32) {
+/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; learning rate and decay are those of
+/// the parameters' `group`.
+pub(super) fn adamw(tensors: Tensors, rule: &AdamW, step: &OptimizerStep, group: Settings, scale: f32) {
     let Tensors { parameters, gradients, first, second } = tensors;
     let [beta1, beta2] = rule.betas;
-    let t = step.t as f64;
-    let step_size = (step.lr / (1.0 - beta1.powf(t))) as f32;
+    let (t, lr) = (step.t as f64, step.lr * group.lr_factor);
+    let step_size = (lr / (1.0 - beta1.powf(t))) as f32;
     let correction = (1.0 - beta2.powf(t)).sqrt() as f32;
-    let keep = (1.0 - step.lr * decay) as f32;
+    let keep = (1.0 - lr * group.weight_decay) as f32;
     let (lerp, hold, take) = ((1.0 - beta1) as f32, beta2 as f32, (1.0 - beta2) as f32);
     let eps = rule.eps as f32;
     for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second) {

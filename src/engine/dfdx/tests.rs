@@ -3,7 +3,7 @@ use crate::engine::optimizer::adamw::{AdamW, EXP_AVG};
 
 const DIMS: Dims = Dims { n_layer: 2, n_head: 2, n_embd: 8, block_size: 6, vocab_size: 11, padded_vocab: 16 };
 
-const RULE: AdamW = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+const RULE: AdamW = AdamW::new([0.9, 0.95], 1e-8, 0.1);
 const STEP: OptimizerStep =
     OptimizerStep { rule: Rule::AdamW(RULE), lr: 1e-2, clip_norm: 1.0, t: 1, loss_scale: 1.0 };
 
@@ -118,7 +118,7 @@ fn the_first_adamw_step_is_the_learning_rate() {
     assert_eq!(norm, 3.0);
     assert!((f64::from(scale) - 1.0 / (3.0 + 1e-6)).abs() < 1e-7);
     let tensors = optimizer::Tensors { parameters: &mut p, gradients: &[3.0], first: &mut m, second: &mut v };
-    optimizer::adamw(tensors, &RULE, &STEP, 0.1, scale);
+    optimizer::adamw(tensors, &RULE, &STEP, RULE.settings(Group::Matrices), scale);
     assert!((p[0] - (1.0 - 1e-2 * 0.1 - 1e-2)).abs() < 1e-6, "{}", p[0]);
     assert!((m[0] - 0.1).abs() < 1e-6 && (v[0] - 0.05).abs() < 1e-6);
     let unclipped = OptimizerStep { clip_norm: 0.0, loss_scale: 2.0, ..STEP };

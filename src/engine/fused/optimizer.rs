@@ -28,10 +28,15 @@ pub fn update<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, step: &Op
     }
 }
 
-/// AdamW over this rank's elements that are under it: matrices and embeddings with weight decay, everything else
-/// without.
+/// AdamW over this rank's elements that are under it. Embeddings and matrices lie side by side: under equal settings
+/// they are one kernel.
 fn adamw<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, rule: &AdamW, step: &OptimizerStep) {
-    for (range, decayed) in plan.adamw_parts() {
+    let [mut embeddings, mut matrices, vectors] = plan.adamw_parts();
+    if rule.settings(embeddings.1) == rule.settings(matrices.1) && embeddings.0.end == matrices.0.start {
+        matrices.0.start = embeddings.0.start;
+        embeddings.0.end = embeddings.0.start;
+    }
+    for (range, group) in [embeddings, matrices, vectors] {
         if range.is_empty() {
             continue;
         }
@@ -43,8 +48,7 @@ fn adamw<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, rule: &AdamW, 
             // with parts on other ranks, the whole copy is refreshed once they are here
             low: if plan.is_sharded() { None } else { plan.low(&range) },
         };
-        let weight_decay = if decayed { rule.weight_decay } else { 0.0 };
-        backend.adamw(tensors, &rule.constants(step, weight_decay));
+        backend.adamw(tensors, &rule.constants(step, rule.settings(group)));
     }
 }
 

@@ -13,6 +13,7 @@ pub use config::{Activations, MemoryConfig, Mode, Target};
 pub use span::{Buffer, Element, Span};
 
 use crate::engine::cuda;
+use crate::engine::optimizer::adamw::Group;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
 use crate::model::ParamLayout;
 use std::ops::Range;
@@ -132,16 +133,20 @@ impl MemoryPlan {
         covered(&self.layout, &self.states()[state], owned)
     }
 
-    /// The parts of this rank's elements under AdamW, with whether weight decay applies to them; empty where the rank
-    /// has none.
-    pub fn adamw_parts(&self) -> [(Range<usize>, bool); 2] {
+    /// This rank's elements under AdamW by group, in the order of the layout; empty where the rank has none.
+    pub fn adamw_parts(&self) -> [(Range<usize>, Group); 3] {
         let (own, layout) = (self.owned(), &self.layout);
         let within = |part: Range<usize>| part.start.max(own.start)..part.end.min(own.end).max(own.start);
-        let first = match self.optimizer() {
-            Some(OptimizerKind::Muon) => layout.hidden.start,
-            _ => layout.decayed,
+        let hidden = layout.hidden.start;
+        let matrices = match self.optimizer() {
+            Some(OptimizerKind::Muon) => hidden..hidden,
+            _ => hidden..layout.decayed,
         };
-        [(within(0..first), true), (within(layout.decayed..layout.len), false)]
+        [
+            (within(0..hidden), Group::Embeddings),
+            (within(matrices), Group::Matrices),
+            (within(layout.decayed..layout.len), Group::Vectors),
+        ]
     }
 
     /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this

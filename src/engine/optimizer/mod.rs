@@ -44,7 +44,7 @@ impl OptimizerKind {
 
     /// The rule with the hyper-parameters of GPT-3 (Brown et al., 2020, appendix B), for measurements of speed.
     pub fn typical(self) -> Rule {
-        let adamw = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+        let adamw = AdamW::new([0.9, 0.95], 1e-8, 0.1);
         match self {
             Self::AdamW => Rule::AdamW(adamw),
             Self::Muon => Rule::Muon(Muon {
@@ -110,8 +110,11 @@ pub enum Rule {
 impl Rule {
     /// The rule that a recipe asks for, with the recipe's hyper-parameters.
     pub fn new(config: &OptimizerConfig) -> Self {
-        let OptimizerConfig { betas, eps, weight_decay, .. } = *config;
-        let adamw = AdamW { betas, eps, weight_decay };
+        let adamw = AdamW {
+            embedding_lr_factor: config.embedding_lr_factor,
+            weight_decay_embeddings: config.weight_decay_embeddings,
+            ..AdamW::new(config.betas, config.eps, config.weight_decay)
+        };
         match config.kind {
             OptimizerName::Adamw => Self::AdamW(adamw),
             OptimizerName::Muon => Self::Muon(Muon {

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn adjustments_are_torch_s_of_the_transposed_matrix() {
-        let adamw = AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 };
+        let adamw = AdamW::new([0.9, 0.95], 1e-8, 0.1);
         let rule = |adjust| Muon {
             adamw,
             lr_ratio: 2.0,

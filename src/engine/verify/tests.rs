@@ -44,7 +44,7 @@ fn rows(step: usize, micro_steps: usize) -> Vec<MicroBatch> {
 fn updates() -> Vec<OptimizerStep> {
     (0..STEPS as u64)
         .map(|step| OptimizerStep {
-            rule: Rule::AdamW(AdamW { betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1 }),
+            rule: Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1)),
             lr: 1e-3,
             clip_norm: 1.0,
             t: step + 1,

@@ -104,6 +104,22 @@ pub(super) const ROWS: &[Key] = &[
     )
     .example("0.0"),
     key(
+        "optimizer.embedding_lr_factor",
+        Number(NonNegative),
+        Is("1.0"),
+        "the learning rate of both embeddings as a multiple of lr",
+    )
+    .identity(UnlessDefault)
+    .example("0.3"),
+    key(
+        "optimizer.weight_decay_embeddings",
+        Number(NonNegative),
+        Absent,
+        "decay of both embeddings, if it is not weight_decay",
+    )
+    .identity(UnlessDefault)
+    .example("0.0"),
+    key(
         "optimizer.clip_norm",
         Number(NonNegative),
         Is("1.0"),

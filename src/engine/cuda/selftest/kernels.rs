@@ -346,7 +346,7 @@ fn update<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         backend.write(span, &values)
     })?;
     let (lr, betas, eps) = (1e-2, [0.9, 0.95], 1e-8);
-    let rule = Rule::AdamW(AdamW { betas, eps, weight_decay: 0.1 });
+    let rule = Rule::AdamW(AdamW::new(betas, eps, 0.1));
     let step_of = OptimizerStep { rule, lr, clip_norm: 3.0, t: 3, loss_scale: 16.0 };
     let [a, b] = pair.both(|backend, plan| {
         fused::update(backend, plan, &step_of);
