@@ -8,9 +8,7 @@ use crate::engine::{cuda, dfdx};
 use crate::model::Dims;
 use crate::plan::PlanError;
 use crate::plan::hardware::Hardware;
-use crate::recipe::{
-    Attention, Device, Diagnostics, EngineKind, OptimizerName, Precision, Recipe, Residual, Resolved,
-};
+use crate::recipe::{Attention, Device, Diagnostics, EngineKind, Precision, Recipe, Residual, Resolved};
 use crate::wording::count;
 
 const RESIDUAL: &str = "compute.residual";
@@ -84,10 +82,6 @@ pub fn check_here(
                 let message =
                     format!("the kernels for CUDA have at most {widest} columns, the model has {width}");
                 refuse("model.n_embd", &message, "choose a narrower model");
-            }
-            if recipe.optimizer.kind == OptimizerName::Muon {
-                let help = "train on the CPU (compute.device = \"cpu\"), or leave optimizer.kind out";
-                refuse("optimizer.kind", cuda::NO_MUON, help);
             }
             if recipe.compute.residual == Residual::Bf16 && recipe.compute.precision != Precision::Bf16 {
                 let message = format!(

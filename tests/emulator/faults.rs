@@ -24,6 +24,7 @@ const TILE: &str = "flash_attention/tile.cuh";
 const LAYERNORM: &str = "layernorm/layernorm.cu";
 const COLUMNS: &str = "linear/columns.cu";
 const LOSS: &str = "loss/cross_entropy.cu";
+const MUON: &str = "muon/muon.cu";
 
 /// Rows of three warps, so that a block's reductions cross warps.
 const DIMS: Dims = Dims { n_head: 15, n_embd: 300, ..RAGGED };
@@ -235,6 +236,18 @@ const OTHERS: &[(&str, &[Fault])] = &[
         ],
     ),
     (
+        "muon",
+        &[
+            ("the gradient is not looked ahead along", MUON, " + (x - ms.x[j]) * ahead", ""),
+            ("gradients that stay", MUON, "*gradient = Quad{};", ""),
+            ("a norm of some of the sums", MUON, "i < count;", "i < count / 2;"),
+            ("the sum of squares of a warp", MUON, "block_sum(squares, scratch)", "squares"),
+            ("a product without what is added", MUON, " + more.x[j] * other", ""),
+            ("an update without decay", MUON, "ps.x[j] * keep", "ps.x[j]"),
+            ("operands of before the update", MUON, "store_operands(low + i, 0, 4, ps)", "(void)low"),
+        ],
+    ),
+    (
         "attention",
         &[
             ("sums elsewhere are added up with a wrong stride", COLUMNS, "stride = other_width;", ""),
@@ -295,6 +308,7 @@ fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<
     // what every check needs: the batch, the operands, and sums; and the kernels of this check
     let own: &[&str] = match check {
         "layernorm" => &[LAYERNORM],
+        "muon" => &[MUON],
         "linear layers" => &["linear/linear.cu"],
         "attention" => &[FORWARD, BACKWARD],
         _ => &[],

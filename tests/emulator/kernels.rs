@@ -57,8 +57,16 @@ fn holds(name: &str, attentions: &[Attention]) {
 #[test]
 fn no_check_is_left_out() {
     let names = kernels::checks::<EmulatedDevice>().map(|(name, _)| name);
-    let known =
-        ["embedding", "layernorm", "linear layers", "head and loss", "attention", "next tokens", "update"];
+    let known = [
+        "embedding",
+        "layernorm",
+        "linear layers",
+        "head and loss",
+        "attention",
+        "next tokens",
+        "update",
+        "muon",
+    ];
     assert_eq!(names, known);
 }
 
@@ -152,6 +160,11 @@ fn flash_attention_with_several_tiles_of_keys() {
 #[test]
 fn updates() {
     holds("update", &[Attention::Flash]);
+}
+
+#[test]
+fn muon() {
+    holds("muon", &[Attention::Flash]);
 }
 
 #[test]

@@ -9,11 +9,12 @@ use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
+use runner::engine::optimizer::muon::Muon;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Batch, Engine, Next, State};
 use runner::model::init::{initialize, random_bits};
 use runner::model::{Dims, ParamLayout};
-use runner::recipe::{Attention, Precision, Residual};
+use runner::recipe::{Attention, MuonPrecision, Precision, Residual};
 use std::path::Path;
 
 type Emulated = Fused<CudaBackend<EmulatedDevice>>;
@@ -35,7 +36,18 @@ fn storing(
     attention: Attention,
     behaviour: Behaviour,
 ) -> Emulated {
-    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(OptimizerKind::AdamW), Target::Cuda);
+    training(OptimizerKind::AdamW, activations, dims, precision, attention, behaviour)
+}
+
+fn training(
+    optimizer: OptimizerKind,
+    activations: Activations,
+    dims: Dims,
+    precision: Precision,
+    attention: Attention,
+    behaviour: Behaviour,
+) -> Emulated {
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(optimizer), Target::Cuda);
     let plan =
         MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations });
     let config = KernelConfig { precision, head_size: dims.head_size() };
@@ -46,8 +58,16 @@ fn storing(
 }
 
 fn on_the_cpu(dims: Dims, precision: Precision, attention: Attention) -> CpuEngine {
-    let (micro_batch, mode, target) =
-        (MICRO_BATCH, Mode::Train(OptimizerKind::AdamW), Target::Cpu { threads: 1 });
+    training_on_the_cpu(OptimizerKind::AdamW, dims, precision, attention)
+}
+
+fn training_on_the_cpu(
+    optimizer: OptimizerKind,
+    dims: Dims,
+    precision: Precision,
+    attention: Attention,
+) -> CpuEngine {
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(optimizer), Target::Cpu { threads: 1 });
     let plan = MemoryPlan::new(MemoryConfig {
         dims,
         micro_batch,
@@ -221,6 +241,55 @@ fn rows_whose_width_is_no_multiple_of_four_are_read_number_by_number() {
     let dims = Dims { n_head: 2, n_embd: 26, vocab_size: 31, padded_vocab: 31, ..DIMS };
     for precision in [Precision::Fp32, Precision::Bf16] {
         follow(dims, precision, Attention::Flash, PLAIN);
+    }
+}
+
+#[test]
+fn muon_follows_the_cpu() {
+    let Rule::Muon(typical) = OptimizerKind::Muon.typical() else { panic!("Muon's rule") };
+    let odd = Dims { n_head: 1, n_embd: 27, ..DIMS };
+    for (dims, precision, ns_precision, bound) in [
+        (DIMS, Precision::Fp32, MuonPrecision::Fp32, 1e-5),
+        (odd, Precision::Fp32, MuonPrecision::Fp32, 1e-5),
+        // the iteration keeps fp32 though the run's products do not
+        (DIMS, Precision::Tf32, MuonPrecision::Fp32, 1e-2),
+        // by the last digit of a sum, an element goes to the one or the other of two numbers 1/256 apart
+        (DIMS, Precision::Fp32, MuonPrecision::Bf16, 1e-1),
+        (DIMS, Precision::Bf16, MuonPrecision::Bf16, 1e-1),
+    ] {
+        let (attention, what) = (Attention::Flash, format!("{precision:?} {ns_precision:?}"));
+        let mut cuda =
+            training(OptimizerKind::Muon, Activations::default(), dims, precision, attention, PLAIN);
+        let mut cpu = training_on_the_cpu(OptimizerKind::Muon, dims, precision, attention);
+        let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
+        let engines: [&mut dyn Engine; 2] = [&mut cuda, &mut cpu];
+        let [a, b] = engines.map(|engine| {
+            engine.write(State::Parameters, &start).expect("the layout fits");
+            for t in 1..=3 {
+                let count = MICRO_BATCH * dims.block_size;
+                let [inputs, targets] = [t, 100 + t].map(|key| tokens(key, count, dims.vocab_size));
+                let batch =
+                    Batch { inputs: &inputs, targets: &targets, rows: MICRO_BATCH, cols: dims.block_size };
+                engine.accumulate(batch, 1.0).expect("a step");
+                let rule = Rule::Muon(Muon { ns_precision, ..typical });
+                let update = OptimizerStep { rule, lr: 1e-3, clip_norm: 0.5, t, loss_scale: 1.0 };
+                assert!(engine.finish_step(&update).expect("an update").applied);
+            }
+            // how far the training has come
+            let after = engine.read(State::Parameters).expect("parameters").into_owned();
+            let moved = after.iter().zip(&start).map(|(after, start)| after - start).collect::<Vec<f32>>();
+            let states = OptimizerKind::Muon.states().iter().map(|state| {
+                let values = engine.read(State::Optimizer(state)).expect("a state").into_owned();
+                assert!(values.iter().any(|x| *x != 0.0), "{what}: {}", state.name);
+                values
+            });
+            (moved, states.collect::<Vec<_>>())
+        });
+        let tensors = layout.tensors.iter().filter(|tensor| tensor.hidden).cloned().collect();
+        let hidden = ParamLayout { tensors, ..layout };
+        // no name ends so
+        let (name, error) = worst(&hidden, &a.0, &b.0, "?");
+        assert!(error <= bound, "{what}: the change of {name} is off by {error:.1e}");
     }
 }
 

@@ -14,8 +14,7 @@ use runner::engine::fused::Fused;
 use runner::engine::fused::backend::Backend;
 use runner::engine::fused::timed::{Phase, Timed};
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
-use runner::engine::optimizer::adamw::AdamW;
-use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
+use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::traffic::Noted;
 use runner::engine::{Batch, Engine, Next, State};
 use runner::model::init::initialize;
@@ -46,7 +45,8 @@ const KEPT: Activations = Activations { kept: true, residual: Residual::Bf16 };
 const LOW: Activations = Activations { kept: false, residual: Residual::Bf16 };
 
 fn plan(dims: Dims, precision: Precision, attention: Attention, activations: Activations) -> MemoryPlan {
-    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(OptimizerKind::AdamW), Target::Cuda);
+    // Muon has AdamW's kernels, too
+    let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(OptimizerKind::Muon), Target::Cuda);
     MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations })
 }
 
@@ -58,8 +58,7 @@ fn device(dims: Dims, precision: Precision) -> EmulatedDevice {
 }
 
 fn update() -> OptimizerStep {
-    let rule = Rule::AdamW(AdamW::new([0.9, 0.95], 1e-8, 0.1));
-    OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t: 1, loss_scale: 1.0 }
+    OptimizerStep { rule: OptimizerKind::Muon.typical(), lr: 1e-3, clip_norm: 1.0, t: 1, loss_scale: 1.0 }
 }
 
 /// Every launch of two passes of different shapes, an update, a discarded step, an evaluation and a further token: what it states, and

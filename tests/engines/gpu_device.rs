@@ -271,7 +271,8 @@ fn check(
         _ => Fused::GeluSlope { at: sum.operand.address, sums: bias.operand.address },
     };
     let (alpha, [a_op, b_op, out_op]) = (0.5, [&a, &b, &out].map(|stack| stack.operand));
-    let product = Product { m, n, k, count, a: a_op, b: b_op, out: out_op, alpha, accumulate, fused };
+    let product =
+        Product { m, n, k, count, a: a_op, b: b_op, out: out_op, alpha, accumulate, fused, tf32: None };
     let what = format!("{product:?}");
     assert!(fuses(gpu, &product), "{what}: {:?}", gpu.notes());
     let halved = |value: f64| match out_element {
@@ -358,7 +359,7 @@ fn ones(gpu: &mut Gpu, k: usize, accumulate: bool) -> Product {
     let operand =
         |address, stride| Operand { address, element: Element::F32, stride, stack: 0, transposed: false };
     let (a, b, out) = (operand(factor, k), operand(factor, 4), operand(out, 4));
-    Product { m: 4, n: 4, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None }
+    Product { m: 4, n: 4, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None, tf32: None }
 }
 
 #[test]
@@ -476,7 +477,8 @@ fn with_bias(gpu: &mut Gpu) -> (Product, Vec<f32>) {
         |address| Operand { address, element: Element::Half, stride: 8, stack: 0, transposed: false };
     let (a, b, out) = (operand(ones), operand(ones), operand(out));
     let fused = Fused::Bias(bias);
-    let product = Product { m: 8, n: 8, k: 8, count: 1, a, b, out, alpha: 1.0, accumulate: false, fused };
+    let product =
+        Product { m: 8, n: 8, k: 8, count: 1, a, b, out, alpha: 1.0, accumulate: false, fused, tf32: None };
     (product, vec![8.5; 64])
 }
 
@@ -577,7 +579,7 @@ fn an_epilogue_that_the_library_cannot_compute_is_not_fused() {
         let (m, n, k, count) = (4, 8, 8, 1);
         let (a, b, out) = (operand(8), operand(8), operand(stride));
         let fused = Fused::GeluSlope { at: address, sums: at };
-        Product { m, n, k, count, a, b, out, alpha: 1.0, accumulate: false, fused }
+        Product { m, n, k, count, a, b, out, alpha: 1.0, accumulate: false, fused, tf32: None }
     };
     assert!(fuses(&mut gpu, &slope(8, at)));
     assert!(!fuses(&mut gpu, &slope(12, at)), "rows of half precision are multiples of 8 apart");

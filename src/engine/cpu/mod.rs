@@ -373,8 +373,8 @@ impl Backend for CpuBackend {
         self.apply_adamw(tensors, constants);
     }
 
-    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
-        Some(self)
+    fn muon(&mut self) -> &mut dyn MuonKernels {
+        self
     }
 
     fn all_gather_parameters(&mut self) {

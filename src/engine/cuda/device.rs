@@ -138,6 +138,8 @@ pub struct Product {
     pub accumulate: bool,
     /// What is applied to the result.
     pub fused: Fused,
+    /// Whether factors of 32 bits may be cut to the 10 mantissa bits of TF32; `None` follows the run's precision.
+    pub tf32: Option<bool>,
 }
 
 impl Product {

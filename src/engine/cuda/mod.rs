@@ -15,7 +15,7 @@ pub(super) mod scratch;
 pub mod selftest;
 mod stream;
 
-pub use backend::{CudaBackend, NO_MUON};
+pub use backend::CudaBackend;
 
 use super::EngineError;
 use super::fused::Fused;

@@ -369,10 +369,8 @@ pub trait Backend {
     /// either way. Gradients are unscaled and clipped as they are read.
     fn adamw(&mut self, tensors: AdamWTensors, constants: &Constants);
 
-    /// Muon's kernels; `None` for a device that has none, whose engine refuses a plan for Muon.
-    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
-        None
-    }
+    /// Muon's kernels.
+    fn muon(&mut self) -> &mut dyn MuonKernels;
 
     /// Ends an update where the optimizer's states are sharded: brings the parameters that other ranks updated here,
     /// refreshes the low-precision copy and clears the gradients.

@@ -19,8 +19,7 @@ pub fn update<B: Backend + ?Sized>(backend: &mut B, plan: &MemoryPlan, step: &Op
         Rule::AdamW(rule) => adamw(backend, plan, rule, step),
         Rule::Muon(rule) => {
             adamw(backend, plan, &rule.adamw, step);
-            let kernels = backend.muon().expect("an engine without Muon's kernels refuses a plan for it");
-            muon(kernels, plan, rule, step);
+            muon(backend.muon(), plan, rule, step);
         }
     }
     if plan.is_sharded() {

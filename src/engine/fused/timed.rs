@@ -289,8 +289,8 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Optimizer, |b| b.adamw(tensors, constants));
     }
 
-    fn muon(&mut self) -> Option<&mut dyn MuonKernels> {
-        self.inner.muon().is_some().then_some(self)
+    fn muon(&mut self) -> &mut dyn MuonKernels {
+        self
     }
 
     fn all_gather_parameters(&mut self) {
@@ -308,7 +308,7 @@ impl<B: Backend> Backend for Timed<B> {
 
 impl<B: Backend> Timed<B> {
     fn time_muon(&mut self, run: impl FnOnce(&mut dyn MuonKernels)) {
-        self.time(Phase::Optimizer, |b| b.muon().map(run));
+        self.time(Phase::Optimizer, |b| run(b.muon()));
     }
 }
 

@@ -150,6 +150,7 @@ fn product(device: &mut Gpu, size: usize, element: Element) -> Result<f64, Engin
         alpha: 1.0,
         accumulate: false,
         fused: Fused::None,
+        tf32: None,
     };
     let seconds = time(device, |device| device.product(&product))?;
     Ok(2.0 * (size as f64).powi(3) / seconds)

@@ -1,7 +1,8 @@
 //! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and
-//! products. `steps` launches the kernels of each step of the choreography; `ranks` has the collectives of
-//! several ranks.
+//! products. `steps` launches the kernels of each step of the choreography, `muon` those of Muon; `ranks` has the
+//! collectives of several ranks.
 
+mod muon;
 mod ranks;
 mod steps;
 
@@ -14,16 +15,12 @@ use super::stream::Stream;
 use crate::comm::Comm;
 use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
-use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{EngineError, Next};
 use crate::recipe::Precision;
 use ranks::RankGroup;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Why a plan for Muon is refused.
-pub const NO_MUON: &str = "Muon is not there on CUDA yet";
 
 /// How far a sequence of kernels has come towards being replayed.
 enum Replay {
@@ -70,14 +67,11 @@ impl<D: Device> CudaBackend<D> {
     /// Allocates everything that a plan for CUDA lists.
     ///
     /// # Errors
-    /// When rows are too wide for the kernels, the optimizer has none, or memory is short.
+    /// When rows are too wide for the kernels, or memory is short.
     pub fn new(plan: &MemoryPlan, mut device: D) -> Result<Self, EngineError> {
         let dims = &plan.config.dims;
         if dims.n_embd > layernorm::WIDEST {
             return Err(layernorm::too_wide(dims.n_embd));
-        }
-        if plan.optimizer() == Some(OptimizerKind::Muon) {
-            return Err(EngineError::Unsupported(NO_MUON.to_owned()));
         }
         let buffers = plan.buffers();
         let mut bases = vec![Address(0); buffers.len()];
@@ -192,7 +186,7 @@ impl<D: Device> CudaBackend<D> {
         out: Operand,
         accumulate: bool,
     ) -> Product {
-        Product { m, n, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None }
+        Product { m, n, k, count: 1, a, b, out, alpha: 1.0, accumulate, fused: Fused::None, tf32: None }
     }
 
     /// A bias as the library needs it, stored like the operands.

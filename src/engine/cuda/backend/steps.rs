@@ -10,8 +10,8 @@ use crate::engine::cuda::kernels::{
 use crate::engine::cuda::scratch::sums;
 use crate::engine::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
-    InputGradient, LayerNormBackward, Linear, NextAttention, Norm, ResidualLayerNorm, Sequence, StepOutcome,
-    WeightGradient,
+    InputGradient, LayerNormBackward, Linear, MuonKernels, NextAttention, Norm, ResidualLayerNorm, Sequence,
+    StepOutcome, WeightGradient,
 };
 use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
@@ -368,6 +368,10 @@ impl<D: Device> Backend for CudaBackend<D> {
         };
         let totals = self.total(0);
         optimizer::adamw(&mut self.stream, buffers, totals, constants);
+    }
+
+    fn muon(&mut self) -> &mut dyn MuonKernels {
+        self
     }
 
     fn all_gather_parameters(&mut self) {

@@ -161,9 +161,6 @@ impl EmulatedDevice {
             let at = first.offset(row * operand.stride * operand.element.bytes());
             stored.extend(self.load(at, operand.element, stored_cols)?);
         }
-        if self.precision == Precision::Tf32 {
-            stored.iter_mut().for_each(|x| *x = keep_ten_bits(*x));
-        }
         if !operand.transposed {
             return Ok(stored);
         }
@@ -171,9 +168,13 @@ impl EmulatedDevice {
     }
 
     fn multiply(&mut self, product: &Product) -> Result<(), EngineError> {
-        let Product { m, n, k, count, ref a, ref b, out, alpha, accumulate, fused } = *product;
+        let Product { m, n, k, count, ref a, ref b, out, alpha, accumulate, fused, tf32 } = *product;
+        let tf32 = tf32.unwrap_or(self.precision == Precision::Tf32);
         for index in 0..count {
-            let (a, b) = (self.gather(a, index, m, k)?, self.gather(b, index, k, n)?);
+            let (mut a, mut b) = (self.gather(a, index, m, k)?, self.gather(b, index, k, n)?);
+            if tf32 {
+                a.iter_mut().chain(&mut b).for_each(|x| *x = keep_ten_bits(*x));
+            }
             let mut result = vec![0.0; m * n];
             multiply(&mut result, &a, &b, [m, n, k]);
             let mut sums = vec![0.0; n];

@@ -12,7 +12,7 @@ use crate::recipe::Precision;
 
 /// The column-major product that computes a row-major one.
 pub(super) fn by_columns(product: &Product, precision: Precision) -> Result<(Shape, Addresses), EngineError> {
-    let Product { m, n, k, count, a, b, out, alpha: _, accumulate, fused } = *product;
+    let Product { m, n, k, count, a, b, out, alpha: _, accumulate, fused, tf32 } = *product;
     let matrix = |operand: Operand| {
         Ok::<_, EngineError>(Matrix {
             kind: kind(operand.element, precision)?,
@@ -44,7 +44,7 @@ pub(super) fn by_columns(product: &Product, precision: Precision) -> Result<(Sha
         b: matrix(a)?,
         out: matrix(out)?,
         accumulate,
-        tf32: precision == Precision::Tf32 && a.element == Element::F32,
+        tf32: tf32.unwrap_or(precision == Precision::Tf32) && a.element == Element::F32,
         epilogue,
     };
     let at = Addresses { a: b.address.0, b: a.address.0, out: out.address.0, bias, aux };

@@ -189,6 +189,7 @@ impl Gpu {
             alpha: 1.0,
             accumulate: false,
             fused,
+            tf32: None,
         };
         self.products.run_first(&product, &self.stream).map_err(|error| error.to_string())?;
         let at = |values: &[f32], transposed: bool, row: usize, col: usize| {

@@ -9,6 +9,7 @@ pub mod flash_attention;
 pub(super) mod layernorm;
 pub(super) mod linear;
 pub(super) mod loss;
+pub(super) mod muon;
 pub(super) mod naive_attention;
 pub(super) mod next;
 pub(super) mod optimizer;
@@ -38,6 +39,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("loss/cross_entropy.cu", include_str!("loss/cross_entropy.cu")),
     ("optimizer/step.cu", include_str!("optimizer/step.cu")),
     ("optimizer/adamw.cu", include_str!("optimizer/adamw.cu")),
+    ("muon/muon.cu", include_str!("muon/muon.cu")),
     ("flash_attention/forward.cu", include_str!("flash_attention/forward.cu")),
     ("flash_attention/backward.cu", include_str!("flash_attention/backward.cu")),
 ];
@@ -47,11 +49,12 @@ pub const NVRTC_OPTIONS: &[&str] =
     &["--std=c++17", "--fmad=true", "--ptxas-options=-O3", "--generate-line-info"];
 
 /// The sizes that sources and launches share, each said once, beside the launches. `scripts/nvrtc_check.py` reads them.
-const SIZES: [&[(&str, u32)]; 7] = [
+const SIZES: [&[(&str, u32)]; 8] = [
     embedding::DEFINES,
     layernorm::DEFINES,
     linear::DEFINES,
     loss::DEFINES,
+    muon::DEFINES,
     naive_attention::DEFINES,
     next::DEFINES,
     optimizer::DEFINES,

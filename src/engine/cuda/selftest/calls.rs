@@ -98,6 +98,7 @@ pub(super) fn recording(libraries: &Libraries, index: usize, cache: &Path, tell:
             alpha: 1.0,
             accumulate: true,
             fused: Fused::None,
+            tf32: None,
         };
         // adds the first row of the factor, which is all ones, to each row of the result
         let args = [Arg::Pointer(out), Arg::Pointer(factor), Arg::Int(SIDE as i32)];

@@ -1,7 +1,7 @@
 //! Each kernel alone against the CPU's: one call on both with equal memory, then a comparison.
 
-use super::next;
 use super::pair::{Pair, step};
+use super::{muon, next};
 use crate::engine::cuda::device::Device;
 use crate::engine::fused;
 use crate::engine::fused::backend::{
@@ -19,7 +19,7 @@ use std::ops::Range;
 pub type Check<D> = (&'static str, fn(&mut Pair<D>) -> Result<(), String>);
 
 /// The checks of every kernel.
-pub fn checks<D: Device>() -> [Check<D>; 7] {
+pub fn checks<D: Device>() -> [Check<D>; 8] {
     [
         ("embedding", embedding),
         ("layernorm", layernorm),
@@ -28,6 +28,7 @@ pub fn checks<D: Device>() -> [Check<D>; 7] {
         ("attention", attention),
         ("next tokens", next::tokens),
         ("update", update),
+        ("muon", muon::matrices),
     ]
 }
 

@@ -6,6 +6,7 @@
 
 mod calls;
 pub mod kernels;
+mod muon;
 mod next;
 pub mod pair;
 mod products;

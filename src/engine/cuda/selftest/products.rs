@@ -165,6 +165,7 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
         alpha: 1.0,
         accumulate: case.accumulate,
         fused: Fused::None,
+        tf32: None,
     };
     let slices = Slices::of(m);
     let partials = place(if case.after == After::GeluSlope { slices.count * n } else { 1 }, 0, Element::F32)?;

@@ -47,6 +47,10 @@ impl Backend for Clocked {
         discard();
     }
 
+    fn muon(&mut self) -> &mut dyn MuonKernels {
+        self
+    }
+
     fn wait(&mut self) {
         self.waits += 1;
     }
@@ -74,6 +78,15 @@ impl Backend for Clocked {
     fn measured(&mut self, pairs: &[(Mark, Mark)]) -> Result<Measured, EngineError> {
         let seconds = pairs.iter().map(|(begin, end)| (end.0 - begin.0) as f64).collect();
         Ok(Measured { seconds, launches: Vec::new() })
+    }
+}
+
+impl MuonKernels for Clocked {
+    kernels! {
+        muon_momentum(MuonMomentum, &muon::Constants);
+        muon_normalize(Span, MuonPrecision);
+        muon_product(MuonProduct, MuonPrecision);
+        muon_apply(MuonUpdate, &muon::Constants);
     }
 }
 

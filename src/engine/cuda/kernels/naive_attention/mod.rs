@@ -69,7 +69,8 @@ impl Problem {
         alpha: f32,
     ) {
         let count = self.shape.n_head;
-        stream.product(&Product { m, n, k, count, a, b, out, alpha, accumulate: false, fused: Fused::None });
+        let (accumulate, fused, tf32) = (false, Fused::None, None);
+        stream.product(&Product { m, n, k, count, a, b, out, alpha, accumulate, fused, tf32 });
     }
 
     fn softmax<D: Device>(
