@@ -99,7 +99,7 @@ pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagno
     let problems =
         [heads(recipe), batch(recipe), warmup(recipe), decay(recipe), validation(recipe), mixture(recipe)]
             .into_iter()
-            .chain([best(recipe), evaluated(recipe), main_set(recipe)]);
+            .chain([best(recipe), target(recipe), evaluated(recipe), main_set(recipe)]);
     for relation in problems.flatten() {
         if let Some(problem) = relation.blame(stack) {
             diagnostics.push(problem);
@@ -320,6 +320,18 @@ fn best(recipe: &Recipe) -> Option<Relation> {
             .help("have it evaluated, such as eval.every = 250, or leave keep_best out")
     };
     asked.then(relation)
+}
+
+/// Where nothing is evaluated, no target is reached.
+fn target(recipe: &Recipe) -> Option<Relation> {
+    let target = recipe.schedule.stop_at_val_loss.filter(|_| recipe.eval.every == 0)?;
+    let title = format!(
+        "`schedule.stop_at_val_loss` is {target}, but `eval.every` is 0: nothing is evaluated, so nothing reaches it"
+    );
+    let relation = Relation::broken_by("schedule.stop_at_val_loss", title)
+        .and("eval.every")
+        .help("have data.val evaluated, such as eval.every = 250, or leave stop_at_val_loss out");
+    Some(relation)
 }
 
 /// How much is evaluated is said once.

@@ -189,6 +189,9 @@ pub struct ScheduleConfig {
     /// Steps of the final linear decay; `wsd` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay_steps: Option<u64>,
+    /// End after the first evaluation whose validation loss is at most this, in nats per token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_at_val_loss: Option<f64>,
 }
 
 /// `[eval]`: validation during training.

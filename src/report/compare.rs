@@ -217,7 +217,7 @@ impl Comparison {
                 cells.push(differences::value(run, key).map_or_else(Cell::empty, cell));
             }
             if shows_status {
-                cells.push(Cell::text(run.status.to_string()));
+                cells.push(Cell { value: run.status.to_string().into(), shown: run.status_shown() });
             }
             for measure in measures {
                 let over = |other: Option<f64>| Some(speed(i)? / other?);

@@ -140,10 +140,12 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
 fn ended(call: &Call, run: &Path) -> anyhow::Result<Option<Ending>> {
     let ending = match crate::run::status(run)? {
         RunStatus::Finished => {
-            if let Some(record) = RunRecord::read(run)? {
-                seal::verify_finished(run, &record)?;
+            let record = RunRecord::read(run)?;
+            if let Some(record) = &record {
+                seal::verify_finished(run, record)?;
             }
-            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true });
+            let reached = record.and_then(|record| record.reached());
+            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true, reached });
             Ending::Finished
         }
         RunStatus::Diverged => {

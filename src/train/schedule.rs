@@ -62,6 +62,7 @@ mod tests {
             warmup_steps: Some(10),
             min_lr_ratio: Some(0.1),
             decay_steps: Some(20),
+            stop_at_val_loss: None,
         };
         Schedule::new(&config, 1.0)
     }
@@ -97,6 +98,7 @@ mod tests {
             warmup_steps: None,
             min_lr_ratio: None,
             decay_steps: None,
+            stop_at_val_loss: None,
         };
         assert!([0, 4, 50].iter().all(|&s| Schedule::new(&constant, 0.3).lr(s) == 0.3));
     }
@@ -119,6 +121,7 @@ mod tests {
             warmup_steps: Some(warmup),
             min_lr_ratio: Some(0.1),
             decay_steps: None,
+            stop_at_val_loss: None,
         };
         let without = Schedule::new(&config(0), 6e-4);
         assert_eq!((unmended(&without, 0), without.lr(0)), (0.0005999999999999998, 6e-4));
@@ -157,7 +160,9 @@ mod tests {
             let warmup = warmup.min(max_steps);
             let decay = decay.min(max_steps - warmup);
             let (warmup_steps, min_lr_ratio, decay_steps) = (Some(warmup), Some(ratio), Some(decay));
-            let config = ScheduleConfig { kind, max_steps, warmup_steps, min_lr_ratio, decay_steps };
+            let stop_at_val_loss = None;
+            let config =
+                ScheduleConfig { kind, max_steps, warmup_steps, min_lr_ratio, decay_steps, stop_at_val_loss };
             let schedule = Schedule::new(&config, 0.5);
             for step in 0..max_steps + 10 {
                 let lr = schedule.lr(step);

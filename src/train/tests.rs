@@ -220,6 +220,7 @@ fn config() -> TrainConfig {
         warmup_steps: None,
         min_lr_ratio: None,
         decay_steps: None,
+        stop_at_val_loss: None,
     };
     let optimizer =
         OptimizerConfig { lr: 0.1, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1, clip_norm: 1.0 };
@@ -231,6 +232,7 @@ fn config() -> TrainConfig {
         schedule: Schedule::new(&schedule, 0.1),
         optimizer,
         eval_every: 2,
+        stop_at_val_loss: None,
         checkpoint_every: 2,
         keep_best: false,
         sample_every: 4,

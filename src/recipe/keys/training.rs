@@ -1,13 +1,13 @@
 //! Rows of the table: batch, ranks, optimizer and schedule.
 
-use super::Fallback::{FifthOf, Is, Required};
+use super::Fallback::{Absent, FifthOf, Is, Required};
 use super::Identity::UnlessDefault;
 use super::Interval::{NonNegative, Positive, Unit};
 use super::Key;
 use super::Kind::{Betas, Choice, Flag, Integer, MicroBatch, Number};
 use super::OnResume::Free;
 use super::Stated::Position;
-use super::switch::RANKS;
+use super::switch::{RANKS, VALIDATION};
 use super::table::{MAX_STEPS, SCHEDULE_KIND, STEPS, WITH_WARMUP, key};
 
 pub(super) const ROWS: &[Key] = &[
@@ -109,4 +109,15 @@ pub(super) const ROWS: &[Key] = &[
     )
     .only_with(&["wsd"])
     .example("3"),
+    // as with the watchdog: what a run ends with depends on it, and a run that it has ended must be able to go on
+    key(
+        "schedule.stop_at_val_loss",
+        Number(Positive),
+        Absent,
+        "end the run after the first evaluation whose val_loss is at most this",
+    )
+    .silenced_by(&VALIDATION)
+    .identity(UnlessDefault)
+    .on_resume(Free)
+    .example("3.28"),
 ];
