@@ -107,7 +107,10 @@ impl Audience for Voice {
                 let run = run.display();
                 let (why, hint) = reached.map_or_else(Default::default, |(reached, steps)| {
                     let on = format!("runner --resume {run} --unset schedule.stop_at_val_loss");
-                    (format!(" at its target, {}", reached_text(&reached, steps)), format!("; it goes on with: {on}"))
+                    (
+                        format!(" at its target, {}", reached_text(&reached, steps)),
+                        format!("; it goes on with: {on}"),
+                    )
                 });
                 say(&format!("{run}: already finished{why}{fresh}{hint}"));
             }
@@ -276,7 +279,9 @@ fn how_far(standing: &Standing, steps: u64) -> String {
             format!("trained now by {holder}: {steps_done} of {steps} done")
         }
         Standing::Finished { at_target: None } => "finished".to_owned(),
-        Standing::Finished { at_target: Some(step) } => format!("finished at its target after {step} of {steps}"),
+        Standing::Finished { at_target: Some(step) } => {
+            format!("finished at its target after {step} of {steps}")
+        }
         Standing::Diverged { error } => format!("diverged {error}"),
     }
 }

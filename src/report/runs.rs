@@ -138,17 +138,7 @@ impl Run {
         let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
-        Ok(Self {
-            path: path.to_owned(),
-            id,
-            status,
-            recipe,
-            facts,
-            results,
-            complete,
-            warnings,
-            notes,
-        })
+        Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings, notes })
     }
 
     /// Its status for people: that of a run that ended before its last step says why.

@@ -129,7 +129,9 @@ impl<'a> Recorder<'a> {
         let result = match (self.job.dir.check(), result, written) {
             // because of which anything else may have failed
             (Err(gone), ..) => Err(TrainError::Events(gone.into())),
-            (_, Ok(Outcome::Finished | Outcome::Reached(_) | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
+            (_, Ok(Outcome::Finished | Outcome::Reached(_) | Outcome::Stopped(_)), Err(error)) => {
+                Err(TrainError::Events(error))
+            }
             (_, result, written) => {
                 if let Err(error) = written {
                     audience.tell(Event::Failed(&error));

@@ -42,7 +42,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let overrides: Vec<String> =
         changed.iter().map(|c| format!("{}={}", c.key.path, value(&c.right))).collect();
     let lead = || {
-        let has_ended = |record: &&RunRecord| record.status == RunStatus::Finished && !goes_on(record, &resolved);
+        let has_ended =
+            |record: &&RunRecord| record.status == RunStatus::Finished && !goes_on(record, &resolved);
         if let Some(record) = record.as_ref().filter(has_ended) {
             seal::verify_finished(&run, record)?;
             let reached = record.reached();

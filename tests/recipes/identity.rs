@@ -100,6 +100,7 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
         "data.val={ web = \"v\", books = \"w\" }",
         "data.val_main=web",
         "eval.tokens=64",
+        "schedule.stop_at_val_loss=3.28",
         "eval.hellaswag=h",
     ];
     let wholes =
