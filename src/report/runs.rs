@@ -3,9 +3,8 @@
 //! A crash or another version may have left a run incomplete. What is missing is empty, what is odd is a warning, and
 //! no run prevents the others from being shown.
 
-use super::axis::{Axis, Cut};
-use super::gather::{Gathered, Results, Scratch, gather};
-use super::metrics::Metric;
+use super::axis::Axis;
+use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::own::is_own;
 use super::scan::last_row;
 use crate::recipe::written;
@@ -150,19 +149,14 @@ impl Run {
         }
     }
 
-    /// Reads a run with the results of its logs up to `cut`: the metrics of the table of columns, and `further` ones.
+    /// Reads a run with the results of its logs: the metrics of the table of columns, and what else is `wanted`.
     ///
     /// Errors: [`RunError::NotARun`] if `path` holds no run; [`RunError::Io`] if a log cannot be read.
-    pub fn read_whole(
-        path: &Path,
-        cut: Option<Cut>,
-        further: &[Metric],
-        scratch: &mut Scratch,
-    ) -> Result<Self, RunError> {
+    pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached } = gather(path, cut, further, scratch)?;
+        let Gathered { results, malformed, reached } = gather(path, wanted, scratch)?;
         run.results = results;
-        if cut.is_some() {
+        if wanted.cut.is_some() {
             run.complete = reached;
             if !reached {
                 run.notes.push("it ended before the point of comparison".to_owned());
@@ -182,11 +176,11 @@ impl Run {
     }
 }
 
-/// Reads runs with their results, in parallel and in order. `further` are metrics beside those of the table of columns.
+/// Reads runs with their results, in parallel and in order.
 ///
 /// Errors: the first one that [`Run::read_whole`] gives.
-pub fn read_all(paths: &[PathBuf], cut: Option<Cut>, further: &[Metric]) -> Result<Vec<Run>, RunError> {
-    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, cut, further, scratch);
+pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError> {
+    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, wanted, scratch);
     paths.par_iter().map_init(Scratch::default, read).collect()
 }
 

@@ -210,7 +210,7 @@ fn list_watch_and_compare_say_which_runs_ended_at_their_target() {
     let row = |text: &str, id: &str| {
         text.lines().find(|line| line.contains(id)).unwrap_or_else(|| panic!("{id}: {text}")).to_owned()
     };
-    assert!(row(&list, &id(&run)).contains("finished at target      6  12  50 %"), "{list}");
+    assert!(row(&list, &id(&run)).contains("finished at target      6  12   50 %"), "{list}");
     assert!(!row(&list, &id(&whole)).contains("target"), "{list}");
     let csv = printed(&["list", "--format", "csv"]);
     assert!(row(&csv, &id(&run)).contains(",finished,6,12,0.5,"), "{csv}");
