@@ -117,9 +117,9 @@ fn people_read_what_was_reached_where_and_by_how_many() {
         assert!(table.contains(part), "`{part}` is not in\n{table}");
     }
     // a narrow table keeps what it is sorted by
-    let narrow = text(&lab, &["--width", "44"]);
+    let narrow = text(&lab, &["--width", "48"]);
     assert!(
-        narrow.contains("tokens to 4") && narrow.lines().all(|line| line.chars().count() <= 44),
+        narrow.contains("tokens to 4") && narrow.lines().all(|line| line.chars().count() <= 48),
         "{narrow}"
     );
     let markdown = text(&lab, &["--format", "markdown"]);
@@ -319,7 +319,7 @@ fn a_plot_has_a_line_at_the_target_and_ends_where_the_last_run_reaches_it() {
     let page = plot("page.html", &["--target", "val_loss=4"]);
     let (_, data) = page.split_once("<script type=\"application/json\" id=\"data\">").expect("data");
     let data: Value = serde_json::from_str(data.split_once("</script>").expect("its end").0).expect("JSON");
-    assert_eq!(data["targets"], json!([{ "column": "val_loss", "value": 4, "shown": "val_loss <= 4" }]));
+    assert_eq!(data["targets"], json!([{ "column": "val_loss", "value": 4.0, "shown": "val_loss <= 4" }]));
     assert_eq!(data["ends"]["step"], 40);
     assert_eq!(data["quantity"], "val_loss");
     assert!(page.contains("not reached") && page.contains("steps to 4"), "the table is in the page");
