@@ -106,11 +106,10 @@ impl Audience for Voice {
                 let fresh = if by_recipe { "; --fresh starts over" } else { "" };
                 let run = run.display();
                 let (why, hint) = reached.map_or_else(Default::default, |(reached, steps)| {
-                    let on = format!("runner --resume {run} --unset schedule.stop_at_val_loss");
-                    (
-                        format!(" at its target, {}", reached_text(&reached, steps)),
-                        format!("; it goes on with: {on}"),
-                    )
+                    let hint = format!(
+                        "; --resume {run} goes on with a lower schedule.stop_at_val_loss, or with --unset of it"
+                    );
+                    (format!(" at its target, {}", reached_text(&reached, steps)), hint)
                 });
                 say(&format!("{run}: already finished{why}{fresh}{hint}"));
             }

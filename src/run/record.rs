@@ -216,6 +216,11 @@ impl RunRecord {
         self.parent.as_ref().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step)
     }
 
+    /// Whether the run, if it has ended at a target, would not end there under this one: it has none, or a lower one.
+    pub fn goes_on(&self, target: Option<f64>) -> bool {
+        self.reached_target.is_some_and(|reached| target.is_none_or(|target| reached.val_loss > target))
+    }
+
     /// The evaluation that ended the run before its last step, with the number of steps that it was to take.
     pub fn reached(&self) -> Option<(ReachedTarget, u64)> {
         self.reached_target.map(|reached| (reached, self.total_steps))

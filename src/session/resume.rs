@@ -42,8 +42,8 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let overrides: Vec<String> =
         changed.iter().map(|c| format!("{}={}", c.key.path, value(&c.right))).collect();
     let lead = || {
-        let has_ended =
-            |record: &&RunRecord| record.status == RunStatus::Finished && !goes_on(record, &resolved);
+        let target = resolved.recipe.schedule.stop_at_val_loss;
+        let has_ended = |record: &&RunRecord| record.status == RunStatus::Finished && !record.goes_on(target);
         if let Some(record) = record.as_ref().filter(has_ended) {
             seal::verify_finished(&run, record)?;
             let reached = record.reached();
@@ -61,12 +61,6 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &overrides })
     };
     call.together(&resolved, &data, &hash, lead)
-}
-
-/// Whether a run that has reached its target is not at that of a changed recipe.
-fn goes_on(record: &RunRecord, resolved: &Resolved) -> bool {
-    let target = resolved.recipe.schedule.stop_at_val_loss;
-    record.reached_target.is_some_and(|reached| target.is_none_or(|target| reached.val_loss > target))
 }
 
 /// The digest on record of the state that a run has branched off, if it goes on from a checkpoint of its own: the other

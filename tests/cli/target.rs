@@ -83,7 +83,7 @@ fn a_run_ends_at_the_evaluation_that_reaches_its_target_as_after_its_last_step()
         let again = lab.run(tiny("runs", &[&FALLING[..], &[asked.as_str()]].concat()));
         let why =
             format!("already finished at its target, val_loss {loss} <= {target_loss} after 6 of 12 steps");
-        let on = "--unset schedule.stop_at_val_loss";
+        let on = "goes on with a lower schedule.stop_at_val_loss, or with --unset of it";
         again.expect(0).says(&[&why, "--fresh starts over", on]);
         assert_eq!(lab.run_of(&again), run);
         let higher = target("100");
@@ -137,6 +137,10 @@ fn a_run_at_its_target_goes_on_to_a_lower_one_or_to_its_last_step() {
     let lower = target(&second);
     lab.run(["--resume", &id(&run), "--runs-dir", "late", "--set", &lower]).expect(0);
     reached(&run, 8, &second, second.parse().expect("a number"));
+    // its recipe has none, and goes on
+    lab.run(tiny("late", &sets)).expect(0).says(&["finished in"]);
+    assert!(record(&run).get("reached_target").is_none());
+    assert!(results(&run) == results(&whole));
     assert!(first != second);
 }
 

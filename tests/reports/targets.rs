@@ -60,11 +60,11 @@ fn the_way_to_a_target_is_exact_or_interpolated_and_never_counts_for_a_run_that_
     // the fewest tokens first, and last what never reached it
     assert_eq!(ids(&found), ["a-2", "a-1", "b-3", "b-2", "b-1", "a-3"]);
     let way = |id: &str| run(&found, id)["targets"][0].clone();
-    let exact = |steps: u64, best: f64| {
+    let exact = |steps: u64, best: u64| {
         json!({ "reached": true, "interpolated": false, "steps": steps, "tokens": steps * 256,
                 "seconds": steps as f64 * 0.256, "best": best })
     };
-    assert_eq!((way("a-2"), way("b-1")["steps"].clone()), (exact(2, 3.0), json!(4)));
+    assert_eq!((way("a-2"), way("b-1")["steps"].clone()), (exact(2, 3), json!(4)));
     // from 6 to 3 over two steps: two thirds of the way
     let between = way("a-1");
     assert_eq!((&between["reached"], &between["interpolated"]), (&json!(true), &json!(true)));
