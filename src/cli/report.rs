@@ -63,6 +63,11 @@ pub struct CompareArgs {
     /// The metric that replicas are tested by and rows sorted by [default: val_loss where there is one, else loss]
     #[arg(long, value_name = "METRIC")]
     pub by: Option<String>,
+    /// Show after how many steps, tokens and seconds each run reached a loss or an accuracy, such as val_loss=3.28;
+    /// several make columns of their own. Rows are sorted by the tokens to the first, and tokens to each are tested,
+    /// unless --sort and --by say otherwise
+    #[arg(long, value_name = "METRIC=VALUE,...", value_delimiter = ',')]
+    pub target: Vec<String>,
     /// Sort the rows by a metric or a key of the recipe, or keep them as `given`
     #[arg(long, value_name = "METRIC|KEY|given")]
     pub sort: Option<String>,
@@ -79,7 +84,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub plots: PlotArgs,
     /// Exit with 1 unless all runs logged the same numbers as the first
-    #[arg(long, conflicts_with_all = ["metrics", "by", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
+    #[arg(long, conflicts_with_all = ["metrics", "by", "target", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
     pub assert_equal: bool,
     /// With --assert-equal: how far numbers may be apart, relative to the larger
     #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]
@@ -96,8 +101,8 @@ pub struct PlotArgs {
     #[arg(long, value_enum, value_name = "AXIS", requires = "plot")]
     pub x: Option<AxisName>,
     /// One panel each: loss, val_loss, lr, grad_norm, tokens_per_s, mfu, step_ms, loss_scale, memory_bytes, or
-    /// any other column of val.csv
-    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', default_value = "loss", requires = "plot")]
+    /// any other column of val.csv [default: those of --target, else loss]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', requires = "plot")]
     pub y: Vec<String>,
     /// Average lines over this many steps, 1 for none [default: a fiftieth of the run]
     #[arg(long, value_name = "STEPS", requires = "plot", value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,6 +1,7 @@
 //! `runner compare RUN...`: which was better, is the difference real, and what differed?
 
 mod plot;
+mod target;
 
 use super::exit::Exit;
 use super::terminal::{say, tame};
@@ -15,6 +16,7 @@ use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
+use crate::report::target::Target;
 use crate::session::UsageError;
 use std::path::PathBuf;
 
@@ -36,12 +38,13 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         return Err(UsageError("there is no run to compare".into()).into());
     }
     let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
-    let further = further(args, &paths)?;
-    let measures = measures(&args.metrics, &further, for_people)?;
-    let options = Options {
+    let targets = target::targets(&args.target, &paths)?;
+    let further = further(args, &paths, &targets)?;
+    let mut options = Options {
         cut: cut(args, &paths)?,
-        judge: args.by.as_deref().map(|name| metric(name, &further)).transpose()?,
+        judge: None,
         further,
+        targets,
         order: match args.sort.as_deref() {
             None => RowOrder::Best,
             Some("given") => RowOrder::Given,
@@ -49,7 +52,14 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         },
         reverse: args.reverse,
     };
+    options.judge = args.by.as_deref().map(|name| metric(name, &options)).transpose()?;
+    let asked = asked(&args.metrics, &options)?;
     let comparison = Comparison::new(&paths, &options)?;
+    let measures = match asked.is_empty() {
+        true => comparison.usual(for_people),
+        // the way to a target is asked for by --target
+        false => comparison.goals.iter().cloned().map(Measure::Own).chain(asked).collect(),
+    };
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;
     }
@@ -96,6 +106,11 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
         };
         out += &format!("compared after {at}{unit}\n");
     }
+    if !comparison.targets.is_empty() {
+        let targets: Vec<String> = comparison.targets.iter().map(Target::shown).collect();
+        let what = "the way to the first evaluation as good";
+        out += &prose(&format!("target {}: {what}", targets.join(" and ")));
+    }
     out += &format!("\n{}", table(comparison.table(measures, true)));
     let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
     let notes = comparison.notes();
@@ -133,9 +148,15 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
     Ok(Some(Cut { axis, at }))
 }
 
-/// What the arguments name that is no metric of the table of columns, but a column of some run's `val.csv`.
-fn further(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Vec<Metric>> {
+/// What the arguments name that is no metric of the table of columns, but a column of some run's `val.csv`; the best
+/// values of targets among them.
+fn further(args: &CompareArgs, paths: &[PathBuf], targets: &[Target]) -> anyhow::Result<Vec<Metric>> {
     let mut further: Vec<Metric> = Vec::new();
+    for best in targets.iter().map(|target| &target.best) {
+        if metrics::find(&best.name).is_none() && !further.contains(best) {
+            further.push(best.clone());
+        }
+    }
     for name in args.metrics.iter().chain(&args.by).chain(&args.sort) {
         if Measure::find(name).is_none() && further.iter().all(|metric| metric.name != *name) {
             further.extend(metrics::further(paths, name)?);
@@ -144,18 +165,15 @@ fn further(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Vec<Metric>>
     Ok(further)
 }
 
-fn measures(names: &[String], further: &[Metric], for_people: bool) -> anyhow::Result<Vec<Measure>> {
-    if names.is_empty() {
-        return Ok(Measure::usual(for_people));
-    }
-    let of_run = |name: &str| further.iter().find(|metric| metric.name == name).cloned().map(Measure::Own);
-    let measure = |name: &String| Measure::find(name).or_else(|| of_run(name));
+/// The measures that the arguments name.
+fn asked(names: &[String], options: &Options) -> anyhow::Result<Vec<Measure>> {
+    let measure = |name: &String| Measure::find(name).or_else(|| options.metric(name).map(Measure::Own));
     names.iter().map(|name| Ok(measure(name).ok_or_else(|| unknown(name, Measure::names()))?)).collect()
 }
 
-fn metric(name: &str, further: &[Metric]) -> anyhow::Result<Metric> {
-    let found = metrics::find(name).or_else(|| further.iter().find(|metric| metric.name == name));
-    Ok(found.cloned().ok_or_else(|| unknown(name, metrics().iter().map(|metric| metric.name.as_str())))?)
+fn metric(name: &str, options: &Options) -> anyhow::Result<Metric> {
+    let known = || metrics().iter().map(|metric| metric.name.as_str());
+    Ok(options.metric(name).ok_or_else(|| unknown(name, known()))?)
 }
 
 fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> UsageError {

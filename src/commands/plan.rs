@@ -221,8 +221,9 @@ impl Run {
                 out["steps_done"] = json!(steps_done);
                 out["process"] = json!(holder);
             }
+            Ok(Standing::Finished { at_target: Some(step) }) => out["steps_done"] = json!(step),
             Ok(Standing::Diverged { error }) | Err(error) => out["error"] = json!(error),
-            Ok(Standing::NotBegun | Standing::Finished) => {}
+            Ok(Standing::NotBegun | Standing::Finished { at_target: None }) => {}
         }
         out
     }

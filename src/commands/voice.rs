@@ -7,7 +7,7 @@ use crate::data;
 use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
 use crate::report::numbers::{count, duration, flop, flop_rate, grouped, roughly, thousands};
-use crate::run::record::Peak;
+use crate::run::record::{Peak, ReachedTarget};
 use crate::session::machine::calibration::day;
 use crate::session::standing::Standing;
 use crate::session::{Audience, End, Event};
@@ -56,11 +56,16 @@ impl Voice {
         self.set_board(None);
         let run = end.run.display();
         match &end.outcome {
-            Ok(Outcome::Finished) => {
+            Ok(Outcome::Finished | Outcome::Reached(_)) => {
+                let reached = end.reached_target();
+                let how = reached.map_or_else(
+                    || "finished".to_owned(),
+                    |reached| format!("finished at its target, {},", reached_text(&reached, end.steps)),
+                );
                 let loss = end.loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
                 let speed = end.tokens_per_s.map(|speed| format!(", {} tokens/s", thousands(speed as u64)));
                 let (time, speed) = (duration(end.elapsed), speed.unwrap_or_default());
-                say(&format!("{run}: finished in {time}{loss}{speed}"));
+                say(&format!("{run}: {how} in {time}{loss}{speed}"));
                 if let (Some(val), Some(entropy)) = (end.val_loss, end.val_unigram_entropy) {
                     say(&format!(
                         "validation loss {val:.4} nats per token; knowing only how often each token occurs would give \
@@ -97,9 +102,16 @@ impl Audience for Voice {
                     say(&format!("warning: the CUDA device is not used: {missing}; {}", missing.help));
                 });
             }
-            Event::AlreadyFinished { run, by_recipe } => {
-                let hint = if by_recipe { "; --fresh starts over" } else { "" };
-                say(&format!("{}: already finished{hint}", run.display()));
+            Event::AlreadyFinished { run, by_recipe, reached } => {
+                let fresh = if by_recipe { "; --fresh starts over" } else { "" };
+                let run = run.display();
+                let (why, hint) = reached.map_or_else(Default::default, |(reached, steps)| {
+                    let hint = format!(
+                        "; --resume {run} goes on with a lower schedule.stop_at_val_loss, or with --unset of it"
+                    );
+                    (format!(" at its target, {}", reached_text(&reached, steps)), hint)
+                });
+                say(&format!("{run}: already finished{why}{fresh}{hint}"));
             }
             Event::AlreadyDiverged { run, error } => say(&format!(
                 "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or \
@@ -198,6 +210,7 @@ impl Audience for Voice {
 /// The plan, for people.
 fn plan_lines(plan: &Plan) -> String {
     let emulated = if plan.emulated { " (emulated by rounding)" } else { "" };
+    let target = plan.target.map_or_else(String::new, |target| format!("; less once val_loss <= {target}"));
     let bytes: Vec<String> = (plan.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
         .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
         .collect();
@@ -216,7 +229,7 @@ fn plan_lines(plan: &Plan) -> String {
     format!(
         "  model    {} parameters: {} in {} decayed, {} in {} not\n\
          \x20 batch    {} tokens = {}{} x {} of {}\n\
-         {ramp}\x20 run      {}, {}, {:.2} epochs of {}\n\
+         {ramp}\x20 run      {}, {}, {:.2} epochs of {}{target}\n\
          \x20 compute  {:.1} MFLOP per token, {} in all, on {} with {}{}, {}{emulated}\n\
          \x20 memory   {}{}{}: {}{}",
         thousands(plan.parameters.total as u64),
@@ -276,9 +289,19 @@ fn how_far(standing: &Standing, steps: u64) -> String {
         Standing::Live { holder, steps_done } => {
             format!("trained now by {holder}: {steps_done} of {steps} done")
         }
-        Standing::Finished => "finished".to_owned(),
+        Standing::Finished { at_target: None } => "finished".to_owned(),
+        Standing::Finished { at_target: Some(step) } => {
+            format!("finished at its target after {step} of {steps}")
+        }
         Standing::Diverged { error } => format!("diverged {error}"),
     }
+}
+
+/// The evaluation that ended a run of `steps` steps before its last one.
+fn reached_text(reached: &ReachedTarget, steps: u64) -> String {
+    let ReachedTarget { step, val_loss, target } = reached;
+    let of = grouped(steps, "step");
+    format!("val_loss {val_loss} <= {target} after {} of {of}", thousands(*step))
 }
 
 /// A peak rate, where it comes from, and when it was measured.

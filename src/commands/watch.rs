@@ -38,6 +38,8 @@ struct Watched {
     path: PathBuf,
     id: String,
     status: RunStatus,
+    /// Its status in words.
+    stands: String,
     total_steps: f64,
     train: Follow,
     val: Follow,
@@ -101,6 +103,7 @@ impl Watched {
             id: run.id,
             // what it does now is news
             status: RunStatus::Created,
+            stands: RunStatus::Created.to_string(),
             train: Follow::new(&path.join(dir::TRAIN_CSV), view.columns(dir::TRAIN_CSV)),
             val: Follow::new(&path.join(dir::VAL_CSV), view.columns(dir::VAL_CSV)),
         })
@@ -117,6 +120,10 @@ impl Watched {
         };
         let (train, val) = (self.train.poll()?, self.val.poll()?);
         let is_new = std::mem::replace(&mut self.status, status) != status;
+        if is_new {
+            // a run that is being started over has none for a moment
+            self.stands = Run::read(&self.path).map_or_else(|_| status.to_string(), |run| run.status_shown());
+        }
         if train.was_cut {
             return Ok(Some(format!("{}: went back to step {}", self.id, self.train.rows().len())));
         }
@@ -147,7 +154,7 @@ impl Watched {
 
     /// Where the run is, on one line.
     fn line(&self) -> String {
-        let progress = format!("{}: {}, step {}/{}", self.id, self.status, self.steps(), self.total_steps);
+        let progress = format!("{}: {}, step {}/{}", self.id, self.stands, self.steps(), self.total_steps);
         let figures = self.figures().into_iter().map(|figure| figure.text);
         std::iter::once(progress).chain(figures).collect::<Vec<_>>().join("  ")
     }

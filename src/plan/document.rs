@@ -46,6 +46,9 @@ pub struct PlanDocument<'a> {
     pub steps: u64,
     /// Tokens of the whole run.
     pub tokens: u64,
+    /// The validation loss at which the run ends before its last step, where the recipe has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_at_val_loss: Option<f64>,
     /// Times that the run goes through the training rows.
     pub epochs: f64,
     /// Rows of one evaluation, of the set that decides what is best.
@@ -134,6 +137,7 @@ impl Plan {
             stages: self.stages(),
             steps: self.steps,
             tokens: self.tokens,
+            stop_at_val_loss: self.target,
             epochs: self.epochs,
             eval_rows: self.eval_rows,
             eval_others: &self.eval_others,

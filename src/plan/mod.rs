@@ -155,6 +155,8 @@ pub struct Plan {
     pub steps: u64,
     /// Tokens of the whole run.
     pub tokens: u64,
+    /// The validation loss at which the run ends before its last step.
+    pub target: Option<f64>,
     /// Times that the run goes through the training rows; for a mixture, through as many rows as all sources have.
     pub epochs: f64,
     /// Rows of one evaluation, of the set that decides what is best.
@@ -249,6 +251,7 @@ impl Plan {
             sizes,
             steps,
             tokens,
+            target: recipe.schedule.stop_at_val_loss,
             eval_rows: eval_rows.min(data.val_rows) as usize,
             eval_others: data.val_sets.iter().map(|set| eval_rows.min(set.rows) as usize).collect(),
             data,

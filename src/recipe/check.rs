@@ -102,6 +102,7 @@ pub(super) fn name(stack: &Stack, diagnostics: &mut Diagnostics) {
 pub(super) fn relations(stack: &Stack, recipe: &Recipe, diagnostics: &mut Diagnostics) {
     let problems = [heads(recipe), validation(recipe), mixture(recipe)].into_iter().chain([
         best(recipe),
+        target(recipe),
         evaluated(recipe),
         main_set(recipe),
     ]);
@@ -262,6 +263,18 @@ fn best(recipe: &Recipe) -> Option<Relation> {
             .help("have it evaluated, such as eval.every = 250, or leave keep_best out")
     };
     asked.then(relation)
+}
+
+/// Where nothing is evaluated, no target is reached.
+fn target(recipe: &Recipe) -> Option<Relation> {
+    let target = recipe.schedule.stop_at_val_loss.filter(|_| recipe.eval.every == 0)?;
+    let title = format!(
+        "`schedule.stop_at_val_loss` is {target}, but `eval.every` is 0: nothing is evaluated, so nothing reaches it"
+    );
+    let relation = Relation::broken_by("schedule.stop_at_val_loss", title)
+        .and("eval.every")
+        .help("have data.val evaluated, such as eval.every = 250, or leave stop_at_val_loss out");
+    Some(relation)
 }
 
 /// How much is evaluated is said once.

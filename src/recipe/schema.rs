@@ -239,6 +239,9 @@ pub struct ScheduleConfig {
     /// The same length in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decay_tokens: Option<u64>,
+    /// End after the first evaluation whose validation loss is at most this, in nats per token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_at_val_loss: Option<f64>,
 }
 
 /// `[eval]`: validation during training.

@@ -51,9 +51,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that notes times if the cut is one.
-    pub(super) fn new(cut: Option<Cut>) -> Self {
-        Self { is_needed: cut.is_some_and(|cut| cut.axis == Axis::Time), times: Vec::new() }
+    /// A clock that notes times for a cut that is one, or for a search that asks for them.
+    pub(super) fn new(cut: Option<Cut>, is_asked: bool) -> Self {
+        Self { is_needed: is_asked || cut.is_some_and(|cut| cut.axis == Axis::Time), times: Vec::new() }
+    }
+
+    /// Whether it notes times.
+    pub(super) fn is_needed(&self) -> bool {
+        self.is_needed
     }
 
     /// Notes that a step, counted from 0, was over after so many seconds.

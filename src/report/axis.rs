@@ -30,6 +30,11 @@ impl Axis {
         if self == Self::Step { value + 1.0 } else { value }
     }
 
+    /// Its place among steps, tokens and seconds.
+    pub(super) fn place(self) -> usize {
+        self as usize
+    }
+
     /// What stands at the axis.
     #[must_use]
     pub fn title(self) -> &'static str {

@@ -1,70 +1,23 @@
 //! A comparison of runs: what differs, how the results differ, and whether that is more than noise.
 
-use super::axis::Cut;
+use super::axis::{Axis, Cut};
 use super::differences::{self, Differences, differences, short};
 use super::export::{Cell, Column, Table};
 use super::fit::Leaving;
 use super::footing::Footing;
+use super::gather::Wanted;
 use super::groups::{Group, Verdict, groups, sentence, verdicts};
+pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
 use super::numbers::significant;
 use super::runs::{Run, read_all};
+use super::target::Target;
 use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
 use crate::run::column::{Better, Unit};
 use crate::run::{RunError, RunStatus};
 use crate::wording::count;
 use std::path::PathBuf;
-
-/// A column of numbers: a metric, or how a row's speed relates to another row's.
-#[derive(Debug, Clone)]
-pub enum Measure {
-    /// A metric of the run itself.
-    Own(Metric),
-    /// Tokens per second over those of the first row.
-    Speedup,
-    /// Tokens per second over those of the row above.
-    Gain,
-}
-
-impl Measure {
-    /// The measure of this name.
-    #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
-        match name {
-            "speedup" => Some(Self::Speedup),
-            "gain" => Some(Self::Gain),
-            _ => metrics::find(name).cloned().map(Self::Own),
-        }
-    }
-
-    /// Every name, as [`find`](Self::find) knows them.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        metrics().iter().map(|metric| metric.name.as_str()).chain(["speedup", "gain"])
-    }
-
-    /// The measures shown unless the user asks for others: all metrics to programs, fewer to people.
-    #[must_use]
-    pub fn usual(for_people: bool) -> Vec<Self> {
-        metrics().iter().filter(|metric| !for_people || metric.for_people).cloned().map(Self::Own).collect()
-    }
-
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Own(metric) => &metric.name,
-            Self::Speedup => "speedup",
-            Self::Gain => "gain",
-        }
-    }
-
-    fn column(&self) -> Column {
-        match self {
-            Self::Own(metric) => Column::numbers(&metric.name, &metric.title),
-            Self::Speedup => Column::numbers(self.name(), "speed-up"),
-            Self::Gain => Column::numbers(self.name(), "gain"),
-        }
-    }
-}
 
 /// How a comparison is made.
 #[derive(Debug, Clone)]
@@ -75,6 +28,8 @@ pub struct Options {
     pub judge: Option<Metric>,
     /// Metrics to gather beside those of the table of columns.
     pub further: Vec<Metric>,
+    /// Targets. Unless there is a judge, the rows are sorted by the tokens to the first, and those to each are tested.
+    pub targets: Vec<Target>,
     /// What the rows are sorted by.
     pub order: RowOrder,
     /// Whether the order is reversed.
@@ -82,10 +37,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The metric of this name, of the table of columns or a further one.
+    /// The metric of this name: of the table of columns, a further one, or of the way to a target.
     #[must_use]
-    pub fn metric(&self, name: &str) -> Option<&Metric> {
-        metrics::find(name).or_else(|| self.further.iter().find(|metric| metric.name == name))
+    pub fn metric(&self, name: &str) -> Option<Metric> {
+        let further = || self.further.iter().find(|metric| metric.name == name);
+        let goal = || goals(&self.targets).into_iter().find(|metric| metric.name == name);
+        metrics::find(name).or_else(further).cloned().or_else(goal)
     }
 }
 
@@ -113,8 +70,12 @@ pub struct Comparison {
     pub footing: Footing,
     /// The best group of each set against the set's other ones.
     pub verdicts: Vec<Verdict>,
-    /// The metric that the verdicts are about.
+    /// The metric that the rows are ranked by, and the verdicts are about unless there are several targets.
     pub judge: Metric,
+    /// The targets.
+    pub targets: Vec<Target>,
+    /// The metrics of the ways to them, three each.
+    pub goals: Vec<Metric>,
     /// The metrics gathered beside those of the table of columns.
     pub further: Vec<Metric>,
     /// Where the logs are cut.
@@ -126,24 +87,32 @@ impl Comparison {
     ///
     /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
-        let runs = read_all(paths, options.cut, &options.further)?;
+        let Options { cut, further, targets, .. } = options;
+        let runs = read_all(paths, Wanted { cut: *cut, further, targets })?;
+        let goals = goals(targets);
         let usual = match runs.iter().any(|run| run.results.get("val_loss").is_some()) {
             true => "val_loss",
             false => "loss",
         };
-        let judge = options.judge.as_ref().or_else(|| metrics::find(usual)).unwrap_or(&metrics()[0]).clone();
+        let by_targets: Vec<&Metric> = goals.iter().filter(|goal| goal.unit == Unit::Count).collect();
+        let judges = match (&options.judge, by_targets.is_empty()) {
+            (Some(judge), _) => vec![judge],
+            (None, true) => vec![metrics::find(usual).unwrap_or(&metrics()[0])],
+            (None, false) => by_targets,
+        };
+        let judge = judges[0].clone();
         let sorted_by = match &options.order {
             RowOrder::Given => None,
-            RowOrder::Best => Some(&judge),
+            RowOrder::Best => Some(judge.clone()),
             RowOrder::By(name) => options.metric(name),
         };
-        let footing = sorted_by.map(|metric| Footing::new(&runs, metric)).filter(Footing::is_mixed);
+        let footing = sorted_by.as_ref().map(|metric| Footing::new(&runs, metric)).filter(Footing::is_mixed);
         let mut sets = match footing {
             Some(footing) => footing.apart(runs),
             None => vec![runs],
         };
         for set in &mut sets {
-            match (&options.order, sorted_by) {
+            match (&options.order, &sorted_by) {
                 (_, Some(metric)) => sort_by_metric(set, metric),
                 (RowOrder::By(key), None) => sort_by_key(set, key),
                 _ => {}
@@ -156,9 +125,24 @@ impl Comparison {
         let footing = Footing::new(&runs, &judge);
         let differences = differences(&runs);
         let groups = groups(&runs, &differences.differing);
-        let verdicts = verdicts(&groups, &runs, &judge, &footing);
-        let further = options.further.clone();
-        Ok(Self { runs, differences, groups, footing, verdicts, judge, further, cut: options.cut })
+        let judged: Vec<_> = judges.into_iter().map(|metric| (metric, Footing::new(&runs, metric))).collect();
+        let judged: Vec<_> = judged.iter().map(|(metric, footing)| (*metric, footing)).collect();
+        let verdicts = verdicts(&groups, &runs, &judged);
+        let (further, targets) = (further.clone(), targets.clone());
+        Ok(Self { runs, differences, groups, footing, verdicts, judge, targets, goals, further, cut: *cut })
+    }
+
+    /// The measures shown unless the user asks for others.
+    #[must_use]
+    pub fn usual(&self, for_people: bool) -> Vec<Measure> {
+        Measure::usual(for_people, &self.goals)
+    }
+
+    /// The furthest point along an axis at which a run reached a target; `None` if none did.
+    #[must_use]
+    pub fn last_reached(&self, axis: Axis) -> Option<f64> {
+        let ways = self.runs.iter().flat_map(|run| self.targets.iter().filter_map(|t| t.way(&run.results)));
+        ways.map(|way| way[axis.place()]).filter(|at| *at > 0.0).reduce(f64::max)
     }
 
     /// Whether some run has a replica.
@@ -190,6 +174,7 @@ impl Comparison {
         }
         let all_finished = self.runs.iter().all(|run| run.status == RunStatus::Finished);
         let shows_status = !for_people || !all_finished;
+        let shows_marks = self.cut.is_some() || !self.targets.is_empty();
         let shows_notes = self.runs.iter().any(|run| !run.notes.is_empty());
         if shows_status {
             columns.push(Column::words("status", "status"));
@@ -198,12 +183,11 @@ impl Comparison {
         if !for_people {
             columns.push(Column::words("emulated", "emulated"));
             columns.push(Column::words("path", "path"));
-            columns.extend(self.cut.map(|_| Column::words("interpolated", "interpolated")));
+            columns.extend(shows_marks.then(|| Column::words("interpolated", "interpolated")));
             columns.extend(shows_sets.then(|| Column::numbers("set", "set")));
             columns.extend(shows_notes.then(|| Column::words("notes", "notes")));
         }
         let set = |i: usize| self.footing.sets[i];
-        let speed = |i: usize| self.runs.get(i).and_then(|run| run.results.get("tokens_per_s"));
         let row = |(i, run): (usize, &Run)| {
             let mut cells = vec![Cell::text(&*run.id)];
             if shows_sets && for_people {
@@ -217,26 +201,13 @@ impl Comparison {
                 cells.push(differences::value(run, key).map_or_else(Cell::empty, cell));
             }
             if shows_status {
-                cells.push(Cell::text(run.status.to_string()));
+                cells.push(Cell { value: run.status.to_string().into(), shown: run.status_shown() });
             }
-            for measure in measures {
-                let over = |other: Option<f64>| Some(speed(i)? / other?);
-                cells.push(match measure {
-                    Measure::Own(metric) => {
-                        let mark = if run.results.interpolated().contains(&metric.name) { "~" } else { "" };
-                        let shown = |x| format!("{mark}{}", metric.unit.shown(x));
-                        Cell::number(run.results.get(&metric.name), shown)
-                    }
-                    Measure::Speedup => Cell::number(over(speed(0)), |x| Unit::Ratio.shown(x)),
-                    Measure::Gain => {
-                        Cell::number(over(i.checked_sub(1).and_then(speed)), |x| Unit::Ratio.shown(x))
-                    }
-                });
-            }
+            cells.extend(measures.iter().map(|measure| measure.cell(&self.runs, i)));
             if !for_people {
                 cells.push(Cell { value: run.facts.emulated.into(), shown: run.facts.emulated.to_string() });
                 cells.push(Cell::text(run.path.display().to_string()));
-                cells.extend(self.cut.map(|_| Cell::text(run.results.interpolated().join(" "))));
+                cells.extend(shows_marks.then(|| Cell::text(run.results.interpolated().join(" "))));
                 cells.extend(
                     shows_sets.then(|| Cell::number(set(i).map(|set| (set + 1) as f64), |n| n.to_string())),
                 );
@@ -270,7 +241,7 @@ impl Comparison {
     pub fn replicas(&self, measures: &[Measure]) -> Table {
         let own = || {
             measures.iter().filter_map(|measure| match measure {
-                Measure::Own(metric) if !matches!(metric.unit, Unit::Count) => Some(metric),
+                Measure::Own(metric) if metric.unit != Unit::Count || metric.target.is_some() => Some(metric),
                 _ => None,
             })
         };
@@ -281,7 +252,11 @@ impl Comparison {
             let mut cells =
                 vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
             cells.extend(own().map(|metric| {
-                group.spread(&self.runs, metric).map_or_else(Cell::empty, |spread| {
+                let missed = metric.target.as_ref().map(|target| group.reached(&self.runs, target));
+                let missed = missed.filter(|(reached, of)| reached < of);
+                let missed = missed.map(|(reached, of)| format!("{reached} of {of} reached"));
+                let nothing = || missed.as_deref().map_or_else(Cell::empty, Cell::text);
+                group.spread(&self.runs, metric).map_or_else(nothing, |spread| {
                     let sd = |sd: f64| match metric.unit {
                         Unit::Loss => format!(" ± {sd:.4}"),
                         Unit::Fraction => format!(" ± {:.1}", sd * 100.0),
@@ -291,9 +266,10 @@ impl Comparison {
                         |i: usize| self.runs[i].results.interpolated().contains(&metric.name);
                     let mark = if group.counted().any(is_interpolated) { "~" } else { "" };
                     Cell::text(format!(
-                        "{mark}{}{}",
+                        "{mark}{}{}{}",
                         metric.unit.shown(spread.mean),
-                        spread.sd.map_or_else(String::new, sd)
+                        spread.sd.map_or_else(String::new, sd),
+                        missed.as_ref().map_or_else(String::new, |missed| format!(" ({missed})"))
                     ))
                 })
             }));
@@ -340,9 +316,20 @@ impl Comparison {
             ];
         }
         let mut sentences: Vec<String> =
-            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups, &self.judge)).collect();
+            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups)).collect();
         if self.verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
             sentences.push("p-values are adjusted for the number of tests (Holm)".to_owned());
+        }
+        for target in &self.targets {
+            let reached = self.groups.iter().map(|group| group.reached(&self.runs, target));
+            let missed: usize = reached.map(|(reached, of)| of - reached).sum();
+            if missed > 0 {
+                let (runs, is) = (count(missed, "run"), if missed == 1 { "is" } else { "are" });
+                sentences.push(format!(
+                    "{runs} that did not reach {} {is} left out of means and tests of the way there",
+                    target.shown()
+                ));
+            }
         }
         let incomplete: usize = self.groups.iter().map(|group| group.incomplete(&self.runs)).sum();
         if incomplete > 0 {
@@ -353,7 +340,8 @@ impl Comparison {
                 format!("{is} not finished")
             };
             let runs = count(incomplete, "run");
-            sentences.push(format!("{runs} that {what} {is} left out of means and tests"));
+            let of_what = if self.judge.target.is_some() { "the other means" } else { "means and tests" };
+            sentences.push(format!("{runs} that {what} {is} left out of {of_what}"));
         }
         sentences
     }
@@ -376,12 +364,25 @@ impl Comparison {
     }
 }
 
-/// Sorts the best first, and runs without a number last.
+/// The metrics of the ways to targets. Their titles name the column where the targets are of several.
+fn goals(targets: &[Target]) -> Vec<Metric> {
+    let named = targets.iter().any(|target| target.column != targets[0].column);
+    targets.iter().flat_map(|target| target.metrics(named)).collect()
+}
+
+/// Sorts the best first, and runs without a number last: of those that have not reached a target, by how close they
+/// came.
 fn sort_by_metric(runs: &mut [Run], metric: &Metric) {
-    let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
-    let value =
-        |run: &Run| run.results.get(&metric.name).filter(|x| !x.is_nan()).map_or(f64::INFINITY, |x| x * sign);
-    runs.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    let value = |run: &Run, metric: &Metric| {
+        let sign = if metric.better == Better::Lower { 1.0 } else { -1.0 };
+        run.results.get(&metric.name).filter(|x| !x.is_nan()).map_or(f64::INFINITY, |x| x * sign)
+    };
+    let best = |run: &Run| metric.target.as_ref().map_or(0.0, |target| value(run, &target.best));
+    // the same way to a target is no reason to ask how good the runs became later
+    let closeness = |run: &Run| if value(run, metric).is_finite() { 0.0 } else { best(run) };
+    runs.sort_by(|a, b| {
+        value(a, metric).total_cmp(&value(b, metric)).then(closeness(a).total_cmp(&closeness(b)))
+    });
 }
 
 /// Sorts by a key, runs without it last.

@@ -8,6 +8,9 @@ use super::differences;
 use super::export::number;
 use super::groups::Verdict;
 use super::metrics::metrics;
+use super::runs::Run;
+use super::target::Target;
+use crate::run::column::Better;
 use serde_json::{Map, Value, json};
 
 /// The version of the document. Fields may be added under the same version, but none taken away or changed.
@@ -16,7 +19,8 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The document, ended by a newline.
 #[must_use]
 pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
-    let Comparison { runs, differences, groups, footing, verdicts, judge, further, cut } = comparison;
+    let Comparison { runs, differences, groups, footing, verdicts, judge, targets, goals, further, cut } =
+        comparison;
     let table = comparison.table(measures, false);
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
@@ -47,13 +51,14 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
                 "interpolated": run.results.interpolated(),
                 "set": footing.sets[i],
                 "notes": run.notes,
+                "targets": targets.iter().map(|target| way(run, target)).collect::<Vec<_>>(),
             })
         })
         .collect();
     let groups: Vec<Value> = groups
         .iter()
         .map(|group| {
-            let spreads = metrics().iter().chain(further).filter_map(|metric| {
+            let spreads = metrics().iter().chain(further).chain(goals).filter_map(|metric| {
                 let spread = group.spread(&comparison.runs, metric)?;
                 let value =
                     json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
@@ -62,7 +67,12 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
             let ids: Vec<&str> = group.runs.iter().map(|&i| comparison.runs[i].id.as_str()).collect();
             let copies: Vec<&str> =
                 group.copies.iter().map(|&(copy, _)| comparison.runs[copy].id.as_str()).collect();
+            let reached = targets.iter().map(|target| {
+                let (reached, of) = group.reached(&comparison.runs, target);
+                json!({ "reached": reached, "of": of })
+            });
             json!({
+                "targets": reached.collect::<Vec<_>>(),
                 "label": group.label,
                 "runs": ids,
                 "metrics": spreads.collect::<Map<_, _>>(),
@@ -77,11 +87,36 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
         "differing": differences.differing,
         "runs": runs,
         "judged_by": judge.name,
+        "targets": targets.iter().map(described).collect::<Vec<_>>(),
         "groups": groups,
         "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
         "notes": comparison.notes(),
     });
     format!("{document:#}\n")
+}
+
+fn described(target: &Target) -> Value {
+    let is_lower = target.better == Better::Lower;
+    json!({
+        "name": target.name(),
+        "column": target.column,
+        "value": number(target.value),
+        "reached_from": if is_lower { "above" } else { "below" },
+    })
+}
+
+/// The way of a run to a target.
+fn way(run: &Run, target: &Target) -> Value {
+    let [steps, tokens, seconds] = target.way(&run.results).map_or([None; 3], |way| way.map(Some));
+    let known = |value: Option<f64>| value.filter(|value| !value.is_nan()).map(number);
+    json!({
+        "reached": steps.is_some(),
+        "interpolated": target.is_interpolated(&run.results),
+        "steps": known(steps),
+        "tokens": known(tokens),
+        "seconds": known(seconds),
+        "best": run.results.get(&target.best.name).map(number),
+    })
 }
 
 fn word(axis: Axis) -> &'static str {
@@ -94,6 +129,7 @@ fn word(axis: Axis) -> &'static str {
 
 fn test(verdict: &Verdict) -> Value {
     json!({
+        "metric": verdict.metric.name,
         "better": verdict.groups.0,
         "other": verdict.groups.1,
         "difference": number(verdict.spreads.1.mean - verdict.spreads.0.mean),
@@ -130,7 +166,19 @@ pub fn schema() -> String {
     ]);
     let spreads: Map<String, Value> = metrics().iter().map(|m| (m.name.clone(), spread.clone())).collect();
     let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
-    let further_number = or_null(number("a further column of val.csv that was asked for by name"));
+    let further_number =
+        or_null(number("a further column of val.csv that was asked for by name, or the way to a target"));
+    let way = object(&[
+        ("reached", json!({ "type": "boolean", "description": "some evaluation was as good" })),
+        (
+            "interpolated",
+            json!({ "type": "boolean", "description": "it lies linearly between two evaluations" }),
+        ),
+        ("steps", or_null(number("optimizer steps until then; null if it was not reached"))),
+        ("tokens", or_null(number("tokens trained on until then"))),
+        ("seconds", or_null(number("seconds trained until then"))),
+        ("best", or_null(number("the best value of the column; null without one"))),
+    ]);
     let run = object(&[
         ("id", text("name of the run directory")),
         ("path", text("the directory as it was found")),
@@ -154,7 +202,8 @@ pub fn schema() -> String {
             "interpolated",
             list(
                 text("a metric"),
-                "metrics of evaluations whose value at the cut lies linearly between the evaluations on both sides",
+                "metrics of evaluations whose value at the cut, and of ways to targets whose end, lies linearly between the \
+                 evaluations on both sides",
             ),
         ),
         (
@@ -165,8 +214,14 @@ pub fn schema() -> String {
             )),
         ),
         ("notes", list(text("a phrase"), "what a reader should know about it")),
+        ("targets", list(way, "its way to each of the targets")),
+    ]);
+    let reached = object(&[
+        ("reached", index("runs that reached it, which its means are of")),
+        ("of", index("runs that count, one for each seed")),
     ]);
     let group = object(&[
+        ("targets", list(reached, "of each target")),
         ("label", text("what tells it from the other groups")),
         ("runs", list(text("an id"), "its runs")),
         ("metrics", json!({ "type": "object", "properties": spreads, "additionalProperties": spread })),
@@ -179,6 +234,7 @@ pub fn schema() -> String {
         ),
     ]);
     let test = object(&[
+        ("metric", text("what is compared")),
         ("better", index("the group with the better mean, by its place in groups")),
         ("other", index("the group that it is held against")),
         ("difference", number("mean of the other group minus mean of the better one")),
@@ -197,6 +253,17 @@ pub fn schema() -> String {
             })),
         ),
     ]);
+    let target = object(&[
+        (
+            "name",
+            text(
+                "as it was asked for: a column and a value; the metrics steps_to_NAME and so on are the way there",
+            ),
+        ),
+        ("column", text("the column of the logs")),
+        ("value", number("the value")),
+        ("reached_from", json!({ "enum": ["above", "below"] })),
+    ]);
     let cut = object(&[
         ("axis", json!({ "enum": ["step", "tokens", "time"] })),
         ("at", number("the last value that counts")),
@@ -210,7 +277,14 @@ pub fn schema() -> String {
             list(text("a key"), "keys of the recipes whose values differ; run.* are facts about the machine"),
         ),
         ("runs", list(run, "the runs, in order")),
-        ("judged_by", text("the metric that is tested")),
+        ("judged_by", text("the metric that the runs are ranked by and, but for several targets, tested")),
+        (
+            "targets",
+            list(
+                target,
+                "values that the runs are to reach; tokens to each are tested unless something else is",
+            ),
+        ),
         ("groups", list(group, "runs whose recipes differ only in the seed")),
         ("tests", list(test, "Welch's t-test of the best group of each set against the set's other ones")),
         ("notes", list(text("a sentence"), "what a reader must know before believing the figures")),

@@ -23,9 +23,11 @@ impl Footing {
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
         // all that evaluations give depends on their data, of what training gives the loss alone
         let is_validation = metric.log == dir::VAL_CSV;
-        let is_loss = is_validation || metric.unit == Unit::Loss;
+        let is_loss = is_validation || is_a_loss(metric);
+        // a run that has not reached a target was measured all the same
+        let measured = metric.target.as_ref().map_or(&metric.name, |target| &target.best.name);
         let key = if is_validation { "data.val" } else { "data.train" };
-        let facts = |run: &Run| match task(run, &metric.name).filter(|_| is_validation) {
+        let facts = |run: &Run| match task(run, measured).filter(|_| is_validation) {
             Some(digest) => [("the task's examples", Some(digest)), ("evaluated tokens", None)],
             None => {
                 let tokens = if is_validation { evaluated(run) } else { None };
@@ -35,7 +37,7 @@ impl Footing {
         let mut known = Vec::new();
         let mut sets = Vec::new();
         for run in runs {
-            if run.results.get(&metric.name).is_none() {
+            if run.results.get(measured).is_none() {
                 sets.push(None);
                 continue;
             }
@@ -89,16 +91,21 @@ impl Footing {
     /// What to make of several sets, as a sentence; `None` for a single one.
     #[must_use]
     pub fn note(&self, metric: &Metric) -> Option<String> {
+        let name = metric.target.as_ref().map_or(&metric.name, |target| &target.column);
         self.is_mixed().then(|| {
             format!(
-                "{} was measured on different data ({}): {} sets of runs, which are neither ranked against \
+                "{name} was measured on different data ({}): {} sets of runs, which are neither ranked against \
                  each other nor tested",
-                metric.name,
                 self.differing.join(" and "),
                 self.count()
             )
         })
     }
+}
+
+/// Whether a metric is a loss, or the way to one.
+fn is_a_loss(metric: &Metric) -> bool {
+    metric.target.as_ref().map_or(metric.unit, |target| target.best.unit) == Unit::Loss
 }
 
 /// What a key of the data names: its digest where that is on record, else the names.

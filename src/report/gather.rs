@@ -3,41 +3,13 @@
 use super::around::{Around, Clock};
 use super::axis::{Axis, Cut};
 use super::metrics::{Metric, metrics};
+pub use super::results::Results;
 use super::scan::{last_of, scan};
 use super::stats::median;
+use super::target::{Search, Target};
 use crate::run::column::{Aggregate, Unit};
 use crate::run::{RunError, dir};
 use std::path::Path;
-
-/// What a run's logs say: a number for each metric that they know.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Results {
-    values: Vec<(String, f64)>,
-    /// Metrics of evaluations whose value at the cut lies between two evaluations.
-    interpolated: Vec<String>,
-    /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
-    unknown: Vec<String>,
-}
-
-impl Results {
-    /// The value of a metric; `None` if the logs do not say it.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<f64> {
-        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
-    }
-
-    /// The metrics whose value is interpolated linearly between the evaluations before and after the cut.
-    #[must_use]
-    pub fn interpolated(&self) -> &[String] {
-        &self.interpolated
-    }
-
-    /// The metrics of evaluations that have no value, because no evaluation is at the cut or on both sides of it.
-    #[must_use]
-    pub fn unknown(&self) -> &[String] {
-        &self.unknown
-    }
-}
 
 /// Memory that is reused from run to run.
 #[derive(Debug, Default)]
@@ -46,6 +18,17 @@ pub struct Scratch {
     pub(super) bytes: Vec<u8>,
     /// The values that a median is taken of.
     values: Vec<Vec<f64>>,
+}
+
+/// What is taken from the logs besides the metrics of the table of columns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// The point up to which rows count.
+    pub cut: Option<Cut>,
+    /// Further metrics.
+    pub further: &'a [Metric],
+    /// Targets, to which the ways are measured.
+    pub targets: &'a [Target],
 }
 
 /// What a pass over a run's logs gives.
@@ -59,31 +42,33 @@ pub struct Gathered {
     pub reached: bool,
 }
 
-/// Gathers the metrics of the table and `further` ones of the run in `run`, up to `cut`.
+/// Gathers the metrics of the table and what else is `wanted` of the run in `run`.
 ///
 /// Errors: [`RunError::Io`].
-pub fn gather(
-    run: &Path,
-    cut: Option<Cut>,
-    further: &[Metric],
-    scratch: &mut Scratch,
-) -> Result<Gathered, RunError> {
+pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Gathered, RunError> {
+    let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
+    let mut search = Search::new(targets);
     let mut reached = false;
     // evaluations have no clock of their own: they are as old as the step before them
-    let mut clock = Clock::new(cut);
+    let mut clock = Clock::new(cut, search.is_on());
     let (mut each, mut last) = Fold::of_log(dir::TRAIN_CSV, further, values);
     if cut.is_some() {
         each.append(&mut last);
     }
     let mut wanted = place(&mut each);
     let axis = cut.map(|cut| column_of(&mut wanted, cut.axis.column()));
-    let step = cut.map(|_| column_of(&mut wanted, Axis::Step.column()));
+    search.columns(dir::TRAIN_CSV, |column| column_of(&mut wanted, column));
+    let of_axes = [Axis::Step, Axis::Tokens, Axis::Time].map(Axis::column);
+    let of_axes = clock.is_needed().then(|| of_axes.map(|column| column_of(&mut wanted, column)));
     let trained = scan(&run.join(dir::TRAIN_CSV), &wanted, bytes, |row| {
-        if let (Some(cut), Some(axis), Some(step)) = (cut, axis, step) {
+        if let Some([step, tokens, seconds]) = of_axes {
+            clock.take(row[step], row[seconds]);
+            search.take(dir::TRAIN_CSV, row, [row[step] + 1.0, row[tokens], row[seconds]]);
+        }
+        if let (Some(cut), Some(axis)) = (cut, axis) {
             let at = cut.axis.reached(row[axis]);
             reached |= at >= cut.at;
-            clock.take(row[step], at);
             if at > cut.at {
                 return;
             }
@@ -98,21 +83,23 @@ pub fn gather(
     let mut results = Results::default();
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
-    let is_elsewhere = further.iter().any(|metric| metric.log == dir::EVAL_CSV);
+    let logs = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
+    let is_elsewhere = logs.into_iter().any(|log| log == dir::EVAL_CSV);
     for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
         let mut wanted = place(&mut each);
         let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
-        let evaluated = scan(&run.join(log), &wanted, bytes, |row| match cut {
-            None => each.iter_mut().for_each(|fold| fold.take(row)),
-            Some(cut) => {
-                let at = match cut.axis {
-                    Axis::Step => row[step],
-                    Axis::Tokens => row[tokens],
-                    Axis::Time => clock.at(row[step]),
-                };
-                each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
+        search.columns(log, |column| column_of(&mut wanted, column));
+        let evaluated = scan(&run.join(log), &wanted, bytes, |row| {
+            let at = [row[step], row[tokens], clock.at(row[step])];
+            search.take(log, row, at);
+            match cut {
+                None => each.iter_mut().for_each(|fold| fold.take(row)),
+                Some(cut) => {
+                    let at = at[cut.axis.place()];
+                    each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
+                }
             }
         })?;
         if let Some(cut) = cut {
@@ -121,6 +108,7 @@ pub fn gather(
         finish(each, &evaluated.header, values, &mut results);
         malformed += evaluated.malformed;
     }
+    search.finish(cut, &mut results);
     Ok(Gathered { results, malformed, reached })
 }
 
@@ -262,7 +250,9 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), cut, &[], &mut Scratch::default()).expect("readable").results
+        gather(run.path(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
+            .expect("readable")
+            .results
     }
 
     #[test]
@@ -341,7 +331,8 @@ mod tests {
         let metric = |name: &str| further(&runs, name).expect("readable");
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
-        let found = gather(run.path(), None, &metrics, &mut Scratch::default()).expect("readable");
+        let wanted = Wanted { further: &metrics, ..Wanted::default() };
+        let found = gather(run.path(), wanted, &mut Scratch::default()).expect("readable");
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -367,7 +358,8 @@ mod tests {
             [Better::Lower, Better::Lower, Better::Higher, Better::Higher]
         );
         let read = |run: &tempfile::TempDir| {
-            let found = gather(run.path(), None, &asked, &mut Scratch::default()).expect("readable");
+            let wanted = Wanted { further: &asked, ..Wanted::default() };
+            let found = gather(run.path(), wanted, &mut Scratch::default()).expect("readable");
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

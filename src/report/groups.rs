@@ -5,6 +5,7 @@ use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
+use super::target::Target;
 use crate::recipe::keys::SEED;
 use crate::run::column::Better;
 use std::collections::{BTreeMap, HashMap};
@@ -26,13 +27,22 @@ impl Group {
         self.runs.iter().copied().filter(|run| self.copies.iter().all(|(copy, _)| copy != run))
     }
 
-    /// Mean and spread of a metric over the complete runs that have it, one for each seed.
+    /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
+    /// of every run that has reached it, complete or not.
     #[must_use]
     pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
-        let complete = self.counted().map(|i| &runs[i]).filter(|run| run.complete);
+        let is_known = |run: &&Run| run.complete || metric.target.is_some();
+        let complete = self.counted().map(|i| &runs[i]).filter(is_known);
         let values: Vec<f64> =
             complete.filter_map(|run| run.results.get(&metric.name)).filter(|v| v.is_finite()).collect();
         spread(&values)
+    }
+
+    /// How many of its runs have reached a target, of how many that count.
+    #[must_use]
+    pub fn reached(&self, runs: &[Run], target: &Target) -> (usize, usize) {
+        let reached = self.counted().filter(|&i| target.way(&runs[i].results).is_some()).count();
+        (reached, self.counted().count())
     }
 
     /// The number of runs that do not count because they are not complete.
@@ -101,6 +111,8 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
 /// How the best group of a set compares with another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
+    /// The metric that it is about.
+    pub metric: Metric,
     /// The better group by its mean, and the other one.
     pub groups: (usize, usize),
     /// Mean and spread of each.
@@ -121,11 +133,14 @@ impl Verdict {
     }
 }
 
-/// Compares the best group with each other one by a metric, within each set of `footing`.
+/// Compares the best group with each other one by each of these metrics, within each set of the metric's footing.
 #[must_use]
-pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric, footing: &Footing) -> Vec<Verdict> {
+pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(&Metric, &Footing)]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for set in 0..footing.count() {
+    let sets = judged
+        .iter()
+        .flat_map(|(metric, footing)| (0..footing.count()).map(move |set| (metric, footing, set)));
+    for (metric, footing, set) in sets {
         let of_set = groups.iter().enumerate().filter(|(_, group)| footing.of_group(group) == Some(set));
         let mut known: Vec<(usize, Spread)> =
             of_set.filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
@@ -135,6 +150,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric, footing: &Footi
         });
         let Some((&(best, first), others)) = known.split_first() else { continue };
         verdicts.extend(others.iter().map(|&(other, second)| Verdict {
+            metric: (*metric).clone(),
             groups: (best, other),
             spreads: (first, second),
             test: welch(first, second),
@@ -160,7 +176,8 @@ pub fn verdicts(groups: &[Group], runs: &[Run], metric: &Metric, footing: &Footi
 
 /// A verdict in a sentence or two, without a final newline.
 #[must_use]
-pub fn sentence(verdict: &Verdict, groups: &[Group], metric: &Metric) -> String {
+pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
+    let metric = &verdict.metric;
     let (best, other) = (&groups[verdict.groups.0].label, &groups[verdict.groups.1].label);
     let (a, b) = verdict.spreads;
     let difference = metric.unit.shown((b.mean - a.mean).abs());

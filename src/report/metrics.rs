@@ -5,6 +5,7 @@
 
 use super::numbers;
 use super::scan::header;
+use super::target::Target;
 use crate::run::column::{Aggregate, Better, Column, Summary, Unit};
 use crate::run::row::Row;
 use crate::run::{RunError, ValRow, columns, dir, evaluations};
@@ -54,6 +55,8 @@ pub struct Metric {
     pub(super) column: String,
     /// How the rows become one number.
     pub(super) aggregate: Aggregate,
+    /// The target to which it measures the way; `None` for a metric of the logs themselves.
+    pub target: Option<Box<Target>>,
 }
 
 impl Metric {
@@ -69,6 +72,7 @@ impl Metric {
             log,
             column: column.name.to_owned(),
             aggregate: summary.aggregate,
+            target: None,
         }
     }
 }
@@ -122,6 +126,7 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
             log,
             column: column.to_owned(),
             aggregate,
+            target: None,
         }));
     }
     Ok(None)

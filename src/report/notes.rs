@@ -3,6 +3,7 @@
 use super::compare::Comparison;
 use super::export::tame;
 use super::runs::Run;
+use crate::run::dir;
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -12,6 +13,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes: Vec<String> = comparison.footing.note(&comparison.judge).into_iter().collect();
     notes.extend(copies(comparison));
     notes.extend(interpolated(comparison));
+    notes.extend(targets(comparison));
     let runs = &comparison.runs;
     let mut known: Vec<&String> = Vec::new();
     for note in runs.iter().flat_map(|run| &run.notes) {
@@ -48,10 +50,10 @@ fn interpolated(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     if runs.iter().any(|run| !run.results.interpolated().is_empty()) {
-        notes.push(
-            "~ interpolated linearly between the evaluations before and after the point of comparison"
-                .to_owned(),
-        );
+        notes.push(format!(
+            "~ interpolated linearly between the evaluations before and after {}",
+            point(comparison)
+        ));
     }
     let unknown = || runs.iter().filter(|run| !run.results.unknown().is_empty());
     if unknown().next().is_some() {
@@ -63,9 +65,53 @@ fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// What lies between the evaluations.
+fn point(comparison: &Comparison) -> &'static str {
+    match (comparison.cut.is_some(), comparison.targets.is_empty()) {
+        (_, true) => "the point of comparison",
+        (true, false) => "the point of comparison or the target",
+        (false, false) => "the target",
+    }
+}
+
+/// Which runs did not reach a target, and of which it is not known exactly.
+fn targets(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    for target in &comparison.targets {
+        let shown = target.shown();
+        let missed = || runs.iter().filter(|run| target.way(&run.results).is_none());
+        if missed().next().is_some() {
+            let best = |run: &Run| match run.results.get(&target.best.name) {
+                Some(best) => format!("{} (best {})", name(runs, run), target.best.unit.shown(best)),
+                None => format!("{} (without {})", name(runs, run), target.column),
+            };
+            notes.push(format!("{shown} is not reached by {}", listed(missed().map(best).collect())));
+        }
+        let target_name = target.name();
+        let early = || runs.iter().filter(|run| run.results.before_first().contains(&target_name));
+        if early().next().is_some() {
+            notes.push(format!(
+                "{}: {shown} by the first evaluation, so it was reached there or before",
+                names(runs, early())
+            ));
+        }
+        if target.best.log == dir::TRAIN_CSV {
+            notes.push(format!(
+                "{shown}: the loss is that of single batches, so the first step that reaches it may owe it to an easy one"
+            ));
+        }
+    }
+    notes
+}
+
 /// The runs by name, all or the first few and how many more.
 fn names<'a>(all: &[Run], runs: impl Iterator<Item = &'a Run>) -> String {
-    let mut names: Vec<String> = runs.map(|run| name(all, run)).collect();
+    listed(runs.map(|run| name(all, run)).collect())
+}
+
+/// Names as one phrase, all or the first few and how many more.
+fn listed(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(MOST_NAMES);
     names.truncate(MOST_NAMES);
     if more > 0 {

@@ -3,18 +3,21 @@
 //! A crash or another version may have left a run incomplete. What is missing is empty, what is odd is a warning, and
 //! no run prevents the others from being shown.
 
-use super::axis::{Axis, Cut};
-use super::gather::{Gathered, Results, Scratch, gather};
-use super::metrics::Metric;
+use super::axis::Axis;
+use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::own::is_own;
 use super::scan::last_row;
 use crate::recipe::written;
+use crate::run::record::ReachedTarget;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record};
 use rayon::prelude::*;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What a reader of a comparison should know about a run that was not trained to its last step.
+const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step";
 
 /// A run that was read.
 #[derive(Debug, Clone)]
@@ -62,6 +65,8 @@ pub struct Facts {
     pub digests: BTreeMap<String, String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
+    /// The evaluation that ended it before its last step.
+    pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
     pub error: Option<String>,
     /// When it was made, RFC 3339 in UTC.
@@ -83,6 +88,7 @@ impl From<RunRecord> for Facts {
             emulated: record.emulated,
             digests: record.digests,
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
+            reached_target: record.reached_target,
             error: record.error,
             created: record.created,
             ended: record.ended,
@@ -127,34 +133,30 @@ impl Run {
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let facts = record.map(Facts::from).unwrap_or_default();
+        let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
+        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
-        Ok(Self {
-            path: path.to_owned(),
-            id,
-            status,
-            recipe,
-            facts,
-            results,
-            complete,
-            warnings,
-            notes: Vec::new(),
-        })
+        Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings, notes })
     }
 
-    /// Reads a run with the results of its logs up to `cut`: the metrics of the table of columns, and `further` ones.
+    /// Its status for people: that of a run that ended before its last step says why.
+    #[must_use]
+    pub fn status_shown(&self) -> String {
+        match (self.status, self.facts.reached_target) {
+            (RunStatus::Finished, Some(_)) => "finished at target".to_owned(),
+            (status, _) => status.to_string(),
+        }
+    }
+
+    /// Reads a run with the results of its logs: the metrics of the table of columns, and what else is `wanted`.
     ///
     /// Errors: [`RunError::NotARun`] if `path` holds no run; [`RunError::Io`] if a log cannot be read.
-    pub fn read_whole(
-        path: &Path,
-        cut: Option<Cut>,
-        further: &[Metric],
-        scratch: &mut Scratch,
-    ) -> Result<Self, RunError> {
+    pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached } = gather(path, cut, further, scratch)?;
+        let Gathered { results, malformed, reached } = gather(path, wanted, scratch)?;
         run.results = results;
-        if cut.is_some() {
+        if wanted.cut.is_some() {
             run.complete = reached;
             if !reached {
                 run.notes.push("it ended before the point of comparison".to_owned());
@@ -174,11 +176,11 @@ impl Run {
     }
 }
 
-/// Reads runs with their results, in parallel and in order. `further` are metrics beside those of the table of columns.
+/// Reads runs with their results, in parallel and in order.
 ///
 /// Errors: the first one that [`Run::read_whole`] gives.
-pub fn read_all(paths: &[PathBuf], cut: Option<Cut>, further: &[Metric]) -> Result<Vec<Run>, RunError> {
-    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, cut, further, scratch);
+pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError> {
+    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, wanted, scratch);
     paths.par_iter().map_init(Scratch::default, read).collect()
 }
 

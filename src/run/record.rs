@@ -30,7 +30,7 @@ pub enum RunStatus {
     Running,
     /// It was stopped before the last step and can be resumed.
     Interrupted,
-    /// Every step has been taken.
+    /// Every step has been taken, or the target was reached.
     Finished,
     /// The loss or the gradients stopped being finite.
     Diverged,
@@ -109,6 +109,17 @@ pub struct BestCheckpoint {
     pub path: String,
 }
 
+/// The evaluation that ended a run before its last step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReachedTarget {
+    /// Its step.
+    pub step: u64,
+    /// The validation loss there as `val.csv` states it, in nats per token.
+    pub val_loss: f64,
+    /// `schedule.stop_at_val_loss`, which it reached.
+    pub target: f64,
+}
+
 /// The contents of `run.json`. Times are RFC 3339 in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,6 +181,9 @@ pub struct RunRecord {
     /// keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_checkpoint: Option<BestCheckpoint>,
+    /// The evaluation that ended the run before its last step; absent for a run that ended otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached_target: Option<ReachedTarget>,
     /// Why the run failed or diverged.
     pub error: Option<String>,
     /// Size and digest of `recipe.toml` and, once the run has finished, of its logs; empty in records of earlier
@@ -200,6 +214,16 @@ impl RunRecord {
     /// The first step that the run takes itself: 0 but for a run that branched off another one.
     pub fn first_step(&self) -> u64 {
         self.parent.as_ref().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step)
+    }
+
+    /// Whether the run, if it has ended at a target, would not end there under this one: it has none, or a lower one.
+    pub fn goes_on(&self, target: Option<f64>) -> bool {
+        self.reached_target.is_some_and(|reached| target.is_none_or(|target| reached.val_loss > target))
+    }
+
+    /// The evaluation that ended the run before its last step, with the number of steps that it was to take.
+    pub fn reached(&self) -> Option<(ReachedTarget, u64)> {
+        self.reached_target.map(|reached| (reached, self.total_steps))
     }
 
     /// Reads the record of a run directory; `None` if none has been written.

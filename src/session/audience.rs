@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::plan::lints::Lint;
 use crate::plan::predict::Prediction;
 use crate::run::RunError;
+use crate::run::record::ReachedTarget;
 use crate::train::StepReport;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,12 +37,14 @@ pub trait Audience {
 pub enum Event<'a> {
     /// `compute.device = "auto"` has chosen the CPU although the machine has a CUDA device, for this reason.
     CudaPassedOver(&'a CudaMissing),
-    /// The run needs no training: all its steps were taken before.
+    /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {
         /// The run's directory.
         run: &'a Path,
         /// Whether the recipe was given, which may start over, and not the run itself.
         by_recipe: bool,
+        /// The evaluation that ended the run before its last step, and the steps that it was to take.
+        reached: Option<(ReachedTarget, u64)>,
     },
     /// The run is not trained: its recipe has diverged before.
     AlreadyDiverged {

@@ -10,7 +10,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Notices data that others change.
 pub(super) struct DataWatch<'a> {
     data: &'a Data,
-    /// Optimizer steps of the run.
+    /// The step after which the run ends.
     steps: u64,
     looked: Instant,
     /// Whether small files have been read again at the end.
@@ -22,6 +22,11 @@ impl<'a> DataWatch<'a> {
         Self { data, steps, looked: Instant::now(), has_read_again: false }
     }
 
+    /// Whether the run ends here.
+    pub(super) fn is_last(&self, progress: &Progress) -> bool {
+        progress.step == self.steps
+    }
+
     /// To be called with every step. Errors: a token that cannot be one, or, now and then, what [`check`](Self::check)
     /// finds.
     pub(super) fn step(&mut self, progress: &Progress) -> Result<(), InputError> {
@@ -29,11 +34,16 @@ impl<'a> DataWatch<'a> {
         if self.looked.elapsed() < EVERY { Ok(()) } else { self.check(progress) }
     }
 
+    /// The run ends after this step, before the last one of its recipe.
+    pub(super) fn ends_at(&mut self, step: u64) {
+        self.steps = step;
+    }
+
     /// Checks that all that was read came from the data as they were opened. After the last step, small files are read
     /// again, once.
     pub(super) fn check(&mut self, progress: &Progress) -> Result<(), InputError> {
         self.looked = Instant::now();
-        let contents = progress.step == self.steps && !self.has_read_again;
+        let contents = self.is_last(progress) && !self.has_read_again;
         self.has_read_again |= contents;
         self.data.check(contents)
     }

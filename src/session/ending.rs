@@ -9,8 +9,9 @@ use crate::engine::EngineError;
 use crate::eval::EvalError;
 use crate::plan::PlanError;
 use crate::recipe::Diagnostics;
+use crate::run::record::ReachedTarget;
 use crate::run::{RunError, RunStatus};
-use crate::train::{Outcome, Stop};
+use crate::train::{Best, Outcome, Stop};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -141,6 +142,8 @@ pub struct End<'a> {
     pub elapsed: Duration,
     /// The last training loss, in nats per token.
     pub loss: Option<f64>,
+    /// The validation loss that the recipe stops at, in nats per token.
+    pub target: Option<f64>,
     /// The median speed of this session's steps.
     pub tokens_per_s: Option<f64>,
     /// The last validation loss of this session, in nats per token.
@@ -153,7 +156,7 @@ impl End<'_> {
     /// What the run's record calls it.
     pub fn status(&self) -> RunStatus {
         match &self.outcome {
-            Ok(Outcome::Finished) => RunStatus::Finished,
+            Ok(Outcome::Finished | Outcome::Reached(_)) => RunStatus::Finished,
             Ok(Outcome::Stopped(_)) => RunStatus::Interrupted,
             Ok(Outcome::Diverged { .. }) => RunStatus::Diverged,
             Err(_) => RunStatus::Failed,
@@ -169,10 +172,16 @@ impl End<'_> {
         }
     }
 
+    /// The evaluation that ended the run before its last step, for its record.
+    pub fn reached_target(&self) -> Option<ReachedTarget> {
+        let Ok(Outcome::Reached(Best { step, val_loss })) = self.outcome else { return None };
+        Some(ReachedTarget { step, val_loss, target: self.target? })
+    }
+
     /// What it is to the caller.
     pub fn ending(&self) -> Ending {
         match &self.outcome {
-            Ok(Outcome::Finished) => Ending::Finished,
+            Ok(Outcome::Finished | Outcome::Reached(_)) => Ending::Finished,
             Ok(Outcome::Stopped(stop)) => (*stop).into(),
             Ok(Outcome::Diverged { .. }) => Ending::Diverged,
             Err(_) => Ending::Failed,

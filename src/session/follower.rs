@@ -12,7 +12,7 @@ use crate::engine::{Engine, State};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
-use crate::train::{Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
+use crate::train::{Best, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +37,10 @@ impl Events for Follower<'_> {
 
     fn evaluated(&mut self, _measured: &Measured, _progress: &Progress) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    fn reached(&mut self, by: Best) {
+        self.data.ends_at(by.step);
     }
 
     fn sample(&mut self, _engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {

@@ -113,6 +113,7 @@ impl Member<'_> {
             optimizer: recipe.optimizer.clone(),
             schedule: Schedule::new(&recipe.schedule, recipe.optimizer.lr, &self.plan.sizes),
             eval_every: recipe.eval.every,
+            stop_at_val_loss: recipe.schedule.stop_at_val_loss,
             checkpoint_every: recipe.checkpoint.every,
             keep_best: recipe.checkpoint.keep_best,
             sample_every: recipe.sample.every,

@@ -8,7 +8,7 @@ use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
 use super::{leader, ranks, supported};
-use crate::recipe::{self, Diagnostics, Overrides, Resolved};
+use crate::recipe::{self, Diagnostics, Overrides, Recipe, Resolved};
 use crate::report::own::is_own;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         if !call.dry {
             restore_recipe(call, &path, &toml, data, hash)?;
         }
-        if let Some(ending) = ended(call, &path)? {
+        if let Some(ending) = ended(call, &path, recipe)? {
             return Ok(ending);
         }
     }
@@ -113,7 +113,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
     if !call.fresh
-        && let Some(ending) = ended(call, &path)?
+        && let Some(ending) = ended(call, &path, recipe)?
     {
         return Ok(ending);
     }
@@ -137,13 +137,18 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
 }
 
 /// How a run has ended that needs no training, after saying why.
-fn ended(call: &Call, run: &Path) -> anyhow::Result<Option<Ending>> {
+fn ended(call: &Call, run: &Path, recipe: &Recipe) -> anyhow::Result<Option<Ending>> {
     let ending = match crate::run::status(run)? {
         RunStatus::Finished => {
-            if let Some(record) = RunRecord::read(run)? {
-                seal::verify_finished(run, &record)?;
+            let record = RunRecord::read(run)?;
+            if let Some(record) = &record {
+                if record.goes_on(recipe.schedule.stop_at_val_loss) {
+                    return Ok(None);
+                }
+                seal::verify_finished(run, record)?;
             }
-            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true });
+            let reached = record.and_then(|record| record.reached());
+            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true, reached });
             Ending::Finished
         }
         RunStatus::Diverged => {

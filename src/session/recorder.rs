@@ -19,12 +19,11 @@ use super::watching::Watching;
 use crate::data::Dataset;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
-use crate::plan::Plan;
 use crate::run::{
     RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
 };
 use crate::train::sample::{Beginning, Sampling, generate};
-use crate::train::{Doing, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
+use crate::train::{Best, Doing, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -75,7 +74,7 @@ impl<'a> Recorder<'a> {
             steps: plan.steps,
             sizes: plan.sizes.clone(),
             eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
-            checkpoint_bytes: checkpoint_bytes(plan),
+            checkpoint_bytes: saved::bytes(plan),
             prediction: job.prediction,
         };
         let pulse = Arc::new(Pulse::new(course, record.steps_done));
@@ -131,7 +130,9 @@ impl<'a> Recorder<'a> {
         let result = match (self.job.dir.check(), result, written) {
             // because of which anything else may have failed
             (Err(gone), ..) => Err(TrainError::Events(gone.into())),
-            (_, Ok(Outcome::Finished | Outcome::Stopped(_)), Err(error)) => Err(TrainError::Events(error)),
+            (_, Ok(Outcome::Finished | Outcome::Reached(_) | Outcome::Stopped(_)), Err(error)) => {
+                Err(TrainError::Events(error))
+            }
             (_, result, written) => {
                 if let Err(error) = written {
                     audience.tell(Event::Failed(&error));
@@ -145,7 +146,7 @@ impl<'a> Recorder<'a> {
         self.learn(&end);
         audience.tell(Event::Ended(&end));
         match result {
-            Ok(Outcome::Finished) => Ok(recorded.map(|()| end.ending())?),
+            Ok(Outcome::Finished | Outcome::Reached(_)) => Ok(recorded.map(|()| end.ending())?),
             Ok(_) => {
                 // what ended the run matters more than that it could not be recorded
                 if let Err(error) = recorded {
@@ -169,6 +170,7 @@ impl<'a> Recorder<'a> {
             steps: self.job.plan.steps,
             elapsed: Duration::from_secs_f64(self.elapsed_s()),
             loss: self.last_loss,
+            target: self.job.recipe().schedule.stop_at_val_loss,
             tokens_per_s: self.times.median_ms().map(|ms| self.tokens_per_s(full, ms)),
             val_loss: self.last_val_loss,
             val_unigram_entropy: val.map(Dataset::unigram_entropy),
@@ -178,7 +180,7 @@ impl<'a> Recorder<'a> {
     /// Remembers how long a step took, for predictions. Steps that ended badly may have been slow for that reason.
     fn learn(&self, end: &End) {
         let (job, steps) = (self.job, self.times.full_steps());
-        let ended_well = matches!(end.outcome, Ok(Outcome::Finished | Outcome::Stopped(_)));
+        let ended_well = !matches!(end.outcome, Ok(Outcome::Diverged { .. }) | Err(_));
         if let Some(ms) = self.times.full_median_ms().filter(|_| ended_well) {
             let engine = job.recipe().compute.engine;
             calibration::learn(&job.plan, engine, &self.record.id, ms / 1e3, steps, &job.call.cache);
@@ -189,6 +191,7 @@ impl<'a> Recorder<'a> {
         let record = &mut self.record;
         record.status = end.status();
         record.error = end.error();
+        record.reached_target = end.reached_target();
         record.ended = Some(facts::now());
         if let Some(session) = record.sessions.last_mut() {
             session.ended.clone_from(&record.ended);
@@ -302,6 +305,10 @@ impl Events for Recorder<'_> {
         Ok(())
     }
 
+    fn reached(&mut self, by: Best) {
+        self.data.ends_at(by.step);
+    }
+
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         let recipe = self.job.recipe();
         let pulse = &self.watching.pulse;
@@ -327,7 +334,7 @@ impl Events for Recorder<'_> {
         }
         let text = tokenizer.decode(&texts[0]);
         samples::append(&self.job.dir.samples(), progress.step, &text)?;
-        if progress.step == self.job.plan.steps {
+        if self.data.is_last(progress) {
             self.job.call.audience.tell(Event::Sampled(&text));
         }
         Ok(())
@@ -335,7 +342,7 @@ impl Events for Recorder<'_> {
 
     fn checkpoint(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {
         self.watching.pulse.begin(Doing::Checkpoint);
-        if progress.step == self.job.plan.steps {
+        if self.data.is_last(progress) {
             self.train_log.check_contents()?;
             self.val_log.check_contents()?;
         }
@@ -387,10 +394,4 @@ impl Events for Recorder<'_> {
     fn watcher(&self) -> Option<&dyn Watcher> {
         Some(&self.watching)
     }
-}
-
-/// Bytes of a checkpoint, about: parameters and the optimizer's states in fp32.
-fn checkpoint_bytes(plan: &Plan) -> u64 {
-    let states = plan.memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
-    (plan.parameters.total * (1 + states) * size_of::<f32>()) as u64
 }

@@ -42,9 +42,12 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let overrides: Vec<String> =
         changed.iter().map(|c| format!("{}={}", c.key.path, value(&c.right))).collect();
     let lead = || {
-        if let Some(record) = record.as_ref().filter(|record| record.status == RunStatus::Finished) {
+        let target = resolved.recipe.schedule.stop_at_val_loss;
+        let has_ended = |record: &&RunRecord| record.status == RunStatus::Finished && !record.goes_on(target);
+        if let Some(record) = record.as_ref().filter(has_ended) {
             seal::verify_finished(&run, record)?;
-            call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false });
+            let reached = record.reached();
+            call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false, reached });
             call.audience.result(&run)?;
             return Ok(Ending::Finished);
         }

@@ -26,8 +26,11 @@ pub enum Standing {
         /// Steps on its log.
         steps_done: u64,
     },
-    /// All its steps were taken.
-    Finished,
+    /// All its steps were taken, or it has reached its target.
+    Finished {
+        /// The step of the evaluation that reached the target before the last step.
+        at_target: Option<u64>,
+    },
     /// Its loss or a gradient was not finite, or the watchdog has stopped it.
     Diverged {
         /// At which step, and what.
@@ -47,9 +50,11 @@ impl Standing {
         if !dir::is_run(run) {
             return Ok(Self::NotBegun);
         }
-        let error = RunRecord::read(run)?.and_then(|record| record.error);
+        let record = RunRecord::read(run)?;
+        let at_target = record.as_ref().and_then(|record| Some(record.reached_target?.step));
+        let error = record.and_then(|record| record.error);
         Ok(match record::status(run)? {
-            RunStatus::Finished => Self::Finished,
+            RunStatus::Finished => Self::Finished { at_target },
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
                 let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();
@@ -66,7 +71,7 @@ impl Standing {
             Self::Begun { error: Some(_), .. } => "failed",
             Self::Begun { .. } => "interrupted",
             Self::Live { .. } => "running",
-            Self::Finished => "finished",
+            Self::Finished { .. } => "finished",
             Self::Diverged { .. } => "diverged",
         }
     }

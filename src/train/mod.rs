@@ -4,6 +4,7 @@
 //! when to stop. All state that a resumed run needs besides the engine's buffers is in [`Progress`].
 
 mod blame;
+mod end;
 mod evaluations;
 mod passes;
 mod ranks;
@@ -28,6 +29,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
 
+pub use end::{Outcome, Stop};
 pub use evaluations::{Evaluations, Measured, ValidationSet};
 pub use passes::{RowLoss, evaluate};
 
@@ -48,6 +50,8 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// Validate before every step that is a multiple of this, and after the last; 0 = never.
     pub eval_every: u64,
+    /// End after the first evaluation whose loss is at most this.
+    pub stop_at_val_loss: Option<f64>,
     /// Save after every this many steps; 0 = after the last only.
     pub checkpoint_every: u64,
     /// Save at each evaluation that is the best so far.
@@ -112,31 +116,6 @@ pub struct StepReport {
     pub time: Duration,
 }
 
-/// Why a run must stop early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// SIGINT.
-    Interrupt,
-    /// SIGTERM.
-    Terminate,
-    /// SIGHUP: the terminal is gone.
-    HangUp,
-}
-
-impl Stop {
-    const ALL: [Self; 3] = [Self::Interrupt, Self::Terminate, Self::HangUp];
-
-    /// A request, or none, as a number below 128, as ranks tell each other.
-    pub fn code(stop: Option<Self>) -> u8 {
-        stop.and_then(|stop| Self::ALL.iter().position(|one| *one == stop)).map_or(0, |place| place as u8 + 1)
-    }
-
-    /// The request that a [`code`](Self::code) stands for.
-    pub fn of_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-}
-
 /// What the loop is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
@@ -183,23 +162,6 @@ pub enum TrainError<E> {
     Events(E),
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// All steps are done.
-    Finished,
-    /// Stopped after a checkpoint.
-    Stopped(Stop),
-    /// Step `step` gave a loss, gradient, weight or optimizer state that is not finite, or one that the watchdog
-    /// stopped; nothing has been saved since.
-    Diverged {
-        /// The step.
-        step: u64,
-        /// What was wrong, and what is to blame as far as can be told.
-        what: String,
-    },
-}
-
 /// Receives what happens in the loop. Any error ends the run.
 pub trait Events {
     /// Its failures.
@@ -211,6 +173,8 @@ pub trait Events {
     fn micro_step(&mut self, tokens: usize);
     /// What was measured after `progress.step` steps.
     fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> Result<(), Self::Error>;
+    /// The evaluation before has reached the target: what follows the last step follows now.
+    fn reached(&mut self, _by: Best) {}
     /// It is time for a sample.
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time to save.
@@ -254,6 +218,7 @@ pub fn train<E: Events>(
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
         let step = progress.step;
+        let mut reached = None;
         if due(config.eval_every, step) && !evaluations.is_empty() {
             let Some(measured) = evaluate_together(engine, evaluations, config, events)? else {
                 return stop(engine, progress, saved_at, events);
@@ -271,24 +236,30 @@ pub fn train<E: Events>(
                 progress.kept = Some(Best { step, val_loss: loss });
             }
             events.events.evaluated(&measured, progress).map_err(TrainError::Events)?;
+            if step < config.max_steps {
+                reached = end::reached(config.stop_at_val_loss, step, loss);
+                reached.into_iter().for_each(|by| events.events.reached(by));
+            }
             // the last step is saved in any case
-            if is_best && step < config.max_steps && (saved_at != step || step == 0) {
+            if is_best && step < config.max_steps && reached.is_none() && (saved_at != step || step == 0) {
                 if let Some(diverged) = save(engine, progress, events)? {
                     return Ok(diverged);
                 }
                 saved_at = step;
             }
         }
-        if due(config.sample_every, step) {
+        let is_last = step == config.max_steps || reached.is_some();
+        if due(config.sample_every, step) || (is_last && config.sample_every > 0) {
             events.working(|events| events.sample(engine, progress)).map_err(TrainError::Events)?;
             // a sample that was cut short is made again by the resumed run
             if events.stop()?.is_some() {
                 return stop(engine, progress, saved_at, events);
             }
         }
-        if step == config.max_steps {
+        if is_last {
             // also when this step is already saved: the best validation loss is new
-            return Ok(save(engine, progress, events)?.unwrap_or(Outcome::Finished));
+            let outcome = reached.map_or(Outcome::Finished, Outcome::Reached);
+            return Ok(save(engine, progress, events)?.unwrap_or(outcome));
         }
 
         let start = Instant::now();

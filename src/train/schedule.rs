@@ -75,6 +75,7 @@ mod tests {
             min_lr_ratio: Some(0.1),
             decay_steps: None,
             decay_tokens: None,
+            stop_at_val_loss: None,
         }
     }
 

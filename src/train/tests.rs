@@ -226,6 +226,7 @@ fn config() -> TrainConfig {
         sizes,
         optimizer,
         eval_every: 2,
+        stop_at_val_loss: None,
         checkpoint_every: 2,
         keep_best: false,
         sample_every: 4,

@@ -45,6 +45,7 @@ mod signals;
 mod simd_levels;
 mod split;
 mod streams;
+mod target;
 mod tokenizers;
 mod watchdog;
 mod weights;

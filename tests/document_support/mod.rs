@@ -20,6 +20,7 @@ pub(crate) const DOCUMENTS: &[&str] = &[
     "docs/guarantees.md",
     "docs/sampling.md",
     "docs/scaling.md",
+    "docs/targets.md",
     "docs/troubleshooting.md",
     "recipes/README.md",
     "recipes/sweeps/README.md",

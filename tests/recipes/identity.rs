@@ -136,6 +136,7 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
         "data.val={ web = \"v\", books = \"w\" }",
         "data.val_main=web",
         "eval.tokens=64",
+        "schedule.stop_at_val_loss=3.28",
         "eval.hellaswag=h",
     ]);
     let mut known = BTreeSet::new();
@@ -195,7 +196,8 @@ fn the_identity_does_not_depend_on_how_a_value_is_written() {
 fn what_a_resumed_run_may_change_stays_so() {
     let free = "model.init_from compute.device compute.threads data.train data.val batch.micro_batch batch.world_size \
                 distributed.shard_optimizer distributed.timeout_s eval.every eval.batches eval.tokens \
-                eval.hellaswag eval.tasks eval.missing checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
+                eval.hellaswag eval.tasks eval.missing schedule.stop_at_val_loss \
+                checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
                 watchdog.max_grad_zscore watchdog.window watchdog.action sample.every sample.prompt sample.tokens \
                 lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \

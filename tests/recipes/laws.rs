@@ -60,8 +60,9 @@ fn schedule() -> impl Strategy<Value = ScheduleConfig> {
         ScheduleKind::Linear,
         ScheduleKind::Wsd,
     ]);
-    (kind, 0..1_u64 << 20, 1..1_u64 << 20, 1..1_u64 << 20, 0.0..=1.0).prop_map(
-        |(kind, warmup, decay, rest, ratio)| ScheduleConfig {
+    let target = prop::option::of(prop_oneof![0.01..20.0, Just(1e-30), Just(3.28)]);
+    (kind, 0..1_u64 << 20, 1..1_u64 << 20, 1..1_u64 << 20, 0.0..=1.0, target).prop_map(
+        |(kind, warmup, decay, rest, ratio, stop_at_val_loss)| ScheduleConfig {
             kind,
             max_steps: Some(warmup + decay + rest),
             max_tokens: None,
@@ -75,6 +76,7 @@ fn schedule() -> impl Strategy<Value = ScheduleConfig> {
                 _ => None,
             },
             decay_tokens: None,
+            stop_at_val_loss,
         },
     )
 }
@@ -258,8 +260,10 @@ fn tidy(mut recipe: Recipe) -> Recipe {
     if recipe.data.val.is_empty() && recipe.data.val_fraction.is_none() {
         recipe.eval = defaults.eval;
         recipe.checkpoint.keep_best = false;
+        recipe.schedule.stop_at_val_loss = None;
     }
     recipe.checkpoint.keep_best &= recipe.eval.every > 0;
+    recipe.schedule.stop_at_val_loss = recipe.schedule.stop_at_val_loss.filter(|_| recipe.eval.every > 0);
     if recipe.batch.world_size == 1 {
         recipe.distributed = defaults.distributed;
     }

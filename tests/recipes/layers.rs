@@ -197,9 +197,9 @@ fn of_two_forms_of_a_length_one_has_a_value() {
     assert_eq!((recipe.steps(), lengths.run, lengths.warmup), (1907, 1907, 19));
     // the stronger layer's form holds, and dropping the other one first drops no more than that
     for unset in [&[][..], &["schedule.max_tokens".to_owned()]] {
-        let overrides = Overrides { unset: unset.to_vec(), ..set(&["schedule.max_steps=7"]) };
+        let overrides = Overrides { unset: unset.to_vec(), ..set(&["schedule.max_steps=70"]) };
         let schedule = recipes.good(&overrides).recipe.schedule;
-        assert_eq!((schedule.max_steps, schedule.max_tokens), (Some(7), None));
+        assert_eq!((schedule.max_steps, schedule.max_tokens), (Some(70), None));
     }
     // the growth of the batch is dropped with the ramp, and its increment is the first size unless said
     recipes.write("ramp.toml", "extends = \"recipe.toml\"\n[batch]\nramp_start = 32768\nramp_tokens = 1e8\n");

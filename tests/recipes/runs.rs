@@ -165,6 +165,7 @@ const ROWS: &[Row] = &[
     ("schedule.min_lr_ratio", "", "schedule.min_lr_ratio=0.5", File(TRAIN)),
     ("schedule.decay_tokens", "", "schedule.decay_tokens=128", File(TRAIN)),
     ("schedule.decay_steps", "--set schedule.kind=wsd", "schedule.decay_steps=3", File(TRAIN)),
+    ("schedule.stop_at_val_loss", "", "schedule.stop_at_val_loss=10", File(TRAIN)),
     ("eval.every", "", "eval.every=1", File("val.csv")),
     ("eval.batches", "", "eval.batches=3", File("val.csv")),
     ("eval.tokens", "", "eval.tokens=32", File("val.csv")),

@@ -12,5 +12,6 @@ mod list;
 mod plots;
 mod stats;
 mod sweeps;
+mod targets;
 mod trust;
 mod watch;

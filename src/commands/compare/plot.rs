@@ -79,18 +79,30 @@ fn kind(path: &Path) -> Result<Kind, UsageError> {
 
 fn options(args: &PlotArgs, comparison: &Comparison, aligned: Option<Axis>) -> anyhow::Result<Options> {
     let runs: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
-    let quantity = |name: &String| -> anyhow::Result<Quantity> {
-        if let Some(quantity) = quantities().iter().find(|quantity| quantity.name == *name) {
-            return Ok(quantity.clone());
-        }
-        further(&runs, name)?.ok_or_else(|| {
+    let find = |name: &str| -> anyhow::Result<Option<Quantity>> {
+        let known = quantities().iter().find(|quantity| quantity.name == name).cloned();
+        Ok(if known.is_some() { known } else { further(&runs, name)? })
+    };
+    let quantity = |name: &str| -> anyhow::Result<Quantity> {
+        find(name)?.ok_or_else(|| {
             let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
             UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", "))).into()
         })
     };
+    let mut shown: Vec<Quantity> = args.y.iter().map(|name| quantity(name)).collect::<Result<_, _>>()?;
+    if args.y.is_empty() {
+        for target in &comparison.targets {
+            // a column of eval.csv has no curve
+            let column = find(&target.column)?.filter(|quantity| !shown.contains(quantity));
+            shown.extend(column);
+        }
+        if shown.is_empty() {
+            shown.push(quantity("loss")?);
+        }
+    }
     Ok(Options {
         axis: args.x.map(axis).or(aligned).unwrap_or_default(),
-        quantities: args.y.iter().map(quantity).collect::<Result<_, _>>()?,
+        quantities: shown,
         window: args.smooth.map(|window| window as usize),
         log_x: args.log.contains(&LogAxis::X),
         log_y: args.log.contains(&LogAxis::Y),

@@ -136,7 +136,7 @@ fn cells(item: &Item) -> Vec<Cell> {
     let began = Cell { value: created.as_str().into(), shown: minute(created) };
     vec![
         Cell::text(&*item.run.id),
-        Cell::text(item.run.status.to_string()),
+        Cell { value: item.run.status.to_string().into(), shown: item.run.status_shown() },
         Cell::number(Some(item.steps()), whole),
         Cell::number(item.total_steps(), whole),
         // cut off, not rounded: 100 % is the end

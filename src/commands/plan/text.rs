@@ -60,6 +60,9 @@ impl Outlook<'_> {
         for text in self.schedule_lines() {
             line("", text);
         }
+        if let Some(target) = plan.target {
+            line("", format!("it may end earlier: after the first evaluation with val_loss <= {target}"));
+        }
         for (i, text) in self.data_lines().into_iter().enumerate() {
             line(if i == 0 { "data" } else { "" }, text);
         }
@@ -289,7 +292,8 @@ impl Outlook<'_> {
         let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.steps as f64);
         match &self.prediction {
             Ok((prediction, basis)) => format!(
-                "{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",
+                "{}{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",
+                if self.plan.target.is_some() { "at most " } else { "" },
                 time(prediction.total_s + exposed_s),
                 rate(self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s)),
                 self.mfu().unwrap_or_default() * 100.0

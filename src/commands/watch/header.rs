@@ -31,7 +31,7 @@ pub(super) fn lines(runs: &[Watched], view: &View, columns: usize) -> Vec<String
 fn line(run: &Watched, id: &str, columns: usize, drawn: Option<String>) -> String {
     let of = |steps: String| Figure { leaves: 25, text: steps };
     let mut figures = vec![
-        Figure { leaves: 40, text: run.status.to_string() },
+        Figure { leaves: 40, text: run.stands.clone() },
         of(format!("step {}/{}", run.steps(), run.total_steps)),
     ];
     figures.extend(run.figures());

@@ -8,7 +8,7 @@ use super::Kind::{Betas, Choice, Flag, Integer, MicroBatch, Number, Tokens};
 use super::OnResume::Free;
 use super::Stated::Position;
 use super::muon;
-use super::switch::{RAMP, RANKS};
+use super::switch::{RAMP, RANKS, VALIDATION};
 use super::table::{BATCH, MAX_STEPS, RAMP_START, SCHEDULE_KIND, STEPS, TOKENS, WITH_WARMUP, key};
 
 pub(super) const ROWS: &[Key] = &[
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Key] = &[
         "distributed.shard_optimizer",
         Flag,
         Is("false"),
-        "each rank keeps and updates its part of AdamW's moments only (ZeRO stage 1)",
+        "each rank keeps and updates its part of the optimizer's states only (ZeRO stage 1)",
     )
     .silenced_by(&RANKS)
     .identity(UnlessDefault)
@@ -198,4 +198,15 @@ pub(super) const ROWS: &[Key] = &[
     .special_in("wsd")
     .identity(UnlessDefault)
     .example("3072"),
+    // as with the watchdog: what a run ends with depends on it, and a run that it has ended must be able to go on
+    key(
+        "schedule.stop_at_val_loss",
+        Number(Positive),
+        Absent,
+        "end the run after the first evaluation whose val_loss is at most this",
+    )
+    .silenced_by(&VALIDATION)
+    .identity(UnlessDefault)
+    .on_resume(Free)
+    .example("3.28"),
 ];

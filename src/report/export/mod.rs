@@ -89,10 +89,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes away columns that have nothing in any row.
+    /// Takes away columns that have and show nothing in any row.
     pub fn drop_empty_columns(&mut self) {
         for i in (0..self.columns.len()).rev() {
-            if self.rows.iter().all(|row| row[i].value.is_null()) {
+            if self.rows.iter().all(|row| row[i].value.is_null() && row[i].shown.is_empty()) {
                 self.remove_column(i);
             }
         }

@@ -3,7 +3,7 @@
 //! The curves are in the page as numbers; `page.js` draws them.
 
 use super::axis::Axis;
-use super::compare::{Comparison, Measure};
+use super::compare::Comparison;
 use super::export::{Export, Html, escaped, number};
 use super::legend::Legend;
 use super::plot::curve::read_val;
@@ -12,6 +12,7 @@ use super::plot::svg::class;
 use super::plot::{Options, Quantity, legend, quantities};
 use super::runs::Run;
 use super::scan::scan;
+use super::target::Target;
 use crate::run::{RunError, dir};
 use crate::wording::count;
 use rayon::prelude::*;
@@ -78,6 +79,11 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
     };
     let axes = [Axis::Step, Axis::Tokens, Axis::Time]
         .map(|axis| json!({ "name": axis.column(), "title": axis.title() }));
+    // a picture ends where the last run has reached a target
+    let ends = [Axis::Step, Axis::Tokens, Axis::Time]
+        .map(|axis| (axis.column().to_owned(), comparison.last_reached(axis).map_or(Value::Null, number)));
+    let target =
+        |target: &Target| json!({ "column": target.column, "value": target.value, "shown": target.shown() });
     let data = json!({
         "runs": curves?,
         "quantities": shown.iter().map(described).collect::<Vec<_>>(),
@@ -87,9 +93,11 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         "logX": options.log_x,
         "logY": options.log_y,
         "window": options.window,
+        "targets": comparison.targets.iter().map(target).collect::<Vec<_>>(),
+        "ends": ends.into_iter().collect::<Map<_, _>>(),
     });
     let title = options.title.clone().unwrap_or_else(|| format!("{} compared", count(runs.len(), "run")));
-    let measures = Measure::usual(true);
+    let measures = comparison.usual(true);
     let mut tables = format!("<p class=\"shared\">{}</p>\n", escaped(&comparison.shared_line()));
     tables += &format!("<div class=\"scroll\">{}</div>\n", Html.export(&comparison.table(&measures, true)));
     if comparison.has_replicas() {

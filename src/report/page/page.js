@@ -8,7 +8,7 @@
   const longest = Math.max(1, ...data.runs.map((run) => (run.train.step || []).length));
   const state = {
     axis: data.axis, quantity: data.quantity, logX: data.logX, logY: data.logY,
-    window: data.window || Math.max(1, Math.round(longest / 50)), zoom: null, hidden: new Set(), hover: null,
+    window: data.window || Math.max(1, Math.round(longest / 50)), zoom: null, hidden: new Set(), hover: null, whole: false,
   };
   let view = null;
 
@@ -46,6 +46,12 @@
     const x = run.train[state.axis];
     if (!x || !y) return { x: [], y: [] };
     return { x, y: smooth(y, smoothed ? state.window : 1), marks: evaluations };
+  }
+
+  /** The targets of the column that is shown, or of the one that is marked beside it. */
+  function levels() {
+    const { name, marks } = quantity(state.quantity);
+    return data.targets.filter((t) => t.column === name || t.column === marks);
   }
 
   const usable = (value, log) => value !== null && Number.isFinite(value) && (!log || value > 0);
@@ -117,11 +123,14 @@
       .map((run, i) => ({ run, i, ...curve(run) }))
       .filter((c) => !state.hidden.has(c.i) && c.x.length > 0);
     const every = (pick) => curves.flatMap((c) => pick(c));
-    const rangeX = state.zoom ? state.zoom.x : extent(every((c) => (c.marks ? c.x.concat(c.marks.x) : c.x)), state.logX, 0.01);
+    const end = state.whole ? null : data.ends[state.axis];
+    const along = (c) => (c.marks ? c.x.concat(c.marks.x) : c.x).filter((v) => !end || v <= end).concat(end ? [end] : []);
+    const rangeX = state.zoom ? state.zoom.x : extent(every(along), state.logX, 0.01);
     const inside = (c) => c.y.filter((_, i) => !rangeX || (c.x[i] >= rangeX[0] && c.x[i] <= rangeX[1]));
     const marked = (c) => (c.marks ? c.marks.y.filter((_, i) => c.marks.x[i] >= rangeX[0] && c.marks.x[i] <= rangeX[1]) : []);
-    const rangeY = state.zoom?.y || (rangeX && extent(every((c) => inside(c).concat(marked(c))), state.logY, 0.04));
+    const rangeY = state.zoom?.y || (rangeX && extent(every((c) => inside(c).concat(marked(c))).concat(levels().map((t) => t.value)), state.logY, 0.04));
     canvas.dataset.curves = curves.length;
+    canvas.dataset.levels = levels().map((t) => t.value).join(" ");
     canvas.dataset.x = rangeX ? rangeX.join(" ") : "";
     canvas.dataset.y = rangeY ? rangeY.join(" ") : "";
     if (!rangeX || !rangeY) {
@@ -161,6 +170,15 @@
     ctx.fillText(data.quantities.find((q) => q.name === state.quantity).title, left, top - 11);
     ctx.save();
     ctx.beginPath(); ctx.rect(left, top, right - left, bottom - top); ctx.clip();
+    ctx.strokeStyle = ctx.fillStyle = style("--fg");
+    ctx.lineWidth = 1.2;
+    ctx.setLineDash([5, 4]);
+    for (const t of levels()) {
+      const p = y.place(t.value);
+      ctx.beginPath(); ctx.moveTo(left, p); ctx.lineTo(right, p); ctx.stroke();
+      ctx.fillText(t.shown, left + 6, p - 5);
+    }
+    ctx.setLineDash([]);
     const many = curves.length > 60;
     for (const c of curves.slice().reverse()) {
       ctx.strokeStyle = ctx.fillStyle = colour(c.run);
@@ -261,7 +279,7 @@
     draw();
   });
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; state.hover = null; draw(); });
-  const reset = () => { state.zoom = null; draw(); };
+  const reset = () => { state.zoom = null; state.whole = true; draw(); };
   canvas.addEventListener("dblclick", reset);
   canvas.addEventListener("keydown", (event) => { if (event.key === "Escape") reset(); });
   get("reset").addEventListener("click", reset);

@@ -18,6 +18,21 @@ pub struct Curve {
     pub y: Vec<f64>,
 }
 
+impl Curve {
+    /// The curve as far as a place along the axis, where it ends on the way to its next point.
+    #[must_use]
+    pub fn up_to(&self, end: f64) -> Self {
+        let inside = self.x.partition_point(|x| *x <= end);
+        let mut cut = Self { x: self.x[..inside].to_vec(), y: self.y[..inside].to_vec() };
+        let before = inside.checked_sub(1).map(|last| (self.x[last], self.y[last]));
+        if let (Some((x, y)), Some(next)) = (before.filter(|(x, _)| *x < end), self.x.get(inside)) {
+            cut.x.push(end);
+            cut.y.push(y + (end - x) / (next - x) * (self.y[inside] - y));
+        }
+        cut
+    }
+}
+
 /// Reads the columns `columns` of the training log of `run` along an axis, one curve each.
 ///
 /// Errors: [`RunError::Io`].
@@ -173,6 +188,16 @@ mod tests {
         let (mean, sd) = average(&[curve(&[1.0, 2.0, 9.0]), curve(&[3.0, 2.0])]);
         assert_eq!((mean, sd), (curve(&[2.0, 2.0]), vec![2f64.sqrt(), 0.0]));
         assert_eq!(average(&[]).0, Curve::default());
+    }
+
+    #[test]
+    fn a_curve_ends_on_the_way_to_its_next_point() {
+        let curve = |x: &[f64], y: &[f64]| Curve { x: x.to_vec(), y: y.to_vec() };
+        let whole = curve(&[0.0, 10.0, 20.0], &[6.0, 4.0, 3.0]);
+        assert_eq!(whole.up_to(15.0), curve(&[0.0, 10.0, 15.0], &[6.0, 4.0, 3.5]));
+        assert_eq!(whole.up_to(10.0), curve(&[0.0, 10.0], &[6.0, 4.0]));
+        assert_eq!(whole.up_to(99.0), whole);
+        assert_eq!(whole.up_to(-1.0), Curve::default());
     }
 
     #[test]

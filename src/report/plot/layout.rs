@@ -26,6 +26,8 @@ const TITLE_GAP: f32 = 14.0;
 const FEW_ROWS: usize = 8;
 /// Shades in a legend; those between them are not named.
 const MOST_ENTRIES: usize = 20;
+/// The line of a target.
+const TARGET_DASH: &[f32] = &[5.0, 4.0];
 /// Points are marked singly up to so many.
 const MOST_MARKS: usize = 40;
 
@@ -198,7 +200,8 @@ fn y_scale(panel: &Panel, options: &Options) -> Option<Scale> {
         let edges = series.band.iter().zip(&series.line.y).flat_map(|(sd, y)| [lower(*y, *sd), y + sd]);
         series.line.y.iter().chain(&series.marks.y).copied().chain(edges).collect()
     };
-    let range = |is_log| Scale::over(panel.series.iter().flat_map(of), is_log, 0.04);
+    let levels = || panel.levels.iter().map(|(level, _)| *level);
+    let range = |is_log| Scale::over(panel.series.iter().flat_map(of).chain(levels()), is_log, 0.04);
     // a band may reach below zero where every curve is above it
     if options.log_y { range(true) } else { range(false) }
 }
@@ -248,6 +251,14 @@ fn draw_panel(
         );
         (-0.001..=1.001).contains(&along).then_some(point)
     };
+    for (level, text) in &panel.levels {
+        let Some(up) = y.place(*level) else { continue };
+        let height = frame.bottom - up as f32 * (frame.bottom - frame.top);
+        let stroke = Stroke { ink: Ink::Foreground, width: 1.2, dash: TARGET_DASH, opacity: 0.7 };
+        let points = vec![(frame.left, height), (frame.right, height)];
+        scene.items.push(Item::Line { points, stroke });
+        scene.text((frame.left + 6.0, height - 4.0), text, SMALL, Anchor::Start, Ink::Foreground);
+    }
     // the best last, so that nothing covers it; those without a place in the legend first
     for (series, look) in panel.series.iter().zip(&figure.looks).rev() {
         draw_series(scene, series, *look, &x, at);

@@ -17,6 +17,7 @@ use super::compare::Comparison;
 use super::groups::Group;
 use super::legend::Legend;
 use super::runs::Run;
+use super::target::Target;
 use crate::recipe::keys::SEED;
 use crate::run::RunError;
 use curve::{Curve, average, read, read_val, smooth, usual_window};
@@ -63,6 +64,8 @@ pub struct Panel {
     pub quantity: Quantity,
     /// In the order of the figure's labels.
     pub series: Vec<Series>,
+    /// Targets: a value, and what it is.
+    pub levels: Vec<(f64, String)>,
 }
 
 /// Everything that a plot shows.
@@ -115,19 +118,44 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
             .collect()
     };
     let by_group: Result<Vec<_>, _> = comparison.groups.par_iter().map(read_group).collect();
-    let mut panels: Vec<Panel> =
-        options.quantities.iter().cloned().map(|quantity| Panel { quantity, series: Vec::new() }).collect();
+    let mut panels: Vec<Panel> = options
+        .quantities
+        .iter()
+        .cloned()
+        .map(|quantity| Panel { levels: levels(comparison, &quantity), quantity, series: Vec::new() })
+        .collect();
+    let end = comparison.last_reached(options.axis);
     let legend = legend(comparison);
     let mut by_group = by_group?;
     for &place in &legend.order {
         for (panel, series) in panels.iter_mut().zip(std::mem::take(&mut by_group[place])) {
-            panel.series.push(series);
+            panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
         }
     }
     let note = note(&panels, options, comparison);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Ok(Figure { legend_title: legend.title, labels, looks, panels, note })
+}
+
+/// The targets that a panel shows: those of its column, or of the one that is marked beside it.
+pub(super) fn levels(comparison: &Comparison, quantity: &Quantity) -> Vec<(f64, String)> {
+    let is_shown =
+        |target: &&Target| quantity.name == target.column || quantity.marks() == Some(&target.column);
+    let level = |target: &Target| (target.value, target.shown());
+    comparison.targets.iter().filter(is_shown).map(level).collect()
+}
+
+impl Series {
+    /// As far as a place along the horizontal axis.
+    fn up_to(&self, end: f64) -> Self {
+        let line = self.line.up_to(end);
+        let band = Curve { x: self.line.x.clone(), y: self.band.clone() };
+        let band = if self.band.is_empty() { Vec::new() } else { band.up_to(end).y };
+        let evaluations = self.marks.x.partition_point(|x| *x <= end);
+        let first = |values: &[f64]| values[..evaluations].to_vec();
+        Self { line, band, marks: Curve { x: first(&self.marks.x), y: first(&self.marks.y) } }
+    }
 }
 
 fn several(band: Vec<f64>, runs: usize) -> Vec<f64> {
@@ -189,9 +217,14 @@ fn note(panels: &[Panel], options: &Options, comparison: &Comparison) -> String 
     if any(&|_, series| !series.band.is_empty()) {
         parts.push("bands: ± standard deviation over seeds".to_owned());
     }
+    if panels.iter().any(|panel| !panel.levels.is_empty()) {
+        parts.push("dashed: target".to_owned());
+    }
     if comparison.footing.is_mixed() {
         let sets = comparison.footing.count();
-        parts.push(format!("{} is of {sets} different sets of data", comparison.judge.name));
+        let judge = &comparison.judge;
+        let name = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
+        parts.push(format!("{name} is of {sets} different sets of data"));
     }
     parts.join("; ")
 }

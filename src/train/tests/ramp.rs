@@ -16,6 +16,7 @@ pub(super) fn schedule(kind: ScheduleKind, max_steps: u64) -> ScheduleConfig {
         min_lr_ratio: None,
         decay_steps: None,
         decay_tokens: None,
+        stop_at_val_loss: None,
     }
 }
 

@@ -1,0 +1,99 @@
+//! The columns of numbers of a comparison: metrics, and how a row relates to others.
+
+use super::export::{Cell, Column};
+use super::metrics::{self, Metric, metrics};
+use super::runs::Run;
+use crate::run::column::Unit;
+
+/// A column of numbers: a metric, or how a row's speed relates to another row's.
+#[derive(Debug, Clone)]
+pub enum Measure {
+    /// A metric of the run itself.
+    Own(Metric),
+    /// Tokens per second over those of the first row.
+    Speedup,
+    /// Tokens per second over those of the row above.
+    Gain,
+}
+
+impl Measure {
+    /// The measure of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        match name {
+            "speedup" => Some(Self::Speedup),
+            "gain" => Some(Self::Gain),
+            _ => metrics::find(name).cloned().map(Self::Own),
+        }
+    }
+
+    /// Every name, as [`find`](Self::find) knows them.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        metrics().iter().map(|metric| metric.name.as_str()).chain(["speedup", "gain"])
+    }
+
+    /// The measures shown unless the user asks for others: all metrics to programs, fewer to people. With `goals`, the
+    /// metrics of the ways to targets, people see these, the best values and the speed.
+    #[must_use]
+    pub fn usual(for_people: bool, goals: &[Metric]) -> Vec<Self> {
+        let mut bests: Vec<&Metric> = Vec::new();
+        for best in goals.iter().filter_map(|goal| Some(&goal.target.as_ref()?.best)) {
+            if !bests.contains(&best) {
+                bests.push(best);
+            }
+        }
+        let shown = |metric: &&Metric| match goals.is_empty() {
+            true => metric.for_people,
+            false => metric.name == "tokens_per_s",
+        };
+        let usual = metrics().iter().filter(|metric| !for_people || shown(metric));
+        let all: Vec<&Metric> = match for_people {
+            true => goals.iter().chain(bests).chain(usual).collect(),
+            // behind what programs have always found
+            false => {
+                let is_further = |best: &&Metric| !metrics().contains(best);
+                usual.chain(goals).chain(bests.into_iter().filter(is_further)).collect()
+            }
+        };
+        all.into_iter().cloned().map(Self::Own).collect()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Own(metric) => &metric.name,
+            Self::Speedup => "speedup",
+            Self::Gain => "gain",
+        }
+    }
+
+    pub(super) fn column(&self) -> Column {
+        match self {
+            Self::Own(metric) => Column::numbers(&metric.name, &metric.title),
+            Self::Speedup => Column::numbers(self.name(), "speed-up"),
+            Self::Gain => Column::numbers(self.name(), "gain"),
+        }
+    }
+
+    /// The cell of the run at this place.
+    pub(super) fn cell(&self, runs: &[Run], i: usize) -> Cell {
+        let speed = |i: usize| runs.get(i).and_then(|run| run.results.get("tokens_per_s"));
+        let over = |other: Option<f64>| {
+            Cell::number(speed(i).zip(other).map(|(a, b)| a / b), |x| Unit::Ratio.shown(x))
+        };
+        match self {
+            Self::Own(metric) => own(&runs[i], metric),
+            Self::Speedup => over(speed(0)),
+            Self::Gain => over(i.checked_sub(1).and_then(speed)),
+        }
+    }
+}
+
+fn own(run: &Run, metric: &Metric) -> Cell {
+    let value = run.results.get(&metric.name);
+    let is_missed = |target: &super::target::Target| target.way(&run.results).is_none();
+    if metric.target.as_ref().is_some_and(|target| is_missed(target)) {
+        return Cell { shown: "not reached".to_owned(), ..Cell::empty() };
+    }
+    let mark = if run.results.interpolated().contains(&metric.name) { "~" } else { "" };
+    Cell::number(value, |x| format!("{mark}{}", metric.unit.shown(x)))
+}

@@ -1,0 +1,50 @@
+//! The figures of a run that reports show, by the names of metrics.
+
+/// What a run's logs say: a number for each metric that they know.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Results {
+    pub(super) values: Vec<(String, f64)>,
+    /// Metrics of evaluations whose value at the cut, and of ways to targets whose end, lies between two evaluations.
+    pub(super) interpolated: Vec<String>,
+    /// Targets that the first evaluation had reached already.
+    pub(super) reached_before: Vec<String>,
+    /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
+    pub(super) unknown: Vec<String>,
+}
+
+impl Results {
+    /// The value of a metric; `None` if the logs do not say it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// The metrics whose value is interpolated linearly between the evaluations before and after the cut or the target.
+    #[must_use]
+    pub fn interpolated(&self) -> &[String] {
+        &self.interpolated
+    }
+
+    /// The names of the targets that the first evaluation of the run, after some steps, had reached already.
+    #[must_use]
+    pub fn before_first(&self) -> &[String] {
+        &self.reached_before
+    }
+
+    /// Takes the end of the way to a target.
+    pub(super) fn reached(&mut self, metric: String, at: f64, is_between: bool) {
+        self.interpolated.extend(is_between.then(|| metric.clone()));
+        self.values.push((metric, at));
+    }
+
+    /// Takes note of a target that the first evaluation had reached already.
+    pub(super) fn reached_before(&mut self, target: String) {
+        self.reached_before.push(target);
+    }
+
+    /// The metrics of evaluations that have no value, because no evaluation is at the cut or on both sides of it.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+}

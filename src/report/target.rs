@@ -1,0 +1,347 @@
+//! When a run reached a target: the steps, tokens and seconds of training to the first evaluation that is as good.
+//!
+//! A run is evaluated every so many steps, so it mostly passes a target between two evaluations. The way there is then
+//! interpolated linearly between them. It is exact where an evaluation hits the target, and of a column of `train.csv`,
+//! which has a row for each step.
+
+use super::axis::Cut;
+use super::gather::Results;
+use super::metrics::{Metric, further, metrics};
+use crate::run::column::{Aggregate, Better, Unit};
+use crate::run::{RunError, dir};
+use std::path::PathBuf;
+
+/// A value of a loss or of an accuracy that runs are to reach.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// The column of the logs.
+    pub column: String,
+    /// The value.
+    pub value: f64,
+    /// Losses reach it from above, accuracies from below.
+    pub better: Better,
+    /// The metric that is the best value of the column.
+    pub best: Metric,
+}
+
+/// What the way to a target is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Steps,
+    Tokens,
+    Seconds,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Steps, Self::Tokens, Self::Seconds];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Tokens => "tokens",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// The name and the value of a target that is spelled `NAME=VALUE`.
+///
+/// Errors: a phrase that says how to spell one.
+pub fn parse(text: &str) -> Result<(&str, f64), String> {
+    let parts = text.split_once('=').map(|(name, value)| (name.trim(), value.trim().parse::<f64>()));
+    match parts {
+        Some((name, Ok(value))) if !name.is_empty() && value.is_finite() => Ok((name, value)),
+        _ => Err(format!("`{text}` is no target: write METRIC=VALUE, such as val_loss=3.28")),
+    }
+}
+
+impl Target {
+    /// The target that `metric`, of the logs of `runs`, is to reach. The best value stands for its column.
+    ///
+    /// Errors: a phrase that says why it cannot be one, in the inner result; [`RunError::Io`].
+    pub fn new(runs: &[PathBuf], metric: &Metric, value: f64) -> Result<Result<Self, String>, RunError> {
+        let is_accuracy = metric.unit == Unit::Fraction && metric.log != dir::TRAIN_CSV;
+        if metric.unit != Unit::Loss && !is_accuracy {
+            let name = &metric.name;
+            return Ok(Err(format!(
+                "`{name}` says how far or how fast a run is, not how good: a target is a loss or an accuracy"
+            )));
+        }
+        if is_accuracy && !(0.0..=1.0).contains(&value) {
+            return Ok(Err(format!(
+                "`{}` cannot be {value}: an accuracy is a fraction from 0 to 1, such as 0.3",
+                metric.name
+            )));
+        }
+        let is_best = |other: &&Metric| {
+            let is_extreme = matches!(other.aggregate, Aggregate::Min | Aggregate::Max);
+            is_extreme && (other.log, &other.column) == (metric.log, &metric.column)
+        };
+        let best = match [metric].into_iter().chain(metrics()).find(is_best) {
+            Some(best) => Some(best.clone()),
+            None => further(runs, &format!("best_{}", metric.column))?,
+        };
+        Ok(best
+            .map(|best| Self { column: metric.column.clone(), value, better: metric.better, best })
+            .ok_or_else(|| format!("`{}` has no best value", metric.name)))
+    }
+
+    /// As options name it, such as `val_loss=3.28`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}={}", self.column, self.value)
+    }
+
+    /// As people read it, such as `val_loss <= 3.28`.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        format!("{} {} {}", self.column, if self.better == Better::Lower { "<=" } else { ">=" }, self.value)
+    }
+
+    /// The metrics of the way to it: steps, tokens and seconds. People read the column in their titles if `named`.
+    #[must_use]
+    pub fn metrics(&self, named: bool) -> [Metric; 3] {
+        Way::ALL.map(|way| {
+            let (unit, title, leaves, what) = match way {
+                Way::Steps => (Unit::Number, "steps", 3, "optimizer steps"),
+                Way::Tokens => (Unit::Count, "tokens", 1, "tokens trained on"),
+                Way::Seconds => (Unit::Seconds, "time", 5, "seconds trained"),
+            };
+            let column = if named { format!("{} ", self.column) } else { String::new() };
+            Metric {
+                name: self.metric(way),
+                title: format!("{title} to {column}{}", self.value),
+                meaning: format!("{what} until {}", self.shown()),
+                unit,
+                better: Better::Lower,
+                for_people: true,
+                leaves,
+                log: self.best.log,
+                column: self.column.clone(),
+                aggregate: Aggregate::Last,
+                target: Some(Box::new(self.clone())),
+            }
+        })
+    }
+
+    fn metric(&self, way: Way) -> String {
+        format!("{}_to_{}", way.word(), self.name())
+    }
+
+    /// The steps, tokens and seconds to it; `None` for a run that did not reach it. Seconds that the logs do not tell
+    /// are not a number.
+    #[must_use]
+    pub fn way(&self, results: &Results) -> Option<[f64; 3]> {
+        let [steps, tokens, seconds] = Way::ALL.map(|way| results.get(&self.metric(way)));
+        Some([steps?, tokens.unwrap_or(f64::NAN), seconds.unwrap_or(f64::NAN)])
+    }
+
+    /// Whether the way to it is interpolated.
+    #[must_use]
+    pub fn is_interpolated(&self, results: &Results) -> bool {
+        results.interpolated().contains(&self.metric(Way::Steps))
+    }
+
+    /// Whether a value is as good.
+    fn is_reached_by(&self, value: f64) -> bool {
+        match self.better {
+            Better::Lower => value <= self.value,
+            Better::Higher => value >= self.value,
+        }
+    }
+
+    /// Where the first of these points that is as good was reached.
+    fn crossing(&self, points: &[Point]) -> Option<Crossing> {
+        let first = points.iter().position(|point| self.is_reached_by(point.value))?;
+        let Point { at, value } = points[first];
+        let before = first.checked_sub(1).map(|before| points[before]);
+        let is_evaluated = self.best.log != dir::TRAIN_CSV;
+        let is_first = is_evaluated && before.is_none() && at[0] > 0.0;
+        // of one that was not finite nothing leads here
+        let before = before.filter(|before| before.value.is_finite() && value != self.value);
+        let Some(before) = before.filter(|_| is_evaluated) else {
+            return Some(Crossing { at, is_between: false, is_first });
+        };
+        let along = (before.value - self.value) / (before.value - value);
+        let between = |i: usize| before.at[i] + along * (at[i] - before.at[i]);
+        Some(Crossing { at: [between(0), between(1), between(2)], is_between: true, is_first })
+    }
+}
+
+/// A value of a log, with the steps, tokens and seconds until then.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    at: [f64; 3],
+    value: f64,
+}
+
+/// Where a target was reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Crossing {
+    /// Steps, tokens and seconds until then.
+    at: [f64; 3],
+    /// Whether it lies between two evaluations.
+    is_between: bool,
+    /// Whether the first evaluation was as good already, after some steps.
+    is_first: bool,
+}
+
+/// Looks for targets while the rows of a run's logs go by.
+pub(super) struct Search<'a> {
+    targets: Vec<Sought<'a>>,
+}
+
+struct Sought<'a> {
+    target: &'a Target,
+    /// Where the column lies in a row of the log at hand.
+    place: usize,
+    points: Vec<Point>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(targets: &'a [Target]) -> Self {
+        let sought = |target| Sought { target, place: 0, points: Vec::new() };
+        Self { targets: targets.iter().map(sought).collect() }
+    }
+
+    /// Whether any target is looked for.
+    pub(super) fn is_on(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    /// Asks for the columns of a log that it needs; `place` says where each lies in a row.
+    pub(super) fn columns(&mut self, log: &str, mut place: impl FnMut(&'a str) -> usize) {
+        for sought in self.targets.iter_mut().filter(|sought| sought.target.best.log == log) {
+            sought.place = place(&sought.target.column);
+        }
+    }
+
+    /// Takes a row of a log, with the steps, tokens and seconds until then.
+    pub(super) fn take(&mut self, log: &str, row: &[f64], at: [f64; 3]) {
+        for sought in self.targets.iter_mut().filter(|sought| sought.target.best.log == log) {
+            let value = row[sought.place];
+            // of anything but a loss that is always there, not a number is a cell without a value
+            if !value.is_nan() || metrics().contains(&sought.target.best) {
+                sought.points.push(Point { at, value });
+            }
+        }
+    }
+
+    /// Adds what was found up to a cut to the results.
+    pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
+        for Sought { target, mut points, .. } in self.targets {
+            // a log that is appended to by hand may go back
+            points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
+            let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
+            let Some(crossing) = target.crossing(&points).filter(within) else { continue };
+            for (way, at) in Way::ALL.into_iter().zip(crossing.at).filter(|(_, at)| at.is_finite()) {
+                results.reached(target.metric(way), at, crossing.is_between);
+            }
+            if crossing.is_first {
+                results.reached_before(target.name());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target(name: &str, value: f64) -> Target {
+        let metric = metrics::find(name).expect("a metric");
+        Target::new(&[], metric, value).expect("nothing is read").expect("a target")
+    }
+
+    fn point(step: f64, value: f64) -> Point {
+        Point { at: [step, step * 256.0, step * 0.5], value }
+    }
+
+    fn at(target: &Target, values: &[f64]) -> Option<(f64, bool)> {
+        let points: Vec<Point> =
+            values.iter().zip(0..).map(|(v, i)| point(f64::from(i) * 10.0, *v)).collect();
+        target.crossing(&points).map(|crossing| (crossing.at[0], crossing.is_between))
+    }
+
+    #[test]
+    fn the_first_evaluation_that_is_as_good_counts() {
+        let three = target("val_loss", 3.0);
+        assert_eq!(at(&three, &[5.0, 3.0, 2.0]), Some((10.0, false)), "hit exactly");
+        assert_eq!(at(&three, &[5.0, 4.0, 2.0]), Some((15.0, true)));
+        assert_eq!(at(&three, &[5.0, 2.0, 4.0, 1.0]), Some((10.0 * 2.0 / 3.0, true)), "the first time");
+        assert_eq!(at(&three, &[2.5, 2.0]), Some((0.0, false)), "before the first step");
+        assert_eq!(at(&three, &[5.0, 3.1]), None);
+        assert_eq!(at(&three, &[]), None);
+        assert_eq!(at(&three, &[5.0, f64::NAN, 2.0]), Some((20.0, false)), "nothing leads there");
+        assert_eq!(at(&three, &[f64::INFINITY, 2.0]), Some((10.0, false)));
+        assert_eq!(at(&three, &[f64::NAN, f64::NAN]), None);
+        assert_eq!(
+            at(&target("loss", 3.0), &[5.0, 2.0]),
+            Some((10.0, false)),
+            "nothing lies between two steps"
+        );
+        let accuracy = Target { better: Better::Higher, ..three };
+        assert_eq!(at(&accuracy, &[1.0, 2.0, 4.0]), Some((15.0, true)), "from below");
+        let late = [point(10.0, 2.0), point(20.0, 1.0)];
+        assert!(target("val_loss", 3.0).crossing(&late).is_some_and(|crossing| crossing.is_first));
+    }
+
+    #[test]
+    fn a_target_is_a_loss_or_an_accuracy_with_a_value() {
+        assert_eq!(parse("val_loss=3.28"), Ok(("val_loss", 3.28)));
+        for text in ["val_loss", "=3", "val_loss=", "val_loss=low", "val_loss=nan", "val_loss=inf"] {
+            assert!(parse(text).is_err_and(|error| error.contains(text) && error.contains("val_loss=3.28")));
+        }
+        for name in ["steps", "tokens_per_s", "mfu", "elapsed_s"] {
+            let metric = metrics::find(name).expect("a metric");
+            let refused = Target::new(&[], metric, 0.5).expect("nothing is read").expect_err(name);
+            assert!(refused.contains(name), "{refused}");
+        }
+        let of = |name: &str| {
+            let target = target(name, 3.280);
+            (target.name(), target.shown(), target.best.name)
+        };
+        let expected =
+            ("val_loss=3.28".to_owned(), "val_loss <= 3.28".to_owned(), "best_val_loss".to_owned());
+        assert_eq!(of("val_loss"), expected);
+        assert_eq!(of("best_val_loss"), expected);
+        assert_eq!(of("loss").2, "best_loss");
+    }
+
+    proptest! {
+        #[test]
+        fn of_a_falling_curve_the_point_lies_between_the_two_evaluations_and_a_hit_is_exact(
+            first in 5.0..12.0_f64,
+            falls in prop::collection::vec((1e-3..1.0_f64, 1.0..500.0_f64), 1..30),
+            place in any::<prop::sample::Index>(),
+            share in 0.0..1.0_f64,
+        ) {
+            let (mut points, mut step, mut value) = (vec![point(0.0, first)], 0.0, first);
+            for (fall, steps) in falls {
+                (step, value) = (step + steps, value - fall);
+                points.push(point(step, value));
+            }
+            let i = place.index(points.len() - 1);
+            let (before, after) = (points[i], points[i + 1]);
+            let sought = target("val_loss", before.value + share * (after.value - before.value));
+            let found = sought.crossing(&points).expect("reached");
+            for way in 0..3 {
+                prop_assert!((before.at[way]..=after.at[way]).contains(&found.at[way]), "{found:?}");
+            }
+            // where it lies is where a line between the two has the value
+            let along = (found.at[0] - before.at[0]) / (after.at[0] - before.at[0]);
+            prop_assert!((along - share).abs() < 1e-9, "{along} {share}");
+            let hit = target("val_loss", after.value).crossing(&points).expect("reached");
+            prop_assert_eq!((hit.at, hit.is_between), (after.at, false));
+            // a lower one is never reached sooner
+            let lower = target("val_loss", after.value).crossing(&points).expect("reached").at[0];
+            prop_assert!(found.at[0] <= lower);
+            // an accuracy that rises as the loss falls is reached at the same point
+            let risen: Vec<Point> = points.iter().map(|p| Point { value: -p.value, ..*p }).collect();
+            let rising = Target { better: Better::Higher, value: -sought.value, ..sought };
+            prop_assert_eq!(rising.crossing(&risen), Some(found));
+        }
+    }
+}
