@@ -84,7 +84,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub plots: PlotArgs,
     /// Exit with 1 unless all runs logged the same numbers as the first
-    #[arg(long, conflicts_with_all = ["metrics", "by", "target", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["metrics", "by", "target", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
     pub assert_equal: bool,
     /// With --assert-equal: how far numbers may be apart, relative to the larger
     #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]

@@ -98,7 +98,8 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         }
         if target.best.log == dir::TRAIN_CSV {
             notes.push(format!(
-                "{shown}: the loss is that of single batches, so the first step that reaches it may owe it to an easy one"
+                "{shown}: the loss is that of single batches, so the first step that reaches it may owe it to an \
+                 easy one"
             ));
         }
     }

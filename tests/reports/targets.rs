@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use support::Lab;
 
-/// Two recipes with three seeds each, evaluated at steps 0, 2 and 4. One run of the first never reaches a loss of 4, and
-/// another one passes it between two evaluations; a step has 256 tokens and takes 0.256 s.
+/// Two recipes with three seeds each, evaluated at steps 0, 2 and 4. One run of the first never reaches a loss of 4,
+/// and another one passes it between two evaluations; a step has 256 tokens and takes 0.256 s.
 fn lab() -> Lab {
     let lab = Lab::new();
     let runs = lab.path("runs");
