@@ -77,14 +77,15 @@ pub struct Applied {
     pub applied: bool,
 }
 
-/// What a forward pass says about the target of each position.
-#[derive(Debug, Clone, PartialEq)]
+/// What a forward pass says about the targets of the positions that it was asked about, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokenLosses {
-    /// The loss of each position in nats, `[rows, cols]`, row-major.
+    /// The loss of each in nats.
     pub losses: Vec<f32>,
-    /// Of each position that was asked about, in that order: whether no token is more likely than its target, and none
-    /// with a lower id is as likely.
+    /// Whether no token is more likely than the target, and none with a lower id is as likely; empty where it was not asked for.
     pub is_greedy: Vec<bool>,
+    /// Tokens that were computed for it.
+    pub computed: usize,
 }
 
 /// Whether a greedy choice from these logits takes the target: the first of the highest ones is its.
@@ -271,12 +272,17 @@ pub trait Engine {
         self.evaluate(batch).map(Some)
     }
 
-    /// The loss of each position of the batch, forward pass only; and for each of `asked`, ascending positions in
-    /// `0..rows * cols`, whether a greedy choice would take its target. Asking costs a look at the logits there.
+    /// The loss of each position of the batch in nats, `[rows, cols]`, row-major; forward pass only.
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError>;
+
+    /// The losses at some ascending positions in `0..rows * cols`, forward pass only; with `greedy`, also whether a
+    /// greedy choice would take each target, which costs a look at the logits there. An engine may leave out what these
+    /// positions do not depend on, and compute once what several rows begin with. The batch may have more rows than the
+    /// micro-batch, while it has no more tokens than that many rows of `block_size`.
     ///
     /// # Panics
-    /// Where `asked` does not ascend or leaves the batch.
-    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError>;
+    /// Where the positions do not ascend or leave the batch.
+    fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError>;
 
     /// Logits over `vocab_size` ids for the token after each of `tokens` (one sequence of at most `block_size`):
     /// `[tokens.len(), vocab_size]`, row-major, or only the last row of it if `last_only`.

@@ -149,8 +149,12 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
         self.pool.run(|| self.inner.evaluate_watched(batch, watch))
     }
 
-    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
-        self.pool.run(|| self.inner.token_losses(batch, asked))
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError> {
+        self.pool.run(|| self.inner.token_losses(batch))
+    }
+
+    fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError> {
+        self.pool.run(|| self.inner.losses_at(batch, at, greedy))
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

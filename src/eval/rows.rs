@@ -1,6 +1,7 @@
 //! Packing: rows of one length, as nearly as can be, in each forward pass.
 
 use super::{Candidate, Share, Task};
+use std::cmp::Reverse;
 
 /// Lengths are rounded up to a multiple of this, for a device tunes its products for each shape that it meets.
 const STEP: usize = 8;
@@ -28,14 +29,37 @@ impl Row {
     }
 }
 
-/// The rows of a share, the longest ones first.
-pub(super) fn rows_of(task: &Task, share: Share) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
-    for (example, one) in task.examples.iter().enumerate().skip(share.rank).step_by(share.ranks) {
-        rows.extend((0..one.candidates.len()).map(|candidate| Row { example, candidate }));
+/// The rows of a share, pass by pass: as many as `micro_batch` rows of the model's longest context have tokens. An
+/// engine computes once what the rows of an example begin with, so they stay together where there is room for them;
+/// the examples with the longest rows come first.
+pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: Share) -> Vec<Vec<Row>> {
+    let own = (rank..task.examples.len()).step_by(ranks);
+    let rows = |example: usize| {
+        (0..task.examples[example].candidates.len()).map(move |candidate| Row { example, candidate })
+    };
+    let mut examples: Vec<Vec<Row>> = own.map(|example| rows(example).collect()).collect();
+    for rows in &mut examples {
+        rows.sort_by_key(|row| Reverse(row.len(task)));
     }
-    rows.sort_by_key(|row| std::cmp::Reverse(row.len(task)));
-    rows
+    examples.sort_by_key(|rows| Reverse(rows.first().map_or(0, |row| row.len(task))));
+    let block_size = task.limits.block_size;
+    let mut passes: Vec<Vec<Row>> = Vec::new();
+    let mut room = 0;
+    for mut rows in examples {
+        if rows.len() > room {
+            let longest = rows.first().map_or(0, |row| row.len(task));
+            let most = (micro_batch * block_size / rounded(longest, block_size).max(1)).max(1);
+            while rows.len() > most {
+                let others = rows.split_off(most);
+                passes.push(std::mem::replace(&mut rows, others));
+            }
+            passes.push(Vec::new());
+            room = most;
+        }
+        room -= rows.len();
+        passes.last_mut().expect("a pass was begun").append(&mut rows);
+    }
+    passes
 }
 
 /// The batch of one pass.
@@ -50,9 +74,9 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Packs rows, the longest of which is first.
+    /// Packs rows into as many columns as the longest one needs.
     pub(super) fn fill(&mut self, task: &Task, rows: &[Row]) {
-        let longest = rows.first().map_or(0, |row| row.len(task));
+        let longest = rows.iter().map(|row| row.len(task)).max().unwrap_or(0);
         self.cols = rounded(longest, task.limits.block_size);
         for buffer in [&mut self.inputs, &mut self.targets] {
             buffer.clear();

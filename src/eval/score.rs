@@ -1,6 +1,6 @@
 //! Computing the losses of a task's endings.
 
-use super::rows::{Packed, rows_of};
+use super::rows::{Packed, passes_of};
 use super::{Kind, Passes, Share, Task};
 use crate::engine::{Batch, Engine, EngineError};
 use std::ops::ControlFlow;
@@ -23,18 +23,20 @@ pub struct Scored {
     pub answers: Vec<Answer>,
     /// Tokens that were read.
     pub tokens: u64,
-    /// Tokens that were computed, with those that fill up rows.
+    /// Tokens that were computed: what several rows begin with counts once, if the engine computes it once.
     pub computed: u64,
 }
 
-/// Computes the losses of the examples that are in `share`, `micro_batch` rows at a time. The numbers depend on neither
-/// but for their last digits. `before` is asked before each pass; when it breaks, the result is `None`.
+/// Computes the losses of the examples that are in `share`, as many tokens at a time as `micro_batch` rows of the
+/// model's context have. The numbers depend on neither but for their last digits. `before` is asked before each pass;
+/// when it breaks, the result is `None`.
 ///
 /// # Errors
 /// [`EngineError`] as `E`, or what `before` returns.
 ///
 /// # Panics
-/// Where `micro_batch` is 0, or the engine takes fewer rows or shorter ones than the task was encoded for.
+/// Where `micro_batch` is 0, or the engine takes fewer rows or shorter ones than the context that the task was encoded
+/// for.
 pub fn score<E: From<EngineError>>(
     engine: &mut dyn Engine,
     task: &Task,
@@ -43,7 +45,7 @@ pub fn score<E: From<EngineError>>(
     mut before: impl FnMut(Passes) -> Result<ControlFlow<()>, E>,
 ) -> Result<Option<Scored>, E> {
     assert!(micro_batch > 0, "micro_batch must be positive");
-    let rows = rows_of(task, share);
+    let passes = passes_of(task, micro_batch, share);
     let mut scored = Scored::default();
     let own = (share.rank..task.examples.len()).step_by(share.ranks);
     scored.answers.extend(own.map(|example| Answer {
@@ -52,8 +54,8 @@ pub fn score<E: From<EngineError>>(
         is_greedy: task.kind == Kind::LastWord,
     }));
     let (mut packed, mut asked) = (Packed::default(), Vec::new());
-    let total = rows.len().div_ceil(micro_batch);
-    for (done, rows) in rows.chunks(micro_batch).enumerate() {
+    let total = passes.len();
+    for (done, rows) in passes.iter().enumerate() {
         if before(Passes { done, total })?.is_break() {
             return Ok(None);
         }
@@ -66,24 +68,24 @@ pub fn score<E: From<EngineError>>(
             end - candidate.scored..end
         };
         asked.clear();
-        if task.kind == Kind::LastWord {
-            asked.extend((0..rows.len()).flat_map(ending));
-        }
+        asked.extend((0..rows.len()).flat_map(ending));
         let batch = Batch { inputs: &packed.inputs, targets: &packed.targets, rows: rows.len(), cols };
-        let found = engine.token_losses(batch, &asked)?;
-        let mut greedy = found.is_greedy.as_slice();
-        for (place, row) in rows.iter().enumerate() {
-            let answer = &mut scored.answers[(row.example - share.rank) / share.ranks];
-            let losses = &found.losses[ending(place)];
-            answer.sums[row.candidate] = losses.iter().map(|&loss| f64::from(loss)).sum();
+        let found = engine.losses_at(batch, &asked, task.kind == Kind::LastWord)?;
+        let (mut losses, mut greedy) = (found.losses.as_slice(), found.is_greedy.as_slice());
+        for row in rows {
+            let (answer, tokens) =
+                (&mut scored.answers[(row.example - share.rank) / share.ranks], row.of(task).scored);
+            let own;
+            (own, losses) = losses.split_at(tokens);
+            answer.sums[row.candidate] = own.iter().map(|&loss| f64::from(loss)).sum();
             if task.kind == Kind::LastWord {
-                let (own, others) = greedy.split_at(losses.len());
+                let own;
+                (own, greedy) = greedy.split_at(tokens);
                 answer.is_greedy = own.iter().all(|&one| one);
-                greedy = others;
             }
         }
         scored.tokens += packed.tokens as u64;
-        scored.computed += (rows.len() * cols) as u64;
+        scored.computed += found.computed as u64;
     }
     Ok(Some(scored))
 }

@@ -103,12 +103,6 @@ impl Tally {
         Some(Self { examples, right, right_norm, not_finite, loss: f64::from_bits(loss), tokens, computed })
     }
 
-    /// The share of what was computed that only filled up rows.
-    #[must_use]
-    pub fn padding(&self) -> f64 {
-        1.0 - self.tokens as f64 / self.computed.max(1) as f64
-    }
-
     /// The scores of a task from the sums over all of its answers.
     #[must_use]
     pub fn scores(&self, task: &Task) -> Vec<Score> {

@@ -148,20 +148,10 @@ impl Task {
         Ok(task)
     }
 
-    /// Tokens of the longest row that scoring computes; rows are no longer than that, rounded up to what
-    /// [`score`](super::score) rounds to.
+    /// Forward passes that scoring a share takes, as many tokens at a time as `micro_batch` whole rows have.
     #[must_use]
-    pub fn longest(&self) -> usize {
-        let candidates = self.examples.iter().flat_map(|example| &example.candidates);
-        let longest = candidates.map(|candidate| candidate.tokens.len() - 1).max().unwrap_or(1);
-        super::rows::rounded(longest, self.limits.block_size)
-    }
-
-    /// Forward passes that scoring a share takes, `micro_batch` rows at a time.
-    #[must_use]
-    pub fn passes(&self, micro_batch: usize, Share { rank, ranks }: Share) -> usize {
-        let own = self.examples.iter().skip(rank).step_by(ranks);
-        own.map(|example| example.candidates.len()).sum::<usize>().div_ceil(micro_batch)
+    pub fn passes(&self, micro_batch: usize, share: Share) -> usize {
+        super::rows::passes_of(self, micro_batch, share).len()
     }
 
     /// Tokens of all rows that scoring computes, without those that fill up rows.

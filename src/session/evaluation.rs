@@ -268,10 +268,8 @@ pub fn evaluate(
         );
         return Err(UsageError(message).into());
     }
-    let longest = tasks.iter().map(Task::longest).max().unwrap_or(1);
-    let block_size = if data.is_empty() { longest } else { dims.block_size };
     let (name, run) = identity(&source)?;
-    let options = Options { block_size, ..request.options };
+    let options = Options { block_size: dims.block_size, ..request.options };
     let Model { mut engine, .. } = model::open_source(source, &options, audience)?;
     let working = |what| {
         let model = name.as_str();

@@ -63,8 +63,7 @@ impl<'a, E: Events> Agreed<'a, E> {
         if self.comm.size() == 1 {
             return Ok(());
         }
-        let all = self.comm.exchange(evaluations.outline().as_bytes())?;
-        let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
+        let differing = self.differing(evaluations.outline().as_bytes())?;
         if differing.is_empty() {
             return Ok(());
         }
@@ -73,6 +72,12 @@ impl<'a, E: Events> Agreed<'a, E> {
              eval.tasks the same on all machines?",
             named(&differing)
         ))))
+    }
+
+    /// The ranks that have something else than rank 0; all ranks call this together with what they have.
+    fn differing(&self, mine: &[u8]) -> Result<Vec<usize>, EngineError> {
+        let all = self.comm.exchange(mine)?;
+        Ok((0..all.len()).filter(|&rank| all[rank] != all[0]).collect())
     }
 
     /// The best evaluation that rank 0 knows of: the ranks look at one disk, but not at one moment.
@@ -118,8 +123,7 @@ impl<'a, E: Events> Agreed<'a, E> {
         }
         let mut mine = progress.step.to_le_bytes().to_vec();
         mine.extend(checksum(&engine.read(State::Parameters)?).to_le_bytes());
-        let all = self.comm.exchange(&mine)?;
-        let differing: Vec<usize> = (0..all.len()).filter(|&rank| all[rank] != all[0]).collect();
+        let differing = self.differing(&mine)?;
         if differing.is_empty() {
             return Ok(());
         }

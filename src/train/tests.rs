@@ -137,9 +137,12 @@ impl Engine for Counting {
         let loss = self.evaluate(batch)?;
         Ok(self.looks.iter().try_for_each(|&done| watch(done)).is_continue().then_some(loss))
     }
-    fn token_losses(&mut self, batch: Batch, _: &[usize]) -> Result<TokenLosses, EngineError> {
-        let losses = batch.inputs.iter().map(|&token| token as f32).collect();
-        Ok(TokenLosses { losses, is_greedy: Vec::new() })
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError> {
+        Ok(batch.inputs.iter().map(|&token| token as f32).collect())
+    }
+    fn losses_at(&mut self, batch: Batch, at: &[usize], _: bool) -> Result<TokenLosses, EngineError> {
+        let losses = at.iter().map(|&at| batch.inputs[at] as f32).collect();
+        Ok(TokenLosses { losses, is_greedy: Vec::new(), computed: batch.inputs.len() })
     }
     fn logits(&mut self, _: &[u32], _: bool) -> Result<Vec<f32>, EngineError> {
         Ok(vec![0.0])

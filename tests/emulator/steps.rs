@@ -189,10 +189,16 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
     let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size };
     let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.evaluate(batch).expect("a loss"));
     assert!((x - y).abs() <= 3.0 * bounds.loss * y, "{what}: evaluated {x}, on the CPU {y}");
-    let [x, y] =
-        [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.token_losses(batch, &[0, 3]).expect("losses"));
-    assert_eq!((x.losses.len(), x.is_greedy.len()), (dims.block_size, 2), "{what}");
-    for (x, y) in x.losses.iter().zip(&y.losses) {
+    let [whole, theirs] =
+        [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.token_losses(batch).expect("losses"));
+    assert_eq!(whole.len(), dims.block_size, "{what}");
+    // more rows than the micro-batch has, the second of which shares its beginning
+    let four: Vec<u32> = [&inputs[..5], &inputs[..3], &[1, 2], &inputs[1..6], &inputs[..5]].concat();
+    let rows = Batch { inputs: &four, targets: &four, rows: 4, cols: 5 };
+    let at = [1, 4, 6, 9, 12];
+    let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.losses_at(rows, &at, true).expect("losses"));
+    assert_eq!((x.losses.len(), x.is_greedy.len(), x.computed), (5, 5, y.computed), "{what}");
+    for (x, y) in x.losses.iter().zip(&y.losses).chain(whole.iter().zip(&theirs)) {
         // of one token, and not the mean of many
         assert!(
             f64::from((x - y).abs()) <= 10.0 * bounds.loss * f64::from(y.max(1.0)),

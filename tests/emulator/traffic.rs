@@ -100,6 +100,11 @@ fn launches(
     let next = [(1, dims.block_size - 1, 5), (0, 2, 5)];
     let next = next.map(|(sequence, position, token)| Next { sequence, position, token });
     engine.continue_sequences(&next).expect("logits");
+    // two rows that begin alike
+    let cols = dims.block_size / 2;
+    let pair = [&tokens[..cols], &tokens[..cols - 1], &[3]].concat();
+    let alike = Batch { inputs: &pair, targets: &pair, rows: 2, cols };
+    engine.losses_at(alike, &[cols - 1, 2 * cols - 1], false).expect("losses");
     let names = kernels::names(&KernelConfig { precision, head_size: dims.head_size() });
     let noted = engine.backend_mut().measured(&[]).expect("nothing failed").launches;
     let noted: Vec<Noted> = noted.into_iter().filter(|noted| names.contains(&&*noted.name)).collect();

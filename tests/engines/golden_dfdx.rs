@@ -119,8 +119,12 @@ impl Engine for Broken {
         self.0.evaluate(batch)
     }
 
-    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
-        self.0.token_losses(batch, asked)
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError> {
+        self.0.token_losses(batch)
+    }
+
+    fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError> {
+        self.0.losses_at(batch, at, greedy)
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

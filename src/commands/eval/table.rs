@@ -160,7 +160,8 @@ fn model(one: &Evaluated, precision: &str) -> Value {
             "cut_contexts": task.cut.contexts,
             "cut_endings": task.cut.endings,
             "not_finite": task.tally.not_finite,
-            "padding": number(task.tally.padding()),
+            "tokens": task.tally.tokens,
+            "computed_tokens": task.tally.computed,
         })
     };
     json!({

@@ -29,6 +29,16 @@ pub(super) fn forward(
     });
 }
 
+/// `out[r] = from[numbers[r]]`, rows of `width`.
+pub(super) fn gather(team: &Team, numbers: &[u32], from: &[f32], out: &mut [f32], width: usize) {
+    let piece = piece(width);
+    pieces(team, [], [(out, piece)], |i, [], [out]| {
+        for (&number, out) in numbers[i * piece / width..].iter().zip(out.chunks_exact_mut(width)) {
+            out.copy_from_slice(&from[number as usize * width..][..width]);
+        }
+    });
+}
+
 /// `out[r] = wte[token] + wpe[position]` of the next tokens, rows `c` wide.
 pub(super) fn next(next: &[Next], wte: &[f32], wpe: &[f32], out: &mut [f32], c: usize) {
     for (next, out) in next.iter().zip(out.chunks_exact_mut(c)) {

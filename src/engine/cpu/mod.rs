@@ -22,13 +22,13 @@ mod simd;
 mod step;
 mod team;
 
-use super::fused::Fused;
 use super::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward,
     InputGradient, LayerNormBackward, Linear, MuonKernels, NextAttention, Norm, ResidualLayerNorm,
     StepOutcome, WeightGradient,
 };
 use super::fused::timed::Timed;
+use super::fused::{Fused, Gather, Packed};
 use super::optimizer::OptimizerStep;
 use super::optimizer::adamw::Constants;
 use super::pooled::{Here, Pooled};
@@ -90,8 +90,9 @@ pub struct CpuBackend {
     inputs: Vec<u32>,
     targets: Vec<u32>,
     cols: usize,
-    /// The next tokens of some sequences.
+    /// The next tokens of some sequences, or those of a batch that are computed.
     next: Vec<Next>,
+    packed: Packed,
     /// What each token's loss counts in the gradient.
     weight: f32,
     /// The sum of the step's losses.
@@ -126,6 +127,7 @@ impl CpuBackend {
             targets: Vec::with_capacity(tokens),
             cols: 0,
             next: Vec::new(),
+            packed: Packed::default(),
             weight: 0.0,
             loss: 0.0,
             decision: Decision::None,
@@ -169,6 +171,17 @@ impl Backend for CpuBackend {
     fn upload_next(&mut self, next: &[Next]) {
         self.next.clear();
         self.next.extend_from_slice(next);
+    }
+
+    fn upload_packed(&mut self, packed: &Packed) {
+        self.upload_next(&packed.computed);
+        self.targets.clone_from(&packed.targets);
+        self.packed.clone_from(packed);
+    }
+
+    fn gather(&mut self, rows: Gather, from: Span, out: Span, width: usize) {
+        let ([from], [out]) = self.memory.split([from], [out]);
+        embedding::gather(&self.team, self.packed.rows(rows), from, out, width);
     }
 
     fn download(&mut self, span: Span) -> Result<Cow<'_, [f32]>, EngineError> {

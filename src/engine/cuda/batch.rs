@@ -3,6 +3,7 @@
 use super::device::{Address, Device};
 use super::stream::Stream;
 use crate::engine::Batch;
+use crate::engine::fused::{Gather, Packed};
 use crate::engine::traffic::{F32, Traffic};
 
 /// The offsets of the arrays in a packed batch of `n` tokens, in words; [`pack`] writes them.
@@ -44,6 +45,49 @@ impl Words {
     /// end of the last.
     pub(super) fn len(self) -> usize {
         Self::INPUTS + 4 * self.n + 1
+    }
+}
+
+/// The offsets of the arrays of packed tokens, in words; [`PackedWords::pack`] writes them. Tokens and their positions
+/// come first, as those of the next tokens of sequences do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PackedWords {
+    computed: usize,
+    places: usize,
+    asked: usize,
+}
+
+impl PackedWords {
+    pub(super) fn of(packed: &Packed) -> Self {
+        let Packed { computed, places, asked, .. } = packed;
+        Self { computed: computed.len(), places: places.len(), asked: asked.len() }
+    }
+
+    /// Where the rows begin that are taken.
+    pub(super) fn rows(self, of: Gather) -> usize {
+        let places = 2 * self.computed;
+        match of {
+            Gather::Places => places,
+            Gather::Computed => places + self.places,
+            Gather::Asked => places + self.places + self.computed,
+        }
+    }
+
+    pub(super) fn targets(self) -> usize {
+        self.rows(Gather::Asked) + self.asked
+    }
+
+    /// Words in all where a batch has `n` tokens at most.
+    pub(super) fn most(n: usize) -> usize {
+        Self { computed: n, places: n, asked: n }.targets() + n
+    }
+
+    pub(super) fn pack(self, packed: &Packed) -> Vec<u32> {
+        let tokens = packed.computed.iter().map(|one| one.token);
+        let positions = packed.computed.iter().map(|one| one.position as u32);
+        let rows =
+            [Gather::Places, Gather::Computed, Gather::Asked].into_iter().flat_map(|of| packed.rows(of));
+        tokens.chain(positions).chain(rows.chain(&packed.targets).copied()).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the kernels of a CUDA device need beside activations.
 
-use super::batch::Words;
+use super::batch::{PackedWords, Words};
 use super::device::KernelConfig;
 use super::kernels::flash_attention;
 use crate::engine::fused::backend::AttentionShape;
@@ -50,10 +50,15 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
         partials: Partials::of(&ParamLayout::new(&dims), n).floats(),
         workers,
         scores,
-        batch: Words::new(n).len(),
+        batch: batch_words(n),
         sums: sums::PARTIALS + sums::PARTIAL_COUNT,
         ..Scratch::default()
     }
+}
+
+/// Words of a batch of at most `n` tokens, packed or not.
+fn batch_words(n: usize) -> usize {
+    Words::new(n).len().max(PackedWords::most(n))
 }
 
 /// Rows of the chunk of logits: a power of two, for products are fastest there.
@@ -99,6 +104,5 @@ impl Partials {
 
 /// Bytes beside the planned buffers: the library's workspace and two batches on their way.
 pub(in crate::engine) fn device_bytes(config: &MemoryConfig) -> usize {
-    let words = Words::new(config.tokens());
-    WORKSPACE_BYTES + 2 * words.len() * Element::F32.bytes()
+    WORKSPACE_BYTES + 2 * batch_words(config.tokens()) * Element::F32.bytes()
 }

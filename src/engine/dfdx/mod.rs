@@ -250,18 +250,28 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         Ok(mean(&losses.as_vec()))
     }
 
-    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError> {
+        let all: Vec<usize> = (0..batch.inputs.len()).collect();
+        Ok(self.losses_at(batch, &all, false)?.losses)
+    }
+
+    fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError> {
         self.check_batch(&batch)?;
         let (logits, losses) = (|| {
             let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols)?;
             let logits = self.model.head(hidden)?;
-            let asked_of = if asked.is_empty() { Vec::new() } else { logits.as_vec() };
+            let asked_of = if greedy { logits.as_vec() } else { Vec::new() };
             Ok::<_, D::Err>((asked_of, self.model.cross_entropy(logits, batch.targets)?))
         })()
         .map_err(failed)?;
         let width = self.dims.vocab_size;
         let is_greedy = |&at: &usize| is_greedy(&logits[at * width..][..width], batch.targets[at]);
-        Ok(TokenLosses { losses: losses.as_vec(), is_greedy: asked.iter().map(is_greedy).collect() })
+        let losses = losses.as_vec();
+        Ok(TokenLosses {
+            losses: at.iter().map(|&at| losses[at]).collect(),
+            is_greedy: at.iter().filter(|_| greedy).map(is_greedy).collect(),
+            computed: losses.len(),
+        })
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

@@ -9,6 +9,7 @@ mod muon;
 pub use attention::{AttentionBackward, AttentionShape, NextAttention};
 pub use muon::{MuonKernels, MuonMomentum, MuonProduct, MuonUpdate};
 
+use super::{Gather, Packed};
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -224,6 +225,16 @@ pub trait Backend {
     /// [`attention_next`](Self::attention_next).
     fn upload_next(&mut self, next: &[Next]);
 
+    /// Makes packed tokens available to [`embed_next`](Self::embed_next), [`gather`](Self::gather) and
+    /// [`cross_entropy`](Self::cross_entropy).
+    fn upload_packed(&mut self, packed: &Packed);
+
+    /// What numbers of packed rows are filled up to a multiple of, where a device tunes its products for each number
+    /// that it meets.
+    fn row_step(&self) -> usize {
+        1
+    }
+
     /// Before a sequence of kernels that will come again with other tokens and weights: `Done` if the device has
     /// carried it out from a recording. Otherwise issue the kernels and call [`end`](Self::end).
     fn begin(&mut self, _sequence: Sequence) -> Begun {
@@ -282,6 +293,9 @@ pub trait Backend {
 
     /// `out[r] = wte[token[r]] + wpe[position[r]]` of the next tokens.
     fn embed_next(&mut self, wte: Span, wpe: Span, out: Span);
+
+    /// `out[r] = from[number[r]]`, rows of `width`, with the numbers that the packed tokens at hand have for it.
+    fn gather(&mut self, rows: Gather, from: Span, out: Span, width: usize);
 
     /// `dwte[token[n]] += dx[n]`, `dwpe[n mod cols] += dx[n]`, in a fixed order.
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span);

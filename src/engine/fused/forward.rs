@@ -5,7 +5,7 @@ use super::backend::{
     ResidualLayerNorm,
 };
 use super::pace::Pace;
-use super::{Fused, Shape, Tokens};
+use super::{Fused, Gather, Shape, Tokens};
 use crate::engine::memory::{Arena, Buffer, Span};
 use crate::model::ParamLayout;
 use std::ops::{ControlFlow, Range};
@@ -43,7 +43,7 @@ impl<B: Backend> Fused<B> {
         let dims = &self.plan.config.dims;
         let planned = self.plan.config.micro_batch * dims.n_head * dims.block_size;
         let per_row = if span.len > planned { s.cols } else { 1 };
-        span.head(s.n * dims.n_head * per_row)
+        span.head(s.rows * s.cols * dims.n_head * per_row)
     }
 
     /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
@@ -61,7 +61,7 @@ impl<B: Backend> Fused<B> {
         let tables = [&layout.wte, &layout.wpe].map(|table| self.parameter(table));
         match s.tokens {
             Tokens::Whole { .. } => self.backend.embed(tables[0], tables[1], x),
-            Tokens::Next => self.backend.embed_next(tables[0], tables[1], x),
+            Tokens::Next | Tokens::Packed => self.backend.embed_next(tables[0], tables[1], x),
         }
         let first = self.norm_into(&layout, &arena, 0, s);
         self.backend.layernorm(x, first, ln_into(0));
@@ -70,7 +70,7 @@ impl<B: Backend> Fused<B> {
             let qkv = match s.tokens {
                 Tokens::Whole { sequence } => a.qkv.slice(3 * s.c * sequence * block_size, 3 * s.c * s.n),
                 // which the MLP does not use yet
-                Tokens::Next => rows(arena.wide, 3 * s.c),
+                Tokens::Next | Tokens::Packed => rows(arena.wide, 3 * s.c),
             };
             let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
             let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
@@ -98,6 +98,13 @@ impl<B: Backend> Fused<B> {
                         head_size,
                         block_size,
                     });
+                }
+                Tokens::Packed => {
+                    let places = s.rows * s.cols;
+                    let (whole, out) = (a.qkv.head(3 * s.c * places), arena.delta.head(s.c * places));
+                    self.backend.gather(Gather::Places, qkv, whole, 3 * s.c);
+                    self.backend.attention(whole, softmax, out, shape);
+                    self.backend.gather(Gather::Computed, out, att, s.c);
                 }
             }
             pace.did(s.attention_work())?;
@@ -140,8 +147,9 @@ impl<B: Backend> Fused<B> {
     /// `training`, also the gradients of the head and, in `arena.delta`, of the final LayerNorm's output.
     pub(super) fn head(&mut self, s: Shape, training: bool, pace: &mut Pace) -> ControlFlow<()> {
         let (chunk, vocabulary) = (self.plan.arena.chunk, self.plan.layout.wte.len());
+        let input = self.plan.arena.ln.head(s.n * s.c);
         for first in (0..s.n).step_by(chunk) {
-            let HeadChunk { ln, logits, losses } = self.chunk_of_head(s, first, training);
+            let HeadChunk { ln, logits, losses } = self.chunk_of_head(input, first, training);
             let rows = losses.len;
             if training {
                 let (wte, dwte) = (self.head_matrix(), self.gradient(&self.plan.layout.wte));
@@ -160,15 +168,16 @@ impl<B: Backend> Fused<B> {
         ControlFlow::Continue(())
     }
 
-    /// Logits and losses of one chunk of rows, which begins with row `first`. With a `gradient` that of the logits
-    /// takes their place; otherwise they stay until the next chunk.
-    pub(super) fn chunk_of_head(&mut self, s: Shape, first: usize, gradient: bool) -> HeadChunk {
+    /// Logits and losses of one chunk of `input`'s rows, which begins with row `first`. With a `gradient` that of the
+    /// logits takes their place; otherwise they stay until the next chunk.
+    pub(super) fn chunk_of_head(&mut self, input: Span, first: usize, gradient: bool) -> HeadChunk {
         let (arena, dims) = (&self.plan.arena, self.plan.config.dims);
-        let rows = arena.chunk.min(s.n - first);
-        let ln = arena.ln.slice(first * s.c, rows * s.c);
+        let c = dims.n_embd;
+        let rows = arena.chunk.min(input.len / c - first);
+        let ln = input.slice(first * c, rows * c);
         let logits = arena.logits.head(rows * dims.padded_vocab);
         let losses = arena.losses.slice(first, rows);
-        self.backend.head(ln, self.head_matrix(), logits, s.c);
+        self.backend.head(ln, self.head_matrix(), logits, c);
         let vocab_size = dims.vocab_size;
         self.backend.cross_entropy(CrossEntropy { logits, losses, first, vocab_size, gradient });
         HeadChunk { ln, logits, losses }

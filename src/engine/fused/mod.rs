@@ -12,10 +12,12 @@ mod forward;
 mod generate;
 mod optimizer;
 mod pace;
+mod packed;
 mod states;
 pub mod timed;
 
 pub use optimizer::update;
+pub use packed::{Gather, Packed};
 
 use self::backend::{Backend, Begun, Sequence};
 use crate::comm::Comm;
@@ -26,7 +28,6 @@ use crate::engine::{
     sum_of_squares_on_host,
 };
 use crate::model::ParamLayout;
-use pace::Pace;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -64,6 +65,8 @@ enum Tokens {
     },
     /// The next one of each of some sequences.
     Next,
+    /// Those of a batch that its losses at some positions depend on.
+    Packed,
 }
 
 /// The shape of the batch at hand, at most the planned one.
@@ -72,7 +75,7 @@ struct Shape {
     tokens: Tokens,
     rows: usize,
     cols: usize,
-    /// Tokens, rows · cols.
+    /// Tokens that are computed: rows · cols, unless they are packed.
     n: usize,
     /// Width of the residual stream.
     c: usize,
@@ -101,10 +104,21 @@ impl<B: Backend> Fused<B> {
     }
 
     fn check(&self, batch: &Batch) -> Shape {
+        assert!(batch.rows <= self.plan.config.micro_batch, "batch exceeds the plan");
+        self.check_tokens(batch)
+    }
+
+    /// [`check`](Self::check) of a batch that may have more rows, if they are shorter.
+    fn check_tokens(&self, batch: &Batch) -> Shape {
         let Batch { rows, cols, inputs, targets } = *batch;
         let config = &self.plan.config;
-        assert!(rows <= config.micro_batch && cols <= config.dims.block_size, "batch exceeds the plan");
-        assert!(rows * cols <= config.tokens(), "a plan for generating text has one sequence at a time");
+        assert!(cols <= config.dims.block_size, "batch exceeds the plan");
+        assert!(
+            rows * cols <= config.tokens(),
+            "a batch of {} tokens exceeds the plan's {}",
+            rows * cols,
+            config.tokens()
+        );
         assert!(inputs.len() == rows * cols && targets.len() == rows * cols, "batch is not rows x cols");
         let tokens = Tokens::Whole { sequence: 0 };
         Shape { tokens, rows, cols, n: rows * cols, c: config.dims.n_embd }
@@ -254,23 +268,13 @@ impl<B: Backend> Engine for Fused<B> {
         Ok(Some(losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / shape.n as f64))
     }
 
-    fn token_losses(&mut self, batch: Batch, asked: &[usize]) -> Result<TokenLosses, EngineError> {
-        let shape = self.upload(&batch, 0.0);
-        let _ = self.forward(shape, &mut Pace::unwatched());
-        let (arena, dims) = (self.plan.arena.clone(), self.plan.config.dims);
-        let (mut is_greedy, mut left) = (Vec::with_capacity(asked.len()), asked);
-        for first in (0..shape.n).step_by(arena.chunk) {
-            let chunk = self.chunk_of_head(shape, first, false);
-            let here;
-            (here, left) = left.split_at(left.partition_point(|&at| at < first + chunk.losses.len));
-            for &at in here {
-                let logits = chunk.logits.slice((at - first) * dims.padded_vocab, dims.vocab_size);
-                is_greedy.push(crate::engine::is_greedy(&self.backend.download(logits)?, batch.targets[at]));
-            }
-        }
-        assert!(left.is_empty(), "{left:?} are no positions of {} tokens", shape.n);
-        let losses = self.backend.download(arena.losses.head(shape.n))?.into_owned();
-        Ok(TokenLosses { losses, is_greedy })
+    fn token_losses(&mut self, batch: Batch) -> Result<Vec<f32>, EngineError> {
+        let ControlFlow::Continue(shape) = self.losses(&batch, &unwatched) else { return Ok(Vec::new()) };
+        Ok(self.backend.download(self.plan.arena.losses.head(shape.n))?.into_owned())
+    }
+
+    fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError> {
+        self.packed_losses(&batch, at, greedy)
     }
 
     fn logits(&mut self, tokens: &[u32], last_only: bool) -> Result<Vec<f32>, EngineError> {

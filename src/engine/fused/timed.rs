@@ -9,6 +9,7 @@ use super::backend::{
     InputGradient, LayerNormBackward, Linear, MuonKernels, MuonMomentum, MuonProduct, MuonUpdate,
     NextAttention, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
 };
+use super::{Gather, Packed};
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -144,6 +145,19 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn upload_next(&mut self, next: &[Next]) {
         self.inner.upload_next(next);
+    }
+
+    fn upload_packed(&mut self, packed: &Packed) {
+        self.inner.upload_packed(packed);
+    }
+
+    fn row_step(&self) -> usize {
+        self.inner.row_step()
+    }
+
+    fn gather(&mut self, rows: Gather, from: Span, out: Span, width: usize) {
+        let phase = if rows == Gather::Asked { Phase::Head } else { Phase::AttentionForward };
+        self.time(phase, |b| b.gather(rows, from, out, width));
     }
 
     fn fast_paths(&self) -> Option<FastPaths> {

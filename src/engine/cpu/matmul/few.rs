@@ -5,6 +5,7 @@
 //! of k, one rounding each where there are fused multiply-adds, cut at multiples of [`DEPTH`]), so a row has the same
 //! bits however many rows are multiplied with it. `tests.rs` holds both ways against each other.
 
+use super::pack::prefetch;
 use super::{Matrix, Packing, cuts};
 use crate::engine::cpu::pool::{Columns, with_scratch};
 use crate::engine::cpu::scratch::{DEPTH, TILE_ROWS};
@@ -94,18 +95,30 @@ multiversion! {
 }
 
 multiversion! {
-    /// `sums[j] += Σ_i x[i] · rows[i · stride + j]`, in the order of i.
+    /// `sums[j] += Σ_i x[i] · rows[i · stride + j]`, in the order of i. The rows that come next are asked for line by
+    /// line: runs of a narrow matrix are too short for the processor to foresee what follows them.
     pub(in crate::engine::cpu) fn add_rows(x: &[f32], rows: &[f32], stride: usize, sums: &mut [f32]) {
         let width = sums.len();
         let (groups, rest) = x.as_chunks::<GROUP>();
         for (i, x) in groups.iter().enumerate() {
-            let rows: [&[f32]; GROUP] = std::array::from_fn(|r| &rows[(i * GROUP + r) * stride..][..width]);
-            for (j, sum) in sums.iter_mut().enumerate() {
-                let mut total = *sum;
+            let start = i * GROUP * stride;
+            let (lines, rest) = sums.as_chunks_mut::<LINE>();
+            let group: [(&[[f32; LINE]], &[f32]); GROUP] =
+                std::array::from_fn(|r| rows[start + r * stride..][..width].as_chunks());
+            for (line, sums) in lines.iter_mut().enumerate() {
+                let mut totals = *sums;
                 for r in 0..GROUP {
-                    total = multiply_add::<FMA>(x[r], rows[r][j], total);
+                    prefetch(rows, start + (GROUP + r) * stride + line * LINE);
+                    for (total, w) in totals.iter_mut().zip(&group[r].0[line]) {
+                        *total = multiply_add::<FMA>(x[r], *w, *total);
+                    }
                 }
-                *sum = total;
+                *sums = totals;
+            }
+            for (j, sum) in rest.iter_mut().enumerate() {
+                for r in 0..GROUP {
+                    *sum = multiply_add::<FMA>(x[r], group[r].1[j], *sum);
+                }
             }
         }
         for (i, x) in rest.iter().enumerate() {

@@ -47,7 +47,7 @@ pub(super) fn pack<const W: usize>(from: Matrix, to: &mut [f32]) {
 
 /// Asks for the cache line of an element, which need not exist.
 #[inline(always)]
-fn prefetch(from: &[f32], index: usize) {
+pub(super) fn prefetch(from: &[f32], index: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that reads nothing.
     unsafe {

@@ -1,38 +1,30 @@
 //! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and
-//! products. `steps` launches the kernels of each step of the choreography, `muon` those of Muon; `ranks` has the
-//! collectives of several ranks.
+//! products. `steps` launches the kernels of each step of the choreography, `packed` those of packed tokens, `muon` those
+//! of Muon; `replay` records them; `ranks` has the collectives of several ranks.
 
 mod muon;
+mod packed;
 mod ranks;
+mod replay;
 mod steps;
 
 use super::batch::{Uploads, Words};
-use super::device::{Address, Device, Fused, Operand, Product, Recording};
+use super::device::{Address, Device, Fused, Operand, Product};
 use super::kernels::linear::{After, Elsewhere, Summed};
 use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention};
 use super::scratch::Partials;
 use super::stream::Stream;
 use crate::comm::Comm;
+use crate::engine::fused::Packed;
 use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::engine::{EngineError, Next};
 use crate::recipe::Precision;
 use ranks::RankGroup;
+use replay::Replay;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// How far a sequence of kernels has come towards being replayed.
-enum Replay {
-    /// Launched once, so that the library has chosen its algorithms.
-    Seen,
-    /// Being recorded.
-    Recording,
-    /// Ready to be played.
-    Recorded(Recording),
-    /// The device cannot record it.
-    Never,
-}
 
 /// The buffers and kernels of a CUDA device.
 pub struct CudaBackend<D> {
@@ -43,6 +35,10 @@ pub struct CudaBackend<D> {
     uploads: Uploads,
     rows: usize,
     cols: usize,
+    /// The word of the batch at which its targets begin.
+    targets: usize,
+    /// The packed tokens at hand.
+    packed: Packed,
     /// The next tokens of some sequences, as they are on the device.
     next: Vec<Next>,
     known: HashMap<Sequence, Replay>,
@@ -88,6 +84,8 @@ impl<D: Device> CudaBackend<D> {
             uploads: Uploads::new(plan.config.dims.padded_vocab),
             rows: 0,
             cols: 0,
+            targets: 0,
+            packed: Packed::default(),
             next: Vec::new(),
             known: HashMap::new(),
             vectors: plan.layout.vectors().collect(),

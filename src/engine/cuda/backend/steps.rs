@@ -1,6 +1,6 @@
 //! The kernels of each step of the choreography.
 
-use super::{CudaBackend, Replay};
+use super::{CudaBackend, Replay, packed};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::linear::After;
@@ -13,6 +13,7 @@ use crate::engine::fused::backend::{
     InputGradient, LayerNormBackward, Linear, MuonKernels, NextAttention, Norm, ResidualLayerNorm, Sequence,
     StepOutcome, WeightGradient,
 };
+use crate::engine::fused::{Gather, Packed};
 use crate::engine::memory::{Buffer, Span};
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -29,6 +30,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn upload(&mut self, batch: &Batch, weight: f32) {
         (self.rows, self.cols) = (batch.rows, batch.cols);
+        self.targets = Words::new(batch.rows * batch.cols).targets();
         let (to, weight_at) = (self.word(0), self.word(Words::WEIGHT));
         self.uploads.take(&mut self.stream, batch, to);
         loss::set(&mut self.stream, weight_at, weight);
@@ -41,38 +43,20 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.next.extend_from_slice(next);
     }
 
+    fn upload_packed(&mut self, packed: &Packed) {
+        self.take_packed(packed);
+    }
+
+    fn row_step(&self) -> usize {
+        packed::ROW_STEP
+    }
+
     fn begin(&mut self, sequence: Sequence) -> Begun {
-        match self.known.get(&sequence) {
-            None => {
-                self.known.insert(sequence, Replay::Seen);
-                Begun::Issue
-            }
-            Some(Replay::Seen) => {
-                if !self.can_record(sequence) {
-                    self.known.insert(sequence, Replay::Never);
-                } else if self.stream.run(D::begin_recording) == Some(true) {
-                    self.known.insert(sequence, Replay::Recording);
-                }
-                Begun::Issue
-            }
-            Some(&Replay::Recorded(recording)) => {
-                self.stream.run(|device| device.play(recording));
-                Begun::Done
-            }
-            Some(Replay::Recording | Replay::Never) => Begun::Issue,
-        }
+        self.begin_sequence(sequence)
     }
 
     fn end(&mut self, sequence: Sequence) -> bool {
-        if !matches!(self.known.get(&sequence), Some(Replay::Recording)) {
-            return true;
-        }
-        // also after a failure, or the device would go on recording
-        let recording = self.stream.device_mut().end_recording();
-        let recording = self.stream.run(|_| recording).flatten();
-        let recording = self.kept_by_all(sequence, recording);
-        self.known.insert(sequence, recording.map_or(Replay::Never, Replay::Recorded));
-        recording.is_some_and(|recording| self.stream.run(|device| device.play(recording)).is_some())
+        self.end_sequence(sequence)
     }
 
     fn is_immediate(&self) -> bool {
@@ -131,6 +115,10 @@ impl<D: Device> Backend for CudaBackend<D> {
         let spans = [wte, wpe, out].map(|span| self.at(span));
         let tokens = next::Tokens { next: &self.next, words: self.word(0) };
         next::embed(&mut self.stream, tokens, spans, out.element, out.len / self.next.len());
+    }
+
+    fn gather(&mut self, rows: Gather, from: Span, out: Span, width: usize) {
+        self.gather_rows(rows, from, out, width);
     }
 
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
@@ -308,8 +296,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn cross_entropy(&mut self, tensors: CrossEntropy) {
         let CrossEntropy { logits, losses, first, vocab_size, gradient } = tensors;
-        let words = Words::new(self.rows * self.cols);
-        let (targets, weight) = (self.word(words.targets() + first), self.word(Words::WEIGHT));
+        let (targets, weight) = (self.word(self.targets + first), self.word(Words::WEIGHT));
         let pointers = [self.at(logits), targets, weight, self.at(losses)];
         let (rows, operand) = (losses.len, logits.element);
         let shape = loss::Shape { rows, width: logits.len / rows, vocab_size, operand };

@@ -1,11 +1,12 @@
-//! The kernels that continue sequences whose keys and values are kept.
+//! The kernels that continue sequences whose keys and values are kept, and that gather rows of packed tokens.
 
 use super::kernels::streamed;
 use super::pair::{Pair, step};
-use crate::engine::Next;
 use crate::engine::cuda::device::Device;
 use crate::engine::fused::backend::NextAttention;
+use crate::engine::fused::{Gather, Packed};
 use crate::engine::memory::{Buffer, MemoryPlan};
+use crate::engine::{Batch, Next};
 
 /// Embedding and attention of one more token of each sequence: the first token, one in the middle, the last one.
 pub(super) fn tokens<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
@@ -43,5 +44,25 @@ pub(super) fn tokens<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         pair.compare("kept keys and values", &|plan| kept(plan).slice(place, 2 * c), 0.0)?;
     }
     let bound = 2.0 * step(pair.precision);
-    pair.compare("attention_next", &|plan| plan.arena.layers[0].att.head(rows * c), bound)
+    pair.compare("attention_next", &|plan| plan.arena.layers[0].att.head(rows * c), bound)?;
+    packed_rows(pair)
+}
+
+/// Rows of packed tokens, spread over the places of a batch and taken where losses are asked for.
+fn packed_rows<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
+    let (inputs, c) = ([1, 2, 3, 1, 2, 4], pair.dims.n_embd);
+    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 2, cols: 3 };
+    let packed = Packed::new(&batch, &[1, 2, 5], 1, inputs.len());
+    let (tokens, asked) = (packed.computed.len(), packed.asked.len());
+    let from = |plan: &MemoryPlan| plan.arena.wide.head(tokens * 3 * c);
+    let spread = |plan: &MemoryPlan| plan.arena.layers[0].qkv.head(inputs.len() * 3 * c);
+    let taken = |plan: &MemoryPlan| plan.arena.delta.head(asked * 3 * c);
+    pair.fill(&from, true)?;
+    pair.each(|backend, plan| {
+        backend.upload_packed(&packed);
+        backend.gather(Gather::Places, from(plan), spread(plan), 3 * c);
+        backend.gather(Gather::Asked, from(plan), taken(plan), 3 * c);
+    });
+    pair.compare("rows of packed tokens", &spread, 0.0)?;
+    pair.compare("rows that are asked for", &taken, 0.0)
 }

@@ -20,6 +20,8 @@ impl Backend for Clocked {
     kernels! {
         upload(&Batch, f32);
         upload_next(&[Next]);
+        upload_packed(&Packed);
+        gather(Gather, Span, Span, usize);
         refresh_low();
         embed(Span, Span, Span);
         embed_next(Span, Span, Span);

@@ -52,6 +52,22 @@ pub(in crate::engine::cuda) fn embed<D: Device>(
     stream.stating(traffic.computes(n * c)).launch(kernel, [n, 1, 1], THREADS as u32, &args);
 }
 
+/// `out[r] = from[numbers[r]]`, rows of `width`; the numbers are at the first address.
+pub(in crate::engine::cuda) fn gather<D: Device>(
+    stream: &mut Stream<D>,
+    numbers: &[u32],
+    [at, from, out]: [Address; 3],
+    element: Element,
+    width: usize,
+) {
+    let (rows, stored) = (numbers.len(), element.bytes());
+    let read = numbers.iter().collect::<BTreeSet<_>>().len();
+    let traffic = Traffic::of_kernel().reads(rows, F32).reads(read * width, stored);
+    let args = [pointer(at), pointer(from), pointer(out), int(width)];
+    let stream = stream.stating(traffic.writes(rows * width, stored));
+    stream.launch("gather_rows", [rows, 1, 1], THREADS as u32, &args);
+}
+
 /// Attention of the next tokens; the spans of `tensors` begin at these addresses.
 pub(in crate::engine::cuda) fn attention<D: Device>(
     stream: &mut Stream<D>,

@@ -30,6 +30,14 @@ embed_next_low(const int* tokens, const int* positions, const float* wte, const 
     embed_next_row(tokens, positions, wte, wpe, out, c);
 }
 
+// out[row] = from[numbers[row]]; one block for each row, `width` wide.
+extern "C" __global__ void __launch_bounds__(NEXT_THREADS)
+gather_rows(const int* numbers, const operand* from, operand* out, int width) {
+    size_t row = blockIdx.x;
+    const operand* source = from + (size_t)numbers[row] * width;
+    for (int i = threadIdx.x; i < width; i += NEXT_THREADS) out[row * width + i] = source[i];
+}
+
 constexpr int NEXT_WARPS = NEXT_THREADS / WARP;
 // Elements of a head that each lane has.
 constexpr int NEXT_PARTS = (HEAD_SIZE + WARP - 1) / WARP;
