@@ -187,7 +187,7 @@ fn a_step_on_cuda_is_modelled_with_muon_s_kernels() {
         let mut args = vec!["plan".to_owned(), "tiny.toml".to_owned()];
         args.extend(sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
         args.extend(["--roofline", "h100"].map(str::to_owned));
-        lab.run(&args).expect(0).stdout
+        lab.run(&args).expect(0).stdout.clone()
     };
     let (muon, adamw) = (update(&MUON), update(&[]));
     for kernel in ["muon_momentum", "muon_divide", "muon_combine", "muon_apply"] {
