@@ -270,7 +270,7 @@ mod tests {
         let three = target("val_loss", 3.0);
         assert_eq!(at(&three, &[5.0, 3.0, 2.0]), Some((10.0, false)), "hit exactly");
         assert_eq!(at(&three, &[5.0, 4.0, 2.0]), Some((15.0, true)));
-        assert_eq!(at(&three, &[5.0, 2.0, 4.0, 1.0]), Some((10.0 * 2.0 / 3.0, true)), "the first time");
+        assert_eq!(at(&three, &[5.0, 1.0, 4.0, 0.5]), Some((5.0, true)), "the first time");
         assert_eq!(at(&three, &[2.5, 2.0]), Some((0.0, false)), "before the first step");
         assert_eq!(at(&three, &[5.0, 3.1]), None);
         assert_eq!(at(&three, &[]), None);
