@@ -75,10 +75,9 @@ impl Packed {
             left = others;
             let Some(&last) = own.last() else { continue };
             let mut before = None;
-            for place in row * cols..=last {
-                let number = *known.entry((before, inputs[place])).or_insert_with(|| {
-                    let next = Next { sequence: 0, position: place % cols, token: inputs[place] };
-                    packed.computed.push(next);
+            for (place, &token) in inputs.iter().enumerate().take(last + 1).skip(row * cols) {
+                let number = *known.entry((before, token)).or_insert_with(|| {
+                    packed.computed.push(Next { sequence: 0, position: place % cols, token });
                     packed.shown.push(place as u32);
                     packed.shown.len() as u32 - 1
                 });
