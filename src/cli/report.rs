@@ -85,7 +85,8 @@ pub struct CompareArgs {
     pub plots: PlotArgs,
     /// Exit with 1 unless all runs logged the same numbers as the first
     #[arg(long)]
-    #[arg(conflicts_with_all = ["metrics", "by", "target", "sort", "reverse", "align", "format", "plot", "wide", "width"])]
+    #[arg(conflicts_with_all = ["metrics", "by", "target", "sort", "reverse", "align"])]
+    #[arg(conflicts_with_all = ["format", "plot", "wide", "width"])]
     pub assert_equal: bool,
     /// With --assert-equal: how far numbers may be apart, relative to the larger
     #[arg(long, value_name = "R", default_value_t = 0.0, requires = "assert_equal", value_parser = tolerance)]

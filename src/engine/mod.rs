@@ -82,7 +82,8 @@ pub struct Applied {
 pub struct TokenLosses {
     /// The loss of each in nats.
     pub losses: Vec<f32>,
-    /// Whether no token is more likely than the target, and none with a lower id is as likely; empty where it was not asked for.
+    /// Whether no token is more likely than the target, and none with a lower id is as likely; empty where it was not
+    /// asked for.
     pub is_greedy: Vec<bool>,
     /// Tokens that were computed for it.
     pub computed: usize,

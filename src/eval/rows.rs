@@ -37,7 +37,8 @@ pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: 
     let rows = |example: usize| {
         (0..task.examples[example].candidates.len()).map(move |candidate| Row { example, candidate })
     };
-    let mut examples: Vec<Vec<Row>> = own.map(|example| rows(example).collect()).collect();
+    let mut examples: Vec<Vec<Row>> =
+        own.map(|example| rows(example).collect()).filter(|rows: &Vec<Row>| !rows.is_empty()).collect();
     for rows in &mut examples {
         rows.sort_by_key(|row| Reverse(row.len(task)));
     }

@@ -202,8 +202,8 @@ pub fn schema() -> String {
             "interpolated",
             list(
                 text("a metric"),
-                "metrics of evaluations whose value at the cut, and of ways to targets whose end, lies linearly between \
-                 the evaluations on both sides",
+                "metrics of evaluations whose value at the cut, and of ways to targets whose end, lies linearly \
+                 between the evaluations on both sides",
             ),
         ),
         (

@@ -19,8 +19,8 @@ pub(super) struct Tensors<'a> {
 /// p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; learning rate and decay are those of
-/// the parameters' `group`.
+/// `gradients` are multiplied by `scale` (unscaling and clipping) as they are read; learning rate and decay are those
+/// of the parameters' `group`.
 pub(super) fn adamw(tensors: Tensors, rule: &AdamW, step: &OptimizerStep, group: Settings, scale: f32) {
     let Tensors { parameters, gradients, first, second } = tensors;
     let [beta1, beta2] = rule.betas;

@@ -1,6 +1,6 @@
 //! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and
-//! products. `steps` launches the kernels of each step of the choreography, `packed` those of packed tokens, `muon` those
-//! of Muon; `replay` records them; `ranks` has the collectives of several ranks.
+//! products. `steps` launches the kernels of each step of the choreography, `packed` those of packed tokens, `muon`
+//! those of Muon; `replay` records them; `ranks` has the collectives of several ranks.
 
 mod muon;
 mod packed;
