@@ -1,6 +1,6 @@
 //! A training step allocates nothing: everything lies in the plan's buffers. Held with an allocator that counts.
 
-use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::{Batch, Engine, State, cpu};
 use runner::model::{Dims, init};
@@ -33,10 +33,10 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_step_allocates_nothing() {
-    for (attention, precision, optimizer, n_embd) in [
-        (Attention::Flash, Precision::Fp32, OptimizerKind::AdamW, 64),
-        (Attention::Naive, Precision::Bf16, OptimizerKind::AdamW, 64),
-        (Attention::Flash, Precision::Bf16, OptimizerKind::Muon, 32),
+    for (attention, precision, optimizer, n_embd, recompute) in [
+        (Attention::Flash, Precision::Fp32, OptimizerKind::AdamW, 64, Recompute::None),
+        (Attention::Naive, Precision::Bf16, OptimizerKind::AdamW, 64, Recompute::Block),
+        (Attention::Flash, Precision::Bf16, OptimizerKind::Muon, 32, Recompute::Mlp),
     ] {
         let dims = Dims { n_layer: 2, n_head: 2, n_embd, block_size: 48, vocab_size: 500, padded_vocab: 512 };
         let (target, mode) = (Target::Cpu { threads: 2 }, Mode::Train(optimizer));
@@ -47,7 +47,7 @@ fn a_step_allocates_nothing() {
             attention,
             target,
             mode,
-            activations: Activations::default(),
+            activations: Activations { recompute, ..Activations::default() },
         });
         let mut engine = cpu::engine(plan).expect("small buffers can be allocated");
         let before = BYTES.load(Relaxed);

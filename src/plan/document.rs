@@ -3,7 +3,10 @@
 //! Names and order of the fields are a contract with the scripts that read them. The names that engines and the loop
 //! use may change without them.
 
+use super::recompute::RecomputeOption;
 use super::{DataSize, Group, Plan};
+use crate::engine::memory::Recompute;
+use crate::recipe::EngineKind;
 use serde::Serialize;
 
 /// The document of a [`Plan`].
@@ -74,6 +77,12 @@ pub struct PlanDocument<'a> {
     pub snapshot_bytes: usize,
     /// Whether the outputs of LayerNorm and GELU are kept for the backward pass, which computes them again otherwise.
     pub keeps_outputs: bool,
+    /// What else the backward pass computes again; left out for the reference engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<Recompute>,
+    /// What each value of `compute.recompute` comes to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recompute_options: Vec<RecomputeOption>,
 }
 
 /// Neighbouring steps of equally many tokens.
@@ -149,7 +158,9 @@ impl Plan {
             bytes_exact: bytes.exact,
             total_bytes: bytes.total,
             snapshot_bytes: bytes.snapshot,
-            keeps_outputs: memory.keeps_outputs(),
+            keeps_outputs: memory.keeps_outputs() && memory.recompute() == Recompute::None,
+            recompute: (self.engine == EngineKind::Fused).then(|| memory.recompute()),
+            recompute_options: self.recompute_options(),
         }
     }
 }

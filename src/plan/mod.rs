@@ -8,12 +8,14 @@ pub mod hardware;
 pub mod lints;
 mod need;
 pub mod predict;
+pub mod recompute;
 pub mod roofline;
 pub mod scaling;
 
 pub use batch::BatchPlan;
 pub use need::MemoryNeed;
 use need::{keeping_outputs, largest_micro_batch};
+pub use recompute::fixed;
 
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
@@ -228,9 +230,16 @@ impl Plan {
         let sizes = recipe.step_sizes();
         let (steps, tokens) = run_tokens(recipe, &sizes)?;
         let one_row = memory_config(recipe, hardware);
-        let fits = |rows| largest_micro_batch(engine, rows, one_row, shard, hardware.memory_for_auto());
+        let choices = recompute::choices(recipe);
+        // the rows of the first choice under which there are any
+        let fits = |rows| {
+            let largest =
+                |config| largest_micro_batch(engine, rows, config, shard, hardware.memory_for_auto());
+            choices.iter().find_map(|&recompute| largest(one_row.recomputing(recompute)))
+        };
         let batch = rows.batch(recipe, micro_batch, fits)?;
         let memory = MemoryConfig { micro_batch: batch.micro_batch, ..one_row };
+        let memory = recompute::least(engine, memory, &choices, shard, hardware.free());
         let memory = keeping_outputs(engine, memory, shard, hardware.memory_for_auto().min(hardware.free()));
         let bytes = bytes(recipe, memory, shard)?;
         let parameters = ParameterPlan::new(&memory.dims);
@@ -268,38 +277,6 @@ impl Plan {
         let rows = self.eval_rows + self.eval_others.iter().sum::<usize>();
         let of_tasks: u64 = self.data.tasks.iter().map(|task| task.tokens).sum();
         rows as u64 * self.memory.dims.block_size as u64 + of_tasks
-    }
-
-    /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.
-    pub fn check_fit(&self, hardware: &Hardware) -> Result<(), PlanError> {
-        if self.bytes.total <= hardware.free() {
-            return Ok(());
-        }
-        let help = match self.largest_micro_batch(hardware.free()) {
-            Some(rows) => format!("the largest micro_batch that fits is {rows}"),
-            None => "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned(),
-        };
-        let kinds: Vec<String> = (self.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
-            .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
-            .collect();
-        let message = format!(
-            "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
-            self.batch.micro_batch,
-            gib(self.bytes.total),
-            match (&hardware.cuda, hardware.ranks) {
-                (Some(_), _) => " on the device".to_owned(),
-                (None, 1) => String::new(),
-                (None, ranks) => format!(" for each of {ranks} ranks on this machine"),
-            },
-            gib(hardware.free()),
-            kinds.join(", ")
-        );
-        Err(PlanError::new("batch.micro_batch", message, help))
-    }
-
-    /// The largest power of two that divides a rank's rows of every step and needs at most `bytes` of memory.
-    pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.engine, self.batch.rows_unit, self.memory, self.shard, bytes)
     }
 
     /// The layout of every buffer.
@@ -367,7 +344,7 @@ fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
         attention: recipe.compute.attention,
         target,
         mode: Mode::Train(OptimizerKind::new(&recipe.optimizer)),
-        activations: Activations { kept: false, residual: recipe.compute.residual },
+        activations: Activations { residual: recipe.compute.residual, ..Activations::default() },
     }
 }
 

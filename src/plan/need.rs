@@ -1,7 +1,9 @@
 //! What a rank needs of memory, and what fits into it.
 
+use super::hardware::Hardware;
+use super::{Plan, PlanError, gib};
 use crate::engine::dfdx;
-use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, OptimizerShard};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, OptimizerShard, Recompute};
 use crate::recipe::EngineKind;
 
 /// The memory of one rank, the first.
@@ -31,8 +33,9 @@ impl MemoryNeed {
     }
 }
 
-/// The configuration that keeps what the backward pass would compute again, if a CUDA device has `bytes` of memory for
-/// that.
+/// The configuration that keeps the outputs of LayerNorm and GELU for the backward pass, if a CUDA device has `bytes` of
+/// memory for that where nothing else is computed again: the choice is part of the result, on which
+/// `compute.recompute` has no influence.
 pub(super) fn keeping_outputs(
     engine: EngineKind,
     config: MemoryConfig,
@@ -40,7 +43,8 @@ pub(super) fn keeping_outputs(
     bytes: usize,
 ) -> MemoryConfig {
     let kept = MemoryConfig { activations: Activations { kept: true, ..config.activations }, ..config };
-    let fits = || MemoryNeed::new(engine, kept, shard).is_some_and(|need| need.total <= bytes);
+    let whole = kept.recomputing(Recompute::None);
+    let fits = || MemoryNeed::new(engine, whole, shard).is_some_and(|need| need.total <= bytes);
     if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
 }
 
@@ -59,4 +63,67 @@ pub(super) fn largest_micro_batch(
         need.is_some_and(|need| need.total <= bytes)
     };
     (0..=rows.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+}
+
+impl Plan {
+    /// Whether there is memory for the run: what it needs, by kind, and what would fit instead.
+    pub fn check_fit(&self, hardware: &Hardware) -> Result<(), PlanError> {
+        if self.bytes.total <= hardware.free() {
+            return Ok(());
+        }
+        let help = self.what_fits(hardware.free());
+        let kinds: Vec<String> = (self.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
+            .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
+            .collect();
+        let message = format!(
+            "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
+            self.batch.micro_batch,
+            gib(self.bytes.total),
+            match (&hardware.cuda, hardware.ranks) {
+                (Some(_), _) => " on the device".to_owned(),
+                (None, 1) => String::new(),
+                (None, ranks) => format!(" for each of {ranks} ranks on this machine"),
+            },
+            gib(hardware.free()),
+            kinds.join(", ")
+        );
+        Err(PlanError::new("batch.micro_batch", message, help))
+    }
+
+    /// What to change so that the run needs at most `bytes`.
+    fn what_fits(&self, bytes: usize) -> String {
+        let options = self.recompute_options();
+        let saves = |recompute| recompute > self.memory.recompute();
+        let fits = options.iter().find(|option| saves(option.recompute) && option.total_bytes <= bytes);
+        let again = fits.map(|option| {
+            format!("compute.recompute = \"{}\" makes this one fit", option.recompute.as_str())
+        });
+        match (self.largest_micro_batch(bytes), again) {
+            (Some(rows), None) => format!("the largest micro_batch that fits is {rows}"),
+            (Some(rows), Some(again)) => format!("the largest micro_batch that fits is {rows}, or {again}"),
+            (None, Some(again)) => again,
+            (None, None) => {
+                let mut stronger =
+                    options.iter().map(|option| option.recompute).filter(|&recompute| saves(recompute));
+                let rows = |recompute| {
+                    let (config, unit) = (self.memory.recomputing(recompute), self.batch.rows_unit);
+                    Some((recompute, largest_micro_batch(self.engine, unit, config, self.shard, bytes)?))
+                };
+                match stronger.find_map(rows) {
+                    Some((recompute, rows)) => format!(
+                        "compute.recompute = \"{}\" with a micro_batch of {rows} fits",
+                        recompute.as_str()
+                    ),
+                    None => {
+                        "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The largest power of two that divides a rank's rows of every step and needs at most `bytes` of memory.
+    pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
+        largest_micro_batch(self.engine, self.batch.rows_unit, self.memory, self.shard, bytes)
+    }
 }

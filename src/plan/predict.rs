@@ -3,8 +3,8 @@
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
 //! parameters. What a product of this width reaches depends on the width, so the probe keeps it.
 
-use super::{Plan, flops_per_token};
-use crate::engine::memory::{MemoryConfig, MemoryPlan};
+use super::{Plan, flops_per_token, recompute};
+use crate::engine::memory::{MemoryConfig, MemoryPlan, Recompute};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,8 @@ const UPDATE_FLOPS: f64 = 150.0;
 /// What a machine was measured to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts.
+    /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts, with those of what is computed
+    /// again.
     pub seconds_per_flop: f64,
     /// Seconds of the optimizer's update per parameter.
     pub seconds_per_parameter: f64,
@@ -50,13 +51,14 @@ impl Plan {
     /// each other down ([`crowding`](Plan::crowding)); what ranks say to each other is [`scaling`](Plan::scaling).
     pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
         let token_s = self.crowding * rates.seconds_per_flop * self.flops_per_token as f64;
+        let trained_s = self.crowding * rates.seconds_per_flop * self.computed_per_token() as f64;
         let updated = self.parameter_elements() / self.shard.count;
         let update_s = self.crowding * rates.seconds_per_parameter * updated as f64;
-        let step_s = token_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
+        let step_s = trained_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         // what a growing batch leaves out
         let full = u128::from(self.steps) * self.batch.tokens_per_step as u128;
         let less = (full - u128::from(self.tokens)) as f64 / self.ranks.world_size as f64;
-        let training_s = step_s * self.steps as f64 - token_s * less;
+        let training_s = step_s * self.steps as f64 - trained_s * less;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
         let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
         let eval_tokens = self.eval_tokens() as f64;
@@ -75,9 +77,14 @@ impl Plan {
     pub fn rates_of_step(&self, step_s: f64) -> Rates {
         let tokens = self.batch.tokens_per_step / self.ranks.world_size;
         let updated = self.parameter_elements() / self.shard.count;
-        let flops = self.flops_per_token as f64 * tokens as f64 + UPDATE_FLOPS * updated as f64;
+        let flops = self.computed_per_token() as f64 * tokens as f64 + UPDATE_FLOPS * updated as f64;
         let seconds_per_flop = step_s / flops;
         Rates { seconds_per_flop, seconds_per_parameter: UPDATE_FLOPS * seconds_per_flop }
+    }
+
+    /// Operations that training on one token takes: the model's, and those of what is computed again.
+    fn computed_per_token(&self) -> u64 {
+        self.flops_per_token + recompute::flops_per_token(&self.memory.dims, self.memory.recompute())
     }
 
     fn parameter_elements(&self) -> usize {
@@ -100,7 +107,8 @@ pub fn probe(config: &MemoryConfig) -> MemoryConfig {
     let block_size = dims.block_size.min(TOKENS);
     let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size: vocab, padded_vocab: vocab };
     let micro_batch = (TOKENS / block_size).clamp(1, config.micro_batch.max(1));
-    let mut probe = MemoryConfig { dims, micro_batch, ..*config };
+    // an operation that is computed again takes as long as the first time, so the probe need not
+    let mut probe = MemoryConfig { dims, micro_batch, ..*config }.recomputing(Recompute::None);
     // odd models are large in odd places; whatever it is, there is less of it in the probe
     while MemoryPlan::new(probe).total_bytes() > BYTES {
         let dims = &mut probe.dims;

@@ -57,7 +57,7 @@ pub use steps::{Lengths, Ramp, Stage, StepSizes};
 pub use validation::Validation;
 pub use words::{
     Attention, Device, EngineKind, MicroBatch, Missing, MuonAdjust, MuonPrecision, OptimizerName, Precision,
-    Residual, ScheduleKind, WatchdogAction,
+    RecomputeName, Residual, ScheduleKind, WatchdogAction,
 };
 pub use write::to_toml;
 pub use written::{is_default, rank, spelled, written};

@@ -10,7 +10,7 @@ use super::sources::Sources;
 use super::validation::Validation;
 use super::words::{
     Attention, Device, EngineKind, MicroBatch, Missing, MuonAdjust, MuonPrecision, OptimizerName, Precision,
-    Residual, ScheduleKind, WatchdogAction,
+    RecomputeName, Residual, ScheduleKind, WatchdogAction,
 };
 use crate::data::TokenizerKind;
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,9 @@ pub struct ComputeConfig {
     /// How the residual stream and its gradient are stored.
     #[serde(default)]
     pub residual: Residual,
+    /// What the backward pass computes again.
+    #[serde(default)]
+    pub recompute: RecomputeName,
     /// CPU threads; 0 means all.
     pub threads: usize,
 }

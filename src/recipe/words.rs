@@ -122,6 +122,21 @@ pub enum Residual {
     Bf16,
 }
 
+/// `compute.recompute`: what the backward pass computes again instead of finding it kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecomputeName {
+    /// As little as possible.
+    #[default]
+    None,
+    /// The MLP's hidden layer.
+    Mlp,
+    /// Everything inside a block, from its input.
+    Block,
+    /// The first of these that fits in memory.
+    Auto,
+}
+
 /// `eval.missing`: what becomes of a task whose file is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -7,7 +7,7 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::fused::Fused;
-use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::muon::Muon;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
@@ -323,9 +323,54 @@ fn what_is_kept_is_what_is_computed_again() {
     }
 }
 
+/// Every number of two steps of two passes of different shapes, by a device that records and one that does not.
+fn numbers(
+    activations: Activations,
+    precision: Precision,
+    attention: Attention,
+    fuses: bool,
+) -> Vec<Vec<f32>> {
+    let mut engine =
+        storing(activations, DIMS, precision, attention, Behaviour { fuses, records: fuses, ..PLAIN });
+    engine.write(State::Parameters, &initial(&DIMS)).expect("the layout fits");
+    let mut all = Vec::new();
+    for t in 1..=2 {
+        for (key, rows, cols) in [(t, MICRO_BATCH, DIMS.block_size), (10 + t, 2, DIMS.block_size - 3)] {
+            let inputs = tokens(key, rows * cols, DIMS.vocab_size);
+            let batch = Batch { inputs: &inputs, targets: &inputs, rows, cols };
+            engine.stage(batch);
+            engine.accumulate(batch, 0.5).expect("a pass");
+        }
+        all.push(vec![engine.loss().expect("a loss") as f32]);
+        all.push(engine.read(State::Gradients).expect("gradients").into_owned());
+        let rule = OptimizerKind::AdamW.typical();
+        let update = OptimizerStep { rule, lr: 1e-3, clip_norm: 1.0, t, loss_scale: 1.0 };
+        assert!(engine.finish_step(&update).expect("an update").applied);
+    }
+    for state in engine.saved_states() {
+        all.push(engine.read(state).expect("a state").into_owned());
+    }
+    all
+}
+
+#[test]
+fn no_bit_depends_on_what_is_computed_again() {
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for attention in [Attention::Flash, Attention::Naive] {
+            for (kept, fuses) in [(false, false), (true, true)] {
+                let residual = if precision == Precision::Bf16 { Residual::Bf16 } else { Residual::Fp32 };
+                let [none, mlp, block] = Recompute::ALL.map(|recompute| {
+                    numbers(Activations { kept, residual, recompute }, precision, attention, fuses)
+                });
+                assert!(none == mlp && none == block, "{precision:?} {attention:?} {kept}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_residual_stream_in_bf16_follows_the_cpu() {
-    let activations = Activations { kept: true, residual: Residual::Bf16 };
+    let activations = Activations { kept: true, residual: Residual::Bf16, ..Activations::default() };
     let narrow = Dims { n_head: 2, n_embd: 26, vocab_size: 31, padded_vocab: 31, ..DIMS };
     for dims in [DIMS, narrow] {
         let mut cuda = storing(activations, dims, Precision::Bf16, Attention::Flash, PLAIN);

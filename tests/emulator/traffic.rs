@@ -13,7 +13,7 @@ use runner::engine::cuda::kernels;
 use runner::engine::fused::Fused;
 use runner::engine::fused::backend::Backend;
 use runner::engine::fused::timed::{Phase, Timed};
-use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
+use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::traffic::Noted;
 use runner::engine::{Batch, Engine, Next, State};
@@ -38,11 +38,13 @@ const LONG: Dims =
 const MICRO_BATCH: usize = 2;
 
 /// What the backward pass needs is computed again, and the residual stream is fp32.
-const AGAIN: Activations = Activations { kept: false, residual: Residual::Fp32 };
+const AGAIN: Activations = Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::None };
 /// What the backward pass needs is kept, and the residual stream has 16 bits.
-const KEPT: Activations = Activations { kept: true, residual: Residual::Bf16 };
+const KEPT: Activations = Activations { kept: true, residual: Residual::Bf16, recompute: Recompute::None };
+/// The MLP's hidden layer is computed again, too.
+const MORE: Activations = Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::Mlp };
 /// It is computed again, from a residual stream of 16 bits.
-const LOW: Activations = Activations { kept: false, residual: Residual::Bf16 };
+const LOW: Activations = Activations { kept: false, residual: Residual::Bf16, recompute: Recompute::None };
 
 fn plan(dims: Dims, precision: Precision, attention: Attention, activations: Activations) -> MemoryPlan {
     // Muon has AdamW's kernels, too
@@ -154,6 +156,7 @@ fn every_kernel_touches_the_bytes_that_its_launch_states() {
         (ODD, Precision::Fp16, Attention::Flash, AGAIN),
         (ODD, Precision::Fp32, Attention::Naive, AGAIN),
         (LONG, Precision::Fp32, Attention::Flash, AGAIN),
+        (Dims { n_layer: 2, ..RAGGED }, Precision::Fp16, Attention::Flash, MORE),
     ] {
         launched.extend(hold(dims, precision, attention, activations));
     }

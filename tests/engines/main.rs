@@ -26,6 +26,7 @@ mod gpu_clock;
 mod gpu_device;
 mod gpu_ranks;
 mod ranks;
+mod recompute;
 mod run_checkpoint;
 mod run_faults;
 mod run_import;

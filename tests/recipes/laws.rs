@@ -9,8 +9,8 @@ use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
     EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, Missing, ModelConfig, MuonAdjust,
-    MuonPrecision, OptimizerConfig, OptimizerName, Overrides, Precision, Recipe, Residual, SampleConfig,
-    ScheduleConfig, ScheduleKind, Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
+    MuonPrecision, OptimizerConfig, OptimizerName, Overrides, Precision, Recipe, RecomputeName, Residual,
+    SampleConfig, ScheduleConfig, ScheduleKind, Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -41,13 +41,20 @@ fn compute() -> impl Strategy<Value = ComputeConfig> {
         prop::sample::select(vec![Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16]);
     let attention = prop_oneof![Just(Attention::Flash), Just(Attention::Naive)];
     let residual = prop_oneof![Just(Residual::Fp32), Just(Residual::Bf16)];
-    (device, engine, precision, attention, residual, 0..4096_usize).prop_map(
-        |(device, engine, precision, attention, residual, threads)| ComputeConfig {
+    let recompute = prop::sample::select(vec![
+        RecomputeName::None,
+        RecomputeName::Mlp,
+        RecomputeName::Block,
+        RecomputeName::Auto,
+    ]);
+    (device, engine, precision, attention, residual, recompute, 0..4096_usize).prop_map(
+        |(device, engine, precision, attention, residual, recompute, threads)| ComputeConfig {
             device,
             engine,
             precision,
             attention,
             residual,
+            recompute,
             threads,
         },
     )

@@ -24,6 +24,7 @@ mod plan_laws;
 mod plan_roofline;
 mod plan_scaling;
 mod ramp;
+mod recompute;
 mod runs;
 mod shipped;
 mod wrong;

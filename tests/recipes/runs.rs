@@ -102,6 +102,7 @@ const ROWS: &[Row] = &[
     ("compute.precision", "", "compute.precision=bf16", File(TRAIN)),
     ("compute.attention", "", "compute.attention=naive", Plan("/bytes/activations")),
     ("compute.residual", "", "compute.residual=bf16", PlanOrRefusal("/bytes/activations")),
+    ("compute.recompute", "", "compute.recompute=block", Plan("/recompute")),
     ("compute.threads", "--set compute.threads=1", "compute.threads=3", Plan("/threads")),
     ("data.train", "", "data.train=data/b.bin", File(TRAIN)),
     ("data.val", "", "data.val=data/a.bin", File("val.csv")),

@@ -2,9 +2,11 @@
 
 use super::{FORMULA, FORMULA_FROM, Outlook, Run, roofline};
 use crate::commands::voice::{peak_text, ranks, standing_text};
+use crate::engine::memory::Recompute;
 use crate::plan::document::StageDocument;
+use crate::plan::recompute::RecomputeOption;
 use crate::plan::{PROGRAM_BYTES, gib};
-use crate::recipe::{EngineKind, Lengths, ScheduleKind};
+use crate::recipe::{EngineKind, Lengths, RecomputeName, ScheduleKind};
 use crate::report::numbers::{count, duration, flop, grouped, thousands};
 use std::fmt::Write;
 use std::time::Duration;
@@ -93,7 +95,10 @@ impl Outlook<'_> {
         for (kind, bytes) in &plan.bytes.kinds {
             line(&format!("  {}", kind.replace('_', " ")), format!("{} bytes", number(*bytes)));
         }
-        if plan.cuda.is_some() {
+        for option in plan.recompute_options() {
+            line(&format!("  recompute {}", option.recompute.as_str()), self.recompute_text(option));
+        }
+        if plan.cuda.is_some() && plan.memory.recompute() == Recompute::None {
             let outputs = "the outputs of LayerNorm and GELU";
             line(
                 "",
@@ -138,6 +143,27 @@ impl Outlook<'_> {
             );
         }
         out
+    }
+
+    /// What one value of `compute.recompute` comes to.
+    fn recompute_text(&self, option: RecomputeOption) -> String {
+        let plan = &self.plan;
+        let RecomputeOption { recompute, total_bytes, extra_flops_per_token } = option;
+        let bytes = format!("{} bytes in all", thousands(total_bytes as u64));
+        let operations = match extra_flops_per_token {
+            0 => "no more operations".to_owned(),
+            extra => format!(
+                "{:.1} % more operations, {:.1} MFLOP per token",
+                100.0 * extra as f64 / plan.flops_per_token as f64,
+                extra as f64 / 1e6
+            ),
+        };
+        let chosen = match recompute == plan.memory.recompute() {
+            true if self.recipe.compute.recompute == RecomputeName::Auto => ": chosen",
+            true => ": as the recipe says",
+            false => "",
+        };
+        format!("{bytes}, {operations}{chosen}")
     }
 
     fn data_lines(&self) -> Vec<String> {

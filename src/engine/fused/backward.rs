@@ -1,9 +1,10 @@
 //! The backward pass of GPT-2, block by block from the last.
 
 use super::backend::{AttentionBackward, Backend, InputGradient, LayerNormBackward, WeightGradient};
+use super::forward::{ln_2_into, ln_into};
 use super::pace::Pace;
 use super::{Fused, Shape};
-use crate::engine::memory::{Buffer, Span};
+use crate::engine::memory::{Buffer, Recompute, Span};
 use crate::model::Block;
 use std::ops::{ControlFlow, Range};
 
@@ -18,7 +19,7 @@ impl<B: Backend> Fused<B> {
         let dx = rows(arena.dx.expect("a training plan has the residual gradient"), s.c);
         let dx_low = arena.dx_low.map(|span| rows(span, s.c));
         let operand = dx_low.unwrap_or(dx);
-        let (ln, dln) = (rows(arena.ln, s.c), rows(arena.delta, s.c));
+        let dln = rows(arena.delta, s.c);
         let wide = rows(arena.wide, 4 * s.c);
         let (dqkv, datt) = (wide.slice(0, 3 * s.n * s.c), wide.slice(3 * s.n * s.c, s.n * s.c));
 
@@ -56,10 +57,11 @@ impl<B: Backend> Fused<B> {
             let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
             let Block { c_attn_weight, c_attn_bias, attn_proj_weight, attn_proj_bias, .. } = block;
             let Block { c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias, .. } = block;
+            let is_ln_2_there = self.compute_again(l, s, pace)?;
             let b = &mut self.backend;
 
             // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
-            let gelu = a.kept.map(|kept| rows(kept.gelu, 4 * s.c)).unwrap_or_else(|| {
+            let gelu = a.gelu.map(|gelu| rows(gelu, 4 * s.c)).unwrap_or_else(|| {
                 b.gelu_again(fc, wide);
                 wide
             });
@@ -80,10 +82,10 @@ impl<B: Backend> Fused<B> {
                 dx_sums: written(c_fc_bias),
             });
             pace.did(mlp_proj_weight.len())?;
-            let ln_2_out = a.kept.map(|kept| rows(kept.ln_2, s.c)).unwrap_or_else(|| {
-                b.layernorm_again(x_mid, ln_2, ln);
-                ln
-            });
+            let ln_2_out = ln_2_into(&arena, l, s);
+            if !is_ln_2_there {
+                b.layernorm_again(x_mid, ln_2, ln_2_out);
+            }
             b.linear_backward_weight(WeightGradient {
                 x: ln_2_out,
                 dout: wide,
@@ -135,10 +137,10 @@ impl<B: Backend> Fused<B> {
             let tensors = AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, dqkv_sums, shape };
             b.attention_backward(tensors);
             pace.did(2 * s.attention_work())?;
-            let ln_1_out = a.kept.map(|kept| rows(kept.ln_1, s.c)).unwrap_or_else(|| {
-                b.layernorm_again(x, ln_1, ln);
-                ln
-            });
+            let ln_1_out = ln_into(&arena, l, s);
+            if a.kept.is_none() {
+                b.layernorm_again(x, ln_1, ln_1_out);
+            }
             b.linear_backward_weight(WeightGradient {
                 x: ln_1_out,
                 dout: dqkv,
@@ -183,5 +185,33 @@ impl<B: Backend> Fused<B> {
             self.backend.reduced();
         }
         ControlFlow::Continue(())
+    }
+
+    /// What the backward pass needs of block `l` and the forward pass did not leave there, by the forward pass's own
+    /// kernels and so with its results. Overwrites `arena.delta`, which is free between two blocks. Returns whether the
+    /// output of the second LayerNorm is where it is kept or computed again.
+    fn compute_again(&mut self, l: usize, s: Shape, pace: &mut Pace) -> ControlFlow<(), bool> {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let (block, a) = (&layout.blocks[l], &arena.layers[l]);
+        let is_kept = a.kept.is_some();
+        // nothing has overwritten the last block's
+        if l + 1 == layout.blocks.len() {
+            return ControlFlow::Continue(is_kept);
+        }
+        match self.plan.config.recompute() {
+            Recompute::None => return ControlFlow::Continue(is_kept),
+            Recompute::Mlp if is_kept => {}
+            Recompute::Mlp => {
+                let norm = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+                self.backend.layernorm_again(a.x_mid.head(s.n * s.c), norm, ln_2_into(&arena, l, s));
+            }
+            Recompute::Block => {
+                let norm = self.norm_into(&layout, &arena, l, s);
+                self.backend.layernorm_again(a.x.head(s.n * s.c), norm, ln_into(&arena, l, s));
+                self.attend(l, s, pace)?;
+            }
+        }
+        self.widen(l, s, pace)?;
+        ControlFlow::Continue(true)
     }
 }

@@ -49,90 +49,91 @@ impl<B: Backend> Fused<B> {
     /// Embedding, blocks and final LayerNorm; its output is left in `arena.ln`.
     pub(super) fn forward(&mut self, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
-        let block_size = self.plan.config.dims.block_size;
         let rows = |span: Span, width: usize| span.head(s.n * width);
-        let (delta, wide) = (rows(arena.delta, s.c), rows(arena.wide, 4 * s.c));
-        // where LayerNorm's output goes that block `l` reads, or the head
-        let ln_into = |l: usize| {
-            let kept = arena.layers.get(l).and_then(|layer| layer.kept);
-            rows(kept.map_or(arena.ln, |kept| kept.ln_1), s.c)
-        };
-        let mut x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
+        let delta = rows(arena.delta, s.c);
+        let x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
         let tables = [&layout.wte, &layout.wpe].map(|table| self.parameter(table));
         match s.tokens {
             Tokens::Whole { .. } => self.backend.embed(tables[0], tables[1], x),
             Tokens::Next | Tokens::Packed => self.backend.embed_next(tables[0], tables[1], x),
         }
         let first = self.norm_into(&layout, &arena, 0, s);
-        self.backend.layernorm(x, first, ln_into(0));
+        self.backend.layernorm(x, first, ln_into(&arena, 0, s));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
-            let (att, x_mid, fc) = (rows(a.att, s.c), rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
-            let qkv = match s.tokens {
-                Tokens::Whole { sequence } => a.qkv.slice(3 * s.c * sequence * block_size, 3 * s.c * s.n),
-                // which the MLP does not use yet
-                Tokens::Next | Tokens::Packed => rows(arena.wide, 3 * s.c),
-            };
-            let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
-            let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
-            let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+            self.attend(l, s, pace)?;
+            let gelu = self.widen(l, s, pace)?;
             let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
-            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
-            let next = self.norm_into(&layout, &arena, l + 1, s);
-            let x_next = rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c);
-            let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
-            let ln_2_out = rows(a.kept.map_or(arena.ln, |kept| kept.ln_2), s.c);
-            let wide = a.kept.map_or(wide, |kept| rows(kept.gelu, 4 * s.c));
-
-            self.backend.linear(ln_into(l), c_attn, qkv, Epilogue::Bias);
-            pace.did(block.c_attn_weight.len())?;
-            match s.tokens {
-                Tokens::Whole { .. } => self.backend.attention(qkv, softmax, att, shape),
-                Tokens::Next => {
-                    let AttentionShape { n_head, head_size, .. } = shape;
-                    let kept = a.qkv;
-                    self.backend.attention_next(NextAttention {
-                        qkv,
-                        kept,
-                        out: att,
-                        n_head,
-                        head_size,
-                        block_size,
-                    });
-                }
-                Tokens::Packed => {
-                    let places = s.rows * s.cols;
-                    let (whole, out) = (a.qkv.head(3 * s.c * places), arena.delta.head(s.c * places));
-                    self.backend.gather(Gather::Places, qkv, whole, 3 * s.c);
-                    self.backend.attention(whole, softmax, out, shape);
-                    self.backend.gather(Gather::Computed, out, att, s.c);
-                }
-            }
-            pace.did(s.attention_work())?;
-            self.backend.linear(att, attn_proj, delta, Epilogue::None);
-            pace.did(block.attn_proj_weight.len())?;
-            self.backend.residual_layernorm(ResidualLayerNorm {
-                x,
-                delta,
-                bias: attn_proj.bias,
-                sum: x_mid,
-                norm: ln_2,
-                out: ln_2_out,
-            });
-            self.backend.linear(ln_2_out, c_fc, fc, Epilogue::BiasGelu(wide));
-            pace.did(block.c_fc_weight.len())?;
-            self.backend.linear(wide, mlp_proj, delta, Epilogue::None);
+            self.backend.linear(gelu, mlp_proj, delta, Epilogue::None);
             pace.did(block.mlp_proj_weight.len())?;
             self.backend.residual_layernorm(ResidualLayerNorm {
-                x: x_mid,
+                x: rows(a.x_mid, s.c),
                 delta,
                 bias: mlp_proj.bias,
-                sum: x_next,
-                norm: next,
-                out: ln_into(l + 1),
+                sum: rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c),
+                norm: self.norm_into(&layout, &arena, l + 1, s),
+                out: ln_into(&arena, l + 1, s),
             });
-            x = x_next;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Block `l` from its first LayerNorm's output to its second one's: `x_mid = x + attend(ln_1(x)) W_proj`.
+    pub(super) fn attend(&mut self, l: usize, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let (block, a) = (&layout.blocks[l], &arena.layers[l]);
+        let block_size = self.plan.config.dims.block_size;
+        let rows = |span: Span, width: usize| span.head(s.n * width);
+        let (att, delta) = (rows(a.att, s.c), rows(arena.delta, s.c));
+        let qkv = match s.tokens {
+            Tokens::Whole { sequence } => a.qkv.slice(3 * s.c * sequence * block_size, 3 * s.c * s.n),
+            // which the MLP does not use yet
+            Tokens::Next | Tokens::Packed => rows(arena.wide, 3 * s.c),
+        };
+        let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
+        let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
+        let (softmax, shape) = (self.softmax(a.softmax, s), self.attention_shape(s));
+        self.backend.linear(ln_into(&arena, l, s), c_attn, qkv, Epilogue::Bias);
+        pace.did(block.c_attn_weight.len())?;
+        match s.tokens {
+            Tokens::Whole { .. } => self.backend.attention(qkv, softmax, att, shape),
+            Tokens::Next => {
+                let AttentionShape { n_head, head_size, .. } = shape;
+                let kept = a.qkv;
+                let tensors = NextAttention { qkv, kept, out: att, n_head, head_size, block_size };
+                self.backend.attention_next(tensors);
+            }
+            Tokens::Packed => {
+                let places = s.rows * s.cols;
+                let (whole, out) = (a.qkv.head(3 * s.c * places), arena.delta.head(s.c * places));
+                self.backend.gather(Gather::Places, qkv, whole, 3 * s.c);
+                self.backend.attention(whole, softmax, out, shape);
+                self.backend.gather(Gather::Computed, out, att, s.c);
+            }
+        }
+        pace.did(s.attention_work())?;
+        self.backend.linear(att, attn_proj, delta, Epilogue::None);
+        pace.did(block.attn_proj_weight.len())?;
+        let norm = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+        self.backend.residual_layernorm(ResidualLayerNorm {
+            x: rows(a.x, s.c),
+            delta,
+            bias: attn_proj.bias,
+            sum: rows(a.x_mid, s.c),
+            norm,
+            out: ln_2_into(&arena, l, s),
+        });
+        ControlFlow::Continue(())
+    }
+
+    /// The hidden layer of block `l`'s MLP from its second LayerNorm's output: where it lies after GELU.
+    pub(super) fn widen(&mut self, l: usize, s: Shape, pace: &mut Pace) -> ControlFlow<(), Span> {
+        let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
+        let (block, a) = (&layout.blocks[l], &arena.layers[l]);
+        let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
+        let [fc, gelu] = [a.fc, a.gelu.unwrap_or(arena.wide)].map(|span| span.head(s.n * 4 * s.c));
+        self.backend.linear(ln_2_into(&arena, l, s), c_fc, fc, Epilogue::BiasGelu(gelu));
+        pace.did(block.c_fc_weight.len())?;
+        ControlFlow::Continue(gelu)
     }
 
     /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
@@ -187,6 +188,17 @@ impl<B: Backend> Fused<B> {
     pub(super) fn head_matrix(&self) -> Span {
         self.plan.span(self.matrices, &self.plan.layout.wte)
     }
+}
+
+/// Where the LayerNorm's output goes that block `l` reads, or the head.
+pub(super) fn ln_into(arena: &Arena, l: usize, s: Shape) -> Span {
+    let kept = arena.layers.get(l).and_then(|layer| layer.kept);
+    kept.map_or(arena.ln, |kept| kept.ln_1).head(s.n * s.c)
+}
+
+/// Where the output of block `l`'s second LayerNorm goes.
+pub(super) fn ln_2_into(arena: &Arena, l: usize, s: Shape) -> Span {
+    arena.layers[l].kept.map_or(arena.ln, |kept| kept.ln_2).head(s.n * s.c)
 }
 
 /// Where the head works on a chunk of rows.

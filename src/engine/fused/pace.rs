@@ -3,6 +3,7 @@
 use super::backend::Backend;
 use super::{Fused, Shape};
 use crate::engine::Watch;
+use crate::engine::memory::Recompute;
 use std::ops::ControlFlow;
 
 /// The work of a pass, in multiplications per token, and who looks on.
@@ -28,19 +29,30 @@ impl Pace<'_> {
 
 impl<B: Backend> Fused<B> {
     /// The pace of a forward pass over a batch of this shape or, when `training`, of a forward and backward pass, which
-    /// is three times the work.
+    /// is three times the work and what is computed again.
     pub(super) fn pace<'a>(&self, s: Shape, training: bool, watch: &'a Watch<'a>) -> Pace<'a> {
         if !self.backend.is_immediate() {
             return Pace::unwatched();
         }
         let layout = &self.plan.layout;
+        let attention = s.attention_work();
         let blocks = layout.blocks.iter().map(|block| {
             let linears =
                 [&block.c_attn_weight, &block.attn_proj_weight, &block.c_fc_weight, &block.mlp_proj_weight];
-            linears.iter().map(|weight| weight.len()).sum::<usize>() + s.attention_work()
+            linears.iter().map(|weight| weight.len()).sum::<usize>() + attention
         });
         let forward = blocks.sum::<usize>() + layout.wte.len();
-        Pace { watch: Some(watch), done: 0.0, total: (if training { 3 } else { 1 } * forward) as f64 }
+        // of every block but the last
+        let again = layout.blocks.iter().skip(1).map(|block| match self.plan.config.recompute() {
+            Recompute::None => 0,
+            Recompute::Mlp => block.c_fc_weight.len(),
+            Recompute::Block => {
+                let linears = [&block.c_attn_weight, &block.attn_proj_weight, &block.c_fc_weight];
+                linears.iter().map(|weight| weight.len()).sum::<usize>() + attention
+            }
+        });
+        let total = if training { 3 * forward + again.sum::<usize>() } else { forward };
+        Pace { watch: Some(watch), done: 0.0, total: total as f64 }
     }
 }
 

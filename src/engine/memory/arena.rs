@@ -1,6 +1,6 @@
 //! The arena: one allocation for everything that a step computes, laid out span by span.
 
-use super::{Buffer, Element, MemoryConfig, Mode, Span, Target};
+use super::{Buffer, Element, MemoryConfig, Mode, Recompute, Span, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{cpu, cuda};
 use crate::model::Dims;
@@ -9,7 +9,8 @@ use crate::recipe::Attention;
 /// Spans of the arena start on multiples of this many bytes: a cache line, and what a CUDA device reads at once.
 const ALIGN: usize = 64;
 
-/// Activations of one block; N = B·T rows, C = n_embd.
+/// Activations of one block; N = B·T rows, C = n_embd. What the backward pass computes again lies in one place for all
+/// blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerSpans {
     /// The block's input, `[N, C]`.
@@ -29,19 +30,20 @@ pub struct LayerSpans {
     pub ln_2: Span,
     /// The MLP's hidden layer before GELU, `[N, 4C]`.
     pub fc: Span,
-    /// What the backward pass need not compute again.
+    /// The outputs of its LayerNorms, where the backward pass need not compute them again.
     pub kept: Option<KeptSpans>,
+    /// The MLP's hidden layer after GELU, `[N, 4C]`, where the backward pass takes it as the forward pass computes it.
+    /// Otherwise it is computed again from `fc`.
+    pub gelu: Option<Span>,
 }
 
-/// Outputs of one block that are kept from the forward to the backward pass, where there is memory.
+/// Outputs of one block's LayerNorms that are kept from the forward to the backward pass, where there is memory.
 #[derive(Debug, Clone, Copy)]
 pub struct KeptSpans {
     /// The first LayerNorm's output, `[N, C]`.
     pub ln_1: Span,
     /// The second LayerNorm's output, `[N, C]`.
     pub ln_2: Span,
-    /// The MLP's hidden layer after GELU, `[N, 4C]`.
-    pub gelu: Span,
 }
 
 /// What making a matrix orthogonal takes, for the largest matrix of a block. C = n_embd.
@@ -124,7 +126,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Asks the device that the buffers are for.
+    /// Asks the device that the buffers are for. `activations`: the words that they take where nothing is computed again.
     fn of(config: &MemoryConfig, activations: usize) -> Self {
         match config.target {
             Target::Cpu { threads } => cpu::scratch::of(config, threads, activations),
@@ -151,9 +153,18 @@ impl Layout {
     }
 }
 
-impl Arena {
-    pub(super) fn new(config: &MemoryConfig) -> Self {
-        let Dims { n_layer, n_head, n_embd: c, block_size: t, padded_vocab: v, .. } = config.dims;
+/// What is kept of every block.
+struct Blocks {
+    layers: Vec<LayerSpans>,
+    x_out: Span,
+    ln_f: Span,
+    /// Where they end.
+    space: Layout,
+}
+
+impl Blocks {
+    fn new(config: &MemoryConfig, recompute: Recompute) -> Self {
+        let Dims { n_layer, n_head, n_embd: c, block_size: t, .. } = config.dims;
         let n = config.tokens();
         let training = config.mode.is_training();
         let (operand, number, residual) = (config.operand(), Element::F32, config.residual());
@@ -162,29 +173,41 @@ impl Arena {
             false => (n * n_head, number),
         };
         let generates = config.mode == Mode::Generate;
+        let keeps = config.keeps_outputs();
         let mut space = Layout { end: 0 };
-        let layer = |space: &mut Layout| LayerSpans {
-            x: space.take(residual, n * c),
-            ln_1: space.take(number, 2 * n),
-            qkv: space.take(operand, if generates { 0 } else { 3 * n * c }),
-            softmax: space.take(softmax_element, softmax),
-            att: space.take(operand, n * c),
-            x_mid: space.take(residual, n * c),
-            ln_2: space.take(number, 2 * n),
-            fc: space.take(operand, 4 * n * c),
-            kept: config.keeps_outputs().then(|| KeptSpans {
-                ln_1: space.take(operand, n * c),
-                ln_2: space.take(operand, n * c),
-                gelu: space.take(operand, 4 * n * c),
-            }),
+        // what is computed again lies where it does for the `first` block
+        let layer = |space: &mut Layout, first: Option<&LayerSpans>| {
+            let mlp = first.filter(|_| recompute >= Recompute::Mlp);
+            let block = first.filter(|_| recompute >= Recompute::Block);
+            let mut take =
+                |shared: Option<Span>, element, len| shared.unwrap_or_else(|| space.take(element, len));
+            LayerSpans {
+                x: take(None, residual, n * c),
+                ln_1: take(None, number, 2 * n),
+                qkv: take(block.map(|first| first.qkv), operand, if generates { 0 } else { 3 * n * c }),
+                softmax: take(block.map(|first| first.softmax), softmax_element, softmax),
+                att: take(block.map(|first| first.att), operand, n * c),
+                x_mid: take(block.map(|first| first.x_mid), residual, n * c),
+                ln_2: take(block.map(|first| first.ln_2), number, 2 * n),
+                fc: take(mlp.map(|first| first.fc), operand, 4 * n * c),
+                kept: (keeps && recompute < Recompute::Block).then(|| KeptSpans {
+                    ln_1: take(None, operand, n * c),
+                    ln_2: take(None, operand, n * c),
+                }),
+                gelu: (keeps && recompute < Recompute::Mlp).then(|| take(None, operand, 4 * n * c)),
+            }
         };
-        let mut layers: Vec<_> = if training {
-            (0..n_layer).map(|_| layer(&mut space)).collect()
+        let mut layers: Vec<LayerSpans> = Vec::with_capacity(n_layer);
+        if training {
+            for _ in 0..n_layer {
+                let next = layer(&mut space, layers.first());
+                layers.push(next);
+            }
         } else {
             // Two sets in turn: a block's output is the next one's input.
-            let pair = [layer(&mut space), layer(&mut space)];
-            (0..n_layer).map(|l| pair[l % 2]).collect()
-        };
+            let pair = [layer(&mut space, None), layer(&mut space, None)];
+            layers.extend((0..n_layer).map(|l| pair[l % 2]));
+        }
         if generates {
             // also those of every earlier token: nothing else of them is needed
             layers
@@ -193,7 +216,24 @@ impl Arena {
         }
         let x_out = space.take(residual, n * c);
         let ln_f = space.take(number, 2 * n);
+        Self { layers, x_out, ln_f, space }
+    }
+}
+
+impl Arena {
+    pub(super) fn new(config: &MemoryConfig) -> Self {
+        let Dims { n_embd: c, padded_vocab: v, .. } = config.dims;
+        let n = config.tokens();
+        let training = config.mode.is_training();
+        let (operand, number, residual) = (config.operand(), Element::F32, config.residual());
+        let recompute = config.recompute();
+        let Blocks { mut layers, x_out, ln_f, mut space } = Blocks::new(config, recompute);
         let activations = space.words();
+        // the size of chunks is part of the result, which may not depend on what is computed again
+        let of_all = match recompute {
+            Recompute::None => activations,
+            Recompute::Mlp | Recompute::Block => Blocks::new(config, Recompute::None).space.words(),
+        };
         let muon = (config.mode.optimizer() == Some(OptimizerKind::Muon)).then(|| {
             let mut over = Layout { end: 0 };
             let mut spans = |len: usize| [(); 2].map(|()| over.take(number, len));
@@ -202,9 +242,13 @@ impl Arena {
             spans
         });
         let Scratch { chunk, partials, worker, workers, panels, scores, batch, sums } =
-            Scratch::of(config, activations);
+            Scratch::of(config, of_all);
         let [ln, delta] = [operand, operand].map(|element| space.take(element, n * c));
         let wide = space.take(operand, 4 * n * c);
+        if config.keeps_outputs() && recompute != Recompute::None {
+            // the forward pass leaves there that of the last block, and the backward pass writes those of the others
+            layers.iter_mut().for_each(|layer| layer.gelu = Some(wide));
+        }
         let dx = training.then(|| space.take(residual, n * c));
         let is_operand = residual == Element::Half || !config.rounds_operands();
         let dx_low = (training && !is_operand).then(|| space.take(operand, n * c));

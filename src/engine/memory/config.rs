@@ -4,6 +4,7 @@ use super::Element;
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision, Residual};
+use serde::Serialize;
 
 /// Whether an engine trains or computes forward passes only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +45,45 @@ pub enum Target {
     Cuda,
 }
 
-/// How activations are stored, where a device has a choice: on CUDA.
+/// How activations are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activations {
-    /// Whether training keeps the outputs of each block's LayerNorms and GELU, and takes the logits in large chunks.
-    /// Otherwise the backward pass computes the outputs again, which takes less memory and more time.
+    /// Whether training on a CUDA device keeps the outputs of each block's LayerNorms and GELU, and takes the logits in
+    /// large chunks. Otherwise the backward pass computes the outputs again, which takes less memory and more time.
     pub kept: bool,
-    /// How the residual stream and its gradient are stored.
+    /// How a CUDA device stores the residual stream and its gradient.
     pub residual: Residual,
+    /// What else the backward pass computes again.
+    pub recompute: Recompute,
+}
+
+/// What the backward pass computes again instead of finding it kept, on any device; Chen et al., 2016, "Training deep
+/// nets with sublinear memory cost". The last block's activations are still there when the backward pass begins, so it
+/// computes nothing of that block again. No result depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// Nothing but the outputs of LayerNorm and GELU.
+    #[default]
+    None,
+    /// The MLP's hidden layer, which all blocks write to one place.
+    Mlp,
+    /// Everything inside a block, from its input: all blocks write to one place.
+    Block,
+}
+
+impl Recompute {
+    /// From the quickest to the one that takes the least memory.
+    pub const ALL: [Self; 3] = [Self::None, Self::Mlp, Self::Block];
+
+    /// The word for it in a recipe.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mlp => "mlp",
+            Self::Block => "block",
+        }
+    }
 }
 
 /// What the size of the buffers depends on.
@@ -84,9 +116,14 @@ impl MemoryConfig {
     }
 
     /// Sequences whose keys and values are kept until the next pass of another kind. Training keeps those of its batch
-    /// for the backward pass, so that generating text between two steps takes no further memory.
+    /// for the backward pass, so that generating text between two steps takes no further memory; where it computes whole
+    /// blocks again, it keeps none.
     pub fn sequences(&self) -> usize {
-        if self.mode == Mode::Infer { 0 } else { self.micro_batch }
+        match self.mode {
+            Mode::Infer => 0,
+            Mode::Train(_) if self.recompute() == Recompute::Block => 0,
+            Mode::Train(_) | Mode::Generate => self.micro_batch,
+        }
     }
 
     /// CPU threads that compute; 1 where a CUDA device does.
@@ -102,10 +139,21 @@ impl MemoryConfig {
         }
     }
 
-    /// Whether the backward pass finds the outputs of each block's LayerNorms and GELU kept, and need not compute them
-    /// again.
+    /// Whether there is memory to keep the outputs of each block's LayerNorms and GELU for the backward pass. It then
+    /// takes them as the forward pass computes them, as far as [`recompute`](Self::recompute) leaves them there.
     pub fn keeps_outputs(&self) -> bool {
         self.activations.kept && self.target == Target::Cuda && self.mode.is_training()
+    }
+
+    /// What the backward pass computes again; nothing where there is no backward pass.
+    pub fn recompute(&self) -> Recompute {
+        if self.mode.is_training() { self.activations.recompute } else { Recompute::None }
+    }
+
+    /// This configuration under another choice of what is computed again.
+    #[must_use]
+    pub fn recomputing(self, recompute: Recompute) -> Self {
+        Self { activations: Activations { recompute, ..self.activations }, ..self }
     }
 
     /// How the residual stream and its gradient are stored.

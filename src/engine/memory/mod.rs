@@ -9,7 +9,7 @@ mod config;
 mod span;
 
 pub use arena::{Arena, KeptSpans, LayerSpans, MuonSpans, Scratch};
-pub use config::{Activations, MemoryConfig, Mode, Target};
+pub use config::{Activations, MemoryConfig, Mode, Recompute, Target};
 pub use span::{Buffer, Element, Span};
 
 use crate::engine::cuda;
@@ -309,6 +309,27 @@ mod tests {
     }
 
     #[test]
+    fn blocks_share_the_place_of_what_is_computed_again() {
+        for (target, kept) in [(TARGETS[0], false), (TARGETS[1], false), (TARGETS[1], true)] {
+            for recompute in Recompute::ALL {
+                let activations = Activations { kept, recompute, ..Activations::default() };
+                let config = config(TRAIN, Attention::Flash, 23, target);
+                let arena = MemoryPlan::new(MemoryConfig { activations, ..config }).arena;
+                let [first, second] = [arena.layers[0], arena.layers[1]];
+                let is_shared = |of: fn(&LayerSpans) -> Span| of(&first) == of(&second);
+                assert!(!is_shared(|l| l.x) && !is_shared(|l| l.ln_1), "where a block begins is kept");
+                assert_eq!(is_shared(|l| l.fc), recompute >= Recompute::Mlp);
+                for of in [|l: &LayerSpans| l.qkv, |l| l.softmax, |l| l.att, |l| l.x_mid, |l| l.ln_2] {
+                    assert_eq!(is_shared(of), recompute == Recompute::Block);
+                }
+                assert_eq!(first.kept.is_some(), kept && recompute < Recompute::Block);
+                assert_eq!(first.gelu.is_some(), kept);
+                assert_eq!(first.gelu == Some(arena.wide), kept && recompute > Recompute::None);
+            }
+        }
+    }
+
+    #[test]
     fn buffers_are_named_as_messages_say_them() {
         let plan = MemoryPlan::new(config(TRAIN, Attention::Flash, 16, TARGETS[0]));
         let names: Vec<_> = plan.buffers().into_iter().map(|(_, name)| name).collect();
@@ -350,7 +371,7 @@ mod tests {
             padded_vocab: 50304,
         };
         let plan = |kept, residual| {
-            let activations = Activations { kept, residual };
+            let activations = Activations { kept, residual, ..Activations::default() };
             let config = config(TRAIN, Attention::Flash, 1024, Target::Cuda);
             MemoryPlan::new(MemoryConfig { dims, micro_batch: 64, activations, ..config })
         };

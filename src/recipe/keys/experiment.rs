@@ -7,7 +7,7 @@ use super::Key;
 use super::Kind::{Choice, Device, Extends, Flag, Integer, Name, Number, Preset, Sets, Sources, Start, Text};
 use super::OnResume::Free;
 use super::Stated::{Any, AtMost, Padded, Same};
-use super::switch::{CPU, FUSED, VALIDATION};
+use super::switch::{CPU, FUSED, TAPE, VALIDATION};
 use super::table::{PRECISION, PRESET, SEED, key};
 
 pub(super) const ROWS: &[Key] = &[
@@ -95,6 +95,15 @@ pub(super) const ROWS: &[Key] = &[
     .silenced_by(&FUSED)
     .identity(UnlessDefault)
     .example("\"bf16\""),
+    key(
+        "compute.recompute",
+        Choice(&["none", "mlp", "block", "auto"]),
+        Is("\"none\""),
+        "what the backward pass computes again to save memory, auto takes the least that fits; results stay the same",
+    )
+    .silenced_by(&TAPE)
+    .free()
+    .example("\"block\""),
     key("compute.threads", Integer { min: 0, max: 1 << 12 }, Is("0"), "CPU threads, 0 means all")
         .silenced_by(&CPU)
         .on_resume(Free)

@@ -98,3 +98,12 @@ pub(super) static FUSED: Switch = Switch {
     remedy: "write \"naive\", since the dfdx engine always materializes the attention matrix, or take the other engine",
     on: "\"fused\"",
 };
+
+/// The reference engine keeps everything on its tape, whatever a recipe would have computed again.
+pub(super) static TAPE: Switch = Switch {
+    keys: &["compute.engine"],
+    is_off: |value| value == "\"dfdx\"",
+    only: None,
+    remedy: "take the engine that can compute activations again",
+    on: "\"fused\"",
+};

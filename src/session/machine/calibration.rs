@@ -7,7 +7,7 @@
 use super::cache::Cache;
 use super::cpu_model;
 use crate::comm::{Comm, Threads};
-use crate::engine::memory::{Element, MemoryConfig, MemoryPlan};
+use crate::engine::memory::{Element, MemoryConfig, MemoryPlan, Recompute};
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
 use crate::engine::{Batch, Engine, EngineError, State, cpu};
 use crate::model::Dims;
@@ -256,7 +256,12 @@ fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
 fn activations_in_key(config: &MemoryConfig) -> String {
     let kept = if config.keeps_outputs() { " kept" } else { "" };
     let residual = if config.residual() == Element::F32 { "" } else { " bf16-residual" };
-    format!("{kept}{residual}")
+    let again = match config.recompute() {
+        Recompute::None => "",
+        Recompute::Mlp => " recompute-mlp",
+        Recompute::Block => " recompute-block",
+    };
+    format!("{kept}{residual}{again}")
 }
 
 /// What a key says about vector instructions, a space first: nothing for the processor's best, so that rates measured

@@ -14,8 +14,8 @@ use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::engine::verify::{Report, Tolerances, verify};
 use crate::model::init::{initialize, random_bits};
 use crate::model::{Dims, ParamLayout};
-use crate::plan::gib;
 use crate::plan::hardware::Hardware;
+use crate::plan::{fixed, gib};
 use crate::recipe::{Recipe, Resolved};
 use crate::run::RunError;
 use crate::train::scaler::LossScaler;
@@ -58,6 +58,8 @@ impl<'a> Verification<'a> {
             precision: recipe.compute.precision,
             attention: recipe.compute.attention,
             residual: recipe.compute.residual,
+            // there is memory for as little as is verified
+            recompute: fixed(recipe.compute.recompute).unwrap_or_default(),
             optimizer: OptimizerKind::new(&recipe.optimizer),
             threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
             cuda: hardware.cuda.is_some(),

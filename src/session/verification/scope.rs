@@ -5,7 +5,7 @@
 //! fewer of them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
 use crate::engine::dfdx::memory;
-use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
+use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
 use crate::plan::flops_per_token;
@@ -43,6 +43,8 @@ pub(super) struct Setting {
     pub(super) attention: Attention,
     /// How it stores the residual stream.
     pub(super) residual: Residual,
+    /// What it computes again in the backward pass.
+    pub(super) recompute: Recompute,
     /// The optimizer of both engines.
     pub(super) optimizer: OptimizerKind,
     /// Threads of both engines.
@@ -93,11 +95,11 @@ impl Scope {
 
     /// What the engine under test allocates.
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
-        let Setting { precision, attention, residual, optimizer, threads, cuda, .. } = *setting;
+        let Setting { precision, attention, residual, recompute, optimizer, threads, cuda, .. } = *setting;
         let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train(optimizer));
         let target = if cuda { Target::Cuda } else { Target::Cpu { threads } };
         // as training does where there is memory
-        let activations = Activations { kept: true, residual };
+        let activations = Activations { kept: true, residual, recompute };
         MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations }
     }
 
@@ -145,8 +147,18 @@ mod tests {
         let dims = Dims { n_layer, n_head, n_embd, block_size: 2048, vocab_size: 50257, padded_vocab: 50304 };
         let (precision, attention) = (Precision::Bf16, Attention::Naive);
         let optimizer = OptimizerKind::AdamW;
-        let residual = Residual::Fp32;
-        Setting { dims, precision, attention, residual, optimizer, threads: 2, cuda: false, steps: 5 }
+        let (residual, recompute) = (Residual::Fp32, Recompute::None);
+        Setting {
+            dims,
+            precision,
+            attention,
+            residual,
+            recompute,
+            optimizer,
+            threads: 2,
+            cuda: false,
+            steps: 5,
+        }
     }
 
     fn declared(setting: &Setting) -> Scope {

@@ -51,7 +51,7 @@ impl<D: Device> Pair<D> {
     ) -> Result<Self, EngineError> {
         let plan = |target| {
             let (micro_batch, mode) = (ROWS, Mode::Train(OptimizerKind::AdamW));
-            let activations = Activations { kept: false, residual };
+            let activations = Activations { residual, ..Activations::default() };
             MemoryPlan::new(MemoryConfig {
                 dims,
                 micro_batch,
