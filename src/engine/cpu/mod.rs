@@ -69,14 +69,6 @@ pub fn timed_engine(
     Ok(Pooled::here(Fused::new(plan, Timed::new(backend), comm)))
 }
 
-/// Workers of a plan for the CPU.
-fn threads(plan: &MemoryPlan) -> usize {
-    match plan.config.target {
-        Target::Cpu { threads } => threads,
-        Target::Cuda => panic!("the CPU engine got a plan for a CUDA device"),
-    }
-}
-
 /// Buffers and kernels of the CPU.
 pub struct CpuBackend {
     memory: Memory,
@@ -112,7 +104,10 @@ pub struct CpuBackend {
 impl CpuBackend {
     fn new(plan: &MemoryPlan, comm: Arc<dyn Comm>) -> Result<Self, EngineError> {
         chosen_level().map_err(EngineError::Unsupported)?;
-        let team = Team::new(threads(plan))?;
+        let Target::Cpu { threads } = plan.config.target else {
+            panic!("the CPU engine got a plan for a CUDA device")
+        };
+        let team = Team::new(threads)?;
         let tokens = plan.config.micro_batch * plan.config.dims.block_size;
         Ok(Self {
             memory: Memory::new(plan)?,
@@ -339,9 +334,8 @@ impl Backend for CpuBackend {
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
         let (rows, vocab) = (x.len / width, wte.len / width);
         let ([x, wte], [logits], mut scratch) = self.lend([x, wte], [logits]);
-        let wte = Matrix::new(wte, vocab, width, width).transposed();
-        let x = Matrix::new(x, rows, width, width);
-        matmul(logits, vocab, x, wte, SET, &mut scratch, |_, _, _| {});
+        let (x, wte) = (Matrix::new(x, rows, width, width), Matrix::new(wte, vocab, width, width));
+        matmul(logits, vocab, x, wte.transposed(), SET, &mut scratch, |_, _, _| {});
     }
 
     fn cross_entropy(&mut self, tensors: CrossEntropy) {
