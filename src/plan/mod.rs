@@ -231,11 +231,11 @@ impl Plan {
         let (steps, tokens) = run_tokens(recipe, &sizes)?;
         let one_row = memory_config(recipe, hardware);
         let choices = recompute::choices(recipe);
-        // the rows of the first choice under which there are any
+        // rows are part of the result, so they are those that fit where the least is computed again
         let fits = |rows| {
             let largest =
                 |config| largest_micro_batch(engine, rows, config, shard, hardware.memory_for_auto());
-            choices.iter().find_map(|&recompute| largest(one_row.recomputing(recompute)))
+            recompute::up_to(&choices).find_map(|recompute| largest(one_row.recomputing(recompute)))
         };
         let batch = rows.batch(recipe, micro_batch, fits)?;
         let memory = MemoryConfig { micro_batch: batch.micro_batch, ..one_row };

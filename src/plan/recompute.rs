@@ -33,6 +33,12 @@ pub(super) fn choices(recipe: &Recipe) -> Vec<Recompute> {
     fixed(recipe.compute.recompute).map_or_else(|| Recompute::ALL.to_vec(), |one| vec![one])
 }
 
+/// Everything that computes no more again than some of these choices, the quickest first.
+pub(super) fn up_to(choices: &[Recompute]) -> impl Iterator<Item = Recompute> {
+    let most = choices.iter().max().copied().unwrap_or_default();
+    Recompute::ALL.into_iter().filter(move |&recompute| recompute <= most)
+}
+
 /// The configuration under the first choice that needs at most `bytes`, or else under the last one.
 pub(super) fn least(
     engine: EngineKind,

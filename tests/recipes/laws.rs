@@ -283,6 +283,9 @@ fn tidy(mut recipe: Recipe) -> Recipe {
     if matches!(recipe.compute.device, Device::Cuda(_)) {
         recipe.compute.threads = 0;
     }
+    if recipe.compute.engine == EngineKind::Dfdx {
+        recipe.compute.recompute = RecomputeName::None;
+    }
     recipe
 }
 

@@ -139,8 +139,9 @@ fn a_run_goes_on_under_another_choice() {
     let last = "checkpoints/step-00000004";
     let whole = recipes.path(printed(recipes.dir(), "recipe.toml --runs-dir whole").trim());
     // dies in its fourth step, so that it goes on from a checkpoint after the second
-    let arguments = ["recipe.toml", "--runs-dir", "part", "--set", "compute.recompute=mlp"];
-    let died = runner(recipes.dir()).args(arguments).env("RUNNER_FAULT", "csv.mid_row:4").output();
+    let arguments =
+        "recipe.toml --runs-dir part --set compute.recompute=mlp --set checkpoint.background=false";
+    let died = runner(recipes.dir()).args(arguments.split(' ')).env("RUNNER_FAULT", "csv.mid_row:4").output();
     assert!(!died.expect("it starts").status.success());
     let part = recipes.path("part").join(whole.file_name().expect("a name"));
     assert!(part.join("checkpoints/step-00000002").is_dir() && !part.join(last).is_dir());
@@ -193,32 +194,32 @@ fn auto_takes_the_first_that_fits() {
     }
 }
 
-/// The micro-batch is as large as fits where nothing is computed again; only where no row fits, something is.
+/// Rows are part of the result, so no choice has more of them than another; only where not even one fits, the choice
+/// that makes it fit decides.
 #[test]
-fn auto_twice_prefers_less_work_to_more_rows() {
-    let both = Recipes::with(RECIPE).good(&set(&["compute.recompute=auto", "batch.micro_batch=auto"])).recipe;
-    let with = |recompute| {
-        let mut recipe = both.clone();
-        recipe.compute.recompute = recompute;
-        recipe
+fn an_automatic_micro_batch_is_the_same_under_every_choice_that_fits() {
+    let auto = Recipes::with(RECIPE).good(&set(&["batch.micro_batch=auto", "batch.total_tokens=512"])).recipe;
+    let of = |name, total| {
+        let mut recipe = auto.clone();
+        recipe.compute.recompute = name;
+        derived(&recipe, &Hardware { free_memory: 1 << 40, ..machine(total) })
     };
-    let of = |recipe: &Recipe, total| {
-        let plan = derived(recipe, &Hardware { free_memory: 1 << 40, ..machine(total) });
-        (plan.batch.micro_batch, plan.bytes.total <= machine(total).memory_for_auto())
-    };
+    let names = [RecomputeName::None, RecomputeName::Mlp, RecomputeName::Block, RecomputeName::Auto];
+    let floor = of(RecomputeName::Block, 1).bytes.total;
     let mut seen = [0; 3];
-    let floor = derived(&with(RecomputeName::Block), &machine(1)).bytes.total;
-    for total in (floor..2 * floor).step_by(floor / 500) {
-        let [none, mlp, block] = [RecomputeName::None, RecomputeName::Mlp, RecomputeName::Block]
-            .map(|recompute| of(&with(recompute), total));
-        let (first, (rows, _)) = [none, mlp, block]
-            .into_iter()
-            .enumerate()
-            .find(|(_, (_, fits))| *fits)
-            .unwrap_or((2, (1, false)));
+    for total in (floor..2 * floor).step_by(floor / 1500) {
+        let limit = machine(total).memory_for_auto();
+        let plans = names.map(|name| of(name, total));
+        let rows = plans[3].batch.micro_batch;
+        let fits = |plan: &Plan| plan.bytes.total <= limit;
+        let Some(first) = plans[..3].iter().position(fits) else {
+            assert!(plans.iter().all(|plan| plan.batch.micro_batch == 1), "{total}");
+            continue;
+        };
         seen[first] += 1;
-        assert_eq!(of(&both, total).0, rows, "{total}: {none:?} {mlp:?} {block:?}");
-        assert!(mlp.0 >= none.0 && block.0 >= mlp.0, "less memory, no fewer rows");
+        assert!(plans[first..].iter().all(|plan| plan.batch.micro_batch == rows), "{total}");
+        // no larger one fits under the least that makes any fit
+        assert_eq!(plans[first].largest_micro_batch(limit), Some(rows), "{total}");
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
