@@ -33,8 +33,8 @@ impl MemoryNeed {
     }
 }
 
-/// The configuration that keeps the outputs of LayerNorm and GELU for the backward pass, if a CUDA device has `bytes` of
-/// memory for that where nothing else is computed again: the choice is part of the result, on which
+/// The configuration that keeps the outputs of LayerNorm and GELU for the backward pass, if a CUDA device has `bytes`
+/// of memory for that where nothing else is computed again: the choice is part of the result, on which
 /// `compute.recompute` has no influence.
 pub(super) fn keeping_outputs(
     engine: EngineKind,

@@ -24,8 +24,8 @@ const UPDATE_FLOPS: f64 = 150.0;
 /// What a machine was measured to do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts, with those of what is computed
-    /// again.
+    /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts, with those of what is
+    /// computed again.
     pub seconds_per_flop: f64,
     /// Seconds of the optimizer's update per parameter.
     pub seconds_per_parameter: f64,

@@ -126,7 +126,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Asks the device that the buffers are for. `activations`: the words that they take where nothing is computed again.
+    /// Asks the device that the buffers are for. `activations`: the words that they take where nothing is computed
+    /// again.
     fn of(config: &MemoryConfig, activations: usize) -> Self {
         match config.target {
             Target::Cpu { threads } => cpu::scratch::of(config, threads, activations),

@@ -116,8 +116,8 @@ impl MemoryConfig {
     }
 
     /// Sequences whose keys and values are kept until the next pass of another kind. Training keeps those of its batch
-    /// for the backward pass, so that generating text between two steps takes no further memory; where it computes whole
-    /// blocks again, it keeps none.
+    /// for the backward pass, so that generating text between two steps takes no further memory; where it computes
+    /// whole blocks again, it keeps none.
     pub fn sequences(&self) -> usize {
         match self.mode {
             Mode::Infer => 0,
