@@ -314,7 +314,9 @@ mod tests {
                 let is_shared = |of: fn(&LayerSpans) -> Span| of(&first) == of(&second);
                 assert!(!is_shared(|l| l.x) && !is_shared(|l| l.ln_1), "where a block begins is kept");
                 assert_eq!(is_shared(|l| l.fc), recompute >= Recompute::Mlp);
-                for of in [|l: &LayerSpans| l.qkv, |l| l.softmax, |l| l.att, |l| l.x_mid, |l| l.ln_2] {
+                let inside: [fn(&LayerSpans) -> Span; 5] =
+                    [|l| l.qkv, |l| l.softmax, |l| l.att, |l| l.x_mid, |l| l.ln_2];
+                for of in inside {
                     assert_eq!(is_shared(of), recompute == Recompute::Block);
                 }
                 assert_eq!(first.kept.is_some(), kept && recompute < Recompute::Block);
