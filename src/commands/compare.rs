@@ -58,7 +58,14 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     let measures = match asked.is_empty() {
         true => comparison.usual(for_people),
         // the way to a target is asked for by --target
-        false => comparison.goals.iter().cloned().map(Measure::Own).chain(asked).collect(),
+        false => {
+            let is_new = |measure: &Measure| match measure {
+                Measure::Own(metric) => comparison.goals.iter().all(|goal| goal.name != metric.name),
+                Measure::Speedup | Measure::Gain => true,
+            };
+            let goals = comparison.goals.iter().cloned().map(Measure::Own);
+            goals.chain(asked.into_iter().filter(is_new)).collect()
+        }
     };
     if let RowOrder::By(name) = &options.order {
         check_key(name, &options, &comparison)?;

@@ -3,7 +3,7 @@
 use super::exit::Exit;
 use super::named::Named;
 use crate::cli::{ExplainArgs, Format};
-use crate::recipe::keys::{Key, Kind, OnResume, SCHEDULE_KIND, find_table};
+use crate::recipe::keys::{Fallback, Key, Kind, OnResume, SCHEDULE_KIND, find_table};
 use crate::recipe::{self, Origin, Resolved, Setting, silenced_by};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -118,6 +118,9 @@ fn absence(resolved: &Resolved, key: &Key, here: &Path) -> String {
         return format!("{other} says it instead");
     }
     let kind = resolved.origin(SCHEDULE_KIND).map_or("", |setting| setting.value.as_str());
+    if matches!(key.default, Fallback::FifthOf(_)) && key.special_in == Some(kind.trim_matches('"')) {
+        return "no layer sets it: a fifth of the run is taken".to_owned();
+    }
     if key.is_used_by(kind.trim_matches('"')) {
         return "no layer sets it, and it has no default".to_owned();
     }

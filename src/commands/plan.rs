@@ -106,7 +106,8 @@ impl<'a> Outlook<'a> {
                 let pinned = data.start.pinned(resolved.clone()).recipe;
                 let id = run_id(&pinned, &recipe::identity(&pinned, &data.digests));
                 let path = runs_dir.join(&id);
-                let standing = Standing::of(&path).map_err(|error| error.to_string());
+                let standing =
+                    Standing::of(&path, recipe.schedule.stop_at_val_loss).map_err(|error| error.to_string());
                 (data.size(), Ok(data.shards()), Some(Run { id, path, standing }), data.start.lines())
             }
             Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),

@@ -122,7 +122,12 @@ impl Watched {
         let is_new = std::mem::replace(&mut self.status, status) != status;
         if is_new {
             // a run that is being started over has none for a moment
-            self.stands = Run::read(&self.path).map_or_else(|_| status.to_string(), |run| run.status_shown());
+            let run = Run::read(&self.path);
+            self.stands = run.as_ref().map_or_else(|_| status.to_string(), Run::status_shown);
+            // a run whose length is said in tokens has its steps on record only
+            if let Some(run) = run.ok().filter(|_| self.total_steps == 0.0) {
+                self.total_steps = run.facts.total_steps as f64;
+            }
         }
         if train.was_cut {
             return Ok(Some(format!("{}: went back to step {}", self.id, self.train.rows().len())));

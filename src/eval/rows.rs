@@ -6,6 +6,9 @@ use std::cmp::Reverse;
 /// Lengths are rounded up to a multiple of this, for a device tunes its products for each shape that it meets.
 const STEP: usize = 8;
 
+/// Rows of a pass at most: a grid of CUDA counts 65,535 of them.
+const MOST_ROWS: usize = 1 << 14;
+
 /// A row's length as it is computed.
 pub(super) fn rounded(len: usize, block_size: usize) -> usize {
     len.next_multiple_of(STEP).min(block_size)
@@ -49,7 +52,8 @@ pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: 
     for mut rows in examples {
         if rows.len() > room {
             let longest = rows.first().map_or(0, |row| row.len(task));
-            let most = (micro_batch * block_size / rounded(longest, block_size).max(1)).max(1);
+            let fits = micro_batch * block_size / rounded(longest, block_size).max(1);
+            let most = fits.clamp(1, MOST_ROWS);
             while rows.len() > most {
                 let others = rows.split_off(most);
                 passes.push(std::mem::replace(&mut rows, others));

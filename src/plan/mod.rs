@@ -20,7 +20,7 @@ pub use recompute::fixed;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
-use crate::recipe::{EngineKind, Precision, Recipe, StepSizes};
+use crate::recipe::{EngineKind, OptimizerName, Precision, Recipe, StepSizes};
 use hardware::Hardware;
 use serde::Serialize;
 
@@ -299,9 +299,13 @@ impl Plan {
 }
 
 /// Who takes part, and the share of the optimizer's states that the first rank keeps.
+///
+/// Muon's matrix products need not have the same last digit on two machines, so where there are ranks, one of them
+/// updates a matrix and the others get it.
 fn ranks(recipe: &Recipe, hardware: &Hardware) -> (RankPlan, OptimizerShard) {
     let world_size = recipe.batch.world_size;
-    let count = if recipe.distributed.shard_optimizer { world_size } else { 1 };
+    let is_shared = recipe.distributed.shard_optimizer || recipe.optimizer.kind == OptimizerName::Muon;
+    let count = if is_shared { world_size } else { 1 };
     let ranks = RankPlan { world_size, here: hardware.ranks, timeout_s: recipe.distributed.timeout_s };
     (ranks, OptimizerShard { index: 0, count })
 }

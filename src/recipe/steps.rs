@@ -222,7 +222,11 @@ impl ScheduleConfig {
             (steps, self.warmup_steps.or(self.warmup_tokens.map(within)), self.decay_steps.or(decay))
         } else {
             let run = sizes.checked_tokens_before(steps).unwrap_or(u64::MAX);
-            (run, self.warmup_tokens, self.decay_tokens)
+            // what ends with the run's tokens ends with its last whole step
+            let whole = |tokens: u64| {
+                if self.max_tokens.is_some_and(|max| tokens <= max) { tokens.min(run) } else { tokens }
+            };
+            (run, self.warmup_tokens.map(whole), self.decay_tokens.map(whole))
         };
         let warmup = warmup.unwrap_or(0);
         let (decay_start, decay_end) = match self.kind {

@@ -23,7 +23,7 @@ pub(super) fn rehearse(
     (run, hash): (&Path, &str),
     mut plan: Plan,
 ) -> anyhow::Result<Ending> {
-    let standing = Standing::of(run)?;
+    let standing = Standing::of(run, resolved.recipe.schedule.stop_at_val_loss)?;
     if let Standing::Live { holder, .. } = standing {
         return Err(RunError::Locked { path: run.to_owned(), holder }.into());
     }

@@ -39,11 +39,11 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// How the run in a directory stands.
+    /// How the run in a directory stands, for a recipe that would end it at this validation loss.
     ///
     /// # Errors
     /// Files of the run that cannot be read.
-    pub fn of(run: &Path) -> Result<Self, RunError> {
+    pub fn of(run: &Path, target: Option<f64>) -> Result<Self, RunError> {
         if let Some(holder) = lock::holder(&run.join(lock::FILE))? {
             return Ok(Self::Live { holder, steps_done: steps_done(run)? });
         }
@@ -52,9 +52,10 @@ impl Standing {
         }
         let record = RunRecord::read(run)?;
         let at_target = record.as_ref().and_then(|record| Some(record.reached_target?.step));
+        let goes_on = record.as_ref().is_some_and(|record| record.goes_on(target));
         let error = record.and_then(|record| record.error);
         Ok(match record::status(run)? {
-            RunStatus::Finished => Self::Finished { at_target },
+            RunStatus::Finished if !goes_on => Self::Finished { at_target },
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
                 let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();

@@ -63,7 +63,8 @@ fn numbers(engine: &mut dyn Engine, kind: OptimizerKind) -> Vec<Vec<u32>> {
     }
     let inputs = tokens(4, ROWS * DIMS.block_size);
     let batch = Batch { inputs: &inputs, targets: &inputs, rows: ROWS, cols: DIMS.block_size };
-    all.push(bits(&engine.token_losses(batch, &[]).expect("losses").losses));
+    all.push(bits(&engine.token_losses(batch).expect("losses")));
+    all.push(bits(&engine.losses_at(batch, &[0, 3], false).expect("losses").losses));
     all.push(bits(&engine.logits(&inputs[..9], false).expect("logits")));
     all
 }

@@ -122,7 +122,8 @@ impl<B: Backend> Fused<B> {
         self.backend.gather(Gather::Asked, arena.ln.head(shape.n * c), input, c);
         for first in (0..rows).step_by(arena.chunk) {
             let chunk = self.chunk_of_head(input, first, false);
-            let own = first..at.len().min(first + chunk.losses.len);
+            // a chunk may hold nothing but filling
+            let own = first.min(at.len())..at.len().min(first + chunk.losses.len);
             for (row, &target) in packed.targets[own].iter().enumerate().filter(|_| greedy) {
                 let logits = chunk.logits.slice(row * dims.padded_vocab, dims.vocab_size);
                 found.is_greedy.push(is_greedy(&self.backend.download(logits)?, target));
