@@ -1,10 +1,11 @@
 //! `optimizer.kind = "muon"` through the program: what holds of every optimizer holds of it.
 
-use crate::support;
+use crate::{processes, support};
 
+use runner::engine::cpu::{Level, best_level};
 use std::fs;
 use std::path::Path;
-use support::{Lab, column, essence, record, results, rows, val_csv};
+use support::{Lab, column, essence, record, results, rows, spawned, tiny, val_csv};
 
 const MUON: [&str; 3] = ["optimizer.kind=muon", "optimizer.lr=3e-3", "optimizer.muon_lr=1e-2"];
 
@@ -150,6 +151,31 @@ fn every_number_of_ranks_gives_the_same_losses() {
         let run = lab.train(&with(&[&long[..], &sets.each_ref().map(String::as_str)].concat()));
         close(&column(&run, "loss"), &column(&alone, "loss"), 1e-4);
         close(&val_csv(&run).numbers("val_loss"), &val_csv(&alone).numbers("val_loss"), 1e-4);
+    }
+}
+
+/// A product has other last digits where a processor has no fused multiply-add. Each rank compares its parameters with
+/// those of rank 0 at each checkpoint.
+#[test]
+fn ranks_on_different_processors_keep_the_same_weights() {
+    let lab = Lab::new();
+    let port = processes::port();
+    let sets = with(&[
+        "batch.world_size=2",
+        "batch.micro_batch=1",
+        "optimizer.muon_ns_precision=fp32",
+        "schedule.max_steps=12",
+        "checkpoint.every=4",
+    ]);
+    let args = tiny("runs", &sets);
+    let ranks = [best_level(), Level::Baseline].into_iter().enumerate().map(|(index, level)| {
+        let mut rank = processes::rank(&lab, index, 2, port, &args);
+        rank.env("RUNNER_SIMD", level.word());
+        spawned(rank)
+    });
+    let ranks: Vec<_> = ranks.collect();
+    for rank in ranks {
+        rank.end().expect(0);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Ended, Lab, Live, checkpoints, column, essence, record, rows, spawned, tiny};
 
 /// A port that nothing listens on, below those that the system gives to connections.
-fn port() -> u16 {
+pub(crate) fn port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 20_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -21,7 +21,7 @@ fn port() -> u16 {
 }
 
 /// One rank as `torchrun` would start it.
-fn rank(lab: &Lab, rank: usize, size: usize, port: u16, args: &[String]) -> Command {
+pub(crate) fn rank(lab: &Lab, rank: usize, size: usize, port: u16, args: &[String]) -> Command {
     let mut command = lab.command(args);
     command
         .env("RANK", rank.to_string())

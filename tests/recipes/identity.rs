@@ -130,8 +130,10 @@ fn every_key_reaches_the_recipe_and_nothing_else_does() {
         warmup_tokens: Some(1),
         decay_steps: None,
         decay_tokens: Some(1),
+        stop_at_val_loss: Some(1.0),
         ..tokens.schedule
     };
+    tokens.optimizer.weight_decay_embeddings = Some(1.0);
     let named = resolve(&[
         "data.val={ web = \"v\", books = \"w\" }",
         "data.val_main=web",
