@@ -87,7 +87,7 @@ fn muon_meets_adamw_on_both_texts() {
     for (recipe, kind) in
         [("shakespeare", "adamw"), ("shakespeare", "muon"), ("lipsum", "adamw"), ("lipsum", "muon")]
     {
-        let is_of = |line: &&str| line.contains(&format!("{recipe}-")) && line.contains(kind);
+        let is_of = |line: &&str| line.contains(&format!("{recipe}-")) && line.contains(&format!(",{kind},"));
         assert_eq!(tables.lines().filter(is_of).count(), 2, "{recipe} {kind}: {tables}");
     }
 }
