@@ -240,7 +240,7 @@ const OTHERS: &[(&str, &[Fault])] = &[
         &[
             ("the gradient is not looked ahead along", MUON, " + (x - ms.x[j]) * ahead", ""),
             ("gradients that stay", MUON, "*gradient = Quad{};", ""),
-            ("a norm of some of the sums", MUON, "i < count;", "i < count / 2;"),
+            ("a norm of some of the sums", MUON, "i < count;", "i < count / 8;"),
             ("the sum of squares of a warp", MUON, "block_sum(squares, scratch)", "squares"),
             ("a product without what is added", MUON, " + more.x[j] * other", ""),
             ("an update without decay", MUON, "ps.x[j] * keep", "ps.x[j]"),

@@ -61,7 +61,8 @@ fn matrix<D: Device>(
 ) -> Result<(), String> {
     let Rule::Muon(typical) = OptimizerKind::Muon.typical() else { panic!("Muon's rule") };
     let rule = Muon { ns_precision: precision, nesterov, ..typical };
-    let step_of = OptimizerStep { rule: Rule::Muon(rule), lr: 1e-2, clip_norm: 3.0, t: 3, loss_scale: 16.0 };
+    // so fast that decay and update are seen in every precision
+    let step_of = OptimizerStep { rule: Rule::Muon(rule), lr: 1.0, clip_norm: 3.0, t: 3, loss_scale: 16.0 };
     let constants = rule.constants(&step_of, shape);
     let whole: Place = &|plan| plan.whole(Buffer::Gradients);
     pair.fill(whole, false)?;
