@@ -63,20 +63,11 @@ impl Schedule {
 mod tests {
     use super::*;
     use crate::recipe::{BatchConfig, MicroBatch};
+    use crate::train::tests::ramp::schedule as schedule_of;
     use proptest::prelude::*;
 
     fn config(kind: ScheduleKind, max_steps: u64) -> ScheduleConfig {
-        ScheduleConfig {
-            kind,
-            max_steps: Some(max_steps),
-            max_tokens: None,
-            warmup_steps: None,
-            warmup_tokens: None,
-            min_lr_ratio: Some(0.1),
-            decay_steps: None,
-            decay_tokens: None,
-            stop_at_val_loss: None,
-        }
+        ScheduleConfig { min_lr_ratio: Some(0.1), ..schedule_of(kind, max_steps) }
     }
 
     fn equal() -> StepSizes {

@@ -1,7 +1,7 @@
 //! The loop against an engine that only counts.
 
 mod evaluation;
-mod ramp;
+pub(super) mod ramp;
 mod watched;
 
 use super::*;

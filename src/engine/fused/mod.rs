@@ -3,9 +3,9 @@
 //! Written once over [`Backend`], so CPU and CUDA differ in kernels only: `forward.rs` and `backward.rs` have the
 //! passes, `packed.rs` those that score tokens, `generate.rs` those that continue sequences, `optimizer.rs` the update;
 //! `states.rs` reads and writes what is kept. The inputs of each block's matrix products are kept from forward to
-//! backward where they cannot be recomputed cheaply. LayerNorm and GELU outputs are computed again in the backward pass,
-//! which on a CPU costs less than the memory traffic of keeping them; a CUDA device keeps them where its memory allows
-//! it. A recipe may have more computed again, which takes less memory (`memory::Recompute`).
+//! backward where they cannot be recomputed cheaply. LayerNorm and GELU outputs are computed again in the backward
+//! pass, which on a CPU costs less than the memory traffic of keeping them; a CUDA device keeps them where its memory
+//! allows it. A recipe may have more computed again, which takes less memory (`memory::Recompute`).
 
 pub mod backend;
 mod backward;

@@ -6,7 +6,7 @@ use crate::recipe::{BatchConfig, MicroBatch, ScheduleConfig};
 use proptest::prelude::*;
 
 /// A schedule of so many steps that says nothing else.
-pub(super) fn schedule(kind: ScheduleKind, max_steps: u64) -> ScheduleConfig {
+pub(in crate::train) fn schedule(kind: ScheduleKind, max_steps: u64) -> ScheduleConfig {
     ScheduleConfig {
         kind,
         max_steps: Some(max_steps),
