@@ -70,7 +70,7 @@ fn main() -> Result<(), EngineError> {
     // a whole step, so that every activation is what it is in training
     let (cols, vocabulary) = (dims.block_size, dims.vocab_size as u32);
     let tokens: Vec<u32> = (0..(rows * cols) as u32).map(|i| i * 48_271 % vocabulary).collect();
-    engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows, cols }, 1.0)?;
+    engine.accumulate(Batch { inputs: &tokens, targets: &tokens, rows, cols, first_row: 0 }, 1.0)?;
 
     let flops = cpu::peak::measure(threads, 4);
     let how = format!("measured: {} fp32 FMA loop on {threads} threads", cpu::level().name());

@@ -56,7 +56,7 @@ fn a_step_allocates_nothing() {
         init::initialize(&dims, &engine.layout().clone(), 1, &mut parameters);
         engine.write(State::Parameters, &parameters).expect("the engine takes its parameters");
         let tokens: Vec<u32> = (0..3 * 48).map(|i| i * 7 % 500).collect();
-        let batch = Batch { inputs: &tokens, targets: &tokens, rows: 3, cols: 48 };
+        let batch = Batch { inputs: &tokens, targets: &tokens, rows: 3, cols: 48, first_row: 0 };
         let mut step = |t: u64| {
             engine.accumulate(batch, 0.5).expect("the batch fits");
             engine.accumulate(batch, 0.5).expect("the batch fits");

@@ -15,7 +15,7 @@ use runner::plan::hardware::peak_resident_bytes;
 fn peak(dims: Dims, rows: usize) -> u64 {
     let mut engine = CpuEngine::new(dims, OptimizerKind::AdamW).expect("valid dimensions");
     let tokens: Vec<u32> = (0..rows * dims.block_size).map(|i| (i % dims.vocab_size) as u32).collect();
-    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols: dims.block_size };
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols: dims.block_size, first_row: 0 };
     engine.accumulate(batch, 1.0).expect("a valid batch");
     peak_resident_bytes()
 }

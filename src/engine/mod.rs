@@ -51,6 +51,9 @@ pub struct Batch<'a> {
     pub rows: usize,
     /// Tokens per sequence, at most `block_size`.
     pub cols: usize,
+    /// The number of the first row among those of a training run, which follow each other. What dropout leaves out of a
+    /// pass that trains depends on it; for other passes it means nothing.
+    pub first_row: u64,
 }
 
 /// The next token of a sequence whose keys and values an engine keeps.

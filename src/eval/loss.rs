@@ -69,7 +69,7 @@ pub fn data_loss<E: From<EngineError>>(
         let rows = (micro_batch as u64).min(rows - first) as usize;
         let (inputs, targets) = (&mut inputs[..rows * block_size], &mut targets[..rows * block_size]);
         stream.fill(first, rows, inputs, targets);
-        let found = engine.token_losses(Batch { inputs, targets, rows, cols: block_size })?;
+        let found = engine.token_losses(Batch { inputs, targets, rows, cols: block_size, first_row: 0 })?;
         let left = usize::try_from(tokens - loss.tokens).unwrap_or(usize::MAX);
         for (&nats, &target) in found.iter().zip(targets.iter()).take(left) {
             let bytes = tokenizer.bytes_of(target);

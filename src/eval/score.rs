@@ -69,7 +69,8 @@ pub fn score<E: From<EngineError>>(
         };
         asked.clear();
         asked.extend((0..rows.len()).flat_map(ending));
-        let batch = Batch { inputs: &packed.inputs, targets: &packed.targets, rows: rows.len(), cols };
+        let batch =
+            Batch { inputs: &packed.inputs, targets: &packed.targets, rows: rows.len(), cols, first_row: 0 };
         let found = engine.losses_at(batch, &asked, task.kind == Kind::LastWord)?;
         let (mut losses, mut greedy) = (found.losses.as_slice(), found.is_greedy.as_slice());
         for row in rows {

@@ -258,7 +258,7 @@ impl Bench<'_> {
                 inputs.iter_mut().enumerate().for_each(|(i, t)| *t = token(i));
                 targets.iter_mut().enumerate().for_each(|(i, t)| *t = token(i + 1));
                 data_ms += begun.elapsed().as_secs_f64() * 1e3;
-                let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
+                let batch = Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: 0 };
                 let weight = loss_scale / plan.batch.micro_steps as f64;
                 match micro_step + 1 == plan.batch.micro_steps {
                     false => engine.accumulate(batch, weight)?,

@@ -77,8 +77,9 @@ fn of_rows(
             for row in 0..batch.rows {
                 let span = row * cols..(row + 1) * cols;
                 let (inputs, targets) = (&batch.inputs[span.clone()], &batch.targets[span]);
-                if let Some(here) = not_finite(engine, Batch { inputs, targets, rows: 1, cols }, loss_scale)?
-                {
+                let first_row = batch.first_row + row as u64;
+                let alone = Batch { inputs, targets, rows: 1, cols, first_row };
+                if let Some(here) = not_finite(engine, alone, loss_scale)? {
                     if bad.is_empty() {
                         what = here;
                     }

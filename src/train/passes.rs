@@ -30,7 +30,7 @@ impl RowBuffer {
 
     pub(super) fn batch(&self, config: &TrainConfig) -> Batch<'_> {
         let (rows, cols) = (config.micro_batch, config.block_size);
-        Batch { inputs: &self.inputs, targets: &self.targets, rows, cols }
+        Batch { inputs: &self.inputs, targets: &self.targets, rows, cols, first_row: self.first.unwrap_or(0) }
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) fn over<E>(
         let count = (micro_batch as u64).min(range.end - first) as usize;
         let (inputs, targets) = (&mut inputs[..count * block_size], &mut targets[..count * block_size]);
         rows.fill(first, count, inputs, targets);
-        let batch = Batch { inputs, targets, rows: count, cols: block_size };
+        let batch = Batch { inputs, targets, rows: count, cols: block_size, first_row: first };
         let Some(mean) = pass(batch, loss.rows)? else { return Ok(None) };
         loss.total += mean * count as f64;
         loss.rows += count as u64;

@@ -93,7 +93,7 @@ fn accumulate(engine: &mut Emulated, rank: usize, size: usize, step: u64) -> Res
     for micro_step in 0..per_rank {
         let row = step as usize * ROWS + rank * per_rank + micro_step;
         let tokens: Vec<u32> = (0..9).map(|i| ((row * 31 + i * 17) % DIMS.vocab_size) as u32).collect();
-        let batch = Batch { inputs: &tokens[..8], targets: &tokens[1..], rows: 1, cols: 8 };
+        let batch = Batch { inputs: &tokens[..8], targets: &tokens[1..], rows: 1, cols: 8, first_row: 0 };
         let weight = 1.0 / per_rank as f64;
         match micro_step + 1 == per_rank {
             false => engine.accumulate(batch, weight)?,
@@ -228,7 +228,7 @@ fn a_gradient_that_is_not_finite_on_one_rank_stops_the_update_on_all() {
                 gradients[3] = f32::INFINITY;
             }
             engine.write(State::Gradients, &gradients).expect("the layout's size");
-            let batch = Batch { inputs: &[1; 8], targets: &[2; 8], rows: 1, cols: 8 };
+            let batch = Batch { inputs: &[1; 8], targets: &[2; 8], rows: 1, cols: 8, first_row: 0 };
             engine.accumulate_last(batch, 1.0).expect("a step");
             let applied = engine.finish_step(&update(1)).expect("an answer");
             let unchanged = *engine.read(State::Parameters).expect("it can be read") == values;
@@ -304,7 +304,7 @@ fn left_alone(seconds: u64, leaves: impl Fn(&dyn Comm) + Sync) -> EngineError {
             leaves(comm);
             return Ok(None);
         }
-        let batch = Batch { inputs: &[1; 8], targets: &[2; 8], rows: 1, cols: 8 };
+        let batch = Batch { inputs: &[1; 8], targets: &[2; 8], rows: 1, cols: 8, first_row: 0 };
         engine.accumulate_last(batch, 1.0).expect("it is reported later");
         engine.update(&update(1)).expect("it is reported later");
         let first = engine.applied().expect_err("the other is not there");

@@ -152,7 +152,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
         for (micro, rows, cols) in [(0, MICRO_BATCH, dims.block_size), (1, 2, dims.block_size - 3)] {
             let inputs = tokens(step * 2 + micro, rows * cols, dims.vocab_size);
             let targets = tokens(100 + step * 2 + micro, rows * cols, dims.vocab_size);
-            let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
+            let batch = Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: 0 };
             for engine in [&mut *cuda_engine, &mut *cpu_engine] {
                 engine.stage(batch);
                 engine.accumulate(batch, loss_scale / 2.0).expect("a step");
@@ -186,7 +186,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
     assert!(cuda_engine.read(State::Gradients).expect("gradients").iter().all(|g| *g == 0.0));
     // what evaluation and sampling use
     let inputs = tokens(7, dims.block_size, dims.vocab_size);
-    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size };
+    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 1, cols: dims.block_size, first_row: 0 };
     let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.evaluate(batch).expect("a loss"));
     assert!((x - y).abs() <= 3.0 * bounds.loss * y, "{what}: evaluated {x}, on the CPU {y}");
     let [whole, theirs] =
@@ -194,7 +194,7 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
     assert_eq!(whole.len(), dims.block_size, "{what}");
     // more rows than the micro-batch has, the second of which shares its beginning
     let four: Vec<u32> = [&inputs[..5], &inputs[..3], &[1, 2], &inputs[1..6], &inputs[..5]].concat();
-    let rows = Batch { inputs: &four, targets: &four, rows: 4, cols: 5 };
+    let rows = Batch { inputs: &four, targets: &four, rows: 4, cols: 5, first_row: 0 };
     let at = [1, 4, 6, 9, 12];
     let [x, y] = [&mut *cuda_engine, &mut *cpu_engine].map(|e| e.losses_at(rows, &at, true).expect("losses"));
     assert_eq!((x.losses.len(), x.is_greedy.len(), x.computed), (5, 5, y.computed), "{what}");
@@ -274,8 +274,13 @@ fn muon_follows_the_cpu() {
             for t in 1..=3 {
                 let count = MICRO_BATCH * dims.block_size;
                 let [inputs, targets] = [t, 100 + t].map(|key| tokens(key, count, dims.vocab_size));
-                let batch =
-                    Batch { inputs: &inputs, targets: &targets, rows: MICRO_BATCH, cols: dims.block_size };
+                let batch = Batch {
+                    inputs: &inputs,
+                    targets: &targets,
+                    rows: MICRO_BATCH,
+                    cols: dims.block_size,
+                    first_row: 0,
+                };
                 engine.accumulate(batch, 1.0).expect("a step");
                 let rule = Rule::Muon(Muon { ns_precision, ..typical });
                 let update = OptimizerStep { rule, lr: 1e-3, clip_norm: 0.5, t, loss_scale: 1.0 };
@@ -304,7 +309,7 @@ fn gradients(engine: &mut dyn Engine, dims: &Dims) -> Vec<f32> {
     engine.write(State::Parameters, &initial(dims)).expect("the layout fits");
     let n = 2 * dims.block_size;
     let (inputs, targets) = (tokens(1, n, dims.vocab_size), tokens(2, n, dims.vocab_size));
-    let batch = Batch { inputs: &inputs, targets: &targets, rows: 2, cols: dims.block_size };
+    let batch = Batch { inputs: &inputs, targets: &targets, rows: 2, cols: dims.block_size, first_row: 0 };
     engine.stage(batch);
     engine.accumulate(batch, 1.0).expect("a step");
     engine.read(State::Gradients).expect("gradients").into_owned()
@@ -337,7 +342,7 @@ fn numbers(
     for t in 1..=2 {
         for (key, rows, cols) in [(t, MICRO_BATCH, DIMS.block_size), (10 + t, 2, DIMS.block_size - 3)] {
             let inputs = tokens(key, rows * cols, DIMS.vocab_size);
-            let batch = Batch { inputs: &inputs, targets: &inputs, rows, cols };
+            let batch = Batch { inputs: &inputs, targets: &inputs, rows, cols, first_row: 0 };
             engine.stage(batch);
             engine.accumulate(batch, 0.5).expect("a pass");
         }
@@ -415,7 +420,7 @@ fn kept_keys_and_values_give_the_logits_of_whole_sequences() {
                 let texts = [3, 4, 5].map(|key| tokens(key, DIMS.block_size, DIMS.vocab_size));
                 // a batch that waits to be trained on stays as it is
                 let waiting = tokens(9, 6, DIMS.vocab_size);
-                cuda.stage(Batch { inputs: &waiting, targets: &waiting, rows: 2, cols: 3 });
+                cuda.stage(Batch { inputs: &waiting, targets: &waiting, rows: 2, cols: 3, first_row: 0 });
                 let starts = [1, DIMS.block_size - 4, 7];
                 for (sequence, start) in starts.into_iter().enumerate() {
                     let logits = cuda.begin_sequence(sequence, &texts[sequence][..start]).expect("logits");

@@ -89,7 +89,7 @@ fn launches(
         (0..MICRO_BATCH * dims.block_size).map(|i| (i * 7 % dims.vocab_size) as u32).collect();
     let batch = |rows: usize, cols: usize| {
         let tokens = &tokens[..rows * cols];
-        Batch { inputs: tokens, targets: tokens, rows, cols }
+        Batch { inputs: tokens, targets: tokens, rows, cols, first_row: 0 }
     };
     engine.accumulate(batch(MICRO_BATCH, dims.block_size), 0.5).expect("a pass");
     engine.accumulate(batch(1, dims.block_size - 3), 0.5).expect("a pass");
@@ -105,7 +105,7 @@ fn launches(
     // two rows that begin alike
     let cols = dims.block_size / 2;
     let pair = [&tokens[..cols], &tokens[..cols - 1], &[3]].concat();
-    let alike = Batch { inputs: &pair, targets: &pair, rows: 2, cols };
+    let alike = Batch { inputs: &pair, targets: &pair, rows: 2, cols, first_row: 0 };
     engine.losses_at(alike, &[cols - 1, 2 * cols - 1], false).expect("losses");
     let names = kernels::names(&KernelConfig { precision, head_size: dims.head_size() });
     let noted = engine.backend_mut().measured(&[]).expect("nothing failed").launches;
@@ -195,7 +195,7 @@ fn phases_and_launches_are_measured_by_the_device_s_clock() {
     let comm = std::sync::Arc::new(runner::comm::Solo);
     let mut engine = Fused::new(plan, Timed::new(backend), comm);
     let tokens: Vec<u32> = (0..ODD.block_size).map(|i| i as u32).collect();
-    let batch = Batch { inputs: &tokens, targets: &tokens, rows: 1, cols: ODD.block_size };
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows: 1, cols: ODD.block_size, first_row: 0 };
     for _ in 0..2 {
         engine.accumulate(batch, 1.0).expect("a pass");
         engine.update(&update()).expect("an update");

@@ -156,7 +156,7 @@ fn the_loss_of_data_is_that_of_transformers() {
             |shift: usize| bytes[shift..rows * t + shift].iter().map(|&b| u32::from(b)).collect::<Vec<_>>();
         let (inputs, targets) = (of(0), of(1));
         let mut engine = fused(name, dims, rows, Precision::Fp32);
-        let batch = Batch { inputs: &inputs, targets: &targets, rows, cols: t };
+        let batch = Batch { inputs: &inputs, targets: &targets, rows, cols: t, first_row: 0 };
         let losses = engine.token_losses(batch).expect("the batch fits");
         let mean = losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len() as f64;
         let theirs = golden["loss"].as_f64().expect("a number");
@@ -195,7 +195,7 @@ fn losses_at_some_positions_are_bit_for_bit_those_of_whole_rows() {
         }
         // as many tokens as half as many rows of the whole context
         let mut packed = fused("trained", dims, rows / 2, precision);
-        let batch = Batch { inputs: &inputs, targets: &targets, rows, cols };
+        let batch = Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: 0 };
         let found = packed.losses_at(batch, &at, true).expect("the batch fits");
         assert!(found.computed < (rows - 2) * cols, "{} tokens were computed", found.computed);
         let losses = whole.token_losses(batch).expect("the batch fits");

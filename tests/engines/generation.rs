@@ -141,7 +141,7 @@ fn tokens_that_continue_nothing_are_refused() {
 #[test]
 fn training_goes_on_as_if_no_text_had_been_generated() {
     let tokens = beginning(7, 2 * DIMS.block_size, &DIMS).prompt;
-    let batch = Batch { inputs: &tokens, targets: &tokens, rows: 2, cols: DIMS.block_size };
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows: 2, cols: DIMS.block_size, first_row: 0 };
     let gradients = [false, true].map(|generates| {
         let mut engine = engine(DIMS, Precision::Bf16, Attention::Flash, MODES[1], 2);
         if generates {

@@ -50,7 +50,9 @@ fn numbers(engine: &mut dyn Engine, kind: OptimizerKind) -> Vec<Vec<u32>> {
     for t in 1..=2 {
         for (seed, rows, cols) in [(0, ROWS, DIMS.block_size), (1, 2, DIMS.block_size - 4)] {
             let (inputs, targets) = (tokens(seed + 2 * t as u32, rows * cols), tokens(9 + seed, rows * cols));
-            engine.accumulate(Batch { inputs: &inputs, targets: &targets, rows, cols }, 0.5).expect("a pass");
+            engine
+                .accumulate(Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: 0 }, 0.5)
+                .expect("a pass");
             all.push(bits(&[engine.loss().expect("a loss") as f32]));
         }
         all.push(bits(&engine.read(State::Gradients).expect("gradients")));
@@ -62,7 +64,7 @@ fn numbers(engine: &mut dyn Engine, kind: OptimizerKind) -> Vec<Vec<u32>> {
         all.push(bits(&engine.read(state).expect("a state")));
     }
     let inputs = tokens(4, ROWS * DIMS.block_size);
-    let batch = Batch { inputs: &inputs, targets: &inputs, rows: ROWS, cols: DIMS.block_size };
+    let batch = Batch { inputs: &inputs, targets: &inputs, rows: ROWS, cols: DIMS.block_size, first_row: 0 };
     all.push(bits(&engine.token_losses(batch).expect("losses")));
     all.push(bits(&engine.losses_at(batch, &[0, 3], false).expect("losses").losses));
     all.push(bits(&engine.logits(&inputs[..9], false).expect("logits")));
@@ -150,7 +152,8 @@ fn a_pass_that_computes_again_tells_how_far_it_is() {
     for recompute in Recompute::ALL {
         let mut engine = engine(config(recompute, Precision::Fp32, Attention::Flash, 2));
         let inputs = tokens(1, ROWS * DIMS.block_size);
-        let batch = Batch { inputs: &inputs, targets: &inputs, rows: ROWS, cols: DIMS.block_size };
+        let batch =
+            Batch { inputs: &inputs, targets: &inputs, rows: ROWS, cols: DIMS.block_size, first_row: 0 };
         let told = Mutex::new(Vec::new());
         let watch = |done| {
             told.lock().expect("no panic").push(done);

@@ -33,7 +33,13 @@ fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
     let ids = |first: usize| (first..first + micro_batch * cols).map(token).collect();
     (0..ROWS * cols)
         .step_by(micro_batch * cols)
-        .map(|first| MicroBatch { inputs: ids(first), targets: ids(first + 1), rows: micro_batch, cols })
+        .map(|first| MicroBatch {
+            inputs: ids(first),
+            targets: ids(first + 1),
+            rows: micro_batch,
+            cols,
+            first_row: (step * ROWS + first / cols) as u64,
+        })
         .collect()
 }
 
@@ -147,8 +153,8 @@ fn a_muon_that_is_a_little_off_is_seen() {
         engine.write(State::Parameters, &values).expect("the buffer fits");
         for t in 1..=5 {
             for micro_batch in rows(t as usize, ROWS) {
-                let MicroBatch { inputs, targets, rows, cols } = &micro_batch;
-                let batch = Batch { inputs, targets, rows: *rows, cols: *cols };
+                let MicroBatch { inputs, targets, rows, cols, first_row } = &micro_batch;
+                let batch = Batch { inputs, targets, rows: *rows, cols: *cols, first_row: *first_row };
                 engine.accumulate(batch, 1.0).expect("the batch fits");
             }
             let rule = Rule::Muon(rule);

@@ -47,7 +47,7 @@ fn tokens(seed: u32) -> Vec<u32> {
 }
 
 fn batch(tokens: &[u32]) -> Batch<'_> {
-    Batch { inputs: tokens, targets: tokens, rows: 2, cols: 16 }
+    Batch { inputs: tokens, targets: tokens, rows: 2, cols: 16, first_row: 0 }
 }
 
 fn update(t: u64) -> OptimizerStep {

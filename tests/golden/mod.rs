@@ -118,7 +118,13 @@ impl Golden {
         let first = first % self.info.dims.sequences;
         assert!(first + rows <= self.info.dims.sequences, "micro-batches do not wrap around");
         let tokens = first * cols..(first + rows) * cols;
-        Batch { inputs: &self.inputs[tokens.clone()], targets: &self.targets[tokens], rows, cols }
+        Batch {
+            inputs: &self.inputs[tokens.clone()],
+            targets: &self.targets[tokens],
+            rows,
+            cols,
+            first_row: 0,
+        }
     }
 
     fn update(&self, step: usize) -> OptimizerStep {

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn positions_are_ordered_by_token_and_then_by_position() {
         let (inputs, targets) = ([5, 0, 2, 5, 2, 5], [0, 2, 5, 2, 5, 1]);
-        let batch = Batch { inputs: &inputs, targets: &targets, rows: 2, cols: 3 };
+        let batch = Batch { inputs: &inputs, targets: &targets, rows: 2, cols: 3, first_row: 0 };
         let mut words = Vec::new();
         pack(&batch, &mut [9; 8], &mut words);
         let at = Words::new(6);

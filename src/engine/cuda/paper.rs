@@ -47,7 +47,7 @@ pub fn outline(plan: &MemoryPlan, ranks: usize, shared_per_block: u32) -> Result
     let (rows, cols) = (plan.config.micro_batch, plan.config.dims.block_size);
     // as many distinct tokens as there can be, which is what the embeddings' kernels state
     let tokens: Vec<u32> = (0..rows * cols).map(|i| (i % plan.config.dims.vocab_size) as u32).collect();
-    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols };
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols, first_row: 0 };
     let noted = |engine: &mut Fused<CudaBackend<Paper>>| {
         Ok::<_, EngineError>(engine.backend_mut().measured(&[])?.launches)
     };

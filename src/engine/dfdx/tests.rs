@@ -22,7 +22,7 @@ fn engine(dims: Dims) -> CpuEngine {
 }
 
 fn batch<'a>(tokens: &'a [u32], rows: usize) -> Batch<'a> {
-    Batch { inputs: tokens, targets: tokens, rows, cols: tokens.len() / rows }
+    Batch { inputs: tokens, targets: tokens, rows, cols: tokens.len() / rows, first_row: 0 }
 }
 
 /// The state of another rule.
@@ -44,7 +44,8 @@ fn read(engine: &mut CpuEngine, state: State) -> Vec<f32> {
 fn gradients_are_slopes_of_the_loss() {
     let mut engine = engine(DIMS);
     let tokens = [1, 5, 9, 2, 10, 0, 3, 3];
-    let batch = Batch { inputs: &tokens, targets: &[5, 9, 2, 10, 0, 3, 3, 1], rows: 2, cols: 4 };
+    let batch =
+        Batch { inputs: &tokens, targets: &[5, 9, 2, 10, 0, 3, 3, 1], rows: 2, cols: 4, first_row: 0 };
     engine.accumulate(batch, 1.0).expect("a valid batch");
     let gradients = read(&mut engine, State::Gradients);
     let original = read(&mut engine, State::Parameters);
@@ -134,7 +135,7 @@ fn what_does_not_fit_is_an_error() {
     let outside = engine.evaluate(batch(&[1, 11], 1)).map_err(message);
     assert_eq!(outside, Err("token 11 is outside the vocabulary of 11 ids".into()));
     assert!(engine.logits(&[], true).is_err());
-    let short = Batch { inputs: &[1, 2], targets: &[1], rows: 1, cols: 2 };
+    let short = Batch { inputs: &[1, 2], targets: &[1], rows: 1, cols: 2, first_row: 0 };
     assert!(engine.accumulate(short, 1.0).is_err());
     assert!(engine.write(State::Parameters, &[0.0]).is_err());
     assert!(CpuEngine::new(Dims { n_head: 3, ..DIMS }, OptimizerKind::AdamW).is_err());

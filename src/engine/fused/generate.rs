@@ -12,7 +12,10 @@ impl<B: Backend> Fused<B> {
         if tokens.is_empty() {
             return Err(EngineError::Input("logits need at least one token".into()));
         }
-        let shape = self.upload(&Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len() }, 0.0);
+        let shape = self.upload(
+            &Batch { inputs: tokens, targets: tokens, rows: 1, cols: tokens.len(), first_row: 0 },
+            0.0,
+        );
         Ok(Shape { tokens: Tokens::Whole { sequence }, ..shape })
     }
 

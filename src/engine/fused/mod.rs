@@ -111,7 +111,7 @@ impl<B: Backend> Fused<B> {
 
     /// [`check`](Self::check) of a batch that may have more rows, if they are shorter.
     fn check_tokens(&self, batch: &Batch) -> Shape {
-        let Batch { rows, cols, inputs, targets } = *batch;
+        let Batch { rows, cols, inputs, targets, .. } = *batch;
         let config = &self.plan.config;
         assert!(cols <= config.dims.block_size, "batch exceeds the plan");
         assert!(

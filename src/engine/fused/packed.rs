@@ -54,7 +54,7 @@ impl Packed {
     /// # Panics
     /// Where `at` is empty, does not ascend or leaves the batch.
     pub(in crate::engine) fn new(batch: &Batch, at: &[usize], step: usize, most: usize) -> Self {
-        let Batch { inputs, targets, rows, cols } = *batch;
+        let Batch { inputs, targets, rows, cols, .. } = *batch;
         assert!(
             at.is_sorted() && at.last().is_some_and(|&last| last < rows * cols),
             "{at:?} in {rows} x {cols}"
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn batch(inputs: &[u32], cols: usize) -> Batch<'_> {
-        Batch { inputs, targets: inputs, rows: inputs.len() / cols, cols }
+        Batch { inputs, targets: inputs, rows: inputs.len() / cols, cols, first_row: 0 }
     }
 
     #[test]

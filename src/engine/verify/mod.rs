@@ -22,11 +22,19 @@ pub struct MicroBatch {
     pub rows: usize,
     /// Tokens per sequence.
     pub cols: usize,
+    /// The number of the first row among those of a training run.
+    pub first_row: u64,
 }
 
 impl MicroBatch {
     fn batch(&self) -> Batch<'_> {
-        Batch { inputs: &self.inputs, targets: &self.targets, rows: self.rows, cols: self.cols }
+        Batch {
+            inputs: &self.inputs,
+            targets: &self.targets,
+            rows: self.rows,
+            cols: self.cols,
+            first_row: self.first_row,
+        }
     }
 }
 

@@ -37,7 +37,13 @@ fn rows(step: usize, micro_steps: usize) -> Vec<MicroBatch> {
         (0..rows * cols).map(|i| token(micro * rows + i / cols, i % cols + shift)).collect()
     };
     (0..micro_steps)
-        .map(|micro| MicroBatch { inputs: ids(micro, 0), targets: ids(micro, 1), rows, cols })
+        .map(|micro| MicroBatch {
+            inputs: ids(micro, 0),
+            targets: ids(micro, 1),
+            rows,
+            cols,
+            first_row: (step * 8 + micro * rows) as u64,
+        })
         .collect()
 }
 
@@ -125,7 +131,7 @@ impl Engine for Changed {
         if self.1 == Change::Rounding {
             let (n, cols) = (batch.rows as f64, batch.cols);
             for (inputs, targets) in batch.inputs.chunks(cols).zip(batch.targets.chunks(cols)) {
-                self.0.accumulate(Batch { inputs, targets, rows: 1, cols }, weight / n)?;
+                self.0.accumulate(Batch { inputs, targets, rows: 1, cols, first_row: 0 }, weight / n)?;
             }
             return Ok(());
         }

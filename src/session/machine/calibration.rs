@@ -196,7 +196,7 @@ fn measure(probe: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resul
     engine.write(State::Parameters, &parameters)?;
     let (rows, cols) = (probe.micro_batch, probe.dims.block_size);
     let tokens: Vec<u32> = (0..rows * cols).map(|i| (i * 31 % probe.dims.vocab_size) as u32).collect();
-    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols };
+    let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols, first_row: 0 };
     let (mut pass_s, mut update_s) = (f64::INFINITY, f64::INFINITY);
     for t in 0..=PASSES as u64 {
         let start = Instant::now();

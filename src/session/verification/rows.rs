@@ -46,11 +46,12 @@ impl Rows {
         let (rows, cols) = (scope.micro_batch, scope.block_size);
         let micro_batch = |micro_step| {
             let index = (step * scope.micro_steps + micro_step) as u64;
+            let first_row = index * rows as u64;
             let (mut inputs, mut targets) = (vec![0; rows * cols], vec![0; rows * cols]);
             match self {
                 Self::Data(data) => {
                     let stream = TokenStream::new(&data.train, recipe.seed, recipe.data.shuffle);
-                    stream.fill(index * rows as u64, rows, &mut inputs, &mut targets);
+                    stream.fill(first_row, rows, &mut inputs, &mut targets);
                 }
                 Self::Random => {
                     let key = random_bits(recipe.seed, index);
@@ -60,7 +61,7 @@ impl Rows {
                     targets.iter_mut().enumerate().for_each(|(i, t)| *t = token(i + 1));
                 }
             }
-            MicroBatch { inputs, targets, rows, cols }
+            MicroBatch { inputs, targets, rows, cols, first_row }
         };
         (0..scope.micro_steps).map(micro_batch).collect()
     }

@@ -51,7 +51,7 @@ pub(super) fn tokens<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
 /// Rows of packed tokens, spread over the places of a batch and taken where losses are asked for.
 fn packed_rows<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     let (inputs, c) = ([1, 2, 3, 1, 2, 4], pair.dims.n_embd);
-    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 2, cols: 3 };
+    let batch = Batch { inputs: &inputs, targets: &inputs, rows: 2, cols: 3, first_row: 0 };
     let packed = Packed::new(&batch, &[1, 2, 5], 1, inputs.len());
     let (tokens, asked) = (packed.computed.len(), packed.asked.len());
     let from = |plan: &MemoryPlan| plan.arena.wide.head(tokens * 3 * c);

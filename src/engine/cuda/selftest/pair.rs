@@ -71,7 +71,8 @@ impl<D: Device> Pair<D> {
         let inputs: Vec<u32> = (0..n).map(|i| (random_bits(9, i as u64) % 31) as u32).collect();
         let targets: Vec<u32> = inputs.iter().map(|token| token * 9 + 22).collect();
         pair.each(|backend, _| {
-            let batch = Batch { inputs: &inputs, targets: &targets, rows: ROWS, cols: dims.block_size };
+            let batch =
+                Batch { inputs: &inputs, targets: &targets, rows: ROWS, cols: dims.block_size, first_row: 0 };
             backend.upload(&batch, 0.01);
         });
         for buffer in [Buffer::Parameters, Buffer::Gradients, Buffer::Optimizer(0)] {
