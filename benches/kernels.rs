@@ -197,12 +197,13 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
             })
         }),
         ("attention_forward", Work::Flops(2 * 2 * pairs * c), {
-            boxed(move |b| b.attention(qkv, softmax, att, shape))
+            boxed(move |b| b.attention(qkv, softmax, att, shape, None))
         }),
         ("attention_backward", Work::Flops(5 * 2 * pairs * c), {
             boxed(move |b| {
                 let dqkv_sums = None;
                 b.attention_backward(AttentionBackward {
+                    dropout: None,
                     qkv,
                     softmax,
                     out: att,
@@ -233,6 +234,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         ("residual_layernorm", floats(4 * n * c), {
             boxed(move |b| {
                 b.residual_layernorm(ResidualLayerNorm {
+                    dropout: None,
                     x,
                     delta,
                     bias: mlp_proj.bias,
@@ -245,6 +247,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         ("layernorm_backward", floats(4 * n * c), {
             boxed(move |b| {
                 b.layernorm_backward(LayerNormBackward {
+                    dropout: None,
                     dout: delta,
                     x: x_mid,
                     norm,

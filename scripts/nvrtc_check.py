@@ -24,6 +24,7 @@ def main():
     parser.add_argument("--archs", default="80,89,90,100", help="compute capabilities (default %(default)s)")
     parser.add_argument("--heads", default="32,64,80,96,128", help="head sizes (default %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS).lower(), help="(default %(default)s)")
+    parser.add_argument("--dropout", default="0,1", help="without dropout, and with it (default %(default)s)")
     parser.add_argument("--local", type=int, default=0, help="bytes of local memory allowed (default %(default)s)")
     parser.add_argument("--only", default="", help="show kernels whose name contains this")
     args = parser.parse_args()
@@ -32,25 +33,28 @@ def main():
     headers, sources = listed("HEADERS"), listed("SOURCES")
     print(f"NVRTC {nvrtc.version()}, options {' '.join(options)}")
     configurations = [
-        (arch, precision.upper(), int(head))
+        (arch, precision.upper(), int(head), int(dropout))
         for precision in args.precisions.split(",")
         for head in args.heads.split(",")
         for arch in args.archs.split(",")
+        for dropout in args.dropout.split(",")
     ]
 
     def compile_one(configuration):
-        arch, precision, head = configuration
+        arch, precision, head, dropout = configuration
         tiles = flash_tiles(precision, head)
         names = [name for name in sources if tiles or not name.startswith("flash_attention/")]
         unit = "".join(f'#include "{name}"\n' for name in names)
-        flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}", *tiles, *options]
+        flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}"]
+        flags += [f"-DDROPOUT={dropout}", *tiles, *options]
         return nvrtc.compile(unit, {name: read(name) for name in headers + sources}, flags)
 
     failures = {}  # what, and where
-    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'registers':>9} {'local':>6} {'spills':>6} {'shared':>7}")
+    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'dropout':>7} {'registers':>9} {'local':>6} {'spills':>6} {'shared':>7}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (arch, precision, head), (ok, log) in zip(configurations, pool.map(compile_one, configurations)):
-            where = f"sm_{arch}, {precision}, head size {head}"
+        for configuration, (ok, log) in zip(configurations, pool.map(compile_one, configurations)):
+            arch, precision, head, dropout = configuration
+            where = f"sm_{arch}, {precision}, head size {head}{', dropout' if dropout else ''}"
             if not ok:
                 failures.setdefault(f"refused:\n{log}", []).append(where)
                 continue
@@ -59,7 +63,7 @@ def main():
                 failures.setdefault(f"nothing about registers in NVRTC's log:\n{log}", []).append(where)
             for kernel, registers, local, spills, shared in found:
                 if args.only in kernel:
-                    place = f"sm_{arch:<4} {precision:<8} {head:>4}"
+                    place = f"sm_{arch:<4} {precision:<8} {head:>4} {dropout:>7}"
                     print(f"{kernel:<34} {place} {registers:>9} {local:>6} {spills:>6} {shared:>7}")
                 if max(local, spills) > args.local:
                     failures.setdefault(f"{kernel} uses {local} bytes of local memory", []).append(where)

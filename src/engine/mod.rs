@@ -6,6 +6,7 @@
 pub mod cpu;
 pub mod cuda;
 pub mod dfdx;
+pub mod dropout;
 pub mod fused;
 pub mod memory;
 pub mod optimizer;

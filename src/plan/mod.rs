@@ -17,6 +17,7 @@ pub use need::MemoryNeed;
 use need::{keeping_outputs, largest_micro_batch};
 pub use recompute::fixed;
 
+use crate::engine::dropout::Dropout;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
@@ -348,7 +349,11 @@ fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
         attention: recipe.compute.attention,
         target,
         mode: Mode::Train(OptimizerKind::new(&recipe.optimizer)),
-        activations: Activations { residual: recipe.compute.residual, ..Activations::default() },
+        activations: Activations {
+            residual: recipe.compute.residual,
+            dropout: Dropout::of(recipe),
+            ..Activations::default()
+        },
     }
 }
 

@@ -26,7 +26,10 @@ impl MemoryNeed {
         let plan = MemoryPlan::checked(config)?.sharded(shard);
         let kinds = match engine {
             EngineKind::Fused => plan.bytes(),
-            EngineKind::Dfdx => dfdx::memory::bytes(&config.dims, config.micro_batch, plan.states().len()),
+            EngineKind::Dfdx => {
+                let (states, dropout) = (plan.states().len(), config.dropout().is_some());
+                dfdx::memory::bytes(&config.dims, config.micro_batch, states, dropout)
+            }
         };
         let total = kinds.iter().map(|(_, bytes)| bytes).sum();
         Some(Self { kinds, exact: engine == EngineKind::Fused, total, snapshot: 0 })

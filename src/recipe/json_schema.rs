@@ -86,7 +86,7 @@ fn kind(kind: Kind) -> Json {
         Kind::Number(Interval::Fraction) => {
             json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 })
         }
-        Kind::Number(Interval::Decay) => {
+        Kind::Number(Interval::BelowOne) => {
             json!({ "type": "number", "minimum": 0, "exclusiveMaximum": 1 })
         }
         Kind::Number(Interval::NonNegative) => json!({ "type": "number", "minimum": 0 }),

@@ -268,7 +268,7 @@ fn number(value: &Spanned<DeValue>, interval: Interval) -> Result<f64, Fault> {
         }
         Interval::Positive => (false, "a finite number greater than 0"),
         Interval::Fraction => (number > 0.0 && number < 1.0, "greater than 0 and less than 1"),
-        Interval::Decay => ((0.0..1.0).contains(&number), "0 or more and less than 1"),
+        Interval::BelowOne => ((0.0..1.0).contains(&number), "0 or more and less than 1"),
         Interval::NonNegative => (number >= 0.0, "a finite number, 0 or more"),
         Interval::Unit => ((0.0..=1.0).contains(&number), "from 0 to 1"),
     };

@@ -3,6 +3,7 @@
 use super::{machine, ranks};
 use crate::comm::{Comm, Solo};
 use crate::cuda::Libraries;
+use crate::engine::dropout::Dropout;
 use crate::engine::memory::MemoryPlan;
 use crate::engine::optimizer::OptimizerKind;
 use crate::engine::{Engine, EngineError, cpu, cuda, dfdx, pooled::Pooled};
@@ -19,7 +20,8 @@ pub fn engine(recipe: &Recipe, plan: &Plan, comm: &Arc<dyn Comm>) -> Result<Box<
     match recipe.compute.engine {
         EngineKind::Fused => fused(plan.memory_plan(), plan.cuda, comm),
         EngineKind::Dfdx => {
-            Ok(Box::new(reference(plan.memory.dims, OptimizerKind::new(&recipe.optimizer), plan.threads)?))
+            let (optimizer, dropout) = (OptimizerKind::new(&recipe.optimizer), plan.memory.dropout());
+            Ok(Box::new(reference(plan.memory.dims, optimizer, dropout, plan.threads)?))
         }
     }
 }
@@ -64,9 +66,10 @@ pub fn timed_cuda(
 pub fn reference(
     dims: Dims,
     optimizer: OptimizerKind,
+    dropout: Option<Dropout>,
     threads: usize,
 ) -> Result<Pooled<dfdx::CpuEngine>, EngineError> {
-    Pooled::new(threads, || dfdx::CpuEngine::new(dims, optimizer))
+    Pooled::new(threads, || Ok(dfdx::CpuEngine::new(dims, optimizer)?.with_dropout(dropout)))
 }
 
 /// The connection of a single rank.

@@ -219,6 +219,7 @@ impl Bench<'_> {
                 let mut engine = engines::reference(
                     plan.memory.dims,
                     OptimizerKind::new(&self.recipe.optimizer),
+                    plan.memory.dropout(),
                     plan.threads,
                 )?;
                 self.measure(comm.as_ref(), &mut engine, |_| Ok(Parts::default()))

@@ -10,6 +10,7 @@ mod support;
 mod bar;
 mod best;
 mod branch;
+mod combinations;
 mod crash_kills;
 mod crash_starts;
 mod crash_writes;

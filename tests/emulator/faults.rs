@@ -10,7 +10,7 @@ use runner::engine::cuda::kernels as sources;
 use runner::engine::cuda::selftest::{RAGGED, kernels, pair::Pair};
 use runner::engine::fused::backend::AttentionShape;
 use runner::model::Dims;
-use runner::recipe::{Attention, Precision, Residual};
+use runner::recipe::{Attention, Precision};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -21,6 +21,7 @@ type Fault = (&'static str, &'static str, &'static str, &'static str);
 const BACKWARD: &str = "flash_attention/backward.cu";
 const FORWARD: &str = "flash_attention/forward.cu";
 const TILE: &str = "flash_attention/tile.cuh";
+const DRAWS: &str = "dropout/draws.cuh";
 const LAYERNORM: &str = "layernorm/layernorm.cu";
 const COLUMNS: &str = "linear/columns.cu";
 const LOSS: &str = "loss/cross_entropy.cu";
@@ -259,6 +260,34 @@ const OTHERS: &[(&str, &[Fault])] = &[
             ),
         ],
     ),
+    (
+        "dropped attention",
+        &[
+            ("queries and keys draw each other's", TILE, "factors[TRANSPOSED ? 2 : 1]", "factors[1]"),
+            ("all heads draw the same", DRAWS, "((u32)head << 10)", "0u"),
+            ("rows beyond the first 2^32 draw those before", DRAWS, "(u64)of_batch[1] << 32", "(u64)0"),
+            ("what is left out is not scaled back", BACKWARD, "ds * draws.scale()", "ds"),
+            ("delta is forgotten", BACKWARD, "through - (e % 2 ? of_query.y : of_query.x)", "through"),
+            (
+                "what is left out adds to values",
+                BACKWARD,
+                "is_left_out(x) ? 0.0f : x * scale",
+                "fabsf(x) * scale",
+            ),
+        ],
+    ),
+    (
+        "dropped layernorm",
+        &[
+            ("positions draw alike", DRAWS, "(u32)(n % cols)", "0u"),
+            (
+                "sums of columns are of what came before",
+                LAYERNORM,
+                "old[r].x[j] *= factors[j]",
+                "(void)factors[j]",
+            ),
+        ],
+    ),
 ];
 
 fn cache() -> PathBuf {
@@ -283,7 +312,10 @@ fn compiled(config: &KernelConfig, files: &[&str], fault: Option<&Fault>) -> Emu
         .unwrap_or_else(|error| panic!("{fault:?}: {error}"))
 }
 
-const OF_FLASH: KernelConfig = KernelConfig { precision: Precision::Bf16, head_size: 32 };
+/// The checks of these names are made of passes that leave nothing out, but for this prefix.
+const DROPPED: &str = "dropped ";
+
+const OF_FLASH: KernelConfig = KernelConfig { precision: Precision::Bf16, head_size: 32, dropout: false };
 /// Both passes as they are.
 static PASSES: LazyLock<[Emulator; 2]> =
     LazyLock::new(|| [FORWARD, BACKWARD].map(|file| compiled(&OF_FLASH, &[file], None)));
@@ -304,7 +336,12 @@ fn attention(fault: Option<&Fault>) -> Result<(), String> {
 
 /// What a check finds of a fault in other kernels than those of attention.
 fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<(), String> {
-    let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size() };
+    let dropped = check.strip_prefix(DROPPED);
+    let check = dropped.unwrap_or(check);
+    let (head_size, dropout) = (DIMS.head_size(), dropped.is_some());
+    let config = KernelConfig { precision: Precision::Bf16, head_size, dropout };
+    let way = kernels::ways(check, Precision::Bf16).into_iter().find(|way| way.dropout.is_some() == dropout);
+    let way = way.expect("a way to check it");
     // what every check needs: the batch, the operands, and sums; and the kernels of this check
     let own: &[&str] = match check {
         "layernorm" => &[LAYERNORM],
@@ -317,7 +354,7 @@ fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<
     for &order in orders {
         let behaviour = Behaviour { order, fuses: false, records: false };
         let device = EmulatedDevice::of(compiled(&config, &files, fault), Precision::Bf16, behaviour);
-        let pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, Residual::Fp32, device, 1.0);
+        let pair = Pair::new(DIMS, Precision::Bf16, Attention::Flash, way, device, 1.0);
         let checks = kernels::checks();
         let (_, run) = checks.iter().find(|(name, _)| *name == check).expect("a check");
         run(&mut pair.expect("host memory"))?;

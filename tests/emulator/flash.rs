@@ -106,7 +106,10 @@ fn run(
     let sizes = [cols, n_head, flash.parts].map(|size| Arg::Int(size as i32));
     let launch = |kernel, geometry: Geometry, pointers: &[Address], sizes: &[Arg], scale: Option<f32>| {
         let pointers = pointers.iter().map(|&address| Arg::Pointer(address));
-        let args: Vec<Arg> = pointers.chain(sizes.iter().cloned()).chain(scale.map(Arg::Float)).collect();
+        let nothing_dropped = [Arg::Pointer(Address(0)), Arg::Int(-1)];
+        let dropped = nothing_dropped.into_iter().filter(|_| kernel != "flash_backward_sum");
+        let args: Vec<Arg> =
+            pointers.chain(sizes.iter().cloned()).chain(scale.map(Arg::Float)).chain(dropped).collect();
         let Geometry { grid, block, shared } = geometry;
         let launch = Launch { kernel, grid, block, shared, args: &args };
         let emulator = if kernel == "flash_forward" { forward } else { backward };
@@ -250,7 +253,7 @@ fn emulator(config: &KernelConfig) -> Emulator {
 
 /// Compares one configuration with the definition, for several numbers of tokens.
 fn check(precision: Precision, head_size: usize, lengths: &[usize]) {
-    let config = KernelConfig { precision, head_size };
+    let config = KernelConfig { precision, head_size, dropout: false };
     let emulator = emulator(&config);
     for &cols in lengths {
         let shape = AttentionShape { rows: 2, cols, n_head: 2, head_size };
@@ -355,7 +358,7 @@ fn fp32() {
 #[test]
 fn the_host_requests_no_more_shared_memory_than_the_kernels_use() {
     for (precision, head_size) in [(Precision::Bf16, 64), (Precision::Bf16, 128), (Precision::Tf32, 128)] {
-        let config = KernelConfig { precision, head_size };
+        let config = KernelConfig { precision, head_size, dropout: false };
         let emulator = emulator(&config);
         let shape = AttentionShape { rows: 1, cols: 130, n_head: 1, head_size };
         let flash = Flash::new(&config, shape).expect("heads that are narrow enough");

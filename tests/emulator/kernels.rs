@@ -8,22 +8,22 @@ use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::cuda::kernels::flash_attention::Flash;
 use runner::engine::cuda::selftest::{EVEN, LONG, MANY_HEADS, PRECISIONS, RAGGED, kernels, pair::Pair};
 use runner::engine::fused::{self, backend::AttentionShape, backend::CrossEntropy};
-use runner::engine::memory::Buffer;
+use runner::engine::memory::{Activations, Buffer};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerStep, Rule};
 use runner::model::Dims;
-use runner::recipe::{Attention, Precision, Residual};
+use runner::recipe::{Attention, Precision};
 use std::path::Path;
 
 /// Both backends, the CUDA one in the emulator with its threads in this order.
 fn pair(dims: Dims, precision: Precision, attention: Attention, order: ThreadOrder) -> Pair<EmulatedDevice> {
-    let device = device(dims, precision, order);
-    Pair::new(dims, precision, attention, Residual::Fp32, device, 1.0).expect("host memory")
+    let device = device(dims, precision, false, order);
+    Pair::new(dims, precision, attention, Activations::default(), device, 1.0).expect("host memory")
 }
 
-fn device(dims: Dims, precision: Precision, order: ThreadOrder) -> EmulatedDevice {
+fn device(dims: Dims, precision: Precision, dropout: bool, order: ThreadOrder) -> EmulatedDevice {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let config = KernelConfig { precision, head_size: dims.head_size() };
+    let config = KernelConfig { precision, head_size: dims.head_size(), dropout };
     let behaviour = Behaviour { order, fuses: false, records: false };
     EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler")
 }
@@ -40,12 +40,12 @@ fn holds(name: &str, attentions: &[Attention]) {
     for (dims, order) in ways {
         for precision in PRECISIONS {
             for &attention in attentions {
-                for &residual in kernels::residuals(name, precision) {
-                    let device = device(dims, precision, order);
-                    let pair = Pair::new(dims, precision, attention, residual, device, 1.0);
+                for activations in kernels::ways(name, precision) {
+                    let device = device(dims, precision, activations.dropout.is_some(), order);
+                    let pair = Pair::new(dims, precision, attention, activations, device, 1.0);
                     if let Err(wrong) = check(&mut pair.expect("host memory")) {
                         panic!(
-                            "{precision:?}, {attention:?} attention, {residual:?}, {dims:?}, {order:?}: {wrong}"
+                            "{precision:?}, {attention:?} attention, {activations:?}, {dims:?}, {order:?}: {wrong}"
                         );
                     }
                 }
@@ -101,11 +101,11 @@ fn layernorms_of_rows_that_several_warps_share() {
     for (n_head, n_embd) in [(15, 300), (10, 290)] {
         let dims = Dims { n_head, n_embd, ..RAGGED };
         for order in [ThreadOrder::Ascending, ThreadOrder::Descending, ThreadOrder::Shuffled(4)] {
-            for &residual in kernels::residuals("layernorm", Precision::Bf16) {
-                let device = device(dims, Precision::Bf16, order);
-                let pair = Pair::new(dims, Precision::Bf16, Attention::Flash, residual, device, 1.0);
+            for activations in kernels::ways("layernorm", Precision::Bf16) {
+                let device = device(dims, Precision::Bf16, activations.dropout.is_some(), order);
+                let pair = Pair::new(dims, Precision::Bf16, Attention::Flash, activations, device, 1.0);
                 let wrong = check(&mut pair.expect("host memory"));
-                wrong.unwrap_or_else(|wrong| panic!("{dims:?}, {residual:?}, {order:?}: {wrong}"));
+                wrong.unwrap_or_else(|wrong| panic!("{dims:?}, {activations:?}, {order:?}: {wrong}"));
             }
         }
     }
@@ -126,8 +126,8 @@ fn rows_of_logits_that_do_not_fit_into_shared_memory_are_read_twice() {
     let (_, check) =
         kernels::checks().into_iter().find(|(known, _)| *known == "head and loss").expect("a check");
     for precision in PRECISIONS {
-        let device = device(RAGGED, precision, ThreadOrder::Shuffled(5)).with_shared(512);
-        let pair = Pair::new(RAGGED, precision, Attention::Flash, Residual::Fp32, device, 1.0);
+        let device = device(RAGGED, precision, false, ThreadOrder::Shuffled(5)).with_shared(512);
+        let pair = Pair::new(RAGGED, precision, Attention::Flash, Activations::default(), device, 1.0);
         check(&mut pair.expect("host memory")).unwrap_or_else(|wrong| panic!("{precision:?}: {wrong}"));
     }
 }
@@ -140,7 +140,7 @@ fn naive_and_flash_attention() {
 #[test]
 fn flash_attention_with_several_tiles_of_keys() {
     let parts = |precision, dims: Dims| {
-        let config = KernelConfig { precision, head_size: dims.head_size() };
+        let config = KernelConfig { precision, head_size: dims.head_size(), dropout: false };
         let shape = AttentionShape {
             rows: 3,
             cols: dims.block_size,
@@ -152,8 +152,12 @@ fn flash_attention_with_several_tiles_of_keys() {
     let (_, check) = kernels::checks().into_iter().find(|(name, _)| *name == "attention").expect("a check");
     for precision in PRECISIONS {
         assert!(parts(precision, LONG) >= 2 && parts(precision, MANY_HEADS) == 1);
-        let mut pair = pair(LONG, precision, Attention::Flash, ThreadOrder::Shuffled(5));
-        check(&mut pair).unwrap_or_else(|wrong| panic!("{precision:?}: {wrong}"));
+        for activations in kernels::ways("attention", precision) {
+            let device = device(LONG, precision, activations.dropout.is_some(), ThreadOrder::Shuffled(5));
+            let pair = Pair::new(LONG, precision, Attention::Flash, activations, device, 1.0);
+            check(&mut pair.expect("host memory"))
+                .unwrap_or_else(|wrong| panic!("{precision:?}, {activations:?}: {wrong}"));
+        }
     }
 }
 

@@ -45,7 +45,7 @@ fn engine(precision: Precision, comm: Option<Arc<dyn Comm>>, sharded: bool, reco
         activations: Activations::default(),
     })
     .sharded(if sharded { OptimizerShard { index: rank, count: size } } else { OptimizerShard::WHOLE });
-    let config = KernelConfig { precision, head_size: DIMS.head_size() };
+    let config = KernelConfig { precision, head_size: DIMS.head_size(), dropout: false };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records };
     let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
@@ -202,7 +202,7 @@ fn a_device_allocates_what_its_plan_lists() {
             activations: Activations::default(),
         })
         .sharded(OptimizerShard { index, count });
-        let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size() };
+        let config = KernelConfig { precision: Precision::Bf16, head_size: DIMS.head_size(), dropout: false };
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
         let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };
         let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");

@@ -6,6 +6,7 @@ use runner::engine::cpu::{self, CpuEngine};
 use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
+use runner::engine::dropout::Dropout;
 use runner::engine::fused::Fused;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use runner::engine::optimizer::adamw::AdamW;
@@ -50,7 +51,7 @@ fn training(
     let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(optimizer), Target::Cuda);
     let plan =
         MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations });
-    let config = KernelConfig { precision, head_size: dims.head_size() };
+    let config = KernelConfig::of(&plan.config);
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     let device = EmulatedDevice::new(&config, behaviour, &cache).expect("a C++ compiler");
     let backend = CudaBackend::new(&plan, device).expect("host memory");
@@ -58,25 +59,19 @@ fn training(
 }
 
 fn on_the_cpu(dims: Dims, precision: Precision, attention: Attention) -> CpuEngine {
-    training_on_the_cpu(OptimizerKind::AdamW, dims, precision, attention)
+    training_on_the_cpu(OptimizerKind::AdamW, Activations::default(), dims, precision, attention)
 }
 
 fn training_on_the_cpu(
     optimizer: OptimizerKind,
+    activations: Activations,
     dims: Dims,
     precision: Precision,
     attention: Attention,
 ) -> CpuEngine {
     let (micro_batch, mode, target) = (MICRO_BATCH, Mode::Train(optimizer), Target::Cpu { threads: 1 });
-    let plan = MemoryPlan::new(MemoryConfig {
-        dims,
-        micro_batch,
-        precision,
-        attention,
-        target,
-        mode,
-        activations: Activations::default(),
-    });
+    let plan =
+        MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations });
     cpu::engine(plan).expect("host memory")
 }
 
@@ -137,8 +132,20 @@ fn bounds(precision: Precision) -> Bounds {
 
 /// Three updates of two micro-batches on both engines; the second micro-batch is smaller and shorter.
 fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Behaviour) -> Emulated {
-    let mut cuda = emulated(dims, precision, attention, behaviour);
-    let mut cpu = on_the_cpu(dims, precision, attention);
+    follow_dropping(None, dims, precision, attention, behaviour)
+}
+
+/// [`follow`] of passes that leave something out.
+fn follow_dropping(
+    dropout: Option<Dropout>,
+    dims: Dims,
+    precision: Precision,
+    attention: Attention,
+    behaviour: Behaviour,
+) -> Emulated {
+    let activations = Activations { dropout, ..Activations::default() };
+    let mut cuda = storing(activations, dims, precision, attention, behaviour);
+    let mut cpu = training_on_the_cpu(OptimizerKind::AdamW, activations, dims, precision, attention);
     let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
     let what = format!("{precision:?} {attention:?} {behaviour:?}");
     let bounds = bounds(precision);
@@ -152,7 +159,8 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
         for (micro, rows, cols) in [(0, MICRO_BATCH, dims.block_size), (1, 2, dims.block_size - 3)] {
             let inputs = tokens(step * 2 + micro, rows * cols, dims.vocab_size);
             let targets = tokens(100 + step * 2 + micro, rows * cols, dims.vocab_size);
-            let batch = Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: 0 };
+            let batch =
+                Batch { inputs: &inputs, targets: &targets, rows, cols, first_row: step * 8 + micro * 3 };
             for engine in [&mut *cuda_engine, &mut *cpu_engine] {
                 engine.stage(batch);
                 engine.accumulate(batch, loss_scale / 2.0).expect("a step");
@@ -220,6 +228,18 @@ fn follow(dims: Dims, precision: Precision, attention: Attention, behaviour: Beh
 }
 
 #[test]
+fn dropout_follows_the_cpu() {
+    let dropout = Dropout::new(0.3, 0x0001_0002_0003_0004);
+    for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        for attention in [Attention::Flash, Attention::Naive] {
+            follow_dropping(dropout, DIMS, precision, attention, PLAIN);
+        }
+    }
+    let behaviour = Behaviour { records: true, fuses: true, ..PLAIN };
+    follow_dropping(dropout, DIMS, Precision::Bf16, Attention::Flash, behaviour);
+}
+
+#[test]
 fn steps_follow_the_cpu_in_every_precision() {
     for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
         for attention in [Attention::Flash, Attention::Naive] {
@@ -266,7 +286,8 @@ fn muon_follows_the_cpu() {
         let (attention, what) = (Attention::Flash, format!("{precision:?} {ns_precision:?}"));
         let mut cuda =
             training(OptimizerKind::Muon, Activations::default(), dims, precision, attention, PLAIN);
-        let mut cpu = training_on_the_cpu(OptimizerKind::Muon, dims, precision, attention);
+        let mut cpu =
+            training_on_the_cpu(OptimizerKind::Muon, Activations::default(), dims, precision, attention);
         let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
         let engines: [&mut dyn Engine; 2] = [&mut cuda, &mut cpu];
         let [a, b] = engines.map(|engine| {
@@ -364,8 +385,11 @@ fn no_bit_depends_on_what_is_computed_again() {
         for attention in [Attention::Flash, Attention::Naive] {
             for (kept, fuses) in [(false, false), (true, true)] {
                 let residual = if precision == Precision::Bf16 { Residual::Bf16 } else { Residual::Fp32 };
+                // with dropout, where a device records, keeps and rounds everything
+                let dropout = Dropout::new(0.2, 11).filter(|_| kept && precision == Precision::Bf16);
                 let [none, mlp, block] = Recompute::ALL.map(|recompute| {
-                    numbers(Activations { kept, residual, recompute }, precision, attention, fuses)
+                    let activations = Activations { kept, residual, recompute, dropout };
+                    numbers(activations, precision, attention, fuses)
                 });
                 assert!(none == mlp && none == block, "{precision:?} {attention:?} {kept}");
             }
@@ -404,7 +428,7 @@ fn kept_keys_and_values_give_the_logits_of_whole_sequences() {
             mode: Mode::Generate,
             activations: Activations::default(),
         });
-        let config = KernelConfig { precision, head_size: DIMS.head_size() };
+        let config = KernelConfig { precision, head_size: DIMS.head_size(), dropout: false };
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
         let device = EmulatedDevice::new(&config, PLAIN, &cache).expect("a C++ compiler");
         let backend = CudaBackend::new(&plan, device).expect("host memory");

@@ -10,6 +10,7 @@ use runner::engine::cuda::CudaBackend;
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, Counted, EmulatedDevice, ThreadOrder, Touched};
 use runner::engine::cuda::kernels;
+use runner::engine::dropout::Dropout;
 use runner::engine::fused::Fused;
 use runner::engine::fused::backend::Backend;
 use runner::engine::fused::timed::{Phase, Timed};
@@ -38,13 +39,17 @@ const LONG: Dims =
 const MICRO_BATCH: usize = 2;
 
 /// What the backward pass needs is computed again, and the residual stream is fp32.
-const AGAIN: Activations = Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::None };
+const AGAIN: Activations =
+    Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::None, dropout: None };
 /// What the backward pass needs is kept, and the residual stream has 16 bits.
-const KEPT: Activations = Activations { kept: true, residual: Residual::Bf16, recompute: Recompute::None };
+const KEPT: Activations =
+    Activations { kept: true, residual: Residual::Bf16, recompute: Recompute::None, dropout: None };
 /// The MLP's hidden layer is computed again, too.
-const MORE: Activations = Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::Mlp };
+const MORE: Activations =
+    Activations { kept: false, residual: Residual::Fp32, recompute: Recompute::Mlp, dropout: None };
 /// It is computed again, from a residual stream of 16 bits.
-const LOW: Activations = Activations { kept: false, residual: Residual::Bf16, recompute: Recompute::None };
+const LOW: Activations =
+    Activations { kept: false, residual: Residual::Bf16, recompute: Recompute::None, dropout: None };
 
 fn plan(dims: Dims, precision: Precision, attention: Attention, activations: Activations) -> MemoryPlan {
     // Muon has AdamW's kernels, too
@@ -52,8 +57,8 @@ fn plan(dims: Dims, precision: Precision, attention: Attention, activations: Act
     MemoryPlan::new(MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations })
 }
 
-fn device(dims: Dims, precision: Precision) -> EmulatedDevice {
-    let config = KernelConfig { precision, head_size: dims.head_size() };
+fn device(plan: &MemoryPlan) -> EmulatedDevice {
+    let config = KernelConfig::of(&plan.config);
     let behaviour = Behaviour { order: ThreadOrder::Ascending, fuses: false, records: false };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
     EmulatedDevice::counting(&config, behaviour, &cache).expect("a C++ compiler")
@@ -73,9 +78,9 @@ fn launches(
 ) -> Vec<(Noted, Touched)> {
     let plan = plan(dims, precision, attention, activations);
     let device = match attention {
-        Attention::Flash => device(dims, precision),
+        Attention::Flash => device(&plan),
         // as on a device whose shared memory holds no row of logits
-        Attention::Naive => device(dims, precision).with_shared(200),
+        Attention::Naive => device(&plan).with_shared(200),
     };
     let backend = CudaBackend::new(&plan, device).expect("host memory");
     let mut engine = Fused::new(plan, backend, std::sync::Arc::new(runner::comm::Solo));
@@ -107,7 +112,7 @@ fn launches(
     let pair = [&tokens[..cols], &tokens[..cols - 1], &[3]].concat();
     let alike = Batch { inputs: &pair, targets: &pair, rows: 2, cols, first_row: 0 };
     engine.losses_at(alike, &[cols - 1, 2 * cols - 1], false).expect("losses");
-    let names = kernels::names(&KernelConfig { precision, head_size: dims.head_size() });
+    let names = kernels::names(&KernelConfig { precision, head_size: dims.head_size(), dropout: false });
     let noted = engine.backend_mut().measured(&[]).expect("nothing failed").launches;
     let noted: Vec<Noted> = noted.into_iter().filter(|noted| names.contains(&&*noted.name)).collect();
     let counted = engine.backend_mut().device_mut().take_counted();
@@ -148,6 +153,7 @@ fn hold(
 #[test]
 fn every_kernel_touches_the_bytes_that_its_launch_states() {
     let mut launched = BTreeSet::new();
+    let dropout = Dropout::new(0.1, 1);
     for (dims, precision, attention, activations) in [
         (RAGGED, Precision::Bf16, Attention::Flash, AGAIN),
         (RAGGED, Precision::Bf16, Attention::Naive, LOW),
@@ -157,10 +163,13 @@ fn every_kernel_touches_the_bytes_that_its_launch_states() {
         (ODD, Precision::Fp32, Attention::Naive, AGAIN),
         (LONG, Precision::Fp32, Attention::Flash, AGAIN),
         (Dims { n_layer: 2, ..RAGGED }, Precision::Fp16, Attention::Flash, MORE),
+        (RAGGED, Precision::Bf16, Attention::Naive, Activations { dropout, ..LOW }),
+        (EVEN, Precision::Bf16, Attention::Flash, Activations { dropout, ..KEPT }),
+        (ODD, Precision::Fp32, Attention::Flash, Activations { dropout, ..AGAIN }),
     ] {
         launched.extend(hold(dims, precision, attention, activations));
     }
-    let names = kernels::names(&KernelConfig { precision: Precision::Bf16, head_size: 64 });
+    let names = kernels::names(&KernelConfig { precision: Precision::Bf16, head_size: 64, dropout: false });
     let missing: Vec<_> = names.into_iter().filter(|name| !launched.contains(*name)).collect();
     assert!(missing.is_empty(), "no step launches {missing:?}");
 }
@@ -190,7 +199,7 @@ fn a_wrong_statement_is_found() {
 #[test]
 fn phases_and_launches_are_measured_by_the_device_s_clock() {
     let plan = plan(ODD, Precision::Fp32, Attention::Flash, AGAIN);
-    let mut backend = CudaBackend::new(&plan, device(ODD, Precision::Fp32)).expect("host memory");
+    let mut backend = CudaBackend::new(&plan, device(&plan)).expect("host memory");
     backend.note_launches(true);
     let comm = std::sync::Arc::new(runner::comm::Solo);
     let mut engine = Fused::new(plan, Timed::new(backend), comm);

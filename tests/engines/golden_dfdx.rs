@@ -36,6 +36,16 @@ fn embeddings_with_settings_of_their_own() {
 }
 
 #[test]
+fn dropout_by_factors() {
+    for case in golden::dropout::cases() {
+        let engine = || CpuEngine::new(case.golden.dims, OptimizerKind::AdamW).expect("valid dimensions");
+        let mut right = engine().with_dropout(case.dropout);
+        assert_eq!(golden::dropout::compare(&mut right, &case), Ok(()));
+        golden::dropout::compare(&mut engine(), &case).expect_err("nothing is left out");
+    }
+}
+
+#[test]
 fn muon_s_trajectories() {
     for case in golden::muon::cases() {
         let mut engine =

@@ -1,6 +1,7 @@
 //! What the backward pass computes again is what the forward pass computed: `compute.recompute` changes no bit.
 
 use runner::engine::cpu::{self, CpuEngine};
+use runner::engine::dropout::Dropout;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep};
 use runner::engine::{Batch, Engine, Next, State};
@@ -75,15 +76,20 @@ fn numbers(engine: &mut dyn Engine, kind: OptimizerKind) -> Vec<Vec<u32>> {
 fn no_bit_depends_on_what_is_computed_again() {
     for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
         for attention in [Attention::Flash, Attention::Naive] {
-            let of = |recompute, threads| {
-                let mut engine = engine(config(recompute, precision, attention, threads));
-                numbers(&mut engine, OptimizerKind::AdamW)
-            };
-            let kept = of(Recompute::None, 1);
-            for recompute in [Recompute::Mlp, Recompute::Block] {
-                for threads in [1, 3] {
-                    let again = of(recompute, threads);
-                    assert!(again == kept, "{precision:?} {attention:?} {recompute:?} {threads} threads");
+            for dropout in [None, Dropout::new(0.2, 11)] {
+                let of = |recompute, threads| {
+                    let config = config(recompute, precision, attention, threads);
+                    let activations = Activations { dropout, ..config.activations };
+                    let mut engine = engine(MemoryConfig { activations, ..config });
+                    numbers(&mut engine, OptimizerKind::AdamW)
+                };
+                let kept = of(Recompute::None, 1);
+                for recompute in [Recompute::Mlp, Recompute::Block] {
+                    for threads in [1, 3] {
+                        let again = of(recompute, threads);
+                        let what = format!("{precision:?} {attention:?} {recompute:?} {dropout:?}");
+                        assert!(again == kept, "{what}, {threads} threads");
+                    }
                 }
             }
         }

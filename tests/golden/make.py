@@ -65,8 +65,8 @@ def initial(c):
     return {k: v.half().float() for k, v in p.items()}
 
 
-def logits_of(p, c, x):
-    """GPT-2: tokens [B, T] -> logits [B, T, V]."""
+def logits_of(p, c, x, drop=lambda site, layer, x: x):
+    """GPT-2: tokens [B, T] -> logits [B, T, V]. `drop` is dropout at a site of a layer."""
     B, T = x.shape
     C, H = c["n_embd"], c["n_head"]
 
@@ -77,20 +77,21 @@ def logits_of(p, c, x):
         return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
     future = torch.ones(T, T, dtype=torch.bool).triu(1)
-    h = p["wte.weight"][x] + p["wpe.weight"][:T]
+    h = drop("embedding", 0, p["wte.weight"][x] + p["wpe.weight"][:T])
     for l in range(c["n_layer"]):
         q, k, v = linear(f"h.{l}.attn.c_attn", norm(f"h.{l}.ln_1", h)).split(C, dim=2)
         q, k, v = (t.view(B, T, H, C // H).transpose(1, 2) for t in (q, k, v))
         scores = (q @ k.transpose(2, 3)) / math.sqrt(C // H)
-        y = scores.masked_fill(future, -math.inf).softmax(dim=3) @ v
-        h = h + linear(f"h.{l}.attn.c_proj", y.transpose(1, 2).reshape(B, T, C))
+        y = drop("probabilities", l, scores.masked_fill(future, -math.inf).softmax(dim=3)) @ v
+        y = linear(f"h.{l}.attn.c_proj", y.transpose(1, 2).reshape(B, T, C))
+        h = h + drop("attention", l, y)
         m = F.gelu(linear(f"h.{l}.mlp.c_fc", norm(f"h.{l}.ln_2", h)), approximate="tanh")
-        h = h + linear(f"h.{l}.mlp.c_proj", m)
+        h = h + drop("mlp", l, linear(f"h.{l}.mlp.c_proj", m))
     return norm("ln_f", h) @ p["wte.weight"].T
 
 
-def loss_of(p, c, rows):
-    logits = logits_of(p, c, rows[:, :-1])
+def loss_of(p, c, rows, *drop):
+    logits = logits_of(p, c, rows[:, :-1], *drop)
     return logits, F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 

@@ -2,8 +2,9 @@
 //!
 //! `make.py` in this folder made the files and says what is in them. [`check`] is all that a test of an engine needs.
 //! [`muon`] has the trajectories of another rule on the same models, [`groups`] those of AdamW with settings of their
-//! own for embeddings.
+//! own for embeddings, [`dropout`] those of a model of which something is left out.
 
+pub(crate) mod dropout;
 pub(crate) mod groups;
 pub(crate) mod muon;
 
@@ -115,16 +116,11 @@ impl Golden {
     /// The micro-batch that starts at a sequence.
     fn batch(&self, first: usize) -> Batch<'_> {
         let (rows, cols) = (self.info.dims.rows, self.dims.block_size);
+        let first_row = first as u64;
         let first = first % self.info.dims.sequences;
         assert!(first + rows <= self.info.dims.sequences, "micro-batches do not wrap around");
         let tokens = first * cols..(first + rows) * cols;
-        Batch {
-            inputs: &self.inputs[tokens.clone()],
-            targets: &self.targets[tokens],
-            rows,
-            cols,
-            first_row: 0,
-        }
+        Batch { inputs: &self.inputs[tokens.clone()], targets: &self.targets[tokens], rows, cols, first_row }
     }
 
     fn update(&self, step: usize) -> OptimizerStep {

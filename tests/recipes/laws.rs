@@ -22,8 +22,9 @@ fn model() -> impl Strategy<Value = ModelConfig> {
     });
     let weights = Just(InitFrom::Weights("/models/gpt2/model.safetensors".into()));
     let init = prop::option::of(prop_oneof![weights, branch]);
-    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, 1..100_usize, 1..32_usize, 1..64_usize, init)
-        .prop_map(|(block_size, vocab_size, vocab_multiple, n_layer, n_head, head_size, init)| ModelConfig {
+    let shape = (1..100_usize, 1..32_usize, 1..64_usize);
+    (1..4096_usize, 1..16_777_216_usize, 1..1000_usize, shape, init, 0.0..1.0_f64).prop_map(
+        |(block_size, vocab_size, vocab_multiple, (n_layer, n_head, head_size), init, dropout)| ModelConfig {
             init_from: init,
             block_size,
             vocab_size,
@@ -31,7 +32,9 @@ fn model() -> impl Strategy<Value = ModelConfig> {
             n_layer,
             n_head,
             n_embd: n_head * head_size,
-        })
+            dropout,
+        },
+    )
 }
 
 fn compute() -> impl Strategy<Value = ComputeConfig> {

@@ -88,6 +88,7 @@ fn layernorm_forward_and_backward() {
             dx: &mut dx,
             accumulate: false,
             low: &mut [],
+            dropped: None,
             dweight: &mut dweight,
             dbias: &mut dbias,
         };
@@ -102,6 +103,7 @@ fn layernorm_forward_and_backward() {
             dx: &mut dx,
             accumulate: true,
             low: &mut low,
+            dropped: None,
             dweight: &mut dweight,
             dbias: &mut dbias,
         };
@@ -118,7 +120,7 @@ fn residual_layernorm_adds_and_normalizes() {
     let (weight, bias) = (random(4, c), random(5, c));
     let (mut total, mut stats, mut out) = (vec![0.0; n * c], vec![0.0; 2 * n], vec![0.0; n * c]);
     let affine = (&weight[..], &bias[..]);
-    let residual = layernorm::Residual { x: &x, delta: &delta, bias: &shift };
+    let residual = layernorm::Residual { x: &x, delta: &delta, bias: &shift, dropped: None };
     layernorm::residual_forward(&team(), FP32, &residual, &mut total, affine, &mut stats, &mut out);
     let want: Vec<f64> =
         (0..n * c).map(|i| f64::from(x[i]) + f64::from(delta[i]) + f64::from(shift[i % c])).collect();
@@ -240,7 +242,7 @@ fn attention_forward_and_backward() {
             let worker = MemoryPlan::new(config).arena.worker;
             let (mut out, mut softmax) = (vec![f32::NAN; n * c], vec![f32::NAN; kept]);
             let mut workers = vec![f32::NAN; 2 * worker];
-            let problem = attention::Problem { kind, precision: FP32, shape };
+            let problem = attention::Problem { kind, precision: FP32, shape, dropped: None };
             attention::forward(&team(), problem, &qkv, &mut softmax, &mut out, &mut workers, worker);
             close("out", &out, &attention64(&wide(&qkv), shape));
             let mut dqkv = vec![f32::NAN; n * 3 * c];

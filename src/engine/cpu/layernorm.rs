@@ -1,5 +1,6 @@
 //! LayerNorm forward and backward (Ba et al., 2016; `torch.nn.functional.layer_norm`, eps 1e-5).
 
+use super::dropout::{self, Drawn};
 use super::elementwise::{add_columns, partial_rows};
 use super::pool::{piece, pieces};
 use super::round;
@@ -45,6 +46,25 @@ multiversion! {
             for i in 0..c {
                 total[i] = x[i] + (delta[i] + bias[i]);
             }
+        }
+    }
+}
+
+multiversion! {
+    fn bias_rows(delta: &[f32], bias: &[f32], total: &mut [f32]) {
+        let c = bias.len();
+        for (delta, total) in delta.chunks_exact(c).zip(total.chunks_exact_mut(c)) {
+            for i in 0..c {
+                total[i] = delta[i] + bias[i];
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn add_rows(x: &[f32], total: &mut [f32]) {
+        for (total, x) in total.iter_mut().zip(x) {
+            *total += x;
         }
     }
 }
@@ -110,11 +130,12 @@ pub(super) fn forward(
     });
 }
 
-/// The terms of a residual sum: `x + delta + bias`, the bias in every row.
+/// The terms of a residual sum: `x + drop(delta + bias)`, the bias in every row.
 pub(super) struct Residual<'a> {
     pub(super) x: &'a [f32],
     pub(super) delta: &'a [f32],
     pub(super) bias: &'a [f32],
+    pub(super) dropped: Option<Drawn>,
 }
 
 /// Writes the sum to `total` and its LayerNorm to `out`.
@@ -127,12 +148,19 @@ pub(super) fn residual_forward(
     stats: &mut [f32],
     out: &mut [f32],
 ) {
-    let Residual { x, delta, bias: delta_bias } = *residual;
+    let Residual { x, delta, bias: delta_bias, dropped } = *residual;
     let c = weight.len();
     let piece = piece(c);
     let writes = [(total, piece), (out, piece), (stats, piece / c * 2)];
-    pieces(team, [(x, piece), (delta, piece)], writes, |_, [x, delta], [total, out, stats]| {
-        residual_rows(x, delta, delta_bias, total);
+    pieces(team, [(x, piece), (delta, piece)], writes, |i, [x, delta], [total, out, stats]| {
+        match &dropped {
+            None => residual_rows(x, delta, delta_bias, total),
+            Some(drawn) => {
+                bias_rows(delta, delta_bias, total);
+                dropout::rows(drawn, i * piece / c, total, c);
+                add_rows(x, total);
+            }
+        }
         forward_rows(total, weight, bias, stats, out);
         round::slice(precision, out);
     });
@@ -167,8 +195,9 @@ pub(super) struct Gradients<'a> {
     pub(super) dx: &'a mut [f32],
     /// Whether the gradient is added to `dx`; otherwise it overwrites it.
     pub(super) accumulate: bool,
-    /// `dx` rounded, where it is not empty.
+    /// `dx`, dropped and rounded, where it is not empty.
     pub(super) low: &'a mut [f32],
+    pub(super) dropped: Option<Drawn>,
     /// Added to.
     pub(super) dweight: &'a mut [f32],
     /// Added to.
@@ -184,7 +213,7 @@ pub(super) fn backward(
     partials: &mut [f32],
 ) {
     let Saved { dout, x, weight, stats } = *saved;
-    let Gradients { dx, accumulate, low, dweight, dbias } = gradients;
+    let Gradients { dx, accumulate, low, dropped, dweight, dbias } = gradients;
     let c = weight.len();
     let rows = partial_rows(dout.len() / c);
     let piece = rows * c;
@@ -198,7 +227,10 @@ pub(super) fn backward(
         backward_rows(dout, x, weight, stats, dx, keep, partial);
     });
     if !low.is_empty() {
-        round::copy(team, precision, dx, low);
+        match dropped {
+            None => round::copy(team, precision, dx, low),
+            Some(drawn) => dropout::copy(team, precision, &drawn, dx, low, c),
+        }
     }
     add_columns(partials, 2 * c, 0, dweight);
     add_columns(partials, 2 * c, c, dbias);

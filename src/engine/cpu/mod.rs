@@ -4,6 +4,7 @@
 //! Precisions that a CPU lacks are emulated: the kernel that writes an operand of a matrix product rounds it.
 
 mod attention;
+mod dropout;
 mod elementwise;
 mod embedding;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod muon;
 mod optimizer;
 pub mod peak;
 mod pool;
+mod products;
 mod round;
 pub(super) mod scratch;
 mod simd;
@@ -34,11 +36,12 @@ use super::optimizer::adamw::Constants;
 use super::pooled::{Here, Pooled};
 use super::{Batch, EngineError, Next};
 use crate::comm::{Comm, CommError, Solo};
+use crate::engine::dropout::{Dropout, Site};
 use crate::engine::memory::{Buffer, MemoryPlan, Span, Target};
+
 use crate::recipe::{Attention, Precision};
-use matmul::{ADD, Matrix, Packing, SET, matmul, matmul_with_sums};
+use dropout::Drawn;
 use memory::Memory;
-use pool::Columns;
 pub use simd::{Level, VARIABLE as LEVEL_VARIABLE, best as best_level, chosen as chosen_level, level};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -85,6 +88,10 @@ pub struct CpuBackend {
     /// The next tokens of some sequences, or those of a batch that are computed.
     next: Vec<Next>,
     packed: Packed,
+    /// The training row that the batch begins with.
+    first_row: u64,
+    /// Which activations are left out.
+    dropout: Option<Dropout>,
     /// What each token's loss counts in the gradient.
     weight: f32,
     /// The sum of the step's losses.
@@ -123,6 +130,8 @@ impl CpuBackend {
             cols: 0,
             next: Vec::new(),
             packed: Packed::default(),
+            first_row: 0,
+            dropout: plan.config.dropout(),
             weight: 0.0,
             loss: 0.0,
             decision: Decision::None,
@@ -134,16 +143,15 @@ impl CpuBackend {
         })
     }
 
-    /// Lends spans, and the scratch of products.
-    fn lend<const R: usize, const W: usize>(
-        &mut self,
-        reads: [Span; R],
-        writes: [Span; W],
-    ) -> ([&[f32]; R], [&mut [f32]; W], Packing<'_>) {
-        let (worker, team) = (self.worker, &self.team);
-        let (reads, writes, [panels, workers]) =
-            self.memory.split_with(reads, writes, [self.panels, self.workers]);
-        (reads, writes, Packing { panels, workers, worker, team })
+    /// What is drawn for the batch at a site.
+    fn drawn(&self, site: Option<Site>) -> Option<Drawn> {
+        let (first_row, cols) = (self.first_row, self.cols);
+        site.zip(self.dropout).map(|(site, dropout)| Drawn { dropout, site, first_row, cols })
+    }
+
+    fn attention_problem(&self, shape: AttentionShape, dropout: Option<Site>) -> attention::Problem {
+        let (kind, precision, dropped) = (self.attention, self.precision, self.drawn(dropout));
+        attention::Problem { kind, precision, shape, dropped }
     }
 
     /// Bytes of the buffers in which everything is computed, as the system gave them: what a plan promises. The token
@@ -160,7 +168,7 @@ impl Backend for CpuBackend {
         self.inputs.extend_from_slice(batch.inputs);
         self.targets.clear();
         self.targets.extend_from_slice(batch.targets);
-        self.cols = batch.cols;
+        (self.cols, self.first_row) = (batch.cols, batch.first_row);
     }
 
     fn upload_next(&mut self, next: &[Next]) {
@@ -216,6 +224,13 @@ impl Backend for CpuBackend {
         embedding::backward(&self.team, &self.inputs, self.cols, dx, dwte, dwpe, c);
     }
 
+    fn drop_out(&mut self, x: Span, site: Site) {
+        let Some(drawn) = self.drawn(Some(site)) else { return };
+        let c = x.len / self.inputs.len();
+        let ([], [x]) = self.memory.split([], [x]);
+        dropout::in_place(&self.team, &drawn, x, c);
+    }
+
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         let ([x, weight, bias], [stats, out]) =
             self.memory.split([x, norm.weight, norm.bias], [norm.stats, out]);
@@ -223,11 +238,12 @@ impl Backend for CpuBackend {
     }
 
     fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
-        let ResidualLayerNorm { x, delta, bias, sum, norm, out } = tensors;
+        let ResidualLayerNorm { x, delta, bias, dropout, sum, norm, out } = tensors;
+        let dropped = self.drawn(dropout);
         let reads = [x, delta, bias, norm.weight, norm.bias];
         let ([x, delta, delta_bias, weight, bias], [sum, stats, out]) =
             self.memory.split(reads, [sum, norm.stats, out]);
-        let residual = layernorm::Residual { x, delta, bias: delta_bias };
+        let residual = layernorm::Residual { x, delta, bias: delta_bias, dropped };
         let (team, affine) = (&self.team, (weight, bias));
         layernorm::residual_forward(team, self.precision, &residual, sum, affine, stats, out);
     }
@@ -239,62 +255,27 @@ impl Backend for CpuBackend {
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias, dx_sums: _ } = tensors;
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, dweight, dbias, dx_sums: _ } =
+            tensors;
+        let dropped = self.drawn(dropout);
         let low = dx_low.unwrap_or(dx.head(0));
         let ([dout, x, weight, stats], [dx, low, partials, dweight, dbias]) =
             self.memory.split([dout, x, norm.weight, norm.stats], [dx, low, self.partials, dweight, dbias]);
         let saved = layernorm::Saved { dout, x, weight, stats };
-        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias };
+        let gradients = layernorm::Gradients { dx, accumulate, low, dropped, dweight, dbias };
         layernorm::backward(&self.team, self.precision, &saved, gradients, partials);
     }
 
     fn linear(&mut self, x: Span, linear: Linear, out: Span, epilogue: Epilogue) {
-        let Linear { weight, bias, inputs, outputs, .. } = linear;
-        let rows = x.len / inputs;
-        let after = if let Epilogue::BiasGelu(span) = epilogue { span } else { out.head(0) };
-        let precision = self.precision;
-        let ([x, weight, bias], [out, after], mut scratch) = self.lend([x, weight, bias], [out, after]);
-        let (x, weight) =
-            (Matrix::new(x, rows, inputs, inputs), Matrix::new(weight, inputs, outputs, outputs));
-        let after = Columns::new(after, outputs);
-        matmul(out, outputs, x, weight, SET, &mut scratch, |row, first, part| match epilogue {
-            Epilogue::None => {}
-            Epilogue::Bias => elementwise::add_bias(precision, part, &bias[first..]),
-            Epilogue::BiasGelu(_) => {
-                // SAFETY: a product finishes each part of its result once, so nothing else has these columns.
-                let after = unsafe { after.row(row, first, part.len()) };
-                elementwise::bias_gelu(precision, part, &bias[first..], after);
-            }
-        });
+        self.product(x, linear, out, epilogue);
     }
 
     fn linear_backward_weight(&mut self, tensors: WeightGradient) {
-        let WeightGradient { x, dout, linear, dweight, dbias } = tensors;
-        let Linear { inputs, outputs, .. } = linear;
-        let rows = x.len / inputs;
-        let dbias = dbias.unwrap_or(dweight.head(0));
-        let ([x, dout], [dweight, dbias], mut scratch) = self.lend([x, dout], [dweight, dbias]);
-        let x = Matrix::new(x, rows, inputs, inputs).transposed();
-        let dout = Matrix::new(dout, rows, outputs, outputs);
-        matmul_with_sums(dweight, outputs, x, dout, ADD, dbias, &mut scratch, |_, _, _| {});
+        self.weight_gradient(tensors);
     }
 
     fn linear_backward_input(&mut self, tensors: InputGradient) {
-        let InputGradient { dout, linear, dx, slope, is_operand, dx_sums: _ } = tensors;
-        let Linear { weight, inputs, outputs, .. } = linear;
-        let rows = dout.len / outputs;
-        let precision = if is_operand { self.precision } else { Precision::Fp32 };
-        let has_slope = slope.is_some();
-        let ([dout, weight, slope], [dx], mut scratch) =
-            self.lend([dout, weight, slope.unwrap_or(dout)], [dx]);
-        let weight = Matrix::new(weight, inputs, outputs, outputs).transposed();
-        let dout = Matrix::new(dout, rows, outputs, outputs);
-        matmul(dx, inputs, dout, weight, SET, &mut scratch, |row, first, part| {
-            if has_slope {
-                elementwise::multiply(part, &slope[row * inputs + first..]);
-            }
-            round::slice(precision, part);
-        });
+        self.input_gradient(tensors);
     }
 
     fn gelu_again(&mut self, fc: Span, out: Span) {
@@ -302,9 +283,16 @@ impl Backend for CpuBackend {
         elementwise::gelu_again(&self.team, self.precision, fc, out);
     }
 
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
+    fn attention(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        shape: AttentionShape,
+        dropout: Option<Site>,
+    ) {
+        let problem = self.attention_problem(shape, dropout);
         let ([qkv], [softmax, out, workers]) = self.memory.split([qkv], [softmax, out, self.workers]);
-        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
         attention::forward(&self.team, problem, qkv, softmax, out, workers, self.worker);
     }
 
@@ -323,19 +311,16 @@ impl Backend for CpuBackend {
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
-        let AttentionBackward { qkv, softmax, out, dout, dqkv, dqkv_sums: _, shape } = tensors;
+        let AttentionBackward { qkv, softmax, out, dout, dqkv, dqkv_sums: _, dropout, shape } = tensors;
+        let problem = self.attention_problem(shape, dropout);
         let ([qkv, softmax, out, dout], [dqkv, workers]) =
             self.memory.split([qkv, softmax, out, dout], [dqkv, self.workers]);
-        let problem = attention::Problem { kind: self.attention, precision: self.precision, shape };
         let saved = attention::Saved { qkv, softmax, out, dout };
         attention::backward(&self.team, problem, saved, dqkv, workers, self.worker);
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {
-        let (rows, vocab) = (x.len / width, wte.len / width);
-        let ([x, wte], [logits], mut scratch) = self.lend([x, wte], [logits]);
-        let (x, wte) = (Matrix::new(x, rows, width, width), Matrix::new(wte, vocab, width, width));
-        matmul(logits, vocab, x, wte.transposed(), SET, &mut scratch, |_, _, _| {});
+        self.head_product(x, wte, logits, width);
     }
 
     fn cross_entropy(&mut self, tensors: CrossEntropy) {
@@ -348,13 +333,7 @@ impl Backend for CpuBackend {
     }
 
     fn head_backward(&mut self, tensors: HeadBackward) {
-        let HeadBackward { dlogits, x, wte, dx, dwte, width } = tensors;
-        let (rows, vocab) = (x.len / width, wte.len / width);
-        let ([dlogits, x, wte], [dx, dwte], mut scratch) = self.lend([dlogits, x, wte], [dx, dwte]);
-        let dlogits = Matrix::new(dlogits, rows, vocab, vocab);
-        let (x, wte) = (Matrix::new(x, rows, width, width), Matrix::new(wte, vocab, width, width));
-        matmul(dx, width, dlogits, wte, SET, &mut scratch, |_, _, _| {});
-        matmul(dwte, width, dlogits.transposed(), x, ADD, &mut scratch, |_, _, _| {});
+        self.head_gradients(tensors);
     }
 
     fn add_loss(&mut self, losses: Span) {

@@ -3,6 +3,7 @@
 use super::device::{Address, Device};
 use super::stream::Stream;
 use crate::engine::Batch;
+use crate::engine::dropout::Dropout;
 use crate::engine::fused::{Gather, Packed};
 use crate::engine::traffic::{F32, Traffic};
 
@@ -21,7 +22,10 @@ impl Words {
     pub(super) const DISTINCT: usize = 0;
     /// Weight of each token's loss, a float.
     pub(super) const WEIGHT: usize = 1;
-    const INPUTS: usize = 2;
+    /// What dropout draws from: the first training row, the seed (two words each), the threshold and the factor of what
+    /// stays, a float. Zeros without dropout.
+    pub(super) const DRAWS: usize = 2;
+    const INPUTS: usize = 8;
 
     pub(super) fn inputs(self) -> usize {
         Self::INPUTS
@@ -41,7 +45,7 @@ impl Words {
         Self::INPUTS + 3 * self.n
     }
 
-    /// Words in all: the two numbers, inputs, targets, their order, where each distinct token begins, and the
+    /// Words in all: the numbers before them, inputs, targets, their order, where each distinct token begins, and the
     /// end of the last.
     pub(super) fn len(self) -> usize {
         Self::INPUTS + 4 * self.n + 1
@@ -95,6 +99,7 @@ impl PackedWords {
 pub(super) struct Uploads {
     slots: [Slot; 2],
     next: usize,
+    dropout: Option<Dropout>,
     /// Scratch: the number of positions of each token.
     counts: Vec<u32>,
 }
@@ -103,6 +108,8 @@ pub(super) struct Uploads {
 struct Slot {
     words: Vec<u32>,
     n: usize,
+    /// The training row that it begins with.
+    first_row: u64,
     /// Whether the slot is staged and not yet taken.
     waiting: bool,
 }
@@ -111,16 +118,16 @@ impl Slot {
     fn holds(&self, batch: &Batch) -> bool {
         let words = Words::new(self.n);
         self.waiting
-            && self.n == batch.inputs.len()
+            && (self.n, self.first_row) == (batch.inputs.len(), batch.first_row)
             && self.words[words.inputs()..][..self.n] == *batch.inputs
             && self.words[words.targets()..][..self.n] == *batch.targets
     }
 }
 
 impl Uploads {
-    /// Uploads for token ids below `vocab_size`.
-    pub(super) fn new(vocab_size: usize) -> Self {
-        Self { slots: Default::default(), next: 0, counts: vec![0; vocab_size + 1] }
+    /// Uploads for token ids below `vocab_size`, of which training drops activations so.
+    pub(super) fn new(vocab_size: usize, dropout: Option<Dropout>) -> Self {
+        Self { slots: Default::default(), next: 0, dropout, counts: vec![0; vocab_size + 1] }
     }
 
     /// Stages a batch unless it is staged already; returns its slot.
@@ -132,7 +139,10 @@ impl Uploads {
         let slot = if self.slots[self.next].waiting { 1 - self.next } else { self.next };
         let (counts, target) = (&mut self.counts, &mut self.slots[slot]);
         pack(batch, counts, &mut target.words);
-        (target.n, target.waiting) = (batch.inputs.len(), true);
+        if let Some(dropout) = self.dropout {
+            target.words[Words::DRAWS..Words::INPUTS].copy_from_slice(&draws(dropout, batch.first_row));
+        }
+        (target.n, target.first_row, target.waiting) = (batch.inputs.len(), batch.first_row, true);
         stream.run(|device| device.stage(slot, &target.words));
         self.next = 1 - slot;
         slot
@@ -153,10 +163,17 @@ impl Uploads {
         let slot = if self.slots[self.next].waiting { 1 - self.next } else { self.next };
         let traffic = Traffic::of_kernel().reads(words.len(), F32).writes(words.len(), F32);
         stream.run(|device| device.stage(slot, &words));
-        self.slots[slot] = Slot { words, n: 0, waiting: false };
+        self.slots[slot] = Slot { words, n: 0, first_row: 0, waiting: false };
         self.next = 1 - slot;
         stream.noted(|| "copy of the next tokens".into(), traffic, |device| device.take(slot, to));
     }
+}
+
+/// The words that dropout draws from.
+fn draws(dropout: Dropout, first_row: u64) -> [u32; Words::INPUTS - Words::DRAWS] {
+    let [low, high] = dropout.key();
+    let row = [first_row as u32, (first_row >> 32) as u32];
+    [row[0], row[1], low, high, dropout.threshold(), dropout.scale().to_bits()]
 }
 
 /// Packs a batch, with its positions sorted by token. The counting sort is stable, so a token's positions are
@@ -203,6 +220,6 @@ mod tests {
         assert_eq!(words[at.targets()..][..6], targets);
         assert_eq!(words[at.order()..][..6], [1, 2, 4, 0, 3, 5]);
         assert_eq!(words[at.begins()..][..4], [0, 1, 3, 6]);
-        assert_eq!(words.len(), 2 + 4 * 6 + 1);
+        assert_eq!(words.len(), 8 + 4 * 6 + 1);
     }
 }

@@ -10,7 +10,7 @@
 //! device.
 
 use crate::engine::EngineError;
-use crate::engine::memory::Element;
+use crate::engine::memory::{Element, MemoryConfig};
 use crate::engine::traffic::Mark;
 use crate::engine::traffic::{Traffic, Unit};
 use std::fmt;
@@ -52,6 +52,16 @@ pub struct KernelConfig {
     pub precision: crate::recipe::Precision,
     /// Width of an attention head: defines `HEAD_SIZE`.
     pub head_size: usize,
+    /// Whether kernels can drop activations: defines `DROPOUT`.
+    pub dropout: bool,
+}
+
+impl KernelConfig {
+    /// What an engine with these buffers launches.
+    pub fn of(config: &MemoryConfig) -> Self {
+        let (precision, head_size) = (config.precision, config.dims.head_size());
+        Self { precision, head_size, dropout: config.dropout().is_some() }
+    }
 }
 
 /// One launch of a kernel.

@@ -85,8 +85,7 @@ fn backend(
     cache: Option<&Path>,
     comm: Option<Arc<dyn Comm>>,
 ) -> Result<CudaBackend<Gpu>, EngineError> {
-    let config =
-        device::KernelConfig { precision: plan.config.precision, head_size: plan.config.dims.head_size() };
+    let config = device::KernelConfig::of(&plan.config);
     if plan.config.attention == Attention::Flash && config.head_size > kernels::flash_attention::LARGEST_HEAD
     {
         return Err(kernels::flash_attention::too_wide(config.head_size));

@@ -40,7 +40,7 @@ pub(in crate::engine) fn of(config: &MemoryConfig) -> Scratch {
         (Attention::Flash, Mode::Train(_)) => {
             let (rows, cols, n_head, head_size) =
                 (config.micro_batch, dims.block_size, dims.n_head, dims.head_size());
-            let kernels = KernelConfig { precision: config.precision, head_size };
+            let kernels = KernelConfig::of(config);
             (flash_attention::scratch(&kernels, AttentionShape { rows, cols, n_head, head_size }), 0)
         }
         (Attention::Flash, Mode::Infer | Mode::Generate) => (0, 0),

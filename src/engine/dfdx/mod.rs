@@ -10,6 +10,7 @@ mod model;
 mod muon;
 mod optimizer;
 
+use super::dropout::Dropout;
 use super::optimizer::adamw::Group;
 use super::optimizer::{OptimizerKind, OptimizerState, OptimizerStep, Rule};
 use super::{Applied, Batch, Engine, EngineError, State, TokenLosses, is_greedy, no_update};
@@ -17,7 +18,7 @@ use crate::model::{Dims, ParamLayout};
 use crate::recipe::Precision;
 use dfdx::tensor::{NoneTape, OwnedTape};
 use dfdx::tensor_ops::{Backward, Device, MeanTo};
-use model::Gpt2;
+use model::{Gpt2, Masks};
 use std::borrow::Cow;
 use std::fmt::Display;
 
@@ -55,6 +56,8 @@ pub struct DfdxEngine<D: Device<f32>> {
     /// The optimizer's states, in its order.
     states: Vec<Vec<f32>>,
     optimizer: OptimizerKind,
+    /// Which activations passes that train leave out.
+    dropout: Option<Dropout>,
     /// Mean losses of the micro-batches since the last update.
     losses: Vec<f64>,
     applied: Option<Applied>,
@@ -82,6 +85,7 @@ impl<D: Device<f32>> DfdxEngine<D> {
                 .map(|s| zeros(s.label, layout.len))
                 .collect::<Result<_, _>>()?,
             optimizer,
+            dropout: None,
             dims,
             layout,
             device,
@@ -90,6 +94,12 @@ impl<D: Device<f32>> DfdxEngine<D> {
             losses: Vec::new(),
             applied: None,
         })
+    }
+
+    /// This engine with dropout in passes that train.
+    #[must_use]
+    pub fn with_dropout(self, dropout: Option<Dropout>) -> Self {
+        Self { dropout, ..self }
     }
 
     fn buffer(&mut self, state: State) -> Result<&mut Vec<f32>, EngineError> {
@@ -185,8 +195,10 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
 
     fn accumulate(&mut self, batch: Batch, weight: f64) -> Result<(), EngineError> {
         self.check_batch(&batch)?;
+        let masks = self.dropout.map(|dropout| Masks { dropout, first_row: batch.first_row });
         let (losses, gradients) = (|| {
-            let hidden = self.model.hidden::<OwnedTape<f32, D>>(batch.inputs, batch.rows, batch.cols)?;
+            let hidden =
+                self.model.hidden::<OwnedTape<f32, D>>(batch.inputs, batch.rows, batch.cols, masks)?;
             let losses = self.model.cross_entropy(self.model.head(hidden)?, batch.targets)?;
             let per_token = losses.as_vec();
             Ok::<_, D::Err>((per_token, losses.try_mean()?.try_backward()?))
@@ -243,7 +255,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
     fn evaluate(&mut self, batch: Batch) -> Result<f64, EngineError> {
         self.check_batch(&batch)?;
         let losses = (|| {
-            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols)?;
+            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols, None)?;
             self.model.cross_entropy(self.model.head(hidden)?, batch.targets)
         })()
         .map_err(failed)?;
@@ -258,7 +270,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
     fn losses_at(&mut self, batch: Batch, at: &[usize], greedy: bool) -> Result<TokenLosses, EngineError> {
         self.check_batch(&batch)?;
         let (logits, losses) = (|| {
-            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols)?;
+            let hidden = self.model.hidden::<NoneTape>(batch.inputs, batch.rows, batch.cols, None)?;
             let logits = self.model.head(hidden)?;
             let asked_of = if greedy { logits.as_vec() } else { Vec::new() };
             Ok::<_, D::Err>((asked_of, self.model.cross_entropy(logits, batch.targets)?))
@@ -281,7 +293,7 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
         self.check_tokens(tokens, tokens.len())?;
         let first = if last_only { tokens.len() - 1 } else { 0 };
         let logits = (|| {
-            let hidden = self.model.hidden::<NoneTape>(tokens, 1, tokens.len())?;
+            let hidden = self.model.hidden::<NoneTape>(tokens, 1, tokens.len(), None)?;
             let rows = hidden.try_slice((first..tokens.len(), 0..self.dims.n_embd))?;
             self.model.head(rows)
         })()

@@ -8,6 +8,7 @@
 //! parameter that enters an operation as right operand is recorded by the left operand's tape; one that is
 //! operated on first is `retaped`.
 
+use crate::engine::dropout::{Dropout, Site};
 use crate::model::{Block as Ranges, Dims, ParamLayout};
 use dfdx::shapes::{Axes2, Axes4, Axis, HasShape, Shape};
 use dfdx::tensor::{Gradients, NoneTape, Tape, Tensor};
@@ -20,6 +21,9 @@ use std::ops::Range;
 pub(super) type Vector<D, T = NoneTape> = Tensor<(usize,), f32, D, T>;
 /// A tensor of two run-time dimensions.
 pub(super) type Matrix<D, T = NoneTape> = Tensor<(usize, usize), f32, D, T>;
+
+/// `[rows, n_head, T, T]`.
+type Scores<D, T> = Tensor<(usize, usize, usize, usize), f32, D, T>;
 
 /// The variance's guard against division by zero in every LayerNorm.
 const LAYER_NORM_EPS: f64 = 1e-5;
@@ -108,6 +112,47 @@ struct Heads {
     head_size: usize,
 }
 
+/// What dropout leaves out of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Masks {
+    pub(super) dropout: Dropout,
+    /// The training row that the batch begins with.
+    pub(super) first_row: u64,
+}
+
+/// Dropout in one block: a product with factors that are made one by one, and are constants to autograd.
+struct Drops<'a, D> {
+    device: &'a D,
+    masks: Option<Masks>,
+    /// Tokens per sequence.
+    cols: usize,
+    block: usize,
+}
+
+impl<D: Device<f32>> Drops<'_, D> {
+    fn of_channels<T: Tape<f32, D>>(&self, x: Matrix<D, T>, site: Site) -> Result<Matrix<D, T>, D::Err> {
+        let Some(Masks { dropout, first_row }) = self.masks else { return Ok(x) };
+        let (n, c) = *x.shape();
+        let factor = |i: usize| {
+            let (row, position) = (i / c / self.cols, i / c % self.cols);
+            dropout.draw(first_row + row as u64, site, 0).of_channel(position, i % c)
+        };
+        x.try_mul(self.device.try_tensor_from_vec((0..n * c).map(factor).collect(), (n, c))?)
+    }
+
+    fn of_probabilities<T: Tape<f32, D>>(&self, p: Scores<D, T>) -> Result<Scores<D, T>, D::Err> {
+        let Some(Masks { dropout, first_row }) = self.masks else { return Ok(p) };
+        let shape @ (rows, heads, queries, keys) = *p.shape();
+        let factor = |i: usize| {
+            let (row, head) = (i / keys / queries / heads, i / keys / queries % heads);
+            let draw = dropout.draw(first_row + row as u64, Site::Probabilities(self.block), head);
+            draw.of_probability(i / keys % queries, i % keys)
+        };
+        let count = rows * heads * queries * keys;
+        p.try_mul(self.device.try_tensor_from_vec((0..count).map(factor).collect(), shape)?)
+    }
+}
+
 /// One transformer block.
 struct Block<D: Device<f32>> {
     ln_1: LayerNorm<D>,
@@ -130,25 +175,27 @@ impl<D: Device<f32>> Block<D> {
         })
     }
 
-    /// x + attention(LayerNorm(x)), then x + mlp(LayerNorm(x)): `[N, C]` -> `[N, C]`.
+    /// x + drop(attention(LayerNorm(x))), then x + drop(mlp(LayerNorm(x))): `[N, C]` -> `[N, C]`.
     fn forward<T: Tape<f32, D>>(
         &self,
         x: Matrix<D, T>,
         mask: &Matrix<D>,
         heads: Heads,
+        drops: Drops<D>,
     ) -> Result<Matrix<D, T>, D::Err> {
-        let attended = self.attention(self.ln_1.forward(x.retaped::<T>())?, mask, heads)?;
-        let x = x.try_add(attended)?;
+        let attended = self.attention(self.ln_1.forward(x.retaped::<T>())?, mask, heads, &drops)?;
+        let x = x.try_add(drops.of_channels(attended, Site::Attention(drops.block))?)?;
         let transformed = self.mlp(self.ln_2.forward(x.retaped::<T>())?)?;
-        x.try_add(transformed)
+        x.try_add(drops.of_channels(transformed, Site::Mlp(drops.block))?)
     }
 
-    /// Causal multi-head attention: softmax(q kᵀ / sqrt(head_size) + mask) v for every head, then the projection.
+    /// Causal multi-head attention: drop(softmax(q kᵀ / sqrt(head_size) + mask)) v for every head, then the projection.
     fn attention<T: Tape<f32, D>>(
         &self,
         x: Matrix<D, T>,
         mask: &Matrix<D>,
         h: Heads,
+        drops: &Drops<D>,
     ) -> Result<Matrix<D, T>, D::Err> {
         let channels = h.heads * h.head_size;
         // [N, C] -> [rows, heads, cols, head_size]
@@ -166,7 +213,8 @@ impl<D: Device<f32>> Block<D> {
         let weights = scores
             .try_add(mask.clone().try_broadcast_like::<_, Axes2<0, 1>>(&shape)?)?
             .try_softmax::<Axis<3>>()?;
-        let y = weights
+        let y = drops
+            .of_probabilities(weights)?
             .try_matmul(v)?
             .try_permute::<(usize, usize, usize, usize), Axes4<0, 2, 1, 3>>()?
             .try_reshape_like(&(h.rows * h.cols, channels))?;
@@ -211,24 +259,26 @@ impl<D: Device<f32>> Gpt2<D> {
         })
     }
 
-    /// The last hidden states of `rows` sequences of `cols` tokens: `[N, C]`.
+    /// The last hidden states of `rows` sequences of `cols` tokens: `[N, C]`. With `masks`, dropout acts.
     pub(super) fn hidden<T: Tape<f32, D>>(
         &self,
         tokens: &[u32],
         rows: usize,
         cols: usize,
+        masks: Option<Masks>,
     ) -> Result<Matrix<D, T>, D::Err> {
         let n = rows * cols;
+        let drops = |block| Drops { device: &self.device, masks, cols, block };
         let token_ids = self.indices(tokens)?;
         let positions = self.device.try_tensor_from_vec((0..n).map(|i| i % cols).collect(), (n,))?;
         let token: Matrix<D, T> = self.wte.tensor.retaped::<T>().try_gather(token_ids)?;
         let position: Matrix<D, T> = self.wpe.tensor.retaped::<T>().try_gather(positions)?;
-        let mut x = token.try_add(position)?;
+        let mut x = drops(0).of_channels(token.try_add(position)?, Site::Embedding)?;
         // 0 where the key is not after the query, else minus infinity, which softmax turns into weight 0.
         let mask = self.device.try_upper_tri_like(&(cols, cols), f32::NEG_INFINITY, 1)?;
         let heads = Heads { rows, cols, heads: self.dims.n_head, head_size: self.dims.head_size() };
-        for block in &self.blocks {
-            x = block.forward(x, &mask, heads)?;
+        for (l, block) in self.blocks.iter().enumerate() {
+            x = block.forward(x, &mask, heads, drops(l))?;
         }
         self.ln_f.forward(x)
     }

@@ -4,12 +4,15 @@
 //! the planned buffers. Shapes are row-major; N = rows · cols tokens, C = n_embd.
 
 mod attention;
+mod layernorm;
 mod muon;
 
 pub use attention::{AttentionBackward, AttentionShape, NextAttention};
+pub use layernorm::{LayerNormBackward, Norm, ResidualLayerNorm};
 pub use muon::{MuonKernels, MuonMomentum, MuonProduct, MuonUpdate};
 
 use super::{Gather, Packed};
+use crate::engine::dropout::Site;
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -44,17 +47,6 @@ pub enum Epilogue {
     BiasGelu(Span),
 }
 
-/// Scale, shift and statistics of a LayerNorm over rows of C.
-#[derive(Debug, Clone, Copy)]
-pub struct Norm {
-    /// Scale, `[C]`.
-    pub weight: Span,
-    /// Shift, `[C]`.
-    pub bias: Span,
-    /// Mean and reciprocal standard deviation of each row, `[N, 2]`.
-    pub stats: Span,
-}
-
 /// A sequence of kernels that comes again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sequence {
@@ -76,47 +68,6 @@ pub enum Begun {
     Done,
     /// Issue its kernels.
     Issue,
-}
-
-/// The tensors of `sum = x + delta + bias` and of LayerNorm after it.
-#[derive(Debug, Clone, Copy)]
-pub struct ResidualLayerNorm {
-    /// The residual stream, `[N, C]`.
-    pub x: Span,
-    /// What is added to it, `[N, C]`.
-    pub delta: Span,
-    /// The bias of the layer that computed `delta`, `[C]`.
-    pub bias: Span,
-    /// Where the sum goes, `[N, C]`.
-    pub sum: Span,
-    /// The LayerNorm of the sum.
-    pub norm: Norm,
-    /// Its output, `[N, C]`, rounded.
-    pub out: Span,
-}
-
-/// The tensors of LayerNorm's backward pass.
-#[derive(Debug, Clone, Copy)]
-pub struct LayerNormBackward {
-    /// Gradient of the output, `[N, C]`.
-    pub dout: Span,
-    /// The input, `[N, C]`.
-    pub x: Span,
-    /// Scale, and the statistics that the forward pass kept.
-    pub norm: Norm,
-    /// Gradient of the input, `[N, C]`.
-    pub dx: Span,
-    /// Whether the gradient is added to `dx`; otherwise it overwrites it.
-    pub accumulate: bool,
-    /// Where `dx` goes as an operand of matrix products, rounded.
-    pub dx_low: Option<Span>,
-    /// Gradient of the scale, `[C]`, added to.
-    pub dweight: Span,
-    /// Gradient of the shift, `[C]`, added to.
-    pub dbias: Span,
-    /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
-    /// gradient `dx` is, `[C]`. The column sums of `dx` are added to it.
-    pub dx_sums: Option<Span>,
 }
 
 /// The tensors of a linear layer's weight gradient.
@@ -300,10 +251,14 @@ pub trait Backend {
     /// `dwte[token[n]] += dx[n]`, `dwpe[n mod cols] += dx[n]`, in a fixed order.
     fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span);
 
+    /// Drops elements of `x [N, C]`, a residual stream or its gradient, in place: what is drawn for the rows of the
+    /// uploaded batch at this site multiplies them.
+    fn drop_out(&mut self, x: Span, site: Site);
+
     /// LayerNorm (Ba et al., 2016; eps 1e-5) of each row, rounded; statistics are kept.
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span);
 
-    /// `sum = x + delta + bias`, then LayerNorm of `sum` as in [`layernorm`](Self::layernorm).
+    /// `sum = x + drop(delta + bias)`, then LayerNorm of `sum` as in [`layernorm`](Self::layernorm).
     fn residual_layernorm(&mut self, tensors: ResidualLayerNorm);
 
     /// LayerNorm's output again, from its input and kept statistics.
@@ -335,8 +290,15 @@ pub trait Backend {
     fn gelu_again(&mut self, fc: Span, out: Span);
 
     /// Causal attention over `qkv [N, 3C]` into `out [N, C]`, rounded; `softmax` is what the backward pass needs
-    /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)).
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape);
+    /// (see [`LayerSpans`](crate::engine::memory::LayerSpans)). With a site, probabilities are dropped there.
+    fn attention(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        shape: AttentionShape,
+        dropout: Option<Site>,
+    );
 
     /// Attention of the next tokens to themselves and all earlier ones of their sequences, rounded. Their keys and
     /// values are kept.

@@ -4,6 +4,7 @@ use super::backend::{AttentionBackward, Backend, InputGradient, LayerNormBackwar
 use super::forward::{ln_2_into, ln_into};
 use super::pace::Pace;
 use super::{Fused, Shape};
+use crate::engine::dropout::Site;
 use crate::engine::memory::{Buffer, Recompute, Span};
 use crate::model::Block;
 use std::ops::{ControlFlow, Range};
@@ -31,6 +32,8 @@ impl<B: Backend> Fused<B> {
             |l: usize| grad(&layout.vectors().nth(l).expect("every block has vectors, and so has the end"));
         let bias_before = |l: usize| l.checked_sub(1).and_then(|l| written(&layout.blocks[l].mlp_proj_bias));
 
+        let dropped_before = |l: usize| l.checked_sub(1).and_then(|l| s.drops_at(Site::Mlp(l)));
+
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
         let (dw, db) = (grad(&layout.ln_f_weight), grad(&layout.ln_f_bias));
         self.backend.layernorm_backward(LayerNormBackward {
@@ -40,6 +43,7 @@ impl<B: Backend> Fused<B> {
             dx,
             accumulate: false,
             dx_low,
+            dropout: dropped_before(layout.blocks.len()),
             dweight: dw,
             dbias: db,
             dx_sums: bias_before(layout.blocks.len()),
@@ -111,6 +115,7 @@ impl<B: Backend> Fused<B> {
                 dx,
                 accumulate: true,
                 dx_low,
+                dropout: s.drops_at(Site::Attention(l)),
                 dweight: dw,
                 dbias: db,
                 dx_sums: written(attn_proj_bias),
@@ -134,8 +139,16 @@ impl<B: Backend> Fused<B> {
             });
             pace.did(2 * attn_proj_weight.len())?;
             let dqkv_sums = written(c_attn_bias);
-            let tensors = AttentionBackward { qkv, softmax, out: att, dout: datt, dqkv, dqkv_sums, shape };
-            b.attention_backward(tensors);
+            b.attention_backward(AttentionBackward {
+                qkv,
+                softmax,
+                out: att,
+                dout: datt,
+                dqkv,
+                dqkv_sums,
+                dropout: s.drops_at(Site::Probabilities(l)),
+                shape,
+            });
             pace.did(2 * s.attention_work())?;
             let ln_1_out = ln_into(&arena, l, s);
             if a.kept.is_none() {
@@ -166,6 +179,7 @@ impl<B: Backend> Fused<B> {
                 dx,
                 accumulate: true,
                 dx_low,
+                dropout: dropped_before(l),
                 dweight: dw,
                 dbias: db,
                 dx_sums: bias_before(l),
@@ -175,6 +189,9 @@ impl<B: Backend> Fused<B> {
                 // the matrices of a block lie together
                 b.reduce(grad(&(c_attn_weight.start..mlp_proj_weight.end)));
             }
+        }
+        if s.drops {
+            self.backend.drop_out(dx, Site::Embedding);
         }
         self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
         if last {

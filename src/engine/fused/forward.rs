@@ -6,6 +6,7 @@ use super::backend::{
 };
 use super::pace::Pace;
 use super::{Fused, Gather, Shape, Tokens};
+use crate::engine::dropout::Site;
 use crate::engine::memory::{Arena, Buffer, Span};
 use crate::model::ParamLayout;
 use std::ops::{ControlFlow, Range};
@@ -57,6 +58,9 @@ impl<B: Backend> Fused<B> {
             Tokens::Whole { .. } => self.backend.embed(tables[0], tables[1], x),
             Tokens::Next | Tokens::Packed => self.backend.embed_next(tables[0], tables[1], x),
         }
+        if s.drops {
+            self.backend.drop_out(x, Site::Embedding);
+        }
         let first = self.norm_into(&layout, &arena, 0, s);
         self.backend.layernorm(x, first, ln_into(&arena, 0, s));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
@@ -69,6 +73,7 @@ impl<B: Backend> Fused<B> {
                 x: rows(a.x_mid, s.c),
                 delta,
                 bias: mlp_proj.bias,
+                dropout: s.drops_at(Site::Mlp(l)),
                 sum: rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c),
                 norm: self.norm_into(&layout, &arena, l + 1, s),
                 out: ln_into(&arena, l + 1, s),
@@ -95,7 +100,10 @@ impl<B: Backend> Fused<B> {
         self.backend.linear(ln_into(&arena, l, s), c_attn, qkv, Epilogue::Bias);
         pace.did(block.c_attn_weight.len())?;
         match s.tokens {
-            Tokens::Whole { .. } => self.backend.attention(qkv, softmax, att, shape),
+            Tokens::Whole { .. } => {
+                let dropout = s.drops_at(Site::Probabilities(l));
+                self.backend.attention(qkv, softmax, att, shape, dropout);
+            }
             Tokens::Next => {
                 let AttentionShape { n_head, head_size, .. } = shape;
                 let kept = a.qkv;
@@ -106,7 +114,7 @@ impl<B: Backend> Fused<B> {
                 let places = s.rows * s.cols;
                 let (whole, out) = (a.qkv.head(3 * s.c * places), arena.delta.head(s.c * places));
                 self.backend.gather(Gather::Places, qkv, whole, 3 * s.c);
-                self.backend.attention(whole, softmax, out, shape);
+                self.backend.attention(whole, softmax, out, shape, None);
                 self.backend.gather(Gather::Computed, out, att, s.c);
             }
         }
@@ -118,6 +126,7 @@ impl<B: Backend> Fused<B> {
             x: rows(a.x, s.c),
             delta,
             bias: attn_proj.bias,
+            dropout: s.drops_at(Site::Attention(l)),
             sum: rows(a.x_mid, s.c),
             norm,
             out: ln_2_into(&arena, l, s),

@@ -30,7 +30,7 @@ impl<B: Backend> Fused<B> {
             let kept = format!("{sequences} sequences of {block_size} tokens are kept");
             return Err(EngineError::Input(format!("{kept}, which these tokens do not continue: {next:?}")));
         }
-        let shape = Shape { tokens: Tokens::Next, rows: n, cols: 1, n, c: config.dims.n_embd };
+        let shape = Shape { tokens: Tokens::Next, rows: n, cols: 1, n, c: config.dims.n_embd, drops: false };
         self.backend.upload_next(next);
         Ok(shape)
     }

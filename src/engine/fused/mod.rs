@@ -22,6 +22,7 @@ pub use packed::{Gather, Packed};
 
 use self::backend::{Backend, Begun, Sequence};
 use crate::comm::Comm;
+use crate::engine::dropout::Site;
 use crate::engine::memory::{Buffer, MemoryPlan};
 use crate::engine::optimizer::{OptimizerState, OptimizerStep};
 use crate::engine::{
@@ -80,6 +81,15 @@ struct Shape {
     n: usize,
     /// Width of the residual stream.
     c: usize,
+    /// Whether dropout acts, as it does in passes that train.
+    drops: bool,
+}
+
+impl Shape {
+    /// The site if dropout acts.
+    fn drops_at(self, site: Site) -> Option<Site> {
+        self.drops.then_some(site)
+    }
 }
 
 impl<B: Backend> Fused<B> {
@@ -122,7 +132,7 @@ impl<B: Backend> Fused<B> {
         );
         assert!(inputs.len() == rows * cols && targets.len() == rows * cols, "batch is not rows x cols");
         let tokens = Tokens::Whole { sequence: 0 };
-        Shape { tokens, rows, cols, n: rows * cols, c: config.dims.n_embd }
+        Shape { tokens, rows, cols, n: rows * cols, c: config.dims.n_embd, drops: false }
     }
 
     /// Checks a batch and brings it to the device; `weight` is that of its mean loss.
@@ -136,6 +146,7 @@ impl<B: Backend> Fused<B> {
         assert!(self.plan.config.mode.is_training(), "an engine for inference cannot accumulate gradients");
         let last = last && (self.comm.size() > 1 || self.backend.reduces_alone());
         let shape = self.upload(batch, weight / self.comm.size() as f64);
+        let shape = Shape { drops: self.plan.config.dropout().is_some(), ..shape };
         let sequence = Sequence::Train { rows: shape.rows, cols: shape.cols, last };
         while self.backend.begin(sequence) == Begun::Issue {
             // only a backend that records nothing is watched, so no recording is left open

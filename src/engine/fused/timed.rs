@@ -10,6 +10,7 @@ use super::backend::{
     NextAttention, Norm, ResidualLayerNorm, StepOutcome, WeightGradient,
 };
 use super::{Gather, Packed};
+use crate::engine::dropout::Site;
 use crate::engine::memory::Span;
 use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
@@ -200,6 +201,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Embedding, |b| b.embed_backward(dx, dwte, dwpe));
     }
 
+    fn drop_out(&mut self, x: Span, site: Site) {
+        self.time(Phase::Embedding, |b| b.drop_out(x, site));
+    }
+
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         self.time(Phase::LayerNorm, |b| b.layernorm(x, norm, out));
     }
@@ -249,8 +254,15 @@ impl<B: Backend> Backend for Timed<B> {
         }
     }
 
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
-        self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, shape));
+    fn attention(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        shape: AttentionShape,
+        dropout: Option<Site>,
+    ) {
+        self.time(Phase::AttentionForward, |b| b.attention(qkv, softmax, out, shape, dropout));
     }
 
     fn attention_next(&mut self, tensors: NextAttention) {

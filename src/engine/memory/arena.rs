@@ -72,7 +72,7 @@ pub struct Arena {
     pub wide: Span,
     /// Gradient of the residual stream, `[N, C]` (training).
     pub dx: Option<Span>,
-    /// `dx` rounded, where it is no operand of matrix products itself.
+    /// `dx` through dropout and rounded, where it is no operand of matrix products itself.
     pub dx_low: Option<Span>,
     /// One chunk of logits, and then their gradient, `[chunk, padded_vocab]`.
     pub logits: Span,
@@ -251,7 +251,8 @@ impl Arena {
             layers.iter_mut().for_each(|layer| layer.gelu = Some(wide));
         }
         let dx = training.then(|| space.take(residual, n * c));
-        let is_operand = residual == Element::Half || !config.rounds_operands();
+        let is_stored = residual == Element::Half || !config.rounds_operands();
+        let is_operand = is_stored && config.dropout().is_none();
         let dx_low = (training && !is_operand).then(|| space.take(operand, n * c));
         let logits = space.take(operand, chunk * v);
         Self {

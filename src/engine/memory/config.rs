@@ -1,6 +1,7 @@
 //! What the size of an engine's buffers depends on.
 
 use super::Element;
+use crate::engine::dropout::Dropout;
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision, Residual};
@@ -45,7 +46,7 @@ pub enum Target {
     Cuda,
 }
 
-/// How activations are stored.
+/// How activations are stored, and which of them training leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activations {
     /// Whether training on a CUDA device keeps the outputs of each block's LayerNorms and GELU, and takes the logits in
@@ -55,6 +56,8 @@ pub struct Activations {
     pub residual: Residual,
     /// What else the backward pass computes again.
     pub recompute: Recompute,
+    /// Which of them passes that train leave out; `None` for none.
+    pub dropout: Option<Dropout>,
 }
 
 /// What the backward pass computes again instead of finding it kept, on any device; Chen et al., 2016, "Training deep
@@ -162,6 +165,11 @@ impl MemoryConfig {
             (Target::Cuda, Residual::Bf16) => self.operand(),
             _ => Element::F32,
         }
+    }
+
+    /// Which activations are left out; none where there is no backward pass.
+    pub fn dropout(&self) -> Option<Dropout> {
+        self.activations.dropout.filter(|_| self.mode.is_training())
     }
 
     /// Whether operands of matrix products are rounded copies of what is computed in fp32; tf32 on a CUDA device rounds

@@ -2,7 +2,7 @@
 
 use super::Fallback::{Absent, FileStem, Is, Required};
 use super::Identity::{Contents, Never, UnlessDefault};
-use super::Interval::Fraction;
+use super::Interval::{BelowOne, Fraction};
 use super::Key;
 use super::Kind::{Choice, Device, Extends, Flag, Integer, Name, Number, Preset, Sets, Sources, Start, Text};
 use super::OnResume::Free;
@@ -66,6 +66,15 @@ pub(super) const ROWS: &[Key] = &[
         .stated(Same)
         .also_called(&["hidden_size", "d_model"])
         .example("1536"),
+    key(
+        "model.dropout",
+        Number(BelowOne),
+        Is("0.0"),
+        "share of activations that training leaves out, 0 turns it off",
+    )
+    .identity(UnlessDefault)
+    .also_called(&["attn_pdrop", "resid_pdrop", "embd_pdrop"])
+    .example("0.1"),
     // compute
     key("compute.device", Device, Is("\"auto\""), "where to train").on_resume(Free).example("\"cpu\""),
     key(

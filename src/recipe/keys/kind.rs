@@ -64,7 +64,7 @@ pub enum Interval {
     /// Greater than 0 and less than 1.
     Fraction,
     /// 0 or more, and less than 1.
-    Decay,
+    BelowOne,
     /// 0 or more.
     NonNegative,
     /// From 0 to 1, both included.

@@ -1,7 +1,7 @@
 //! The rows of the keys that only Muon reads; `training.rs` lists them in their place.
 
 use super::Fallback::Is;
-use super::Interval::{Decay, NonNegative, Positive};
+use super::Interval::{BelowOne, NonNegative, Positive};
 use super::Kind::{Choice, Flag, Integer, Number};
 use super::switch::MUON;
 use super::{Fallback, Identity, Key, Kind};
@@ -20,7 +20,7 @@ pub(super) const LR: Key = key(
 
 pub(super) const MOMENTUM: Key = key(
     "optimizer.muon_momentum",
-    Number(Decay),
+    Number(BelowOne),
     Is("0.95"),
     "decay rate of Muon's running mean of gradients",
 )

@@ -188,7 +188,9 @@ fn measure(probe: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resul
     let optimizer = optimizer.ok_or_else(|| EngineError::Input("rates are those of training".into()))?;
     let mut engine: Box<dyn Engine> = match kind {
         EngineKind::Fused => engines::fused(MemoryPlan::new(*probe), cuda, &engines::solo())?,
-        EngineKind::Dfdx => Box::new(engines::reference(probe.dims, optimizer, probe.threads())?),
+        EngineKind::Dfdx => {
+            Box::new(engines::reference(probe.dims, optimizer, probe.dropout(), probe.threads())?)
+        }
     };
     let layout = engine.layout().clone();
     let mut parameters = vec![0.0; layout.len];
@@ -261,7 +263,8 @@ fn activations_in_key(config: &MemoryConfig) -> String {
         Recompute::Mlp => " recompute-mlp",
         Recompute::Block => " recompute-block",
     };
-    format!("{kept}{residual}{again}")
+    let dropped = if config.dropout().is_some() { " dropout" } else { "" };
+    format!("{kept}{residual}{again}{dropped}")
 }
 
 /// What a key says about vector instructions, a space first: nothing for the processor's best, so that rates measured

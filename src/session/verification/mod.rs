@@ -9,6 +9,7 @@ use super::start::weights_of;
 use super::supported::at_its_key;
 use super::{engines, machine};
 use crate::data;
+use crate::engine::dropout::Dropout;
 use crate::engine::memory::MemoryPlan;
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::engine::verify::{Report, Tolerances, verify};
@@ -60,6 +61,7 @@ impl<'a> Verification<'a> {
             residual: recipe.compute.residual,
             // there is memory for as little as is verified
             recompute: fixed(recipe.compute.recompute).unwrap_or_default(),
+            dropout: Dropout::of(recipe),
             optimizer: OptimizerKind::new(&recipe.optimizer),
             threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
             cuda: hardware.cuda.is_some(),
@@ -102,7 +104,7 @@ impl<'a> Verification<'a> {
         let plan = MemoryPlan::new(verified.memory(setting));
         let cuda = self.hardware.cuda.as_ref().map(|cuda| cuda.index);
         let mut engine = engines::fused(plan, cuda, &engines::solo())?;
-        let mut reference = engines::reference(dims, setting.optimizer, setting.threads)?;
+        let mut reference = engines::reference(dims, setting.optimizer, setting.dropout, setting.threads)?;
         Ok(verify(
             engine.as_mut(),
             &mut reference,

@@ -5,6 +5,7 @@
 //! fewer of them; the width, the heads and the vocabulary decide which kernels run, so they stay.
 
 use crate::engine::dfdx::memory;
+use crate::engine::dropout::Dropout;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Recompute, Target};
 use crate::engine::optimizer::OptimizerKind;
 use crate::model::{Dims, ParamLayout};
@@ -45,6 +46,8 @@ pub(super) struct Setting {
     pub(super) residual: Residual,
     /// What it computes again in the backward pass.
     pub(super) recompute: Recompute,
+    /// What both engines leave out.
+    pub(super) dropout: Option<Dropout>,
     /// The optimizer of both engines.
     pub(super) optimizer: OptimizerKind,
     /// Threads of both engines.
@@ -95,21 +98,27 @@ impl Scope {
 
     /// What the engine under test allocates.
     pub(super) fn memory(&self, setting: &Setting) -> MemoryConfig {
-        let Setting { precision, attention, residual, recompute, optimizer, threads, cuda, .. } = *setting;
+        let Setting { precision, attention, residual, recompute, dropout, optimizer, threads, cuda, .. } =
+            *setting;
         let (dims, micro_batch, mode) = (self.dims(setting), self.micro_batch, Mode::Train(optimizer));
         let target = if cuda { Target::Cuda } else { Target::Cpu { threads } };
         // as training does where there is memory
-        let activations = Activations { kept: true, residual, recompute };
+        let activations = Activations { kept: true, residual, recompute, dropout };
         MemoryConfig { dims, micro_batch, precision, attention, target, mode, activations }
     }
 
     /// Bytes of both engines and the initial parameters.
     pub(super) fn bytes(&self, setting: &Setting) -> usize {
         let dims = self.dims(setting);
-        let reference: usize = memory::bytes(&dims, self.micro_batch, setting.optimizer.states().len())
-            .iter()
-            .map(|(_, b)| b)
-            .sum();
+        let reference: usize = memory::bytes(
+            &dims,
+            self.micro_batch,
+            setting.optimizer.states().len(),
+            setting.dropout.is_some(),
+        )
+        .iter()
+        .map(|(_, b)| b)
+        .sum();
         let initial = ParamLayout::new(&dims).len * size_of::<f32>();
         MemoryPlan::new(self.memory(setting)).total_bytes() + reference + initial
     }
@@ -121,7 +130,8 @@ impl Scope {
         let parameters = ParamLayout::new(&dims).len;
         let tokens = self.block_size * self.micro_batch;
         let flops = flops_per_token(&dims, parameters) as f64 * tokens as f64;
-        let touched = memory::tape_elements(&dims, self.micro_batch) + 2 * parameters;
+        let touched =
+            memory::tape_elements(&dims, self.micro_batch, setting.dropout.is_some()) + 2 * parameters;
         let micro_step = 1.5e-11 * flops + 1e-8 * touched as f64;
         // 56 n_embd³ operations per layer and iteration, of which there are five unless a recipe says otherwise
         let muon = match setting.optimizer {
@@ -154,6 +164,7 @@ mod tests {
             attention,
             residual,
             recompute,
+            dropout: None,
             optimizer,
             threads: 2,
             cuda: false,

@@ -7,10 +7,12 @@
 //! 2^x takes fewer instructions than e^x.
 
 use super::Head;
+use crate::engine::cpu::dropout::{drop_backward, drop_keys};
 use crate::engine::cpu::matmul::{ADD, Matrix, Panels, SET, Scaled, multiply};
 use crate::engine::cpu::round;
 use crate::engine::cpu::scratch::{KEY_STRIP, PANEL_COLS, SCORE_STRIDE, SCORE_TILE, TILE_ROWS};
 use crate::engine::cpu::simd::{self, exp_and_sum, exp2, multiversion};
+use crate::engine::dropout::Draw;
 use std::f32::consts::LOG2_E;
 
 /// Some queries and some keys; the first query sees at least one key.
@@ -102,9 +104,29 @@ multiversion! {
     }
 }
 
+/// [`scores_backward`] through dropout: p is left times its factor, as it is multiplied.
+fn dropped_backward(
+    strip: Strip,
+    draw: &Draw,
+    scores: &mut [f32],
+    dp: &mut [f32],
+    (lse, row_dots): (&[f32], &[f32]),
+    scale: f32,
+) {
+    let Strip { first_query, queries, first_key, .. } = strip;
+    let rows = scores.chunks_exact_mut(SCORE_STRIDE).zip(dp.chunks_exact_mut(SCORE_STRIDE));
+    for (r, (scores, dp)) in rows.enumerate().take(queries) {
+        let (seen, unseen) = scores[..strip.depth()].split_at_mut(strip.visible(r));
+        let (dseen, dunseen) = dp[..strip.depth()].split_at_mut(strip.visible(r));
+        drop_backward(draw, first_query + r, first_key, seen, dseen, lse[r], row_dots[r], scale);
+        unseen.fill(0.0);
+        dunseen.fill(0.0);
+    }
+}
+
 /// Returns the head's output, `[T, size]`, in scratch; `lse` gets the log-sum-exp of each row of scores.
 pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
-    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let Head { precision, cols, size, qkv: [q, k, v], scale, draw } = *head;
     let (out, scratch) = scratch.split_at_mut(cols * size);
     let (keys_panels, scratch) = Panels::pack(k.transposed(), scratch);
     let (values, scratch) = Panels::pack(v, scratch);
@@ -134,6 +156,11 @@ pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) 
                     &mut total[rows.clone()],
                     before,
                 );
+                if let Some(draw) = &draw {
+                    for (r, p) in scores[..queries * width].chunks_exact_mut(width).enumerate() {
+                        drop_keys(draw, first_query + r, first_key, &mut p[..strip.visible(r)]);
+                    }
+                }
                 round::slice(precision, &mut scores[..queries * width]);
                 let p = Matrix::new(scores, queries, depth, width);
                 let (out, seen) =
@@ -157,7 +184,7 @@ pub(super) fn backward(
     gradients: &mut [f32],
     scratch: &mut [f32],
 ) {
-    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let Head { precision, cols, size, qkv: [q, k, v], scale, draw } = *head;
     gradients.fill(0.0);
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
@@ -181,15 +208,11 @@ pub(super) fn backward(
                 let scaled = Scaled { scale: scale * LOG2_E, accumulate: false };
                 multiply(p, SCORE_STRIDE, q, keys_across, 0..size, across.clone(), scaled, spare);
                 multiply(ds, SCORE_STRIDE, dout, values_across, 0..size, across, SET, spare);
-                scores_backward(
-                    strip,
-                    p,
-                    ds,
-                    SCORE_STRIDE,
-                    &lse[first_query..],
-                    &row_dots[first_query..],
-                    scale,
-                );
+                let (lse, dots) = (&lse[first_query..], &row_dots[first_query..]);
+                match &draw {
+                    None => scores_backward(strip, p, ds, SCORE_STRIDE, lse, dots, scale),
+                    Some(draw) => dropped_backward(strip, draw, p, ds, (lse, dots), scale),
+                }
                 round::slice(precision, p);
                 round::slice(precision, ds);
                 let ds = Matrix::new(ds, queries, depth, SCORE_STRIDE);

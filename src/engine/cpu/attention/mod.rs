@@ -9,11 +9,13 @@ mod next;
 
 pub(super) use next::{Problem as NextProblem, attend as next};
 
+use super::dropout::Drawn;
 use super::matmul::Matrix;
 use super::pool::{Columns, with_scratch};
 use super::round;
 use super::simd;
 use super::team::Team;
+use crate::engine::dropout::Draw;
 use crate::engine::fused::backend::AttentionShape;
 use crate::recipe::{Attention, Precision};
 
@@ -23,6 +25,8 @@ pub(super) struct Problem {
     pub(super) kind: Attention,
     pub(super) precision: Precision,
     pub(super) shape: AttentionShape,
+    /// What is drawn for probabilities, where they are dropped.
+    pub(super) dropped: Option<Drawn>,
 }
 
 /// What the backward pass reads.
@@ -46,17 +50,21 @@ struct Head<'a> {
     qkv: [Matrix<'a>; 3],
     /// 1/√size (Vaswani et al., 2017, eq. 1).
     scale: f32,
+    /// What is drawn for its probabilities, where they are dropped.
+    draw: Option<Draw>,
 }
 
 impl<'a> Head<'a> {
-    fn new(precision: Precision, qkv: &'a [f32], shape: AttentionShape, task: usize) -> Self {
+    fn new(problem: &Problem, qkv: &'a [f32], task: usize) -> Self {
+        let Problem { precision, shape, dropped, .. } = *problem;
         let AttentionShape { cols, n_head, head_size, .. } = shape;
         let c = n_head * head_size;
         let (row, head) = (task / n_head, task % n_head);
         let part =
             |which: usize| block(qkv, 3 * c, row * cols, which * c + head * head_size, cols, head_size);
         let qkv = [part(0), part(1), part(2)];
-        Self { precision, cols, size: head_size, qkv, scale: 1.0 / (head_size as f32).sqrt() }
+        let draw = dropped.map(|drawn| drawn.of_head(row, head));
+        Self { precision, cols, size: head_size, qkv, scale: 1.0 / (head_size as f32).sqrt(), draw }
     }
 }
 
@@ -83,14 +91,14 @@ pub(super) fn forward(
     workers: &mut [f32],
     worker: usize,
 ) {
-    let Problem { kind, precision, shape } = problem;
+    let Problem { kind, precision, shape, .. } = problem;
     let AttentionShape { rows, cols, n_head, head_size } = shape;
     let heads = rows * n_head;
     let per_head = softmax.len() / heads;
     let softmax = Columns::new(softmax, per_head);
     let out = Columns::new(out, n_head * head_size);
     with_scratch(team, workers, worker, heads, |task, scratch| {
-        let head = Head::new(precision, qkv, shape, task);
+        let head = Head::new(&problem, qkv, task);
         // SAFETY: row `task` belongs to this task alone.
         let kept = unsafe { softmax.row(task, 0, per_head) };
         let result = match kind {
@@ -115,14 +123,14 @@ pub(super) fn backward(
     workers: &mut [f32],
     worker: usize,
 ) {
-    let Problem { kind, precision, shape } = problem;
+    let Problem { kind, precision, shape, .. } = problem;
     let Saved { qkv, softmax, out, dout } = saved;
     let AttentionShape { rows, cols, n_head, head_size } = shape;
     let (heads, c) = (rows * n_head, n_head * head_size);
     let per_head = softmax.len() / heads;
     let dqkv = Columns::new(dqkv, 3 * c);
     with_scratch(team, workers, worker, heads, |task, scratch| {
-        let head = Head::new(precision, qkv, shape, task);
+        let head = Head::new(&problem, qkv, task);
         let (first_row, first_col) = (task / n_head * cols, task % n_head * head_size);
         let dout_head = block(dout, c, first_row, first_col, cols, head_size);
         let (gradients, scratch) = scratch.split_at_mut(3 * cols * head_size);

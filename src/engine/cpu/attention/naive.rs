@@ -1,11 +1,13 @@
 //! Attention with each head's probabilities materialized: the textbook form, memory quadratic in T.
 
 use super::Head;
+use crate::engine::cpu::dropout::drop_keys;
 use crate::engine::cpu::matmul::{Matrix, Packing, SET, Scaled, matmul};
 use crate::engine::cpu::round;
 use crate::engine::cpu::scratch::panel_elements;
 use crate::engine::cpu::simd::{exp_and_sum, max, multiversion};
 use crate::engine::cpu::team::Team;
+use crate::engine::dropout::Draw;
 use crate::recipe::Precision;
 use std::f32::consts::LOG2_E;
 
@@ -51,6 +53,13 @@ multiversion! {
     }
 }
 
+/// Multiplies the probabilities that each query sees, or their gradients, by their factors.
+fn drop_seen(draw: &Draw, square: &mut [f32], cols: usize) {
+    for (t, row) in square.chunks_exact_mut(cols).enumerate() {
+        drop_keys(draw, t, 0, &mut row[..=t]);
+    }
+}
+
 /// What products on one thread need.
 fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> Packing<'a> {
     let (panels, workers) = scratch.split_at_mut(panel_elements(size, cols).max(panel_elements(cols, size)));
@@ -60,7 +69,7 @@ fn own<'a>(team: &'a Team, scratch: &'a mut [f32], cols: usize, size: usize) -> 
 
 /// Returns the head's output, `[T, size]`, in scratch; leaves the probabilities in `kept` if they fit there.
 pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32]) -> &'s mut [f32] {
-    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let Head { precision, cols, size, qkv: [q, k, v], scale, draw } = *head;
     let (out, scratch) = scratch.split_at_mut(cols * size);
     let (scores, scratch) = scratch.split_at_mut(cols * cols);
     let team = Team::solo();
@@ -70,6 +79,9 @@ pub(super) fn forward<'s>(head: &Head, kept: &mut [f32], scratch: &'s mut [f32])
     causal_softmax(scores, cols);
     if kept.len() == scores.len() {
         kept.copy_from_slice(scores);
+    }
+    if let Some(draw) = &draw {
+        drop_seen(draw, scores, cols);
     }
     round::slice(precision, scores);
     matmul(out, size, Matrix::new(scores, cols, cols, cols), v, SET, &mut scratch, |_, _, _| {});
@@ -85,7 +97,7 @@ pub(super) fn backward(
     gradients: &mut [f32],
     scratch: &mut [f32],
 ) {
-    let Head { precision, cols, size, qkv: [q, k, v], scale } = *head;
+    let Head { precision, cols, size, qkv: [q, k, v], scale, draw } = *head;
     let (dq, rest) = gradients.split_at_mut(cols * size);
     let (dk, dv) = rest.split_at_mut(cols * size);
     let (square, scratch) = scratch.split_at_mut(cols * cols);
@@ -94,14 +106,20 @@ pub(super) fn backward(
     let mut product = |out: &mut [f32], width: usize, a: Matrix, b: Matrix| {
         matmul(out, width, a, b, SET, &mut scratch, |_, _, _| {});
     };
-    if precision == Precision::Fp32 {
+    if precision == Precision::Fp32 && draw.is_none() {
         product(dv, size, Matrix::new(probabilities, cols, cols, cols).transposed(), dout);
     } else {
         square.copy_from_slice(probabilities);
+        if let Some(draw) = &draw {
+            drop_seen(draw, square, cols);
+        }
         round::slice(precision, square);
         product(dv, size, Matrix::new(square, cols, cols, cols).transposed(), dout);
     }
     product(square, cols, dout, v.transposed());
+    if let Some(draw) = &draw {
+        drop_seen(draw, square, cols);
+    }
     softmax_backward(probabilities, square, row_dots, scale);
     round::slice(precision, square);
     let dscores = Matrix::new(square, cols, cols, cols);

@@ -1,7 +1,8 @@
 //! The CUDA backend: buffers in device memory, and how spans of the plan become pointers, matrices and
-//! products. `steps` launches the kernels of each step of the choreography, `packed` those of packed tokens, `muon`
-//! those of Muon; `replay` records them; `ranks` has the collectives of several ranks.
+//! products. `steps` launches the kernels of each step of the choreography, `attention` those of attention, `packed`
+//! those of packed tokens, `muon` those of Muon; `replay` records them; `ranks` has the collectives of several ranks.
 
+mod attention;
 mod muon;
 mod packed;
 mod ranks;
@@ -10,11 +11,13 @@ mod steps;
 
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product};
+use super::kernels::dropout::Draws;
 use super::kernels::linear::{After, Elsewhere, Summed};
 use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention};
 use super::scratch::Partials;
 use super::stream::Stream;
 use crate::comm::Comm;
+use crate::engine::dropout::Site;
 use crate::engine::fused::Packed;
 use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
@@ -81,7 +84,7 @@ impl<D: Device> CudaBackend<D> {
             stream: Stream::new(device, plan.config.operand()),
             plan: plan.clone(),
             bases,
-            uploads: Uploads::new(plan.config.dims.padded_vocab),
+            uploads: Uploads::new(plan.config.dims.padded_vocab, plan.config.dropout()),
             rows: 0,
             cols: 0,
             targets: 0,
@@ -134,6 +137,11 @@ impl<D: Device> CudaBackend<D> {
             vocab: self.plan.config.dims.vocab_size,
             residual: self.plan.config.residual(),
         }
+    }
+
+    /// What a launch for the batch at hand draws at a site.
+    fn draws(&self, site: Option<Site>) -> Draws {
+        Draws { at: site.map(|site| (self.word(Words::DRAWS), site)) }
     }
 
     fn norm(&self, norm: Norm) -> layernorm::Norm {
@@ -213,9 +221,10 @@ impl<D: Device> CudaBackend<D> {
         false
     }
 
-    fn naive(&self, qkv: Span, shape: AttentionShape) -> naive_attention::Problem {
+    fn naive(&self, qkv: Span, shape: AttentionShape, dropout: Option<Site>) -> naive_attention::Problem {
         naive_attention::Problem {
             shape,
+            draws: self.draws(dropout),
             operand: self.plan.config.operand(),
             qkv: self.at(qkv),
             scores: self.at(self.plan.arena.workers),

@@ -4,10 +4,9 @@ use super::{CudaBackend, Replay, packed};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
 use crate::engine::cuda::kernels::linear::After;
-use crate::engine::cuda::kernels::{
-    self, embedding, flash_attention, layernorm, linear, loss, next, optimizer,
-};
+use crate::engine::cuda::kernels::{self, dropout, embedding, layernorm, linear, loss, next, optimizer};
 use crate::engine::cuda::scratch::sums;
+use crate::engine::dropout::Site;
 use crate::engine::fused::backend::{
     AdamWTensors, AttentionBackward, AttentionShape, Backend, Begun, CrossEntropy, Epilogue, HeadBackward,
     InputGradient, LayerNormBackward, Linear, MuonKernels, NextAttention, Norm, ResidualLayerNorm, Sequence,
@@ -19,7 +18,6 @@ use crate::engine::optimizer::OptimizerStep;
 use crate::engine::optimizer::adamw::Constants;
 use crate::engine::traffic::{Mark, Measured, Traffic};
 use crate::engine::{Batch, EngineError, FastPaths, Next};
-use crate::recipe::Attention;
 use std::borrow::Cow;
 use std::fmt::Display;
 
@@ -128,6 +126,12 @@ impl<D: Device> Backend for CudaBackend<D> {
         embedding::backward(&mut self.stream, tokens, spans, c);
     }
 
+    fn drop_out(&mut self, x: Span, site: Site) {
+        let (at, c) = (self.at(x), self.plan.config.dims.n_embd);
+        let draws = self.draws(Some(site));
+        dropout::residual(&mut self.stream, at, x.element, [x.len / c, c], draws, self.cols);
+    }
+
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         let c = norm.weight.len;
         let (from, to, inner) = (self.at(x), self.at(out), self.norm(norm));
@@ -135,11 +139,12 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
-        let ResidualLayerNorm { x, delta, bias, sum, norm, out } = tensors;
+        let ResidualLayerNorm { x, delta, bias, dropout, sum, norm, out } = tensors;
+        let draws = (self.draws(dropout), self.cols);
         let c = norm.weight.len;
         let spans = [x, delta, bias, sum].map(|span| self.at(span));
         let (to, inner) = (self.at(out), self.norm(norm));
-        layernorm::residual(&mut self.stream, spans, inner, to, x.len / c, c);
+        layernorm::residual(&mut self.stream, spans, inner, to, [x.len / c, c], draws);
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
@@ -149,14 +154,16 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dweight, dbias, dx_sums } = tensors;
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, dweight, dbias, dx_sums } =
+            tensors;
+        let draws = (self.draws(dropout), self.cols);
         let c = norm.weight.len;
         let [dweight, dbias] = [dweight, dbias].map(|span| self.partial_sums(span));
         let dx_sums = dx_sums.map(|span| self.partial_sums(span));
         let (dx, low) = (self.at(dx), dx_low.map(|span| self.at(span)));
         let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias, dx_sums };
         let (spans, inner) = ([dout, x].map(|span| self.at(span)), self.norm(norm));
-        layernorm::backward(&mut self.stream, spans, inner, gradients, x.len / c, c);
+        layernorm::backward(&mut self.stream, spans, inner, gradients, [x.len / c, c], draws);
     }
 
     fn sums_columns(&self) -> bool {
@@ -239,23 +246,15 @@ impl<D: Device> Backend for CudaBackend<D> {
         after.launch(&mut self.stream);
     }
 
-    fn attention(&mut self, qkv: Span, softmax: Span, out: Span, shape: AttentionShape) {
-        let (kept, scratch, to) = (self.at(softmax), self.at(self.plan.arena.scores), self.at(out));
-        match self.plan.config.attention {
-            Attention::Flash => {
-                let qkv = self.at(qkv);
-                flash_attention::forward(
-                    &mut self.stream,
-                    self.plan.config.precision,
-                    [qkv, kept, to],
-                    shape,
-                );
-            }
-            Attention::Naive => {
-                let kept = (self.plan.config.mode.is_training()).then_some(kept);
-                self.naive(qkv, shape).forward(&mut self.stream, kept, scratch, to);
-            }
-        }
+    fn attention(
+        &mut self,
+        qkv: Span,
+        softmax: Span,
+        out: Span,
+        shape: AttentionShape,
+        dropout: Option<Site>,
+    ) {
+        self.attend([qkv, softmax, out], shape, dropout);
     }
 
     fn attention_next(&mut self, tensors: NextAttention) {
@@ -265,26 +264,7 @@ impl<D: Device> Backend for CudaBackend<D> {
     }
 
     fn attention_backward(&mut self, tensors: AttentionBackward) {
-        let AttentionBackward { qkv, softmax, out, dout, dqkv: gradient, dqkv_sums, shape } = tensors;
-        let (kept, scratch) = (self.at(softmax), self.at(self.plan.arena.scores));
-        let [from, out, dout, dqkv, flash] =
-            [qkv, out, dout, gradient, self.plan.arena.workers].map(|span| self.at(span));
-        match self.plan.config.attention {
-            Attention::Flash => {
-                let precision = self.plan.config.precision;
-                let spans =
-                    flash_attention::Backward { qkv: from, lse: kept, out, dout, dqkv, scratch: flash };
-                let left = flash_attention::backward(&mut self.stream, precision, spans, shape);
-                self.left = dqkv_sums.zip(left);
-            }
-            Attention::Naive => {
-                self.naive(qkv, shape).backward(&mut self.stream, kept, scratch, dout, dqkv);
-                if let Some(bias) = dqkv_sums {
-                    let (sums, sizes) = (self.partial_sums(bias), [gradient.len / bias.len, bias.len]);
-                    linear::column_sums(&mut self.stream, dqkv, sums, sizes, gradient.element);
-                }
-            }
-        }
+        self.attend_backward(tensors);
     }
 
     fn head(&mut self, x: Span, wte: Span, logits: Span, width: usize) {

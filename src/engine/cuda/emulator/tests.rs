@@ -10,7 +10,7 @@ const SOURCES: &[(&str, &str)] = &[("tests.cu", include_str!("tests.cu"))];
 
 fn compile(precision: Precision) -> Emulator {
     let cache = tempfile::tempdir().expect("a temporary directory");
-    let config = KernelConfig { precision, head_size: 64 };
+    let config = KernelConfig { precision, head_size: 64, dropout: false };
     Emulator::compile_files(&config, kernels::HEADERS, SOURCES, cache.path())
         .unwrap_or_else(|error| panic!("{error}"))
 }
@@ -228,7 +228,7 @@ fn what_no_kernel_may_do_is_refused_with_block_and_thread() {
 #[test]
 fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
     let cache = tempfile::tempdir().expect("a temporary directory");
-    let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
+    let config = KernelConfig { precision: Precision::Fp32, head_size: 64, dropout: false };
     let error = Emulator::compile_files(
         &config,
         kernels::HEADERS,
@@ -244,7 +244,7 @@ fn sources_that_do_not_compile_are_reported_with_the_compilers_messages() {
 #[test]
 fn what_a_kernel_touches_is_counted_byte_by_byte() {
     let cache = tempfile::tempdir().expect("a temporary directory");
-    let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
+    let config = KernelConfig { precision: Precision::Fp32, head_size: 64, dropout: false };
     let emulator = Emulator::build(&config, kernels::HEADERS, SOURCES, cache.path(), Usage::Counted)
         .expect("a C++ compiler");
     let mut memory = Memory::default();

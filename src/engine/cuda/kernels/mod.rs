@@ -4,6 +4,7 @@
 //! All of them form one translation unit, both for NVRTC and for the emulator. Add new files to the lists
 //! below.
 
+pub(super) mod dropout;
 pub(super) mod embedding;
 pub mod flash_attention;
 pub(super) mod layernorm;
@@ -24,6 +25,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("numbers.cuh", include_str!("numbers.cuh")),
     ("tensor_core.cuh", include_str!("tensor_core.cuh")),
+    ("dropout/draws.cuh", include_str!("dropout/draws.cuh")),
     ("linear/gelu.cuh", include_str!("linear/gelu.cuh")),
     ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
 ];
@@ -31,6 +33,7 @@ pub const HEADERS: &[(&str, &str)] = &[
 /// The files with kernels: (name, text).
 pub const SOURCES: &[(&str, &str)] = &[
     ("embedding/embedding.cu", include_str!("embedding/embedding.cu")),
+    ("dropout/dropout.cu", include_str!("dropout/dropout.cu")),
     ("layernorm/layernorm.cu", include_str!("layernorm/layernorm.cu")),
     ("linear/linear.cu", include_str!("linear/linear.cu")),
     ("linear/columns.cu", include_str!("linear/columns.cu")),
@@ -49,7 +52,8 @@ pub const NVRTC_OPTIONS: &[&str] =
     &["--std=c++17", "--fmad=true", "--ptxas-options=-O3", "--generate-line-info"];
 
 /// The sizes that sources and launches share, each said once, beside the launches. `scripts/nvrtc_check.py` reads them.
-const SIZES: [&[(&str, u32)]; 8] = [
+const SIZES: [&[(&str, u32)]; 9] = [
+    dropout::DEFINES,
     embedding::DEFINES,
     layernorm::DEFINES,
     linear::DEFINES,
@@ -69,6 +73,7 @@ pub fn defines(config: &KernelConfig) -> Vec<String> {
         Precision::Fp16 => "FP16",
     };
     let mut macros = vec![format!("-DOPERAND_{precision}"), format!("-DHEAD_SIZE={}", config.head_size)];
+    macros.push(format!("-DDROPOUT={}", u8::from(config.dropout)));
     macros.extend(SIZES.iter().copied().flatten().map(|(name, size)| format!("-D{name}={size}")));
     macros.extend(flash_attention::defines(config));
     macros
@@ -186,7 +191,7 @@ mod tests {
         for (file, text) in SOURCES {
             assert!(kernel_names(text).next().is_some(), "{file}");
         }
-        let all = names(&KernelConfig { precision: Precision::Bf16, head_size: 64 });
+        let all = names(&KernelConfig { precision: Precision::Bf16, head_size: 64, dropout: false });
         for (at, name) in all.iter().enumerate() {
             assert!(!all[..at].contains(name), "two kernels are called {name}");
         }
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn wide_heads_have_no_flash_attention() {
-        let names = |head_size| names(&KernelConfig { precision: Precision::Fp32, head_size });
+        let names =
+            |head_size| names(&KernelConfig { precision: Precision::Fp32, head_size, dropout: false });
         assert!(names(128).contains(&"flash_forward"));
         assert!(!names(129).iter().any(|name| name.starts_with("flash_")));
     }

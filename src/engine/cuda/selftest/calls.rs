@@ -74,7 +74,7 @@ pub(super) fn run(libraries: &Libraries, index: usize, tell: &mut Tell) {
 pub(super) fn recording(libraries: &Libraries, index: usize, cache: &Path, tell: &mut Tell) {
     const SIDE: usize = 64;
     attempt(tell, "a CUDA graph of a clearing, a product and a kernel", || {
-        let config = KernelConfig { precision: Precision::Fp32, head_size: 64 };
+        let config = KernelConfig { precision: Precision::Fp32, head_size: 64, dropout: false };
         let mut gpu = Gpu::open(libraries, index, &config, Some(cache)).map_err(text)?;
         let ones: Vec<u8> = (0..SIDE * SIDE).flat_map(|_| 1f32.to_ne_bytes()).collect();
         let mut place = || -> Result<Address, String> {

@@ -3,12 +3,13 @@
 use super::pair::{Pair, step};
 use super::{muon, next};
 use crate::engine::cuda::device::Device;
+use crate::engine::dropout::{Dropout, Site};
 use crate::engine::fused;
 use crate::engine::fused::backend::{
     AttentionBackward, AttentionShape, Backend, CrossEntropy, Epilogue, HeadBackward, InputGradient,
     LayerNormBackward, Linear, Norm, ResidualLayerNorm, WeightGradient,
 };
-use crate::engine::memory::{Buffer, LayerSpans, MemoryPlan, Span};
+use crate::engine::memory::{Activations, Buffer, LayerSpans, MemoryPlan, Span};
 use crate::engine::optimizer::adamw::AdamW;
 use crate::engine::optimizer::{OptimizerStep, Rule};
 use crate::model::init::random_bits;
@@ -32,12 +33,19 @@ pub fn checks<D: Device>() -> [Check<D>; 8] {
     ]
 }
 
-/// The ways of storing the residual stream that a check is to be made with.
-pub fn residuals(check: &str, precision: Precision) -> &'static [Residual] {
-    match (check, precision) {
-        ("embedding" | "layernorm" | "next tokens", Precision::Bf16) => &[Residual::Fp32, Residual::Bf16],
-        _ => &[Residual::Fp32],
+/// The ways of storing and leaving out activations that a check is to be made with.
+pub fn ways(check: &str, precision: Precision) -> Vec<Activations> {
+    let plain = Activations::default();
+    let low = Activations { residual: Residual::Bf16, ..plain };
+    let mut ways = match (check, precision) {
+        ("embedding" | "layernorm" | "next tokens", Precision::Bf16) => vec![plain, low],
+        _ => vec![plain],
+    };
+    if ["embedding", "layernorm", "attention"].contains(&check) {
+        let dropout = Dropout::new(0.25, 0x0123_4567_89ab_cdef);
+        ways.extend(ways.clone().into_iter().map(|way| Activations { dropout, ..way }));
     }
+    ways
 }
 
 /// The bound of what is part of the residual stream, or of sums over it: `fp32` where it is stored so.
@@ -80,6 +88,10 @@ fn embedding<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         backend.embed(wte, wpe, layer(plan).x);
     });
     pair.compare("embed", &|plan| layer(plan).x, streamed(pair, 1e-7))?;
+    if let Some(site) = pair.drops_at(Site::Embedding) {
+        pair.each(|backend, plan| backend.drop_out(layer(plan).x, site));
+        pair.compare("what is left of it", &|plan| layer(plan).x, streamed(pair, 1e-7))?;
+    }
     pair.fill(&|plan| plan.arena.dx.expect("training"), pair.residual == Residual::Bf16)?;
     pair.each(|backend, plan| {
         let [wte, wpe] = tables(plan, Buffer::Gradients);
@@ -117,12 +129,14 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     pair.each(|backend, plan| backend.layernorm(layer(plan).x, norm(plan), plan.arena.ln));
     pair.compare("layernorm", &|plan| plan.arena.ln, step)?;
     pair.compare("its statistics", &|plan| layer(plan).ln_1, 1e-6)?;
+    let [of_mlp, of_attention] = [Site::Mlp(0), Site::Attention(0)].map(|site| pair.drops_at(site));
     pair.each(|backend, plan| {
         let (x, delta, sum) = (layer(plan).x, plan.arena.delta, layer(plan).x_mid);
         backend.residual_layernorm(ResidualLayerNorm {
             x,
             delta,
             bias: bias(plan),
+            dropout: of_attention,
             sum,
             norm: norm(plan),
             out: plan.arena.ln,
@@ -148,15 +162,19 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
                 dx,
                 accumulate,
                 dx_low: low,
+                dropout: of_mlp,
                 dweight,
                 dbias,
                 dx_sums: backend.sums_columns().then(|| gradient(plan, &block.mlp_proj_bias)),
             });
             backend.add_sums(gradient(plan, &(block.ln_1_weight.start..block.ln_1_bias.end)));
-            finish_sums(backend, dx, gradient(plan, &block.mlp_proj_bias));
+            let of = low.filter(|_| of_mlp.is_some()).unwrap_or(dx);
+            finish_sums(backend, of, gradient(plan, &block.mlp_proj_bias));
         });
         pair.compare("dx", &|plan| plan.arena.dx.expect("training"), streamed(pair, 2e-6))?;
-        if !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) && pair.residual == Residual::Fp32 {
+        let has_operand =
+            !matches!(pair.precision, Precision::Fp32 | Precision::Tf32) && pair.residual == Residual::Fp32;
+        if has_operand || pair.dropout.is_some() {
             pair.compare("dx as operand", &|plan| plan.arena.dx_low.expect("low precision"), step)?;
         }
     }
@@ -304,9 +322,10 @@ fn attention<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
         head_size: dims.head_size(),
     };
     pair.fill(&|plan| layer(plan).qkv, true)?;
+    let dropout = pair.drops_at(Site::Probabilities(0));
     pair.each(|backend, plan| {
         let l = layer(plan);
-        backend.attention(l.qkv, l.softmax, l.att, shape);
+        backend.attention(l.qkv, l.softmax, l.att, shape, dropout);
     });
     let step = 2.0 * step(pair.precision);
     pair.compare("attention", &|plan| layer(plan).att, step)?;
@@ -328,6 +347,7 @@ fn attention<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
             dout: plan.arena.ln,
             dqkv,
             dqkv_sums: backend.sums_columns().then_some(bias(plan)),
+            dropout,
             shape,
         });
         finish_sums(backend, dqkv, bias(plan));

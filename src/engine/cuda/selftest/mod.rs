@@ -16,6 +16,7 @@ use super::gpu::Gpu;
 use super::kernels as sources;
 use crate::cuda::Libraries;
 use crate::engine::EngineError;
+use crate::engine::memory::Activations;
 use crate::model::Dims;
 use crate::recipe::{Attention, Precision, Residual};
 use pair::Pair;
@@ -108,18 +109,25 @@ pub fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut Tell) -
                     _ if longer => &[],
                     _ => &[Attention::Flash],
                 };
-                for (&attention, &residual) in attentions
+                for (&attention, activations) in attentions
                     .iter()
-                    .flat_map(|one| kernels::residuals(check, precision).iter().map(move |r| (one, r)))
+                    .flat_map(|one| kernels::ways(check, precision).into_iter().map(move |way| (one, way)))
                 {
                     let kind =
                         if check == "attention" { format!("{} ", attention.as_str()) } else { String::new() };
+                    let Activations { residual, dropout, .. } = activations;
                     let stream = if residual == Residual::Bf16 { ", residual stream in bf16" } else { "" };
-                    let name = format!("{kind}{check}, {}{stream}, {shape}", precision.as_str());
+                    let dropped = if dropout.is_some() { ", with dropout" } else { "" };
+                    let name = format!("{kind}{check}, {}{stream}{dropped}, {shape}", precision.as_str());
                     attempt(&mut tell, name, || {
-                        let config = KernelConfig { precision, head_size: dims.head_size() };
+                        let config = KernelConfig {
+                            precision,
+                            head_size: dims.head_size(),
+                            dropout: dropout.is_some(),
+                        };
                         let gpu = Gpu::open(libraries, index, &config, Some(cache)).map_err(text)?;
-                        run(&mut Pair::new(dims, precision, attention, residual, gpu, SLACK).map_err(text)?)?;
+                        run(&mut Pair::new(dims, precision, attention, activations, gpu, SLACK)
+                            .map_err(text)?)?;
                         Ok("as on the CPU".to_owned())
                     });
                 }
@@ -136,7 +144,7 @@ fn compiled(
     precision: Precision,
     cache: &Path,
 ) -> Result<String, String> {
-    let config = KernelConfig { precision, head_size: 64 };
+    let config = KernelConfig { precision, head_size: 64, dropout: false };
     let begun = Instant::now();
     let mut gpu = Gpu::open(libraries, index, &config, Some(cache)).map_err(text)?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -5,6 +5,7 @@ use crate::engine::EngineError;
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::cuda::CudaBackend;
 use crate::engine::cuda::device::Device;
+use crate::engine::dropout::{Dropout, Site};
 use crate::engine::fused::backend::Backend;
 use crate::engine::memory::{Activations, Buffer, MemoryConfig, MemoryPlan, Mode, Span, Target};
 use crate::engine::optimizer::OptimizerKind;
@@ -14,6 +15,9 @@ use crate::recipe::{Attention, Precision, Residual};
 
 /// Sequences of a batch.
 const ROWS: usize = 3;
+
+/// The training row that the batch begins with: its number changes in both halves within the batch.
+const FIRST_ROW: u64 = (1 << 32) - 2;
 
 /// Where something lies in a plan.
 pub type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;
@@ -28,6 +32,8 @@ pub struct Pair<D> {
     pub attention: Attention,
     /// How the device stores the residual stream; the CPU has it in fp32.
     pub residual: Residual,
+    /// What both leave out.
+    pub dropout: Option<Dropout>,
     cuda: (CudaBackend<D>, MemoryPlan),
     cpu: (CpuEngine, MemoryPlan),
     /// How many times the usual bound a difference may be.
@@ -45,13 +51,12 @@ impl<D: Device> Pair<D> {
         dims: Dims,
         precision: Precision,
         attention: Attention,
-        residual: Residual,
+        activations: Activations,
         device: D,
         slack: f32,
     ) -> Result<Self, EngineError> {
         let plan = |target| {
             let (micro_batch, mode) = (ROWS, Mode::Train(OptimizerKind::AdamW));
-            let activations = Activations { residual, ..Activations::default() };
             MemoryPlan::new(MemoryConfig {
                 dims,
                 micro_batch,
@@ -65,14 +70,20 @@ impl<D: Device> Pair<D> {
         let (cuda, cpu) = (plan(Target::Cuda), plan(Target::Cpu { threads: 1 }));
         let backend = CudaBackend::new(&cuda, device)?;
         let cpu = (cpu::engine(cpu.clone())?, cpu);
-        let mut pair =
-            Self { dims, precision, attention, residual, cuda: (backend, cuda), cpu, slack, key: 1 };
+        let Activations { residual, dropout, .. } = activations;
+        let cuda = (backend, cuda);
+        let mut pair = Self { dims, precision, attention, residual, dropout, cuda, cpu, slack, key: 1 };
         let n = pair.tokens();
         let inputs: Vec<u32> = (0..n).map(|i| (random_bits(9, i as u64) % 31) as u32).collect();
         let targets: Vec<u32> = inputs.iter().map(|token| token * 9 + 22).collect();
         pair.each(|backend, _| {
-            let batch =
-                Batch { inputs: &inputs, targets: &targets, rows: ROWS, cols: dims.block_size, first_row: 0 };
+            let batch = Batch {
+                inputs: &inputs,
+                targets: &targets,
+                rows: ROWS,
+                cols: dims.block_size,
+                first_row: FIRST_ROW,
+            };
             backend.upload(&batch, 0.01);
         });
         for buffer in [Buffer::Parameters, Buffer::Gradients, Buffer::Optimizer(0)] {
@@ -80,6 +91,11 @@ impl<D: Device> Pair<D> {
         }
         pair.each(|backend, _| backend.refresh_low());
         Ok(pair)
+    }
+
+    /// The site if something is left out.
+    pub fn drops_at(&self, site: Site) -> Option<Site> {
+        self.dropout.map(|_| site)
     }
 
     /// Sequences of the batch.

@@ -116,7 +116,7 @@ pub(super) fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut 
             }
             let name = format!("product {m} x {n} x {k}, {}, {}", precision.as_str(), case.name);
             attempt(tell, name, || {
-                let config = KernelConfig { precision, head_size: 64 };
+                let config = KernelConfig { precision, head_size: 64, dropout: false };
                 // without kernels the product can be tried all the same
                 let gpu = Gpu::open(libraries, index, &config, Some(cache)).map_err(text);
                 let bare = || Gpu::open_with(libraries, index, precision, None, Some(cache)).map_err(text);

@@ -1,5 +1,6 @@
 //! What the kernels of attention get.
 
+use crate::engine::dropout::Site;
 use crate::engine::memory::Span;
 
 /// Sequences, tokens per sequence and heads: the shape of an attention problem.
@@ -49,6 +50,8 @@ pub struct AttentionBackward {
     /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose
     /// output's gradient `dqkv` is, `[3C]`. The column sums of `dqkv` are added to it.
     pub dqkv_sums: Option<Span>,
+    /// Where probabilities were dropped.
+    pub dropout: Option<Site>,
     /// Sizes.
     pub shape: AttentionShape,
 }

@@ -26,6 +26,7 @@ impl Backend for Clocked {
         embed(Span, Span, Span);
         embed_next(Span, Span, Span);
         embed_backward(Span, Span, Span);
+        drop_out(Span, Site);
         layernorm(Span, Norm, Span);
         residual_layernorm(ResidualLayerNorm);
         layernorm_again(Span, Norm, Span);
@@ -34,7 +35,7 @@ impl Backend for Clocked {
         linear_backward_weight(WeightGradient);
         linear_backward_input(InputGradient);
         gelu_again(Span, Span);
-        attention(Span, Span, Span, AttentionShape);
+        attention(Span, Span, Span, AttentionShape, Option<Site>);
         attention_next(NextAttention);
         attention_backward(AttentionBackward);
         head(Span, Span, Span, usize);

@@ -70,6 +70,32 @@ __device__ __forceinline__ void store_scaled(operand* target, int pitch, int pre
     store<true>(target, pitch, present, first_column, values, factors);
 }
 
+// Whether a probability was marked by its sign. Some are zeros, whose sign says as much.
+__device__ __forceinline__ bool is_left_out(float p) { return __float_as_uint(p) >> 31; }
+
+// sum += the probabilities that are not left out, times `scale`, rounded, times rows of a tile; 16 queries at a time,
+// for registers are short.
+template <int M, int N>
+__device__ __forceinline__ void add_kept(Accumulator<M, WIDTH>& sum, const Accumulator<M, N>& p, const operand* right,
+                                         float scale) {
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+        Accumulator<M, 16> kept;
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float x = p.at[m][n / 8 + i][e];
+                    kept.at[m][i][e] = is_left_out(x) ? 0.0f : x * scale;
+                }
+            }
+        }
+        add_product(sum, kept, right + n * STRIDE);
+    }
+}
+
 // The sum of the products of two chunks.
 __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
     const u32 left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
@@ -164,7 +190,8 @@ __device__ __forceinline__ void sum_columns(float* sums, const Accumulator<M, N>
 extern "C" __global__ void __launch_bounds__(FLASH_BACKWARD_WARPS * WARP, FLASH_BACKWARD_BLOCKS)
 flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ out, const operand* __restrict__ dout,
                const float* __restrict__ lse, operand* __restrict__ dqkv, float* __restrict__ sums,
-               float* __restrict__ kept_deltas, float* __restrict__ columns, int cols, int n_head, float scale) {
+               float* __restrict__ kept_deltas, float* __restrict__ columns, int cols, int n_head, float scale,
+               const u32* __restrict__ of_batch, int site) {
     using namespace flash;
     constexpr int KEYS = BACKWARD_KEYS, QUERIES = BACKWARD_QUERIES, WARPS = BACKWARD_WARPS, M = BACKWARD_M;
     constexpr int STAGES = FLASH_BACKWARD_STAGES;
@@ -268,7 +295,15 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ out,
                         }
                     }
                 }
-                add_product(dvalues, scores, douts + stage * STRIDE);
+                Draws draws{of_batch, site};
+                if (draws.act()) {
+                    // a probability that is left out is remembered by its sign
+                    for_dropout<true>(scores, first_own, first_query, draws, row, head,
+                                      [](float& p, float factor) { p = factor == 0.0f ? -p : p; });
+                    add_kept(dvalues, scores, douts + stage * STRIDE, draws.scale());
+                } else {
+                    add_product(dvalues, scores, douts + stage * STRIDE);
+                }
 #pragma unroll
                 for (int q = 0; q < QUERIES; q += SPAN) {
                     // the gradient of a score is its probability times (that of the probability - delta), before
@@ -284,13 +319,28 @@ flash_backward(const operand* __restrict__ qkv, const operand* __restrict__ out,
                             for (int e = 0; e < 4; e++) dscores.at[m][n][e] = e % 2 ? -of_query.y : -of_query.x;
                         }
                     }
+                    if (draws.act()) dscores.clear();
                     add_product_transposed(dscores, values + own * STRIDE, douts + (stage + q) * STRIDE);
 #pragma unroll
                     for (int n = 0; n < dscores.COLUMNS; n++) {
+                        float2 of_query = make_float2(0.0f, 0.0f);
+                        if (draws.act()) {
+                            int query = stage + q + n * 8 + position.column;
+                            of_query = *reinterpret_cast<const float2*>(deltas + query);
+                        }
 #pragma unroll
                         for (int m = 0; m < M; m++) {
 #pragma unroll
-                            for (int e = 0; e < 4; e++) dscores.at[m][n][e] *= scores.at[m][q / 8 + n][e];
+                            for (int e = 0; e < 4; e++) {
+                                float p = scores.at[m][q / 8 + n][e];
+                                float& ds = dscores.at[m][n][e];
+                                if (draws.act()) {
+                                    float through = is_left_out(p) ? 0.0f : ds * draws.scale();
+                                    ds = through - (e % 2 ? of_query.y : of_query.x);
+                                    p = fabsf(p);
+                                }
+                                ds *= p;
+                            }
                         }
                     }
                     keep<DSCORES_STRIDE>(dscores_tile + own * DSCORES_STRIDE + q, dscores);

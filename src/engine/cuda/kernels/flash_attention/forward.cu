@@ -76,11 +76,11 @@ struct RunningSoftmax {
 }  // namespace flash
 
 // qkv [rows cols, 3 n_head HEAD_SIZE], out [rows cols, n_head HEAD_SIZE], lse [rows, n_head, cols], the
-// logarithm to base 2 of the sum of the exponentials of each query's scores. scale is 1/sqrt(HEAD_SIZE). Grid:
-// tiles of queries, heads, rows.
+// logarithm to base 2 of the sum of the exponentials of each query's scores. scale is 1/sqrt(HEAD_SIZE). With a site,
+// probabilities are dropped there. Grid: tiles of queries, heads, rows.
 extern "C" __global__ void __launch_bounds__(FLASH_FORWARD_WARPS * WARP, FLASH_FORWARD_BLOCKS)
 flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float* __restrict__ lse, int cols, int n_head,
-              float scale) {
+              float scale, const u32* __restrict__ of_batch, int site) {
     using namespace flash;
     constexpr int M = FORWARD_M, QUERIES = FLASH_FORWARD_QUERIES, KEYS = FORWARD_KEYS;
     DYNAMIC_SHARED(operand, shared);
@@ -122,6 +122,10 @@ flash_forward(const operand* __restrict__ qkv, operand* __restrict__ out, float*
             add_product_transposed(scores, queries + own * STRIDE, keys + stage);
             hide_later_keys<false>(scores, first_query + own, tile * KEYS);
             softmax.update(scores, sum, scale * LOG2_E);
+            if (Draws draws{of_batch, site}; draws.act()) {
+                for_dropout<false>(scores, first_query + own, tile * KEYS, draws, row, head,
+                                   [](float& p, float factor) { p *= factor; });
+            }
             add_product(sum, scores, values + stage);
         }
     }

@@ -6,13 +6,14 @@
 //!
 //! | kernel | arguments |
 //! | --- | --- |
-//! | `flash_forward` | qkv, out, lse, cols, n_head, scale |
-//! | `flash_backward` | qkv, out, dout, lse, dqkv, sums, delta, columns, cols, n_head, scale |
+//! | `flash_forward` | qkv, out, lse, cols, n_head, scale, draws, site |
+//! | `flash_backward` | qkv, out, dout, lse, dqkv, sums, delta, columns, cols, n_head, scale, draws, site |
 //! | `flash_backward_sum` | sums, dqkv, cols, n_head, parts, scale |
 //!
 //! With C = n_head · head_size: qkv and dqkv `[rows · cols, 3C]`, out and dout `[rows · cols, C]` are operands; lse
 //! (to base 2) `[rows, n_head, cols]`, delta `[rows, n_head, parts, cols]`, columns `[rows, parts, 3C]` and sums are
-//! fp32. cols, n_head and parts are `int`, scale is a `float`. `flash_backward_sum` runs after `flash_backward`, only
+//! fp32. cols, n_head and parts are `int`, scale is a `float`; draws and site are what probabilities are dropped by
+//! (`dropout/draws.cuh`), null and -1 for nothing. `flash_backward_sum` runs after `flash_backward`, only
 //! if heads have several parts. Pointers are aligned to 16 bytes, but for those of delta and columns.
 
 use crate::engine::cuda::device::KernelConfig;
@@ -292,7 +293,7 @@ mod tests {
 
     fn flash(precision: Precision, head_size: usize, rows: usize, cols: usize) -> Option<Flash> {
         let shape = AttentionShape { rows, cols, n_head: 12, head_size };
-        Flash::new(&KernelConfig { precision, head_size }, shape)
+        Flash::new(&KernelConfig { precision, head_size, dropout: false }, shape)
     }
 
     #[test]
@@ -326,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_scratch_of_a_plan_suffices_for_every_smaller_batch() {
-        let config = KernelConfig { precision: Precision::Bf16, head_size: 64 };
+        let config = KernelConfig { precision: Precision::Bf16, head_size: 64, dropout: false };
         for rows in [1, 3, 40, 70] {
             let shape = AttentionShape { rows, cols: 600, n_head: 12, head_size: 64 };
             let (tiles, most) = (Tiles::of(&config).expect("narrow enough"), most_scratch(&config, shape));
@@ -348,7 +349,7 @@ mod tests {
     fn every_head_fits_every_device_and_every_row_is_covered() {
         for precision in PRECISIONS {
             for head_size in 1..=LARGEST_HEAD {
-                let config = KernelConfig { precision, head_size };
+                let config = KernelConfig { precision, head_size, dropout: false };
                 let tiles = Tiles::of(&config).expect("narrow enough");
                 assert_eq!(defines(&config).len(), 9);
                 for cols in [1, 64, 65, 1024] {
@@ -366,7 +367,9 @@ mod tests {
                 }
             }
             assert_eq!(flash(precision, LARGEST_HEAD + 1, 3, 64), None);
-            assert!(defines(&KernelConfig { precision, head_size: LARGEST_HEAD + 1 }).is_empty());
+            assert!(
+                defines(&KernelConfig { precision, head_size: LARGEST_HEAD + 1, dropout: false }).is_empty()
+            );
         }
     }
 }

@@ -4,13 +4,13 @@ mod geometry;
 
 pub use geometry::{Flash, Geometry, LARGEST_HEAD, defines};
 
+use super::dropout::Draws;
 use super::{PartialSums, Slices};
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device, KernelConfig};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::fused::backend::AttentionShape;
 use crate::engine::traffic::{F32, Traffic, Unit};
-use crate::recipe::Precision;
 
 fn launch<D: Device>(
     stream: &mut Stream<D>,
@@ -18,14 +18,18 @@ fn launch<D: Device>(
     geometry: Geometry,
     pointers: &[Address],
     sizes: &[usize],
-    scale: Option<f32>,
+    further: impl IntoIterator<Item = Arg>,
     traffic: Traffic,
 ) {
     let sizes = sizes.iter().map(|&size| int(size));
-    let args: Vec<Arg> =
-        pointers.iter().copied().map(pointer).chain(sizes).chain(scale.map(Arg::Float)).collect();
+    let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain(sizes).chain(further).collect();
     let grid = geometry.grid.map(|blocks| blocks as usize);
     stream.stating(traffic).launch_shared(kernel, grid, geometry.block, geometry.shared, &args);
+}
+
+/// Pairs of a query and a key that it sees.
+fn pairs(shape: AttentionShape) -> usize {
+    shape.rows * shape.n_head * shape.cols * (shape.cols + 1) / 2
 }
 
 /// What one launch moves: so many operand matrices `[rows · cols, C]` in and out, and numbers of statistics for each
@@ -41,7 +45,7 @@ fn traffic(
     products: usize,
 ) -> Traffic {
     let AttentionShape { rows, cols, n_head, head_size } = shape;
-    let (queries, pairs) = (rows * cols * n_head, rows * n_head * cols * (cols + 1) / 2);
+    let (queries, pairs) = (rows * cols * n_head, pairs(shape));
     Traffic::by(unit)
         .reads(reads * queries * head_size, operand)
         .reads(statistics_in * queries, F32)
@@ -50,9 +54,12 @@ fn traffic(
         .computes(products * 2 * pairs * head_size)
 }
 
-fn launches<D: Device>(stream: &mut Stream<D>, precision: Precision, shape: AttentionShape) -> Option<Flash> {
-    let config = KernelConfig { precision, head_size: shape.head_size };
-    stream.run(|_| Flash::new(&config, shape).ok_or_else(|| too_wide(shape.head_size)))
+fn launches<D: Device>(
+    stream: &mut Stream<D>,
+    config: &KernelConfig,
+    shape: AttentionShape,
+) -> Option<Flash> {
+    stream.run(|_| Flash::new(config, shape).ok_or_else(|| too_wide(shape.head_size)))
 }
 
 /// The error for a head size that flash attention does not support.
@@ -66,14 +73,18 @@ pub(in crate::engine::cuda) fn too_wide(head_size: usize) -> EngineError {
 /// Computes the output from queries, keys and values, and keeps the log-sum-exp of the scores.
 pub(in crate::engine::cuda) fn forward<D: Device>(
     stream: &mut Stream<D>,
-    precision: Precision,
+    config: &KernelConfig,
     [qkv, lse, out]: [Address; 3],
     shape: AttentionShape,
+    draws: Draws,
 ) {
-    if let Some(flash) = launches(stream, precision, shape) {
+    if let Some(flash) = launches(stream, config, shape) {
         let sizes = [shape.cols, shape.n_head];
         let traffic = traffic(stream.operand(), shape, Unit::AttentionForward, [3, 1], [0, 1], 2);
-        launch(stream, "flash_forward", flash.forward, &[qkv, out, lse], &sizes, Some(flash.scale), traffic);
+        let traffic = draws.stated(traffic, pairs(shape));
+        let pointers = [qkv, out, lse];
+        let further = [Arg::Float(flash.scale)].into_iter().chain(draws.args());
+        launch(stream, "flash_forward", flash.forward, &pointers, &sizes, further, traffic);
     }
 }
 
@@ -98,28 +109,31 @@ pub(in crate::engine::cuda) struct Backward {
 /// `[3C]`: in the scratch.
 pub(in crate::engine::cuda) fn backward<D: Device>(
     stream: &mut Stream<D>,
-    precision: Precision,
+    config: &KernelConfig,
     spans: Backward,
     shape: AttentionShape,
+    draws: Draws,
 ) -> Option<PartialSums> {
-    let flash = launches(stream, precision, shape)?;
+    let flash = launches(stream, config, shape)?;
     let Backward { qkv, lse, out, dout, dqkv, scratch: sums } = spans;
     // sums come first, for they are read 16 bytes at a time
     let delta = sums.offset(flash.sums * F32);
     let columns = delta.offset(flash.delta * F32);
     let sizes = [shape.cols, shape.n_head, flash.parts];
-    let (scale, operand) = (Some(flash.scale), stream.operand());
+    let (scale, operand) = (Arg::Float(flash.scale), stream.operand());
     let pointers = [qkv, out, dout, lse, dqkv, sums, delta, columns];
     // each sum is read from the cache where its block has just left it
     let written = if flash.parts > 1 { 2 } else { 3 };
     let stated = traffic(operand, shape, Unit::AttentionBackward, [5, written], [1, 0], 5);
     let stated = stated.writes(flash.kept + flash.deltas_kept + flash.columns, F32);
     let stated = stated.computes(2 * shape.rows * shape.cols * shape.n_head * shape.head_size);
-    launch(stream, "flash_backward", flash.backward, &pointers, &sizes[..2], scale, stated);
+    let stated = draws.stated(stated, pairs(shape));
+    let further = [scale].into_iter().chain(draws.args());
+    launch(stream, "flash_backward", flash.backward, &pointers, &sizes[..2], further, stated);
     if flash.parts > 1 {
         let stated = traffic(operand, shape, Unit::Cores, [0, 1], [0, 0], 0).reads(flash.kept, F32);
         let stated = stated.computes(flash.kept);
-        launch(stream, "flash_backward_sum", flash.backward_sum, &[sums, dqkv], &sizes, scale, stated);
+        launch(stream, "flash_backward_sum", flash.backward_sum, &[sums, dqkv], &sizes, [scale], stated);
     }
     let slices = Slices { rows: shape.cols, count: shape.rows * flash.parts };
     Some(PartialSums { at: columns, stride: 3 * shape.n_head * shape.head_size, slices })

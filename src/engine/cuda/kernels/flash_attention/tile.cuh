@@ -11,6 +11,7 @@
 #define FLASH_ATTENTION_TILE_CUH
 
 #include "common.cuh"
+#include "dropout/draws.cuh"
 #include "tensor_core.cuh"
 
 static_assert(1 <= HEAD_SIZE && HEAD_SIZE <= 128, "the width of a head is 1 to 128");
@@ -88,6 +89,38 @@ __device__ __forceinline__ void hide_later_keys(Accumulator<M, N>& scores, int f
                 int row = first_row + m * ROWS + e / 2 * 8 + position.row;
                 int column = first_column + n * 8 + e % 2 + position.column;
                 if (TRANSPOSED ? row > column : column > row) scores.at[m][n][e] = -INFINITY;
+            }
+        }
+    }
+}
+
+// Calls `change(number, factor)` for all probabilities of an accumulator, with the factor of each (dropout). Rows are
+// queries and columns are keys, or the reverse if TRANSPOSED. The accumulator begins at `first_row` and `first_column`,
+// multiples of 16, and is a multiple of 16 columns wide: a thread holds both rows and both columns that differ in the
+// bit of 8, which share a draw.
+template <bool TRANSPOSED, int M, int N, class Change>
+__device__ __forceinline__ void for_dropout(Accumulator<M, N>& p, int first_row, int first_column, const Draws& draws,
+                                            int row, int head, Change change) {
+    static_assert(N % 16 == 0, "whole draws");
+    Position position;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < p.COLUMNS; n += 2) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int at_row = first_row + m * ROWS + position.row;
+                int at_column = first_column + n * 8 + e + position.column;
+                float factors[4];
+                if (TRANSPOSED) {
+                    draws.of_probabilities(factors, at_column, at_row, row, head);
+                } else {
+                    draws.of_probabilities(factors, at_row, at_column, row, head);
+                }
+                change(p.at[m][n][e], factors[0]);
+                change(p.at[m][n + 1][e], factors[TRANSPOSED ? 2 : 1]);
+                change(p.at[m][n][e + 2], factors[TRANSPOSED ? 1 : 2]);
+                change(p.at[m][n + 1][e + 2], factors[3]);
             }
         }
     }

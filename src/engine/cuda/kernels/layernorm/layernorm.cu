@@ -1,6 +1,7 @@
 // LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. Each thread of a block has four neighbouring
 // columns, and a few rows of them in registers at a time, so that each row is read once. The residual stream is of
 // type R.
+#include "dropout/draws.cuh"
 #include "numbers.cuh"
 
 constexpr int NORM_WARPS = NORM_THREADS / WARP;
@@ -41,13 +42,20 @@ __device__ __forceinline__ void store_normalized(operand* __restrict__ out, Quad
     store_operands(out, i, c, x);
 }
 
-// Statistics and output of ROWS rows from `first` on. If it is a RESIDUAL, then total = x + (delta + delta_bias) first,
-// and the rows are those of total.
+// What is dropped of tokens in rows of `cols`.
+struct Dropped {
+    Draws draws;
+    int cols;
+};
+
+// Statistics and output of ROWS rows from `first` on. If it is a RESIDUAL, then total = x + drop(delta + delta_bias)
+// first, and the rows are those of total.
 template <bool RESIDUAL, int ROWS, class R>
 __device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ x, const operand* __restrict__ delta,
                                                const float* __restrict__ delta_bias, R* __restrict__ total,
                                                const float* __restrict__ weight, const float* __restrict__ bias,
-                                               float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
+                                               float* __restrict__ stats, operand* __restrict__ out, int rows, int c,
+                                               Dropped dropped) {
     __shared__ Numbers<ROWS> scratch[2][NORM_WARPS];
     int i = 4 * threadIdx.x;
     Quad values[ROWS];
@@ -60,8 +68,14 @@ __device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ 
             value = load<4, LATE>(x + at, i, c);
             if (RESIDUAL) {
                 Quad d = load<4, LATE>(delta + at, i, c), b = load<4>(delta_bias, i, c);
+                float factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+                if (dropped.draws.act()) dropped.draws.of_channels(factors, first + r, i, dropped.cols);
 #pragma unroll
-                for (int j = 0; j < 4; j++) value.x[j] = as_in(total, value.x[j] + (d.x[j] + b.x[j]));
+                for (int j = 0; j < 4; j++) {
+                    float sum = d.x[j] + b.x[j];
+                    if (DROPOUT) sum *= factors[j];
+                    value.x[j] = as_in(total, value.x[j] + sum);
+                }
                 store<LATE>(total + at, i, c, value);
             }
         }
@@ -99,12 +113,14 @@ template <bool RESIDUAL, class R>
 __device__ __forceinline__ void normalize(const R* __restrict__ x, const operand* __restrict__ delta,
                                           const float* __restrict__ delta_bias, R* __restrict__ total,
                                           const float* __restrict__ weight, const float* __restrict__ bias,
-                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c) {
+                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c,
+                                          Dropped dropped) {
     constexpr int ROWS = sizeof(operand) == 2 ? FORWARD_ROWS : FORWARD_ROWS / 2;
     i64 first = (i64)blockIdx.x * FORWARD_ROWS;
 #pragma unroll 1
     for (int part = 0; part < FORWARD_ROWS; part += ROWS) {
-        normalize_rows<RESIDUAL, ROWS>(first + part, x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
+        normalize_rows<RESIDUAL, ROWS>(first + part, x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
+                                       dropped);
     }
 }
 
@@ -125,16 +141,16 @@ __device__ __forceinline__ void normalize_again(const R* __restrict__ x, const f
 }
 
 // With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)), for the rows of a
-// slice. If `low` is not null, dx is also stored there as an operand. Partial sums of columns over the slice: of
-// dout * h to dweight[slice], of dout to dbias[slice], and of the new dx to dx_sums[slice] where that is not null;
-// their rows are `stride` elements apart.
+// slice. If `low` is not null, drop(dx) is also stored there as an operand. Partial sums of columns over the slice: of
+// dout * h to dweight[slice], of dout to dbias[slice], and of drop(dx) to dx_sums[slice] where that is not null; their
+// rows are `stride` elements apart.
 template <class R>
 __device__ __forceinline__ void normalize_backward(const operand* __restrict__ dout, const R* __restrict__ x,
                                                    const float* __restrict__ weight, const float* __restrict__ stats,
                                                    R* __restrict__ dx, int accumulate, operand* __restrict__ low,
                                                    float* __restrict__ dweight, float* __restrict__ dbias,
                                                    float* __restrict__ dx_sums, int rows, int c, int per_slice,
-                                                   int stride) {
+                                                   int stride, Dropped dropped) {
     constexpr int ROWS = BACKWARD_ROWS;
     __shared__ Numbers<2 * ROWS> scratch[2][NORM_WARPS];
     int begin = blockIdx.x * per_slice, end = min(begin + per_slice, rows), turn = 0, i = 4 * threadIdx.x;
@@ -175,9 +191,16 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 old[r].x[j] += (g[r].x[j] - mean_g - h[r].x[j] * mean_gh) * rstd[r];
-                sum_dx.x[j] += old[r].x[j];
             }
             store(dx + row * c, i, c, old[r]);
+            if (dropped.draws.act()) {
+                float factors[4];
+                dropped.draws.of_channels(factors, row, i, dropped.cols);
+#pragma unroll
+                for (int j = 0; j < 4; j++) old[r].x[j] *= factors[j];
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum_dx.x[j] += old[r].x[j];
             if (low) store_operands(low + row * c, i, c, old[r]);
         }
     }
@@ -190,13 +213,15 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm(const float* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c);
+    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, Dropped{{nullptr, -1}, 1});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 residual_layernorm(const float* x, const operand* delta, const float* delta_bias, float* total, const float* weight,
-                   const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<true, float>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
+                   const float* bias, float* stats, operand* out, int rows, int c, const u32* of_batch, int site,
+                   int cols) {
+    normalize<true, float>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
+                        Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -208,22 +233,24 @@ layernorm_again(const float* x, const float* weight, const float* bias, const fl
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_backward(const operand* dout, const float* x, const float* weight, const float* stats, float* dx,
                    int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
-                   int per_slice, int stride) {
+                   int per_slice, int stride, const u32* of_batch, int site, int cols) {
     normalize_backward<float>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
-                              stride);
+                              stride, Dropped{{of_batch, site}, cols});
 }
 
 // The same kernels for a residual stream of operands.
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_low(const operand* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c);
+    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, Dropped{{nullptr, -1}, 1});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total,
-                       const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c);
+                       const float* weight, const float* bias, float* stats, operand* out, int rows, int c,
+                       const u32* of_batch, int site, int cols) {
+    normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
+                        Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -235,7 +262,7 @@ layernorm_again_low(const operand* x, const float* weight, const float* bias, co
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_backward_low(const operand* dout, const operand* x, const float* weight, const float* stats, operand* dx,
                        int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
-                       int per_slice, int stride) {
+                       int per_slice, int stride, const u32* of_batch, int site, int cols) {
     normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c,
-                                per_slice, stride);
+                                per_slice, stride, Dropped{{of_batch, site}, cols});
 }

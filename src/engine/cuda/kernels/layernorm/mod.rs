@@ -1,5 +1,6 @@
 //! Launches of the LayerNorm kernels.
 
+use super::dropout::Draws;
 use super::{PartialSums, for_residual};
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{Address, Arg, Device};
@@ -50,8 +51,27 @@ fn launch<D: Device>(
     c: usize,
     traffic: Traffic,
 ) {
-    let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain([int(rows), int(c)]).collect();
+    launch_with(stream, kernel, pointers, [rows, c], [], traffic);
+}
+
+/// [`launch`] with further arguments.
+fn launch_with<D: Device, const N: usize>(
+    stream: &mut Stream<D>,
+    kernel: &'static str,
+    pointers: &[Address],
+    [rows, c]: [usize; 2],
+    further: [Arg; N],
+    traffic: Traffic,
+) {
+    let sizes = [int(rows), int(c)];
+    let args: Vec<Arg> = pointers.iter().copied().map(pointer).chain(sizes).chain(further).collect();
     stream.stating(traffic).launch(kernel, [rows.div_ceil(ROWS), 1, 1], threads(c), &args);
+}
+
+/// The arguments of kernels that may drop what they have of tokens in rows of `cols`.
+fn dropped(draws: Draws, cols: usize) -> [Arg; 3] {
+    let [words, site] = draws.args();
+    [words, site, int(cols)]
 }
 
 /// What every forward kernel moves: the residual stream, scale and shift in, the output out; and 8 operations for each
@@ -76,21 +96,23 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     launch(stream, kernel, &[x, norm.weight, norm.bias, norm.stats, out], rows, c, traffic);
 }
 
-/// Computes sum = x + delta + delta_bias, and then its LayerNorm; all `[rows, c]` but the bias.
+/// Computes sum = x + drop(delta + delta_bias), and then its LayerNorm; all `[rows, c]` but the bias. Sequences have
+/// `cols` tokens.
 pub(in crate::engine::cuda) fn residual<D: Device>(
     stream: &mut Stream<D>,
     [x, delta, delta_bias, sum]: [Address; 4],
     norm: Norm,
     out: Address,
-    rows: usize,
-    c: usize,
+    [rows, c]: [usize; 2],
+    (draws, cols): (Draws, usize),
 ) {
     let pointers = [x, delta, delta_bias, sum, norm.weight, norm.bias, norm.stats, out];
     let kernel = for_residual(norm.residual, ["residual_layernorm", "residual_layernorm_low"]);
     let (n, stored) = (rows * c, norm.residual.bytes());
     let sum =
         forward_traffic(stream, norm, rows, c).reads(n, stream.operand()).reads(c, F32).writes(n, stored);
-    launch(stream, kernel, &pointers, rows, c, sum.writes(2 * rows, F32));
+    let traffic = draws.stated(sum.writes(2 * rows, F32), n);
+    launch_with(stream, kernel, &pointers, [rows, c], dropped(draws, cols), traffic);
 }
 
 /// Computes `out [rows, c]` again, from stored statistics.
@@ -125,8 +147,8 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     [dout, x]: [Address; 2],
     norm: Norm,
     gradients: Gradients,
-    rows: usize,
-    c: usize,
+    [rows, c]: [usize; 2],
+    (draws, cols): (Draws, usize),
 ) {
     let Gradients { dx, accumulate, low, dweight, dbias, dx_sums } = gradients;
     let slices = dweight.slices;
@@ -145,7 +167,9 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     let (flag, sums) = (Arg::Int(i32::from(accumulate)), [dweight.at, dbias.at].map(pointer));
     let sizes = [rows, c, slices.rows, dweight.stride].map(int);
     let head = [dout, x, weight, stats, pointer(dx), flag, low];
-    let args: Vec<Arg> = head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).collect();
+    let args: Vec<Arg> =
+        head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).chain(dropped(draws, cols)).collect();
     let kernel = for_residual(norm.residual, ["layernorm_backward", "layernorm_backward_low"]);
-    stream.stating(traffic).launch(kernel, [slices.count, 1, 1], threads(c), &args);
+    let stream = stream.stating(draws.stated(traffic, n));
+    stream.launch(kernel, [slices.count, 1, 1], threads(c), &args);
 }

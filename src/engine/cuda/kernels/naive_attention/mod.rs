@@ -1,5 +1,6 @@
 //! Attention that stores its probabilities: two stacked products around a softmax, one sequence at a time.
 
+use super::dropout::{self, Draws};
 use crate::engine::cuda::device::{Address, Arg, Device, Fused, Operand, Product};
 use crate::engine::cuda::stream::{Stream, int, pointer};
 use crate::engine::fused::backend::AttentionShape;
@@ -23,6 +24,8 @@ pub(in crate::engine::cuda) struct Problem {
     pub(in crate::engine::cuda) qkv: Address,
     /// One sequence's scores, `[n_head, T, T]` fp32.
     pub(in crate::engine::cuda) scores: Address,
+    /// By what probabilities are dropped.
+    pub(in crate::engine::cuda) draws: Draws,
 }
 
 impl Problem {
@@ -79,20 +82,44 @@ impl Problem {
         kernel: &'static str,
         pointers: &[Address],
         scale: Option<f32>,
+        row: usize,
     ) {
         let (rows, cols) = (self.shape.n_head * self.shape.cols, self.shape.cols);
         let sizes = [int(rows), int(cols)];
-        let args: Vec<Arg> =
-            pointers.iter().copied().map(pointer).chain(sizes).chain(scale.map(Arg::Float)).collect();
+        let pointers = pointers.iter().copied().map(pointer);
+        let args: Vec<Arg> = match scale {
+            None => pointers.chain(sizes).collect(),
+            Some(scale) => {
+                let further = [Arg::Float(scale)].into_iter().chain(self.draws.args()).chain([int(row)]);
+                pointers.chain(sizes).chain(further).collect()
+            }
+        };
         // a query sees the keys before it and its own
         let (seen, all, operand) =
             (self.shape.n_head * cols * (cols + 1) / 2, rows * cols, self.operand.bytes());
         let traffic = match scale {
             None => Traffic::of_kernel().computes(6 * seen),
-            Some(_) => Traffic::of_kernel().reads(seen, operand).computes(6 * seen),
+            Some(_) => {
+                self.draws.stated(Traffic::of_kernel().reads(seen, operand).computes(6 * seen), 2 * seen)
+            }
         };
         let stating = stream.stating(traffic.reads(seen, F32).writes(all, operand));
         stating.launch(kernel, [rows.div_ceil(ROWS), 1, 1], THREADS, &args);
+    }
+
+    /// These probabilities of a sequence as values are multiplied by them: dropped ones in `scratch`, or themselves.
+    fn dropped<D: Device>(
+        &self,
+        stream: &mut Stream<D>,
+        p: Operand,
+        scratch: Address,
+        row: usize,
+    ) -> Operand {
+        if self.draws.at.is_none() {
+            return p;
+        }
+        dropout::probabilities(stream, [p.address, scratch], self.shape, self.draws, row);
+        self.square(scratch, self.operand)
     }
 
     fn scale(&self) -> f32 {
@@ -100,7 +127,7 @@ impl Problem {
     }
 
     /// Computes `out [N, C]`. Probabilities are stored in `kept` (all sequences) or else in `scratch` (one
-    /// sequence).
+    /// sequence). Dropped ones are stored in `scratch` beside them.
     pub(in crate::engine::cuda) fn forward<D: Device>(
         &self,
         stream: &mut Stream<D>,
@@ -114,7 +141,8 @@ impl Problem {
             let p = kept.map_or(self.square(scratch, self.operand), |kept| self.probabilities(kept, row));
             let [q, k, v] = [0, 1, 2].map(|which| self.qkv_operand(row, which));
             self.product(stream, [t, t, d], q, k.transposed(), scores, self.scale());
-            self.softmax(stream, "causal_softmax", &[self.scores, p.address], None);
+            self.softmax(stream, "causal_softmax", &[self.scores, p.address], None, row);
+            let p = self.dropped(stream, p, scratch, row);
             self.product(stream, [t, d, t], p, v, self.heads(out, row, self.c(), 0), 1.0);
         }
     }
@@ -136,10 +164,11 @@ impl Problem {
             let [q, k, v] = [0, 1, 2].map(|which| self.qkv_operand(row, which));
             let [dq, dk, dv] = [0, 1, 2].map(|w| self.heads(dqkv, row, 3 * self.c(), w * self.c()));
             let dout = self.heads(dout, row, self.c(), 0);
-            self.product(stream, [t, d, t], p.transposed(), dout, dv, 1.0);
+            let dropped = self.dropped(stream, p, scratch, row);
+            self.product(stream, [t, d, t], dropped.transposed(), dout, dv, 1.0);
             self.product(stream, [t, t, d], dout, v.transposed(), dp, 1.0);
             let pointers = [p.address, self.scores, scratch];
-            self.softmax(stream, "causal_softmax_backward", &pointers, Some(self.scale()));
+            self.softmax(stream, "causal_softmax_backward", &pointers, Some(self.scale()), row);
             self.product(stream, [t, d, t], ds, k, dq, 1.0);
             self.product(stream, [t, d, t], ds.transposed(), q, dk, 1.0);
         }

@@ -1,6 +1,6 @@
 // The softmax between the two products of attention with stored probabilities, and its gradient. Each warp
 // has one row of scores.
-#include "common.cuh"
+#include "dropout/draws.cuh"
 
 constexpr int SOFTMAX_ROWS = SOFTMAX_THREADS / WARP;
 
@@ -25,21 +25,25 @@ causal_softmax(const float* scores, operand* probabilities, int rows, int cols) 
     }
 }
 
-// dscores = p * (dp - sum(p * dp)) * scale, rounded, zero for later keys.
+// dscores = p * (g - sum(p * g)) * scale with g = drop(dp), rounded, zero for later keys; of one row of the batch.
 extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
 causal_softmax_backward(const operand* probabilities, const float* dp, operand* dscores, int rows, int cols,
-                        float scale) {
+                        float scale, const u32* of_batch, int site, int of_row) {
     size_t row = (size_t)blockIdx.x * SOFTMAX_ROWS + threadIdx.x / WARP;
     if (row >= rows) return;
-    int lane = threadIdx.x % WARP, seen = row % cols + 1;
+    int lane = threadIdx.x % WARP, query = row % cols, seen = query + 1;
+    Draws draws{of_batch, site};
     probabilities += row * cols;
     dp += row * cols;
     dscores += row * cols;
+    auto gradient = [&](int key) {
+        return draws.act() ? dp[key] * draws.of_probability(query, key, of_row, (int)(row / cols)) : dp[key];
+    };
     float dot = 0.0f;
-    for (int i = lane; i < seen; i += WARP) dot += to_float(probabilities[i]) * dp[i];
+    for (int i = lane; i < seen; i += WARP) dot += to_float(probabilities[i]) * gradient(i);
     dot = warp_sum(dot);
     for (int i = lane; i < cols; i += WARP) {
-        float ds = i < seen ? to_float(probabilities[i]) * (dp[i] - dot) * scale : 0.0f;
+        float ds = i < seen ? to_float(probabilities[i]) * (gradient(i) - dot) * scale : 0.0f;
         dscores[i] = to_operand(ds);
     }
 }
