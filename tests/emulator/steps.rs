@@ -147,8 +147,10 @@ fn follow_dropping(
     let mut cuda = storing(activations, dims, precision, attention, behaviour);
     let mut cpu = training_on_the_cpu(OptimizerKind::AdamW, activations, dims, precision, attention);
     let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
-    let what = format!("{precision:?} {attention:?} {behaviour:?}");
+    let what = format!("{precision:?} {attention:?} {behaviour:?} {dropout:?}");
     let bounds = bounds(precision);
+    // gradients of which less is left are nearer to zero, where AdamW enlarges what rounding does to them
+    let of_parameters = bounds.parameter * if dropout.is_some() { 4.0 } else { 1.0 };
     let loss_scale = if precision == Precision::Fp16 { 1024.0 } else { 1.0 };
     let engines: [&mut dyn Engine; 2] = [&mut cuda, &mut cpu];
     let [cuda_engine, cpu_engine] = engines;
@@ -190,7 +192,7 @@ fn follow_dropping(
     let a = cuda_engine.read(State::Parameters).expect("parameters").into_owned();
     let b = cpu_engine.read(State::Parameters).expect("parameters");
     let (name, error) = worst(&layout, &a, &b, "c_attn.bias");
-    assert!(error <= bounds.parameter, "{what}: {name} is off by {error:.1e} after the updates");
+    assert!(error <= of_parameters, "{what}: {name} is off by {error:.1e} after the updates");
     assert!(cuda_engine.read(State::Gradients).expect("gradients").iter().all(|g| *g == 0.0));
     // what evaluation and sampling use
     let inputs = tokens(7, dims.block_size, dims.vocab_size);

@@ -185,7 +185,9 @@ fn layernorm<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
     )?;
     pair.compare("dbias", &|plan| gradient(plan, &plan.layout.blocks[0].ln_1_bias), 2e-6)?;
     let before = |plan: &MemoryPlan| gradient(plan, &plan.layout.blocks[0].mlp_proj_bias);
-    pair.compare("column sums of dx", &before, streamed(pair, 2e-6))
+    // with dropout the CPU adds up rounded operands
+    let rounded = if pair.dropout.is_some() { step } else { 0.0 };
+    pair.compare("column sums of dx", &before, streamed(pair, 2e-6).max(rounded))
 }
 
 fn linear_layers<D: Device>(pair: &mut Pair<D>) -> Result<(), String> {
