@@ -225,15 +225,18 @@ warmup_steps = 5
 END
 }
 
+# of what verify trains
+dropout=0
+
 # verify LAYERS HEADS WIDTH BLOCK PRECISION ATTENTION
 verify() {
-    what="$5, $6 attention, $1 layers, $2 heads, width $3, rows of $4"
-    name=verify-$5-$6-$1-$2-$3-$4
+    what="$5, $6 attention, $1 layers, $2 heads, width $3, rows of $4, dropout $dropout"
+    name=verify-$5-$6-$1-$2-$3-$4-$dropout
     # the head of a whole vocabulary would take the reference most of its time; the data then give way to random tokens
     vocab=500
     recipe verify "$@" 20
     vocab=50257
-    step 60 "$name" "$runner" verify "$work/verify.toml" --runs-dir "$work/runs"
+    step 60 "$name" "$runner" verify "$work/verify.toml" --runs-dir "$work/runs" --set "model.dropout=$dropout"
     case $? in
     0) say "- agrees: $what" ;;
     125) ;;
@@ -316,6 +319,9 @@ part_1() {
             verify 2 2 128 64 "$precision" "$attention"
         done
     done
+    dropout=0.2
+    for attention in flash naive; do verify 2 2 128 64 bf16 "$attention"; done
+    dropout=0
 }
 
 phases() {

@@ -49,10 +49,10 @@ fn every_kernel_compiles_for_every_architecture_and_nothing_spills() {
     let compiler = compiler();
     let mut work = Vec::new();
     for arch in ARCHS {
-        for precision in PRECISIONS {
-            work.push((arch, KernelConfig { precision, head_size: HEAD, dropout: false }, ALL));
+        for (precision, dropout) in PRECISIONS.iter().flat_map(|one| [(*one, false), (*one, true)]) {
+            work.push((arch, KernelConfig { precision, head_size: HEAD, dropout }, ALL));
             for head_size in OTHER_HEADS {
-                work.push((arch, KernelConfig { precision, head_size, dropout: false }, FLASH));
+                work.push((arch, KernelConfig { precision, head_size, dropout }, FLASH));
             }
         }
     }

@@ -214,6 +214,13 @@ mod tests {
     }
 
     #[test]
+    fn every_place_of_the_largest_network_has_a_number_of_its_own() {
+        let of_block = |l| [Site::Probabilities(l), Site::Attention(l), Site::Mlp(l)];
+        let sites = [Site::Embedding].into_iter().chain((0..1024).flat_map(of_block));
+        assert!(sites.map(Site::number).eq(0..3073));
+    }
+
+    #[test]
     fn neighbours_in_every_direction_are_independent() {
         let dropout = Dropout::new(0.5, 1).expect("something is left out");
         let kept =

@@ -81,7 +81,7 @@ pub struct ModelConfig {
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// The share of activations that training leaves out: of the embedding, of attention's probabilities, and of what
+    /// The share of activations that training drops: of the embedding, of attention's probabilities, and of what
     /// each block adds to the residual stream.
     #[serde(default)]
     pub dropout: f64,

@@ -10,6 +10,7 @@ mod comm_support;
 mod faults;
 mod flash;
 mod kernels;
+mod planted;
 mod ranks;
 mod steps;
 mod traffic;

@@ -149,7 +149,7 @@ fn follow_dropping(
     let (layout, start) = (ParamLayout::new(&dims), initial(&dims));
     let what = format!("{precision:?} {attention:?} {behaviour:?} {dropout:?}");
     let bounds = bounds(precision);
-    // gradients of which less is left are nearer to zero, where AdamW enlarges what rounding does to them
+    // dropout makes some gradients smaller, and AdamW amplifies rounding in small gradients
     let of_parameters = bounds.parameter * if dropout.is_some() { 4.0 } else { 1.0 };
     let loss_scale = if precision == Precision::Fp16 { 1024.0 } else { 1.0 };
     let engines: [&mut dyn Engine; 2] = [&mut cuda, &mut cpu];

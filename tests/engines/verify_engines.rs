@@ -2,6 +2,7 @@
 //! number of threads.
 
 use runner::engine::dfdx::CpuEngine;
+use runner::engine::dropout::Dropout;
 use runner::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::muon::Muon;
@@ -25,6 +26,8 @@ struct Case {
     vocab_multiple: usize,
     micro_batch: usize,
     threads: usize,
+    /// The share of activations that both engines drop.
+    dropout: f64,
 }
 
 fn rows(step: usize, micro_batch: usize) -> Vec<MicroBatch> {
@@ -48,7 +51,8 @@ fn report(case: Case) -> Report {
 }
 
 fn report_under(rule: Rule, case: Case) -> Report {
-    let Case { precision, attention, vocab_multiple, micro_batch, threads } = case;
+    let Case { precision, attention, vocab_multiple, micro_batch, threads, dropout } = case;
+    let dropout = Dropout::new(dropout, 1337);
     let dims = Dims { padded_vocab: DIMS.vocab_size.next_multiple_of(vocab_multiple), ..DIMS };
     let (target, mode) = (Target::Cpu { threads }, Mode::Train(rule.kind()));
     let config = MemoryConfig {
@@ -58,10 +62,11 @@ fn report_under(rule: Rule, case: Case) -> Report {
         attention,
         target,
         mode,
-        activations: Activations::default(),
+        activations: Activations { dropout, ..Activations::default() },
     };
     let mut engine = cpu::engine(MemoryPlan::new(config)).expect("a small engine can be allocated");
-    let mut reference = CpuEngine::new(dims, rule.kind()).expect("valid dimensions");
+    let reference = CpuEngine::new(dims, rule.kind()).expect("valid dimensions");
+    let mut reference = reference.with_dropout(dropout);
     let layout = ParamLayout::new(&dims);
     let mut initial = vec![0.0; layout.len];
     initialize(&dims, &layout, 1, &mut initial);
@@ -84,10 +89,11 @@ fn report_under(rule: Rule, case: Case) -> Report {
 #[test]
 fn fp32_is_the_reference_to_the_last_digits() {
     for attention in [Attention::Flash, Attention::Naive] {
-        for (vocab_multiple, micro_batch, threads) in
-            [(1, 1, 1), (1, 4, 2), (128, 1, 2), (128, 4, 1), (128, 4, 3)]
+        for (vocab_multiple, micro_batch, threads, dropout) in
+            [(1, 1, 1, 0.0), (1, 4, 2, 0.2), (128, 1, 2, 0.5), (128, 4, 1, 0.0), (128, 4, 3, 0.1)]
         {
-            let case = Case { precision: Precision::Fp32, attention, vocab_multiple, micro_batch, threads };
+            let case =
+                Case { precision: Precision::Fp32, attention, vocab_multiple, micro_batch, threads, dropout };
             let report = report(case);
             assert!(report.passed, "{case:?}: {report:#?}");
             assert!(report.steps.iter().all(|s| s.loss_error < 1e-5), "{case:?}: {:?}", report.steps);
@@ -104,8 +110,10 @@ fn fp32_is_the_reference_to_the_last_digits() {
 fn low_precisions_are_within_bounds_and_not_silently_fp32() {
     for (precision, least) in [(Precision::Tf32, 1e-4), (Precision::Fp16, 1e-4), (Precision::Bf16, 1e-3)] {
         for attention in [Attention::Flash, Attention::Naive] {
-            for (vocab_multiple, micro_batch, threads) in [(1, 4, 1), (128, 1, 2)] {
-                let case = Case { precision, attention, vocab_multiple, micro_batch, threads };
+            for (vocab_multiple, micro_batch, threads, dropout) in
+                [(1, 4, 1, 0.0), (128, 1, 2, 0.0), (1, 4, 2, 0.2), (128, 1, 1, 0.5)]
+            {
+                let case = Case { precision, attention, vocab_multiple, micro_batch, threads, dropout };
                 let report = report(case);
                 assert!(report.passed, "{case:?}: {report:#?}");
                 for tensor in &report.tensors {
@@ -131,8 +139,8 @@ fn muon_is_within_bounds_under_every_precision() {
     };
     for rule in [rounding, exact] {
         for (precision, threads) in [(Precision::Fp32, 1), (Precision::Fp32, 3), (Precision::Bf16, 2)] {
-            let (attention, vocab_multiple, micro_batch) = (Attention::Flash, 128, 4);
-            let case = Case { precision, attention, vocab_multiple, micro_batch, threads };
+            let (attention, vocab_multiple, micro_batch, dropout) = (Attention::Flash, 128, 4, 0.1);
+            let case = Case { precision, attention, vocab_multiple, micro_batch, threads, dropout };
             let report = report_under(Rule::Muon(rule), case);
             assert!(report.passed, "{rule:?} {case:?}: {report:#?}");
         }

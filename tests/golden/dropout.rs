@@ -1,4 +1,5 @@
-//! The trajectories of PyTorch under dropout, which `dropout.py` made on the models of `make.py` with factors of its own.
+//! The trajectories of PyTorch under dropout, which `dropout.py` made on the models of `make.py`, with factors of its
+//! own.
 
 use super::{
     FINAL, GRADIENT, Golden, LOSS, StepInfo, TRAJECTORY, floats, near, relative, start_over, trajectory,
@@ -57,6 +58,7 @@ pub(crate) fn compare(engine: &mut dyn Engine, case: &Case) -> Result<(), String
         SafeTensors::deserialize(include_bytes!("dropout.safetensors")).expect("golden tensors parse");
     let matches = |what: &str, kind: &str, ours: &[f32], bound: f64| {
         let prefix = format!("{name}.{kind}.");
+        let mut compared = 0;
         for (tensor, view) in stored.tensors() {
             let Some(tensor) = tensor.strip_prefix(&prefix) else { continue };
             let range = layout.tensor(tensor).expect("a tensor of the model").range();
@@ -66,7 +68,9 @@ pub(crate) fn compare(engine: &mut dyn Engine, case: &Case) -> Result<(), String
             }
             let pairs = ours[range].iter().copied().zip(floats(view.dtype(), view.data()));
             near(what, tensor, pairs, bound)?;
+            compared += 1;
         }
+        assert!(compared >= 6, "{kind}: {compared} tensors");
         Ok(())
     };
     // evaluation leaves nothing out

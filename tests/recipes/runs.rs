@@ -97,6 +97,7 @@ const ROWS: &[Row] = &[
     ("model.n_layer", "", "model.n_layer=2", File(TRAIN)),
     ("model.n_head", "", "model.n_head=2", File(TRAIN)),
     ("model.n_embd", "", "model.n_embd=32", File(TRAIN)),
+    ("model.dropout", "", "model.dropout=0.5", File(TRAIN)),
     ("compute.device", "", "compute.device=cuda:99", PlanOrRefusal("/device")),
     ("compute.engine", "", "compute.engine=dfdx", File(TRAIN)),
     ("compute.precision", "", "compute.precision=bf16", File(TRAIN)),

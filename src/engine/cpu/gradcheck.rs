@@ -1,8 +1,10 @@
 //! Every kernel's backward pass against central differences, in f64, of an independent forward formula.
 
 use super::attention;
+use super::dropout::{self, Drawn};
 use super::team::Team;
 use super::{elementwise, embedding, layernorm, loss, optimizer};
+use crate::engine::dropout::{Dropout, Site};
 use crate::engine::fused::backend::AttentionShape;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
 use crate::engine::optimizer::adamw::{AdamW, Group};
@@ -120,12 +122,22 @@ fn residual_layernorm_adds_and_normalizes() {
     let (weight, bias) = (random(4, c), random(5, c));
     let (mut total, mut stats, mut out) = (vec![0.0; n * c], vec![0.0; 2 * n], vec![0.0; n * c]);
     let affine = (&weight[..], &bias[..]);
-    let residual = layernorm::Residual { x: &x, delta: &delta, bias: &shift, dropped: None };
-    layernorm::residual_forward(&team(), FP32, &residual, &mut total, affine, &mut stats, &mut out);
-    let want: Vec<f64> =
-        (0..n * c).map(|i| f64::from(x[i]) + f64::from(delta[i]) + f64::from(shift[i % c])).collect();
-    close("sum", &total, &want);
-    close("out", &out, &layernorm64(&want, &wide(&weight), &wide(&bias)));
+    for dropped in ways(Site::Mlp(1), 4) {
+        let residual = layernorm::Residual { x: &x, delta: &delta, bias: &shift, dropped };
+        layernorm::residual_forward(&team(), FP32, &residual, &mut total, affine, &mut stats, &mut out);
+        let added = |i: usize| f64::from(delta[i]) + f64::from(shift[i % c]);
+        let want: Vec<f64> =
+            (0..n * c).map(|i| f64::from(x[i]) + added(i) * of_channel(dropped, i / c, i % c)).collect();
+        close("sum", &total, &want);
+        close("out", &out, &layernorm64(&want, &wide(&weight), &wide(&bias)));
+        // the gradient of what was added
+        let (gradient, mut through) = (random(6, n * c), vec![0.0; n * c]);
+        let Some(drawn) = dropped else { continue };
+        dropout::copy(&team(), FP32, &drawn, &gradient, &mut through, c);
+        let factors = (0..n * c).map(|i| of_channel(dropped, i / c, i % c));
+        let want: Vec<f64> = wide(&gradient).into_iter().zip(factors).map(|(g, factor)| g * factor).collect();
+        close("its gradient", &through, &want);
+    }
 }
 
 #[test]
@@ -195,7 +207,19 @@ fn embedding_forward_and_backward() {
     close("dwpe", &dwpe, &numeric(&wpe, |w| dot(sum(&wide(&wte), w), &dx)));
 }
 
-fn attention64(qkv: &[f64], s: AttentionShape) -> Vec<f64> {
+/// What is drawn for rows of `cols` tokens: nothing, or what the number of the row changes in both halves of.
+fn ways(site: Site, cols: usize) -> [Option<Drawn>; 2] {
+    let dropout = Dropout::new(0.3, 0x0123_4567_89ab_cdef);
+    [None, dropout.map(|dropout| Drawn { dropout, site, first_row: (2 << 32) - 1, cols })]
+}
+
+/// The factor of a channel of token `n`.
+fn of_channel(drawn: Option<Drawn>, n: usize, channel: usize) -> f64 {
+    let factor = |drawn: Drawn| drawn.of_head(n / drawn.cols, 0).of_channel(n % drawn.cols, channel);
+    drawn.map_or(1.0, |drawn| f64::from(factor(drawn)))
+}
+
+fn attention64(qkv: &[f64], s: AttentionShape, drawn: Option<Drawn>) -> Vec<f64> {
     let AttentionShape { rows, cols, n_head, head_size: d } = s;
     let c = n_head * d;
     let mut out = vec![0.0; rows * cols * c];
@@ -206,9 +230,13 @@ fn attention64(qkv: &[f64], s: AttentionShape) -> Vec<f64> {
                 .map(|j| (0..d).map(|i| at(t, 0, i) * at(j, 1, i)).sum::<f64>() / (d as f64).sqrt())
                 .collect();
             let total: f64 = scores.iter().map(|s| s.exp()).sum();
+            let factor = |j: usize| match drawn {
+                None => 1.0,
+                Some(drawn) => f64::from(drawn.of_head(row, head).of_probability(t, j)),
+            };
+            let p: Vec<f64> = (0..=t).map(|j| scores[j].exp() / total * factor(j)).collect();
             for i in 0..d {
-                out[(row * cols + t) * c + head * d + i] =
-                    (0..=t).map(|j| scores[j].exp() / total * at(j, 2, i)).sum();
+                out[(row * cols + t) * c + head * d + i] = (0..=t).map(|j| p[j] * at(j, 2, i)).sum();
             }
         }
     }
@@ -218,10 +246,13 @@ fn attention64(qkv: &[f64], s: AttentionShape) -> Vec<f64> {
 #[test]
 fn attention_forward_and_backward() {
     let shapes = [(2, 7, 3, 5), (1, 1, 2, 4), (1, 17, 1, 8)];
-    // long enough for several tiles; too long for differences in every element
-    let long = (1, 300, 2, 36);
+    // long enough for several tiles, and for several strips of keys; too long for differences in every element
+    let long = [(1, 300, 2, 36), (1, 600, 1, 8)];
     for kind in [Attention::Flash, Attention::Naive] {
-        for (rows, cols, n_head, head_size) in shapes.into_iter().chain([long]) {
+        let sizes = shapes.into_iter().chain(long);
+        for ((rows, cols, n_head, head_size), dropped) in
+            sizes.flat_map(|size| ways(Site::Probabilities(3), size.1).map(|drawn| (size, drawn)))
+        {
             let shape = AttentionShape { rows, cols, n_head, head_size };
             let (n, c) = (rows * cols, n_head * head_size);
             let qkv: Vec<f32> = random(1, n * 3 * c).iter().map(|x| x * 2.0).collect();
@@ -242,27 +273,30 @@ fn attention_forward_and_backward() {
             let worker = MemoryPlan::new(config).arena.worker;
             let (mut out, mut softmax) = (vec![f32::NAN; n * c], vec![f32::NAN; kept]);
             let mut workers = vec![f32::NAN; 2 * worker];
-            let problem = attention::Problem { kind, precision: FP32, shape, dropped: None };
+            let problem = attention::Problem { kind, precision: FP32, shape, dropped };
             attention::forward(&team(), problem, &qkv, &mut softmax, &mut out, &mut workers, worker);
-            close("out", &out, &attention64(&wide(&qkv), shape));
+            close("out", &out, &attention64(&wide(&qkv), shape, dropped));
             let mut dqkv = vec![f32::NAN; n * 3 * c];
             let saved = attention::Saved { qkv: &qkv, softmax: &softmax, out: &out, dout: &dout };
             attention::backward(&team(), problem, saved, &mut dqkv, &mut workers, worker);
             assert!(dqkv.iter().all(|x| x.is_finite()));
-            if (rows, cols, n_head, head_size) == long {
+            if long.contains(&(rows, cols, n_head, head_size)) {
                 for direction in 0..4 {
                     let v = random(10 + direction, qkv.len());
                     let along = |h: f64| {
                         let x: Vec<f64> =
                             qkv.iter().zip(&v).map(|(&x, &v)| f64::from(x) + h * f64::from(v)).collect();
-                        dot(attention64(&x, shape), &dout)
+                        dot(attention64(&x, shape, dropped), &dout)
                     };
                     let want = (along(1e-5) - along(-1e-5)) / 2e-5;
                     let got = dot(wide(&dqkv), &v);
-                    assert!((got - want).abs() < 1e-5 * want.abs().max(1.0), "{kind:?}: {got} {want}");
+                    assert!(
+                        (got - want).abs() < 1e-5 * want.abs().max(1.0),
+                        "{kind:?}, {dropped:?}: {got} {want}"
+                    );
                 }
             } else {
-                close("dqkv", &dqkv, &numeric(&qkv, |x| dot(attention64(x, shape), &dout)));
+                close("dqkv", &dqkv, &numeric(&qkv, |x| dot(attention64(x, shape, dropped), &dout)));
             }
         }
     }

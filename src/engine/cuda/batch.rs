@@ -222,4 +222,15 @@ mod tests {
         assert_eq!(words[at.begins()..][..4], [0, 1, 3, 6]);
         assert_eq!(words.len(), 8 + 4 * 6 + 1);
     }
+
+    /// What dropout draws for equal rows of two epochs differs.
+    #[test]
+    fn equal_rows_with_other_numbers_are_another_batch() {
+        let tokens = [1, 2];
+        let batch = |first_row| Batch { inputs: &tokens, targets: &tokens, rows: 1, cols: 2, first_row };
+        let mut words = Vec::new();
+        pack(&batch(0), &mut [0; 4], &mut words);
+        let slot = Slot { words, n: 2, first_row: 0, waiting: true };
+        assert!(slot.holds(&batch(0)) && !slot.holds(&batch(8)));
+    }
 }

@@ -64,7 +64,7 @@ impl<B: Backend> Fused<B> {
             let is_ln_2_there = self.compute_again(l, s, pace)?;
             let b = &mut self.backend;
 
-            // MLP: x_next = x_mid + gelu(ln_2(x_mid) W_fc) W_proj
+            // MLP: x_next = x_mid + drop(gelu(ln_2(x_mid) W_fc) W_proj)
             let gelu = a.gelu.map(|gelu| rows(gelu, 4 * s.c)).unwrap_or_else(|| {
                 b.gelu_again(fc, wide);
                 wide
@@ -121,7 +121,7 @@ impl<B: Backend> Fused<B> {
                 dx_sums: written(attn_proj_bias),
             });
 
-            // attention: x_mid = x + attend(ln_1(x) W_qkv) W_proj
+            // attention: x_mid = x + drop(attend(ln_1(x) W_qkv) W_proj)
             b.linear_backward_weight(WeightGradient {
                 x: att,
                 dout: operand,

@@ -82,7 +82,8 @@ impl<B: Backend> Fused<B> {
         ControlFlow::Continue(())
     }
 
-    /// Block `l` from its first LayerNorm's output to its second one's: `x_mid = x + attend(ln_1(x)) W_proj`.
+    /// Block `l` from its first LayerNorm's output to its second one's: `x_mid = x + drop(attend(ln_1(x))
+    /// W_proj)`.
     pub(super) fn attend(&mut self, l: usize, s: Shape, pace: &mut Pace) -> ControlFlow<()> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
         let (block, a) = (&layout.blocks[l], &arena.layers[l]);

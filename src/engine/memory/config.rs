@@ -46,7 +46,7 @@ pub enum Target {
     Cuda,
 }
 
-/// How activations are stored, and which of them training leaves out.
+/// How activations are stored, and which of them training drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activations {
     /// Whether training on a CUDA device keeps the outputs of each block's LayerNorms and GELU, and takes the logits in
@@ -56,7 +56,7 @@ pub struct Activations {
     pub residual: Residual,
     /// What else the backward pass computes again.
     pub recompute: Recompute,
-    /// Which of them passes that train leave out; `None` for none.
+    /// Dropout in passes that train, if any. Buffers depend on whether there is any.
     pub dropout: Option<Dropout>,
 }
 

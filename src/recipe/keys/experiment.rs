@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Key] = &[
         SEED,
         Integer { min: 0, max: i64::MAX },
         Is("1337"),
-        "seeds the initial weights and the order of rows",
+        "seeds the initial weights, the order of rows and dropout",
     )
     .example("1"),
     // model
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Key] = &[
         "model.dropout",
         Number(BelowOne),
         Is("0.0"),
-        "share of activations that training leaves out, 0 turns it off",
+        "share of activations that training drops, 0 turns it off",
     )
     .identity(UnlessDefault)
     .also_called(&["attn_pdrop", "resid_pdrop", "embd_pdrop"])

@@ -33,7 +33,7 @@ pub fn checks<D: Device>() -> [Check<D>; 8] {
     ]
 }
 
-/// The ways of storing and leaving out activations that a check is to be made with.
+/// The settings under which a check runs.
 pub fn ways(check: &str, precision: Precision) -> Vec<Activations> {
     let plain = Activations::default();
     let low = Activations { residual: Residual::Bf16, ..plain };

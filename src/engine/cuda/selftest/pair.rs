@@ -17,7 +17,7 @@ use crate::recipe::{Attention, Precision, Residual};
 const ROWS: usize = 3;
 
 /// The training row that the batch begins with: its number changes in both halves within the batch.
-const FIRST_ROW: u64 = (1 << 32) - 2;
+const FIRST_ROW: u64 = (2 << 32) - 2;
 
 /// Where something lies in a plan.
 pub type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;

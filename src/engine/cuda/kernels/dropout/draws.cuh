@@ -1,5 +1,5 @@
-// What dropout draws: the functions of engine/dropout.rs, where they are explained. Compiled in if DROPOUT is 1; a
-// launch says with its site whether dropout acts.
+// What dropout draws: the functions of engine/dropout.rs, where they are explained. Kernels that may drop something ask
+// `act`: never in a build with DROPOUT 0, and otherwise where the launch names a site.
 #ifndef DRAWS_CUH
 #define DRAWS_CUH
 
@@ -45,11 +45,12 @@ struct Draws {
 
     // The factors of four neighbouring channels of token n of a batch whose rows have `cols` tokens.
     __device__ __forceinline__ void of_channels(float (&of)[4], i64 n, int channel, int cols) const {
-        factors(of, (u32)(n % cols), (u32)channel / 4, n / cols, 0);
+        u32 token = (u32)n, tokens = (u32)cols;
+        factors(of, token % tokens, (u32)channel / 4, token / tokens, 0);
     }
 
-    // The factors of the probabilities of keys `key` and `key` + 8 for `query`, and then for `query` + 8. The bit of 8
-    // is in neither number.
+    // The factors of the probabilities of keys `key` and `key` + 8 for `query`, and then for `query` + 8. Bit 3 of both
+    // numbers must be clear.
     __device__ __forceinline__ void of_probabilities(float (&of)[4], int query, int key, i64 row, int head) const {
         factors(of, (u32)query, (u32)key, row, head);
     }

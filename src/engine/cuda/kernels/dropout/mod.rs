@@ -13,7 +13,7 @@ const THREADS: usize = 128;
 /// What the source needs to know of these sizes, as macros.
 pub(super) const DEFINES: &[(&str, u32)] = &[("DROP_THREADS", THREADS as u32)];
 
-/// Operations of one draw, by which four numbers are multiplied: seven rounds of two products, four exclusive ors and
+/// Operations of one draw, which gives factors for four numbers: seven rounds of two products, four exclusive ors and
 /// two sums.
 const DRAW: usize = 7 * 8;
 
@@ -36,11 +36,11 @@ impl Draws {
         }
     }
 
-    /// Adds what drawing for so many elements takes.
-    pub(super) fn stated(self, traffic: Traffic, elements: usize) -> Traffic {
+    /// Adds what so many draws take, one for each element or one for four.
+    pub(super) fn stated(self, traffic: Traffic, draws: usize) -> Traffic {
         match self.at {
             None => traffic,
-            Some(_) => traffic.reads(WORDS, F32).computes(elements / 4 * DRAW + elements),
+            Some(_) => traffic.reads(WORDS, F32).computes(draws * DRAW),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     let [words, site] = draws.args();
     let kernel = for_residual(stored, ["drop_out", "drop_out_low"]);
     let args = [pointer(x), int(c), words, site, int(cols)];
-    stream.stating(draws.stated(traffic, n * c)).launch(kernel, [n, 1, 1], THREADS as u32, &args);
+    stream.stating(draws.stated(traffic, n * c / 4)).launch(kernel, [n, 1, 1], THREADS as u32, &args);
 }
 
 /// Writes `probabilities [n_head, T, T]` of one row of the batch, times their factors, to `dropped`.

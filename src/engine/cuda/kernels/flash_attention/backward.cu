@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_scaled(operand* target, int pitch, int pre
     store<true>(target, pitch, present, first_column, values, factors);
 }
 
-// Whether a probability was marked by its sign. Some are zeros, whose sign says as much.
+// Whether a probability was marked by its sign. One that is 0 is marked too, as -0.
 __device__ __forceinline__ bool is_left_out(float p) { return __float_as_uint(p) >> 31; }
 
 // sum += the probabilities that are not left out, times `scale`, rounded, times rows of a tile; 16 queries at a time,

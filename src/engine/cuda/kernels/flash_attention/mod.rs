@@ -32,7 +32,7 @@ fn pairs(shape: AttentionShape) -> usize {
     shape.rows * shape.n_head * shape.cols * (shape.cols + 1) / 2
 }
 
-/// What one launch moves: so many operand matrices `[rows · cols, C]` in and out, and numbers of statistics for each
+/// What one launch moves, but for dropout's draws, which ordinary cores make beside the products: so many operand matrices `[rows · cols, C]` in and out, and numbers of statistics for each
 /// query and head. Tiles that blocks fetch again come from the cache of the device, which holds the keys and values of
 /// the heads in flight. It multiplies `products` pairs of matrices, of which causal attention needs half and the
 /// diagonal.
@@ -81,7 +81,7 @@ pub(in crate::engine::cuda) fn forward<D: Device>(
     if let Some(flash) = launches(stream, config, shape) {
         let sizes = [shape.cols, shape.n_head];
         let traffic = traffic(stream.operand(), shape, Unit::AttentionForward, [3, 1], [0, 1], 2);
-        let traffic = draws.stated(traffic, pairs(shape));
+        let traffic = draws.stated(traffic, 0);
         let pointers = [qkv, out, lse];
         let further = [Arg::Float(flash.scale)].into_iter().chain(draws.args());
         launch(stream, "flash_forward", flash.forward, &pointers, &sizes, further, traffic);
@@ -127,7 +127,7 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     let stated = traffic(operand, shape, Unit::AttentionBackward, [5, written], [1, 0], 5);
     let stated = stated.writes(flash.kept + flash.deltas_kept + flash.columns, F32);
     let stated = stated.computes(2 * shape.rows * shape.cols * shape.n_head * shape.head_size);
-    let stated = draws.stated(stated, pairs(shape));
+    let stated = draws.stated(stated, 0);
     let further = [scale].into_iter().chain(draws.args());
     launch(stream, "flash_backward", flash.backward, &pointers, &sizes[..2], further, stated);
     if flash.parts > 1 {

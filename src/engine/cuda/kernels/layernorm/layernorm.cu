@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_normalized(operand* __restrict__ out, Quad
     store_operands(out, i, c, x);
 }
 
-// What is dropped of tokens in rows of `cols`.
+// Dropout at a site, for sequences of `cols` tokens.
 struct Dropped {
     Draws draws;
     int cols;

@@ -111,7 +111,7 @@ pub(in crate::engine::cuda) fn residual<D: Device>(
     let (n, stored) = (rows * c, norm.residual.bytes());
     let sum =
         forward_traffic(stream, norm, rows, c).reads(n, stream.operand()).reads(c, F32).writes(n, stored);
-    let traffic = draws.stated(sum.writes(2 * rows, F32), n);
+    let traffic = draws.stated(sum.writes(2 * rows, F32), n / 4);
     launch_with(stream, kernel, &pointers, [rows, c], dropped(draws, cols), traffic);
 }
 
@@ -137,7 +137,7 @@ pub(in crate::engine::cuda) struct Gradients {
     pub(in crate::engine::cuda) low: Option<Address>,
     pub(in crate::engine::cuda) dweight: PartialSums,
     pub(in crate::engine::cuda) dbias: PartialSums,
-    /// Of the columns of `dx`.
+    /// Of the columns of `drop(dx)`.
     pub(in crate::engine::cuda) dx_sums: Option<PartialSums>,
 }
 
@@ -170,6 +170,6 @@ pub(in crate::engine::cuda) fn backward<D: Device>(
     let args: Vec<Arg> =
         head.into_iter().chain(sums).chain([dx_sums]).chain(sizes).chain(dropped(draws, cols)).collect();
     let kernel = for_residual(norm.residual, ["layernorm_backward", "layernorm_backward_low"]);
-    let stream = stream.stating(draws.stated(traffic, n));
+    let stream = stream.stating(draws.stated(traffic, n / 4));
     stream.launch(kernel, [slices.count, 1, 1], threads(c), &args);
 }

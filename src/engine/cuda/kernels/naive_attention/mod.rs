@@ -24,7 +24,7 @@ pub(in crate::engine::cuda) struct Problem {
     pub(in crate::engine::cuda) qkv: Address,
     /// One sequence's scores, `[n_head, T, T]` fp32.
     pub(in crate::engine::cuda) scores: Address,
-    /// By what probabilities are dropped.
+    /// Dropout of the probabilities.
     pub(in crate::engine::cuda) draws: Draws,
 }
 
@@ -100,7 +100,10 @@ impl Problem {
         let traffic = match scale {
             None => Traffic::of_kernel().computes(6 * seen),
             Some(_) => {
-                self.draws.stated(Traffic::of_kernel().reads(seen, operand).computes(6 * seen), 2 * seen)
+                let plain = Traffic::of_kernel().reads(seen, operand).computes(6 * seen);
+                // the gradients that are left take the place of those that came
+                let kept = if self.draws.at.is_some() { seen } else { 0 };
+                self.draws.stated(plain.writes(kept, F32), seen)
             }
         };
         let stating = stream.stating(traffic.reads(seen, F32).writes(all, operand));
@@ -127,7 +130,7 @@ impl Problem {
     }
 
     /// Computes `out [N, C]`. Probabilities are stored in `kept` (all sequences) or else in `scratch` (one
-    /// sequence). Dropped ones are stored in `scratch` beside them.
+    /// sequence). With dropout, `scratch` gets the dropped ones.
     pub(in crate::engine::cuda) fn forward<D: Device>(
         &self,
         stream: &mut Stream<D>,

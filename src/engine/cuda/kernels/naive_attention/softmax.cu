@@ -25,10 +25,11 @@ causal_softmax(const float* scores, operand* probabilities, int rows, int cols) 
     }
 }
 
-// dscores = p * (g - sum(p * g)) * scale with g = drop(dp), rounded, zero for later keys; of one row of the batch.
+// dscores = p * (g - sum(p * g)) * scale with g = drop(dp), rounded, zero for later keys; of one row of the batch. With
+// dropout, g takes the place of dp.
 extern "C" __global__ void __launch_bounds__(SOFTMAX_THREADS)
-causal_softmax_backward(const operand* probabilities, const float* dp, operand* dscores, int rows, int cols,
-                        float scale, const u32* of_batch, int site, int of_row) {
+causal_softmax_backward(const operand* probabilities, float* dp, operand* dscores, int rows, int cols, float scale,
+                        const u32* of_batch, int site, int of_row) {
     size_t row = (size_t)blockIdx.x * SOFTMAX_ROWS + threadIdx.x / WARP;
     if (row >= rows) return;
     int lane = threadIdx.x % WARP, query = row % cols, seen = query + 1;
@@ -36,14 +37,15 @@ causal_softmax_backward(const operand* probabilities, const float* dp, operand* 
     probabilities += row * cols;
     dp += row * cols;
     dscores += row * cols;
-    auto gradient = [&](int key) {
-        return draws.act() ? dp[key] * draws.of_probability(query, key, of_row, (int)(row / cols)) : dp[key];
-    };
     float dot = 0.0f;
-    for (int i = lane; i < seen; i += WARP) dot += to_float(probabilities[i]) * gradient(i);
+    for (int i = lane; i < seen; i += WARP) {
+        float g = dp[i];
+        if (draws.act()) dp[i] = g *= draws.of_probability(query, i, of_row, (int)(row / cols));
+        dot += to_float(probabilities[i]) * g;
+    }
     dot = warp_sum(dot);
     for (int i = lane; i < cols; i += WARP) {
-        float ds = i < seen ? to_float(probabilities[i]) * (gradient(i) - dot) * scale : 0.0f;
+        float ds = i < seen ? to_float(probabilities[i]) * (dp[i] - dot) * scale : 0.0f;
         dscores[i] = to_operand(ds);
     }
 }
