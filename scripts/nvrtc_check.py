@@ -50,7 +50,8 @@ def main():
         return nvrtc.compile(unit, {name: read(name) for name in headers + sources}, flags)
 
     failures = {}  # what, and where
-    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'dropout':>7} {'registers':>9} {'local':>6} {'spills':>6} {'shared':>7}")
+    print(f"{'kernel':<34} {'device':<7} {'operand':<8} {'head':>4} {'dropout':>7} ", end="")
+    print(f"{'registers':>9} {'local':>6} {'spills':>6} {'shared':>7}")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for configuration, (ok, log) in zip(configurations, pool.map(compile_one, configurations)):
             arch, precision, head, dropout = configuration

@@ -39,7 +39,8 @@ def philox(counter, seed, rounds=7):
     left, right = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(rounds):
         first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b, c, d = (second >> half) ^ b ^ np.uint64(left), second & low, (first >> half) ^ d ^ np.uint64(right), first & low
+        a, b = (second >> half) ^ b ^ np.uint64(left), second & low
+        c, d = (first >> half) ^ d ^ np.uint64(right), first & low
         left, right = (left + 0x9E3779B9) & 0xFFFFFFFF, (right + 0xBB67AE85) & 0xFFFFFFFF
     return a, b, c, d
 
@@ -64,7 +65,8 @@ def dropout(case, first_row):
             query, key = np.arange(T)[:, None], np.arange(T)
             word = query // 8 % 2 * 2 + key // 8 % 2
             rows, head = rows[:, None, None, None], np.arange(heads)[:, None, None]
-            return x * factors(case, query - query // 8 % 2 * 8, key - key // 8 % 2 * 8, word, rows, 3 * layer + 1, head)
+            query, key = (i - i // 8 % 2 * 8 for i in (query, key))
+            return x * factors(case, query, key, word, rows, 3 * layer + 1, head)
         number = dict(embedding=0, attention=3 * layer + 2, mlp=3 * layer + 3)[site]
         _, T, C = x.shape
         position, channel = np.arange(T)[:, None], np.arange(C)

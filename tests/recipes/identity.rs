@@ -203,8 +203,8 @@ fn what_a_resumed_run_may_change_stays_so() {
                 watchdog.max_grad_zscore watchdog.window watchdog.action sample.every sample.prompt sample.tokens \
                 lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
-                model.n_embd model.dropout compute.engine compute.precision compute.attention data.val_fraction data.tokenizer \
-                data.shuffle batch.total_tokens \
+                model.n_embd model.dropout compute.engine compute.precision compute.attention \
+                data.val_fraction data.tokenizer data.shuffle batch.total_tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
                 optimizer.embedding_lr_factor optimizer.weight_decay_embeddings \
                 batch.ramp_start batch.ramp_tokens batch.ramp_increment schedule.max_tokens schedule.warmup_tokens \

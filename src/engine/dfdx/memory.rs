@@ -7,7 +7,8 @@
 use crate::model::{Dims, ParamLayout};
 
 /// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many
-/// `states`, with or without dropout. At most half too high where the model is large enough for memory to matter, and not too low.
+/// `states`, with or without dropout. At most half too high where the model is large enough for memory to matter, and not
+/// too low.
 pub fn bytes(dims: &Dims, rows: usize, states: usize, dropout: bool) -> Vec<(&'static str, usize)> {
     let parameters = ParamLayout::new(dims).len * size_of::<f32>();
     let embedding = dims.padded_vocab * dims.n_embd * size_of::<f32>();
@@ -25,8 +26,8 @@ pub fn bytes(dims: &Dims, rows: usize, states: usize, dropout: bool) -> Vec<(&'s
 }
 
 /// Elements on the tape at its largest, gradients included: four tensors as large as the logits, and per layer
-/// forty of the residual stream's size and five of the attention matrix's. Dropout adds, for each tensor that it acts on,
-/// its factors, the product and two gradients.
+/// forty of the residual stream's size and five of the attention matrix's. Dropout adds, for each tensor that it acts
+/// on, its factors, the product and two gradients.
 pub fn tape_elements(dims: &Dims, rows: usize, dropout: bool) -> usize {
     let Dims { n_layer, n_head, n_embd, block_size, vocab_size, .. } = *dims;
     let dropped = if dropout { 4 } else { 0 };

@@ -47,6 +47,7 @@ struct Dropped {
     Draws draws;
     int cols;
 };
+#define NOTHING_DROPPED Dropped{{nullptr, -1}, 1}
 
 // Statistics and output of ROWS rows from `first` on. If it is a RESIDUAL, then total = x + drop(delta + delta_bias)
 // first, and the rows are those of total.
@@ -213,7 +214,7 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm(const float* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, Dropped{{nullptr, -1}, 1});
+    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -242,7 +243,7 @@ layernorm_backward(const operand* dout, const float* x, const float* weight, con
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_low(const operand* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, Dropped{{nullptr, -1}, 1});
+    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
