@@ -222,7 +222,7 @@ residual_layernorm(const float* x, const operand* delta, const float* delta_bias
                    const float* bias, float* stats, operand* out, int rows, int c, const u32* of_batch, int site,
                    int cols) {
     normalize<true, float>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
-                        Dropped{{of_batch, site}, cols});
+                           Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -251,7 +251,7 @@ residual_layernorm_low(const operand* x, const operand* delta, const float* delt
                        const float* weight, const float* bias, float* stats, operand* out, int rows, int c,
                        const u32* of_batch, int site, int cols) {
     normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
-                        Dropped{{of_batch, site}, cols});
+                             Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
