@@ -377,12 +377,7 @@ fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result
             "choose a smaller micro_batch, model or block_size",
         )
     })?;
-    let states = memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
-    let snapshot = match recipe.checkpoint.background {
-        // parameters and the optimizer's states
-        true => (1 + states) * size_of::<f32>() * ParamLayout::new(&memory.dims).len,
-        false => 0,
-    };
+    let snapshot = if recipe.checkpoint.background { need.saved } else { 0 };
     Ok(MemoryNeed { snapshot, ..need })
 }
 
