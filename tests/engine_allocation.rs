@@ -71,5 +71,13 @@ fn a_step_allocates_nothing() {
         let (count, bytes) = (COUNT.load(Relaxed) - count, BYTES.load(Relaxed) - bytes);
         assert!(last < first, "it trains: {first} to {last}");
         assert!(count == 0 && bytes == 0, "{count} allocations, {bytes} bytes in 20 steps");
+        // what a checkpoint holds is read where it lies
+        for state in engine.saved_states() {
+            let before = BYTES.load(Relaxed);
+            let read = engine.read(state).expect("it is kept").len();
+            let bytes = BYTES.load(Relaxed) - before;
+            assert_eq!(read, state.len_in(engine.layout()), "{state}");
+            assert!(bytes * 16 < read, "{bytes} bytes to read {read} numbers of {state}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
 
 mod header;
+mod left;
 mod screen;
 mod view;
 
@@ -33,6 +34,9 @@ const NAP: Duration = Duration::from_millis(50);
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
 const VAL: [&str; 3] = ["step", "tokens", "val_loss"];
 
+/// Steps whose pace is that of the rest.
+const RECENT: usize = 50;
+
 /// A run that is followed.
 struct Watched {
     path: PathBuf,
@@ -41,6 +45,8 @@ struct Watched {
     /// Its status in words.
     stands: String,
     total_steps: f64,
+    /// Tokens of the whole run, once it is planned.
+    total_tokens: Option<f64>,
     train: Follow,
     val: Follow,
 }
@@ -100,6 +106,7 @@ impl Watched {
         Ok(Self {
             path: path.to_owned(),
             total_steps: asked.unwrap_or(run.facts.total_steps as f64),
+            total_tokens: run.facts.total_tokens.map(|tokens| tokens as f64),
             id: run.id,
             // what it does now is news
             status: RunStatus::Created,
@@ -124,9 +131,12 @@ impl Watched {
             // a run that is being started over has none for a moment
             let run = Run::read(&self.path);
             self.stands = run.as_ref().map_or_else(|_| status.to_string(), Run::status_shown);
-            // a run whose length is said in tokens has its steps on record only
-            if let Some(run) = run.ok().filter(|_| self.total_steps == 0.0) {
-                self.total_steps = run.facts.total_steps as f64;
+            if let Ok(run) = run {
+                self.total_tokens = run.facts.total_tokens.map(|tokens| tokens as f64);
+                // a run whose length is said in tokens has its steps on record only
+                if self.total_steps == 0.0 {
+                    self.total_steps = run.facts.total_steps as f64;
+                }
             }
         }
         if train.was_cut {
@@ -149,12 +159,11 @@ impl Watched {
 
     /// Seconds to the end at the pace of the last steps.
     fn left(&self) -> Option<f64> {
-        const RECENT: usize = 50;
         let rows = self.train.rows();
         let recent = &rows[rows.len().saturating_sub(RECENT)..];
         let (first, last) = recent.first().zip(recent.last())?;
-        let pace = (last[7] - first[7]) / (last[0] - first[0]);
-        Some(pace * (self.total_steps - self.steps())).filter(|left| left.is_finite() && *left >= 0.0)
+        let left = left::Way { steps: self.total_steps, tokens: self.total_tokens };
+        left.seconds(left::Place::of(first), left::Place::of(last))
     }
 
     /// Where the run is, on one line.

@@ -18,9 +18,10 @@ use crate::comm::CommError;
 use crate::model::ParamLayout;
 use optimizer::{OptimizerState, OptimizerStep};
 use std::borrow::Cow;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-/// One of the flat buffers that hold an engine's training state.
+/// One of the buffers that hold an engine's training state: one number per element of the flat layout, or of those
+/// [`parts`](Self::parts) of it that an optimizer's state covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The fp32 master weights.
@@ -29,6 +30,21 @@ pub enum State {
     Gradients,
     /// What the optimizer keeps from step to step: one of [`Engine::optimizer_states`].
     Optimizer(&'static OptimizerState),
+}
+
+impl State {
+    /// The parts of the flat layout whose elements the buffer holds one after the other, in order, gaps included.
+    pub fn parts(self, layout: &ParamLayout) -> Vec<Range<usize>> {
+        match self {
+            Self::Parameters | Self::Gradients => layout.parts(|_| true),
+            Self::Optimizer(state) => layout.parts(state.covers),
+        }
+    }
+
+    /// Elements of the buffer.
+    pub fn len_in(self, layout: &ParamLayout) -> usize {
+        self.parts(layout).iter().map(ExactSizeIterator::len).sum()
+    }
 }
 
 impl std::fmt::Display for State {
@@ -152,6 +168,24 @@ fn first_not_finite(values: &[f32]) -> Option<usize> {
     values[chunk * CHUNK..].iter().position(|value| !value.is_finite()).map(|i| chunk * CHUNK + i)
 }
 
+/// [`Engine::saved_states`] with these states of the optimizer.
+fn saved_states(states: &'static [OptimizerState]) -> Vec<State> {
+    [State::Parameters].into_iter().chain(states.iter().map(State::Optimizer)).collect()
+}
+
+/// The place in the flat layout of an element of a buffer that holds these parts of it one after the other.
+///
+/// Panics if the buffer has fewer elements.
+fn flat_index(parts: &[Range<usize>], mut index: usize) -> usize {
+    for part in parts {
+        if index < part.len() {
+            return part.start + index;
+        }
+        index -= part.len();
+    }
+    panic!("the buffer has no element {index} behind its last part")
+}
+
 /// The outcome of an update was asked for before there was one.
 fn no_update() -> EngineError {
     EngineError::Input("there has been no update".into())
@@ -180,16 +214,18 @@ pub trait Engine {
     /// The buffers that a run needs in order to go on from here, in the order in which a checkpoint has them:
     /// parameters, then the optimizer's states. Gradients are zero between two steps.
     fn saved_states(&self) -> Vec<State> {
-        [State::Parameters].into_iter().chain(self.optimizer_states().iter().map(State::Optimizer)).collect()
+        saved_states(self.optimizer_states())
     }
 
-    /// Reads a whole flat buffer (`layout().len` elements; gaps and padded rows are zero).
+    /// Reads a whole buffer: the elements of the state's [`parts`](State::parts) of the layout, one after the other.
+    /// Gaps and padded rows are zero.
     ///
     /// Where the optimizer's states are sharded, all ranks must read one together; rank 0 gets it, the others get
     /// nothing.
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError>;
 
-    /// Overwrites a whole flat buffer.
+    /// Overwrites a whole buffer, with values in the order of [`read`](Self::read). Where the optimizer's states are
+    /// sharded, each rank is given all of them.
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError>;
 
     /// Begins to bring the batch of the next [`accumulate`](Self::accumulate) to the device, where that takes time.
@@ -243,10 +279,11 @@ pub trait Engine {
         Ok(sum_of_squares_on_host(&self.read(State::Gradients)?).sqrt() / loss_scale)
     }
 
-    /// The first element of a buffer that is not finite, if there is one: the same on every rank, which call this
-    /// together.
+    /// The place in the flat layout of a state's first element that is not finite, if there is one: the same on every
+    /// rank, which call this together.
     fn first_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
-        Ok(first_not_finite(&self.read(state)?))
+        let found = first_not_finite(&self.read(state)?);
+        Ok(found.map(|index| flat_index(&state.parts(self.layout()), index)))
     }
 
     /// Ends a step without an update: clears the gradients and changes nothing else. [`applied`](Self::applied) then

@@ -1,4 +1,4 @@
-//! Packing: rows of one length, as nearly as can be, in each forward pass.
+//! Which rows go into a forward pass: rows of one length, as nearly as can be, for a batch is a rectangle.
 
 use super::{Candidate, Share, Task};
 use std::cmp::Reverse;
@@ -67,9 +67,9 @@ pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: 
     passes
 }
 
-/// The batch of one pass.
+/// The batch of one pass, a rectangle. An engine that computes tokens one by one leaves out its padding.
 #[derive(Debug, Default)]
-pub(super) struct Packed {
+pub(super) struct Padded {
     /// `[rows, cols]`, row-major, padded with 0 behind each row: what comes later changes nothing before it.
     pub(super) inputs: Vec<u32>,
     pub(super) targets: Vec<u32>,
@@ -78,8 +78,8 @@ pub(super) struct Packed {
     pub(super) tokens: usize,
 }
 
-impl Packed {
-    /// Packs rows into as many columns as the longest one needs.
+impl Padded {
+    /// Puts rows into as many columns as the longest one needs.
     pub(super) fn fill(&mut self, task: &Task, rows: &[Row]) {
         let longest = rows.iter().map(|row| row.len(task)).max().unwrap_or(0);
         self.cols = rounded(longest, task.limits.block_size);

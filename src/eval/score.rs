@@ -1,6 +1,6 @@
 //! Computing the losses of a task's endings.
 
-use super::rows::{Packed, passes_of};
+use super::rows::{Padded, passes_of};
 use super::{Kind, Passes, Share, Task};
 use crate::engine::{Batch, Engine, EngineError};
 use std::ops::ControlFlow;
@@ -53,14 +53,14 @@ pub fn score<E: From<EngineError>>(
         sums: vec![0.0; task.examples[example].candidates.len()],
         is_greedy: task.kind == Kind::LastWord,
     }));
-    let (mut packed, mut asked) = (Packed::default(), Vec::new());
+    let (mut padded, mut asked) = (Padded::default(), Vec::new());
     let total = passes.len();
     for (done, rows) in passes.iter().enumerate() {
         if before(Passes { done, total })?.is_break() {
             return Ok(None);
         }
-        packed.fill(task, rows);
-        let cols = packed.cols;
+        padded.fill(task, rows);
+        let cols = padded.cols;
         // the positions whose targets are the ending's tokens
         let ending = |place: usize| {
             let candidate = rows[place].of(task);
@@ -70,7 +70,7 @@ pub fn score<E: From<EngineError>>(
         asked.clear();
         asked.extend((0..rows.len()).flat_map(ending));
         let batch =
-            Batch { inputs: &packed.inputs, targets: &packed.targets, rows: rows.len(), cols, first_row: 0 };
+            Batch { inputs: &padded.inputs, targets: &padded.targets, rows: rows.len(), cols, first_row: 0 };
         let found = engine.losses_at(batch, &asked, task.kind == Kind::LastWord)?;
         let (mut losses, mut greedy) = (found.losses.as_slice(), found.is_greedy.as_slice());
         for row in rows {
@@ -85,7 +85,7 @@ pub fn score<E: From<EngineError>>(
                 answer.is_greedy = own.iter().all(|&one| one);
             }
         }
-        scored.tokens += packed.tokens as u64;
+        scored.tokens += padded.tokens as u64;
         scored.computed += found.computed as u64;
     }
     Ok(Some(scored))

@@ -67,11 +67,11 @@ pub struct PlanDocument<'a> {
     pub flops: f64,
     /// Bytes that each rank sends per optimizer step.
     pub wire_bytes_per_step: u64,
-    /// Bytes of the first rank, as pairs of kind and number.
+    /// Bytes of the rank that needs the most, as pairs of kind and number.
     pub bytes: &'a [(&'static str, usize)],
     /// Whether the bytes are what will be allocated, or an estimate.
     pub bytes_exact: bool,
-    /// Bytes in all, of one rank.
+    /// Bytes in all, of the rank that needs the most.
     pub total_bytes: usize,
     /// Bytes of a checkpoint's copy beside them, 0 if there is none.
     pub snapshot_bytes: usize,

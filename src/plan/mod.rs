@@ -20,6 +20,7 @@ pub use recompute::fixed;
 use crate::engine::dropout::Dropout;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, OptimizerShard, Target};
 use crate::engine::optimizer::OptimizerKind;
+use crate::engine::optimizer::muon::most_iteration_flops;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{EngineKind, OptimizerName, Precision, Recipe, StepSizes};
 use hardware::Hardware;
@@ -178,6 +179,9 @@ pub struct Plan {
     pub bytes: MemoryNeed,
     /// What the layout of the buffers follows from.
     pub memory: MemoryConfig,
+    /// Floating-point operations that the optimizer's matrix products take per update, on the rank that has the most of
+    /// them; 0 where the rule has none.
+    pub update_flops: f64,
 }
 
 /// Why a recipe cannot be carried out on this machine. Names the key that is to blame.
@@ -270,6 +274,7 @@ impl Plan {
             wire_bytes_per_step: scaling::wire_bytes(ParamLayout::new(&memory.dims).len, ranks.world_size),
             bytes,
             memory,
+            update_flops: update_flops(recipe, &memory.dims, shard.count),
         })
     }
 
@@ -336,6 +341,16 @@ fn run_tokens(recipe: &Recipe, sizes: &StepSizes) -> Result<(u64, u64), PlanErro
     Ok((steps, tokens))
 }
 
+/// See [`Plan::update_flops`]: those of Newton and Schulz's iterations under Muon, where `count` ranks share them.
+fn update_flops(recipe: &Recipe, dims: &Dims, count: usize) -> f64 {
+    match recipe.optimizer.kind {
+        OptimizerName::Adamw => 0.0,
+        OptimizerName::Muon => {
+            f64::from(recipe.optimizer.muon_ns_steps) * most_iteration_flops(&ParamLayout::new(dims), count)
+        }
+    }
+}
+
 /// What the memory of a micro-batch of one row follows from.
 fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
     let target = match &hardware.cuda {
@@ -367,12 +382,7 @@ fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result
             "choose a smaller micro_batch, model or block_size",
         )
     })?;
-    let states = memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
-    let snapshot = match recipe.checkpoint.background {
-        // parameters and the optimizer's states
-        true => (1 + states) * size_of::<f32>() * ParamLayout::new(&memory.dims).len,
-        false => 0,
-    };
+    let snapshot = if recipe.checkpoint.background { need.saved } else { 0 };
     Ok(MemoryNeed { snapshot, ..need })
 }
 

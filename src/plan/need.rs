@@ -6,7 +6,7 @@ use crate::engine::dfdx;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, OptimizerShard, Recompute};
 use crate::recipe::EngineKind;
 
-/// The memory of one rank, the first.
+/// The memory of one rank, the one that needs the most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// Bytes by kind.
@@ -15,15 +15,17 @@ pub struct MemoryNeed {
     pub exact: bool,
     /// Bytes in all.
     pub total: usize,
+    /// Bytes of the buffers that a checkpoint holds, of all ranks together.
+    pub saved: usize,
     /// Bytes of the copy that a checkpoint is written from while training goes on; 0 if the recipe wants none. Not in
     /// `total`: it is made only while they are free, and without it training waits for the disk.
     pub snapshot: usize,
 }
 
 impl MemoryNeed {
-    /// What an engine allocates; `None` if it is beyond reason.
+    /// What an engine allocates at most, whichever of the shares its rank has; `None` if it is beyond reason.
     pub(super) fn new(engine: EngineKind, config: MemoryConfig, shard: OptimizerShard) -> Option<Self> {
-        let plan = MemoryPlan::checked(config)?.sharded(shard);
+        let plan = MemoryPlan::checked(config)?.largest_share(shard.count);
         let kinds = match engine {
             EngineKind::Fused => plan.bytes(),
             EngineKind::Dfdx => {
@@ -32,7 +34,13 @@ impl MemoryNeed {
             }
         };
         let total = kinds.iter().map(|(_, bytes)| bytes).sum();
-        Some(Self { kinds, exact: engine == EngineKind::Fused, total, snapshot: 0 })
+        Some(Self {
+            kinds,
+            exact: engine == EngineKind::Fused,
+            total,
+            saved: plan.saved_bytes(),
+            snapshot: 0,
+        })
     }
 }
 

@@ -1,10 +1,12 @@
 //! How long a run will take, from what a small step of the same shapes was measured to take.
 //!
 //! A step is mostly matrix products, whose time goes with the operations, and an update, whose time goes with the
-//! parameters. What a product of this width reaches depends on the width, so the probe keeps it.
+//! parameters and, under Muon, with the operations of its own products, which grow with the cube of the width. What a
+//! product of this width reaches depends on the width, so the probe keeps it.
 
 use super::{Plan, flops_per_token, recompute};
 use crate::engine::memory::{MemoryConfig, MemoryPlan, Recompute};
+use crate::engine::optimizer::muon::most_iteration_flops;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::EvalConfig;
 use serde::{Deserialize, Serialize};
@@ -27,8 +29,11 @@ pub struct Rates {
     /// Seconds of forward and backward pass per operation, as [`flops_per_token`] counts, with those of what is
     /// computed again.
     pub seconds_per_flop: f64,
-    /// Seconds of the optimizer's update per parameter.
+    /// Seconds of the optimizer's update per parameter, without matrix products.
     pub seconds_per_parameter: f64,
+    /// Seconds of the update's matrix products per operation; 0 for a rule that has none.
+    #[serde(default)]
+    pub seconds_per_update_flop: f64,
 }
 
 /// A guess at a run's time.
@@ -52,8 +57,9 @@ impl Plan {
     pub fn predict(&self, rates: &Rates, eval: &EvalConfig) -> Prediction {
         let token_s = self.crowding * rates.seconds_per_flop * self.flops_per_token as f64;
         let trained_s = self.crowding * rates.seconds_per_flop * self.computed_per_token() as f64;
-        let updated = self.parameter_elements() / self.shard.count;
-        let update_s = self.crowding * rates.seconds_per_parameter * updated as f64;
+        let update_s = self.crowding
+            * (rates.seconds_per_parameter * self.updated_elements() as f64
+                + rates.seconds_per_update_flop * self.update_flops);
         let step_s = trained_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         // what a growing batch leaves out
         let full = u128::from(self.steps) * self.batch.tokens_per_step as u128;
@@ -73,13 +79,19 @@ impl Plan {
     }
 
     /// Rates at which [`predict`](Plan::predict) says of a step of this plan, of one rank, that it takes `step_s`
-    /// seconds. How a step divides into passes and update is guessed, which matters only to plans of other steps.
+    /// seconds. How a step divides into passes and update is guessed, an operation being taken to last as long in the
+    /// one as in the other, which matters only to plans of other steps.
     pub fn rates_of_step(&self, step_s: f64) -> Rates {
         let tokens = self.batch.tokens_per_step / self.ranks.world_size;
-        let updated = self.parameter_elements() / self.shard.count;
-        let flops = self.computed_per_token() as f64 * tokens as f64 + UPDATE_FLOPS * updated as f64;
+        let flops = self.computed_per_token() as f64 * tokens as f64
+            + UPDATE_FLOPS * self.updated_elements() as f64
+            + self.update_flops;
         let seconds_per_flop = step_s / flops;
-        Rates { seconds_per_flop, seconds_per_parameter: UPDATE_FLOPS * seconds_per_flop }
+        Rates {
+            seconds_per_flop,
+            seconds_per_parameter: UPDATE_FLOPS * seconds_per_flop,
+            seconds_per_update_flop: if self.update_flops > 0.0 { seconds_per_flop } else { 0.0 },
+        }
     }
 
     /// Operations that training on one token takes: the model's, and those of what is computed again.
@@ -87,8 +99,9 @@ impl Plan {
         self.flops_per_token + recompute::flops_per_token(&self.memory.dims, self.memory.recompute())
     }
 
-    fn parameter_elements(&self) -> usize {
-        ParamLayout::new(&self.memory.dims).len
+    /// Parameters that a rank updates.
+    fn updated_elements(&self) -> usize {
+        ParamLayout::new(&self.memory.dims).len / self.shard.count
     }
 }
 
@@ -123,11 +136,37 @@ pub fn probe(config: &MemoryConfig) -> MemoryConfig {
     probe
 }
 
-/// Rates from the seconds that the probe's forward and backward pass and its update took.
-pub fn rates(probe: &MemoryConfig, pass_s: f64, update_s: f64) -> Rates {
+/// The seconds that the probe's updates took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum UpdateTimes {
+    /// Of a rule without matrix products.
+    Plain(f64),
+    /// Of Muon's with so many iterations each: [`ITERATIONS`].
+    Iterated([f64; 2]),
+}
+
+/// The numbers of Newton and Schulz's iterations with which updates of a probe are timed: the difference is the time of
+/// the iterations, and what one of them does not explain is that of the rest.
+pub const ITERATIONS: [u32; 2] = [1, 3];
+
+/// Rates from the seconds that the probe's forward and backward pass and its updates took.
+pub fn rates(probe: &MemoryConfig, pass_s: f64, updates: UpdateTimes) -> Rates {
     let layout = ParamLayout::new(&probe.dims);
     let parameters = layout.count(true).0 + layout.count(false).0;
     let tokens = probe.micro_batch * probe.dims.block_size;
     let flops = flops_per_token(&probe.dims, parameters) as f64 * tokens as f64;
-    Rates { seconds_per_flop: pass_s / flops, seconds_per_parameter: update_s / layout.len as f64 }
+    let (rest_s, seconds_per_update_flop) = match updates {
+        UpdateTimes::Plain(seconds) => (seconds, 0.0),
+        UpdateTimes::Iterated([few, many]) => {
+            let one = (many - few) / f64::from(ITERATIONS[1] - ITERATIONS[0]);
+            // on a busy machine the one may have taken longer than the other, or next to nothing
+            let one = one.clamp(0.0, 0.99 * few);
+            (few - one, one / most_iteration_flops(&layout, 1))
+        }
+    };
+    Rates {
+        seconds_per_flop: pass_s / flops,
+        seconds_per_parameter: rest_s / layout.len as f64,
+        seconds_per_update_flop,
+    }
 }

@@ -32,7 +32,7 @@ pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) ->
             && new != kind
         {
             for layer in &mut stack.layers[..start] {
-                layer.entries.retain(|entry| entry.key.survives(is_said.then_some(kind.as_str()), &new));
+                layer.entries.retain(|entry| entry.key.survives(&kind, is_said, &new));
             }
             kind = new;
         }

@@ -41,6 +41,8 @@ lints! {
     UnusualLr = "unusual-lr";
     /// The batch is far from those of published models of this size.
     UnusualBatch = "unusual-batch";
+    /// A weight decay was chosen, and nothing decays by it.
+    UnusedDecay = "unused-decay";
     /// Some validation data are training data as well.
     ValOverlap = "val-overlap";
     /// The run reads the data many times.

@@ -51,6 +51,8 @@ pub struct Facts {
     pub name: String,
     /// Optimizer steps asked for.
     pub total_steps: u64,
+    /// Tokens of all these steps, as the plan had them.
+    pub total_tokens: Option<u64>,
     /// The device trained on.
     pub device: String,
     /// The machine.
@@ -81,6 +83,7 @@ impl From<RunRecord> for Facts {
             id: record.id,
             name: record.name,
             total_steps: record.total_steps,
+            total_tokens: record.plan.get("tokens").and_then(Json::as_u64),
             device: record.device,
             host: record.host,
             version: record.versions.get("runner").cloned().unwrap_or_default(),

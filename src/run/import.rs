@@ -5,7 +5,7 @@
 //! almost fit would be worse than none, so every difference from the model is reported, with the likely cause.
 
 use super::import_advice::{few, likely};
-use super::tensors::{Found, TensorFile, Unfit, stored_range, unfit};
+use super::tensors::{Found, TensorFile, Unfit, stored_len, unfit};
 use super::{RunError, digest, hf_config};
 use crate::model::{Dims, ParamLayout, Tensor};
 use crate::weights::{self, CONFIG, MODEL};
@@ -62,7 +62,7 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
 fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Result<(), Vec<String>> {
     let mut weights = fitting(path, dims, layout)?;
     for tensor in &layout.tensors {
-        let out = &mut out[stored_range(dims, tensor)];
+        let out = &mut out[tensor.offset..][..stored_len(dims, tensor)];
         if weights.info(&tensor.name).is_none() {
             // a bias that the file does not have
             continue;

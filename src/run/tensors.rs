@@ -181,9 +181,9 @@ pub(super) fn stored_shape(dims: &Dims, tensor: &Tensor) -> Vec<usize> {
     shape
 }
 
-/// The range of a flat buffer that a file stores for a tensor, without padding rows.
-pub(super) fn stored_range(dims: &Dims, tensor: &Tensor) -> std::ops::Range<usize> {
-    tensor.offset..tensor.offset + stored_shape(dims, tensor).iter().product::<usize>()
+/// The elements of a tensor that a file stores, its first ones: padding rows come last.
+pub(super) fn stored_len(dims: &Dims, tensor: &Tensor) -> usize {
+    stored_shape(dims, tensor).iter().product()
 }
 
 /// A tensor as a file has it, for [`unfit`].

@@ -265,13 +265,16 @@ impl Weights {
     /// Writes them to an engine of that size. Errors where they do not fit, or cannot be read.
     pub(super) fn load(&mut self, engine: &mut dyn Engine, dims: &Dims) -> anyhow::Result<()> {
         let layout = engine.layout().clone();
-        let mut buffer = vec![0.0; layout.len];
+        let mut buffer = vec![0.0; State::Parameters.len_in(&layout)];
         match self {
             Self::Random { seed } => initialize(dims, &layout, *seed, &mut buffer),
             Self::At(path) => import::import(path, dims, &layout, &mut buffer)?,
             Self::InitFrom(path) => import::import(path, dims, &layout, &mut buffer).map_err(of_init_from)?,
             Self::Checkpoint(reader) | Self::Branch(reader) => {
                 for state in engine.saved_states() {
+                    // a state may cover less than the one before
+                    buffer.resize(state.len_in(&layout), 0.0);
+                    buffer.shrink_to_fit();
                     reader.fill(state, dims, &layout, &mut buffer)?;
                     engine.write(state, &buffer)?;
                 }

@@ -74,7 +74,7 @@ impl<'a> Recorder<'a> {
             steps: plan.steps,
             sizes: plan.sizes.clone(),
             eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
-            checkpoint_bytes: saved::bytes(plan),
+            checkpoint_bytes: plan.bytes.saved as u64,
             prediction: job.prediction,
         };
         let pulse = Arc::new(Pulse::new(course, record.steps_done));

@@ -1,7 +1,6 @@
 //! What a checkpoint says about the run besides the tensors.
 
 use super::job::Job;
-use crate::plan::Plan;
 use crate::run::checkpoint::{BestState, CheckpointState, FileDigest, Scaler, WatchdogState};
 use crate::train::Progress;
 use std::collections::BTreeMap;
@@ -38,10 +37,4 @@ pub(super) fn state(
         logs,
         ..CheckpointState::default()
     }
-}
-
-/// Bytes of a checkpoint, about: parameters and the optimizer's states in fp32.
-pub(super) fn bytes(plan: &Plan) -> u64 {
-    let states = plan.memory.mode.optimizer().map_or(0, |optimizer| optimizer.states().len());
-    (plan.parameters.total * (1 + states) * size_of::<f32>()) as u64
 }

@@ -8,6 +8,15 @@ use std::fs;
 use std::path::Path;
 use support::{Lab, record, tiny};
 
+/// A model of which no part is small.
+const MODEL: [&str; 5] = [
+    "model.n_layer=4",
+    "model.n_head=4",
+    "model.n_embd=256",
+    "model.block_size=256",
+    "model.vocab_size=50304",
+];
+
 /// What a run may take besides: the program as the plan states it, and as much again on a machine with more threads or
 /// another allocator.
 const BESIDES: f64 = 2.0 * runner::plan::PROGRAM_BYTES as f64;
@@ -61,16 +70,9 @@ fn within_the_plan(what: &str, run: &Path, seen: f64) {
 #[test]
 fn a_run_takes_the_memory_of_its_plan() {
     let lab = Lab::new();
-    let model = [
-        "model.n_layer=4",
-        "model.n_head=4",
-        "model.n_embd=256",
-        "model.block_size=256",
-        "model.vocab_size=50304",
-    ];
     let steps = format!("schedule.max_steps={STEPS}");
     let rest = ["batch.total_tokens=512", "batch.micro_batch=2", &steps, "eval.every=0"];
-    let common = [&model[..], &rest].concat();
+    let common = [&MODEL[..], &rest].concat();
     for (what, more) in [
         ("fp32", &[][..]),
         ("bf16, naive", &["compute.precision=bf16", "compute.attention=naive", "compute.threads=2"]),
@@ -88,6 +90,34 @@ fn a_run_takes_the_memory_of_its_plan() {
     assert!(snapshot > 3.0 * 4.0 * 50304.0 * 256.0, "parameters and two moments: {snapshot}");
     let common = [&common[..], &["checkpoint.every=2"]].concat();
     // going on from a checkpoint reads more than a beginning does
+    let run = lab.crash("resumed", &common, "csv.before_row:3");
+    let seen = watched(&lab, "resumed", &common, 1);
+    within_the_plan("resumed", &run, seen);
+}
+
+/// Under Muon no state covers every parameter, so a checkpoint that laid one out for all of them would take more.
+#[test]
+fn a_checkpoint_takes_no_memory_for_what_its_states_do_not_cover() {
+    let lab = Lab::new();
+    let steps = format!("schedule.max_steps={STEPS}");
+    let muon =
+        ["optimizer.kind=muon", "optimizer.muon_ns_steps=1", "model.n_embd=512", "model.block_size=64"];
+    let rest = ["batch.total_tokens=64", "batch.micro_batch=1", &steps, "eval.every=0", "checkpoint.every=1"];
+    let common = [&MODEL[..], &muon, &rest].concat();
+    let seen = watched(&lab, "foreground", &common, STEPS);
+    within_the_plan("between two steps", &lab.only_run("foreground"), seen);
+    let background = [&common[..], &["checkpoint.background=true"]].concat();
+    let seen = watched(&lab, "background", &background, STEPS);
+    let run = lab.only_run("background");
+    within_the_plan("in the background", &run, seen);
+    let plan = &record(&run)["plan"];
+    let hidden = 4 * 12 * 512 * 512 * 4;
+    let total = plan["parameters"].as_u64().expect("a number") * 4;
+    // two moments of all but the hidden matrices, whose momentum is one
+    let held = 3 * total - hidden;
+    let snapshot = plan["snapshot_bytes"].as_u64().expect("a number");
+    assert!((held..held + held / 1000).contains(&snapshot), "{snapshot} for {held}");
+    let common = [&common[..], &["checkpoint.every=2"]].concat();
     let run = lab.crash("resumed", &common, "csv.before_row:3");
     let seen = watched(&lab, "resumed", &common, 1);
     within_the_plan("resumed", &run, seen);

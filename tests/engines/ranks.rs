@@ -9,7 +9,7 @@ use runner::engine::optimizer::adamw::{AdamW, EXP_AVG, EXP_AVG_SQ};
 use runner::engine::optimizer::muon::MOMENTUM_BUFFER;
 use runner::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use runner::engine::{Applied, Batch, Engine, State, cpu};
-use runner::model::{Dims, ParamLayout, init::initialize};
+use runner::model::{Dims, ParamLayout, Tensor, init::initialize};
 use runner::recipe::{Attention, MuonPrecision, Precision};
 use std::sync::Arc;
 
@@ -268,25 +268,29 @@ fn train_muon(comm: Arc<dyn Comm>, sharded: bool) -> (Vec<f32>, Vec<Vec<f32>>, O
     let mut read = |state| engine.read(state).expect("it can be read").into_owned();
     let parameters = read(State::Parameters);
     let found: Vec<_> = states.iter().map(|state| read(State::Optimizer(state))).collect();
-    // what a resumed run does: rank 0's whole states, written by every rank
-    let mut moments: Vec<f32> = (0..layout.len).map(|i| i as f32).collect();
+    // what a resumed run does: all elements of a state, written by every rank
+    let numbered = |state: State| (0..state.len_in(&layout)).map(|i| i as f32).collect::<Vec<_>>();
     for state in states {
-        engine.write(State::Optimizer(state), &moments).expect("the layout's size");
-        let read = engine.read(State::Optimizer(state)).expect("it can be read").into_owned();
-        for tensor in layout.tensors.iter().filter(|_| index == 0 || !sharded) {
-            let range = tensor.range();
-            match (state.covers)(tensor) {
-                true => assert_eq!(read[range.clone()], moments[range], "{} {}", state.name, tensor.name),
-                false => assert!(read[range].iter().all(|x| *x == 0.0), "{} {}", state.name, tensor.name),
-            }
+        let (which, name) = (State::Optimizer(state), state.name);
+        let values = numbered(which);
+        let covered: usize = layout.tensors.iter().filter(|t| (state.covers)(t)).map(Tensor::len).sum();
+        // with the gaps between vectors
+        assert!((covered..layout.len).contains(&values.len()), "{name}: {}", values.len());
+        engine.write(which, &values).expect("all elements");
+        let read = engine.read(which).expect("it can be read").into_owned();
+        if index == 0 || !sharded {
+            assert_eq!(read, values, "{name}");
+        } else {
+            assert!(read.is_empty(), "{name}: rank {index} of {count} has {}", read.len());
         }
     }
     // a number that is not finite in the last hidden matrix, whichever rank has it
-    let last = layout.tensors.iter().rfind(|tensor| tensor.hidden).expect("a matrix").range().end - 1;
-    moments[last] = f32::NAN;
-    engine.write(State::Optimizer(&MOMENTUM_BUFFER), &moments).expect("the layout's size");
+    let mut values = numbered(State::Optimizer(&MOMENTUM_BUFFER));
+    *values.last_mut().expect("a matrix") = f32::NAN;
+    engine.write(State::Optimizer(&MOMENTUM_BUFFER), &values).expect("all elements");
     let bad = engine.first_not_finite(State::Optimizer(&MOMENTUM_BUFFER)).expect("it can be read");
-    assert_eq!(bad, Some(last));
+    let last = layout.tensors.iter().rfind(|tensor| tensor.hidden).expect("a matrix").range().end - 1;
+    assert_eq!(bad, Some(last), "its place among all parameters");
     let fine = engine.first_not_finite(State::Optimizer(&EXP_AVG)).expect("it can be read");
     (parameters, found, fine)
 }

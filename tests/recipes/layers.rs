@@ -181,8 +181,13 @@ fn a_decay_means_something_else_under_wsd_and_does_not_pass_over() {
     assert_eq!(of(schedule(&format!("kind = \"wsd\"\n{tokens}"), "kind = \"linear\"")), (None, None));
     let kept = (None, Some(100_000_000));
     assert_eq!(of(schedule(&format!("kind = \"cosine\"\n{tokens}"), "kind = \"linear\"")), kept);
-    // nothing had said a kind
-    assert_eq!(of(schedule(tokens, "kind = \"wsd\"")), kept);
+    // where nothing says a kind, it is a cosine's
+    assert_eq!(of(schedule(tokens, "kind = \"wsd\"")), (None, None));
+    assert_eq!(of(schedule(tokens, "kind = \"linear\"")), kept);
+    // except for a length in steps, which only wsd had at first
+    let steps = "decay_steps = 70";
+    assert_eq!(of(schedule(steps, "kind = \"wsd\"")), (Some(70), None));
+    assert_eq!(of(schedule(&format!("kind = \"cosine\"\n{steps}"), "kind = \"wsd\"")), (None, None));
 }
 
 #[test]

@@ -134,6 +134,10 @@ const PROVOKED: &[(&str, &str)] = &[
         "unusual-batch",
         "--set model.n_layer=16 --set model.n_embd=768 --set model.n_head=12 --set optimizer.lr=6e-4",
     ),
+    (
+        "unused-decay",
+        "--set optimizer.kind=muon --set optimizer.weight_decay=0.2 --set optimizer.weight_decay_embeddings=0.0",
+    ),
     ("val-overlap", "--set data.val=copy.bin"),
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
@@ -143,6 +147,22 @@ const PROVOKED: &[(&str, &str)] = &[
     ("emulated-precision", "--set compute.precision=bf16"),
     ("long-run", "--set schedule.max_steps=100000000000"),
 ];
+
+#[test]
+fn a_weight_decay_is_used_unless_muon_and_the_embeddings_have_others() {
+    let recipes = nice();
+    let [muon, decay, embeddings] =
+        ["optimizer.kind=muon", "optimizer.weight_decay=0.2", "optimizer.weight_decay_embeddings=0.0"];
+    let is_unused = |sets: &[&str]| {
+        let sets: String = sets.iter().map(|set| format!(" --set {set}")).collect();
+        codes(&plan(&recipes, &sets)).contains(&"unused-decay".to_owned())
+    };
+    assert!(is_unused(&[muon, decay, embeddings]));
+    // the embeddings' under Muon, the matrices' under AdamW, and a default that says nothing
+    for sets in [&[muon, decay][..], &[decay, embeddings], &[muon, embeddings]] {
+        assert!(!is_unused(sets), "{sets:?}");
+    }
+}
 
 #[test]
 fn every_lint_can_be_provoked_and_silenced() {

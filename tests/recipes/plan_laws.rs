@@ -6,12 +6,13 @@ use proptest::prelude::*;
 use recipe_support::mutate::{mutated, mutation};
 use recipe_support::{REQUIRED, Recipes, printed, runner, set};
 use runner::engine::memory::{MemoryConfig, MemoryPlan, Mode, Target};
+use runner::model::ParamLayout;
 use runner::plan::hardware::Hardware;
 use runner::plan::lints::{Subject, lints};
-use runner::plan::predict::{Rates, probe, rates};
+use runner::plan::predict::{Rates, UpdateTimes, probe, rates};
 use runner::plan::{DataSize, Plan};
 use runner::recipe::keys::KEYS;
-use runner::recipe::{LintCode, Overrides, Recipe, load, silenced_by};
+use runner::recipe::{EvalConfig, LintCode, OptimizerName, Overrides, Recipe, load, silenced_by};
 use std::path::Path;
 
 const GIB: usize = 1 << 30;
@@ -184,10 +185,43 @@ fn nearly_all_memory_is_worth_a_remark() {
 }
 
 #[test]
+fn a_prediction_counts_muon_s_products_at_any_width() {
+    let plan = |n_embd: usize, ns_steps: u32, ranks: usize| {
+        let mut recipe = auto(8, 16, 2, "flash");
+        recipe.optimizer.kind = OptimizerName::Muon;
+        recipe.optimizer.muon_ns_steps = ns_steps;
+        (recipe.model.n_embd, recipe.batch.world_size) = (n_embd, ranks);
+        Plan::derive(&recipe, &hardware(GIB), data(), None).expect("it need not fit")
+    };
+    let of_products =
+        Rates { seconds_per_flop: 0.0, seconds_per_parameter: 0.0, seconds_per_update_flop: 1e-9 };
+    let seconds = |plan: &Plan| plan.predict(&of_products, &EvalConfig::default()).step_s;
+    for (n_embd, ns_steps) in [(64, 5), (64, 7), (4096, 5)] {
+        let plan = plan(n_embd, ns_steps, 1);
+        let flops = 56.0 * (n_embd as f64).powi(3) * plan.memory.dims.n_layer as f64 * f64::from(ns_steps);
+        assert!((seconds(&plan) / (flops * 1e-9) - 1.0).abs() < 1e-9, "{n_embd} {ns_steps}");
+    }
+    // a rank has whole matrices, and the step waits for the one that has the most
+    let shared = seconds(&plan(64, 5, 2)) / seconds(&plan(64, 5, 1));
+    assert!((0.5..0.8).contains(&shared), "{shared}");
+    // what was timed is told apart again, at the probe's own width
+    let small = probe(&plan(4096, 5, 1).memory);
+    let flops = 56.0 * (small.dims.n_embd as f64).powi(3) * small.dims.n_layer as f64;
+    let found = rates(&small, 1.0, UpdateTimes::Iterated([5.0 + flops * 1e-9, 5.0 + 3.0 * flops * 1e-9]));
+    assert!((found.seconds_per_update_flop / 1e-9 - 1.0).abs() < 1e-6, "{found:?}");
+    let elements = ParamLayout::new(&small.dims).len as f64;
+    assert!((found.seconds_per_parameter * elements / 5.0 - 1.0).abs() < 1e-6, "{found:?}");
+    // and what a run of such steps took is predicted of another one
+    let wide = plan(4096, 5, 1);
+    let again = wide.predict(&wide.rates_of_step(3.0), &EvalConfig::default()).step_s;
+    assert!((again - 3.0).abs() < 1e-9, "{again}");
+}
+
+#[test]
 fn a_prediction_scales_with_the_work() {
     let recipe = auto(8, 16, 2, "flash");
     let plan = Plan::new(&recipe, &hardware(GIB), data(), None).expect("small");
-    let rates = Rates { seconds_per_flop: 1e-9, seconds_per_parameter: 0.0 };
+    let rates = Rates { seconds_per_flop: 1e-9, seconds_per_parameter: 0.0, seconds_per_update_flop: 0.0 };
     let mut eval = recipe.eval.clone();
     eval.every = 0;
     let prediction = plan.predict(&rates, &eval);
@@ -231,7 +265,7 @@ fn look_at(path: &Path, machine: &Hardware, size: DataSize) -> Result<(), String
     // thousands of workers take more, each having scratch of its own
     let target = Target::Cpu { threads: plan.threads.min(64) };
     let small = probe(&MemoryConfig { target, ..plan.memory });
-    let prediction = plan.predict(&rates(&small, 1.0, 1.0), &resolved.recipe.eval);
+    let prediction = plan.predict(&rates(&small, 1.0, UpdateTimes::Plain(1.0)), &resolved.recipe.eval);
     if prediction.total_s.is_nan() || MemoryPlan::new(small).total_bytes() > GIB {
         return Err(format!("{prediction:?} from {small:?}"));
     }

@@ -90,6 +90,13 @@ fn a_plan_knows_its_ranks() {
     let sharded = plan(&lab, &["--set", "distributed.shard_optimizer=true"]);
     let moments = |plan: &serde_json::Value| plan["bytes"]["moments"].as_f64().expect("bytes");
     assert!((moments(&sharded) / moments(&ranks) - 0.25).abs() < 0.01);
+    // Muon's matrices go to one rank each: the cut lies in `c_fc`, nearer to its start, so the second rank has 8 of
+    // the block's 12 C², and two moments of every vector
+    let [world, layers, width] = ["batch.world_size=2", "model.n_layer=1", "model.n_embd=256"];
+    let uneven =
+        plan(&lab, &["--set", "optimizer.kind=muon", "--set", world, "--set", layers, "--set", width]);
+    let of_second = 8 * 256 * 256 + 2 * 15 * 256;
+    assert_eq!(moments(&uneven), f64::from(4 * of_second), "{uneven}");
     lab.run(["plan", "tiny.toml", "--link", "0"]).expect(2).says(&["--link 0"]);
 }
 

@@ -90,6 +90,10 @@ fn muon_meets_adamw_on_both_texts() {
         let is_of = |line: &&str| line.contains(&format!("{recipe}-")) && line.contains(&format!(",{kind},"));
         assert_eq!(tables.lines().filter(is_of).count(), 2, "{recipe} {kind}: {tables}");
     }
+    for target in ["2.45", "2.8"] {
+        let ways = format!(",steps_to_val_loss={target},tokens_to_val_loss={target},");
+        assert_eq!(tables.matches(&ways).count(), 1, "{target}: {tables}");
+    }
 }
 
 #[test]

@@ -84,7 +84,11 @@ impl Outlook<'_> {
         );
         line("  peak", peak_text(&self.peak));
         let exact = if plan.bytes.exact { "" } else { "about " };
-        let each = if plan.ranks.world_size > 1 { " for each rank" } else { "" };
+        let each = match (plan.ranks.world_size, plan.shard.count) {
+            (1, _) => "",
+            (_, 1) => " for each rank",
+            _ => " for each rank at most",
+        };
         line(
             "memory",
             format!("{exact}{} = {} bytes{each}", gib(plan.bytes.total), number(plan.bytes.total)),

@@ -178,18 +178,27 @@ impl<D: Device<f32>> Engine for DfdxEngine<D> {
     }
 
     fn read(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        Ok(Cow::Borrowed(self.buffer(state)?))
+        let parts = state.parts(&self.layout);
+        let whole = &*self.buffer(state)?;
+        Ok(match &parts[..] {
+            [part] => Cow::Borrowed(&whole[part.clone()]),
+            // the engine keeps an element for every parameter, whatever the state covers
+            parts => Cow::Owned(parts.iter().flat_map(|part| &whole[part.clone()]).copied().collect()),
+        })
     }
 
     fn write(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
-        if values.len() != self.layout.len {
-            return Err(EngineError::Input(format!(
-                "{} values do not fill a flat buffer of {}",
-                values.len(),
-                self.layout.len
-            )));
+        let len = state.len_in(&self.layout);
+        if values.len() != len {
+            let message = format!("{} values do not fill a buffer of {len}", values.len());
+            return Err(EngineError::Input(message));
         }
-        self.buffer(state)?.copy_from_slice(values);
+        let mut rest = values;
+        for part in state.parts(&self.layout) {
+            let (these, after) = rest.split_at(part.len());
+            self.buffer(state)?[part].copy_from_slice(these);
+            rest = after;
+        }
         if state == State::Parameters { self.reload() } else { Ok(()) }
     }
 

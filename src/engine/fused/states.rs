@@ -1,44 +1,28 @@
-//! Parameters, gradients and optimizer states as whole flat buffers, whatever parts of a state exist and whichever rank
-//! keeps them.
+//! Parameters, gradients and optimizer states as whole buffers, whichever rank keeps which part of a state.
 
 use super::Fused;
 use super::backend::Backend;
 use crate::engine::memory::{Buffer, MemoryPlan, Span};
-use crate::engine::{EngineError, State, first_not_finite};
+use crate::engine::{EngineError, State, first_not_finite, flat_index};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Where the elements of a buffer lie in the flat layout.
-fn parts(plan: &MemoryPlan, buffer: Buffer) -> Vec<Range<usize>> {
-    match buffer {
-        Buffer::Optimizer(state) => plan.parts(state).to_vec(),
-        _ => std::iter::once(0..plan.elements(buffer)).collect(),
-    }
+/// Elements of these parts.
+fn elements(parts: &[Range<usize>]) -> usize {
+    parts.iter().map(ExactSizeIterator::len).sum()
 }
 
-/// Copies what a buffer holds of some parts of the flat layout, its elements from `first` on, to their places there.
-fn place(whole: &mut [f32], parts: &[Range<usize>], mut first: usize, mut values: &[f32]) {
-    for part in parts {
-        if first >= part.len() {
-            first -= part.len();
-            continue;
-        }
-        let count = values.len().min(part.len() - first);
-        let (here, rest) = values.split_at(count);
-        whole[part.start + first..][..count].copy_from_slice(here);
-        (first, values) = (0, rest);
-    }
-}
-
-/// The place in the flat layout of an element of a buffer that holds these parts.
-fn flat_index(parts: &[Range<usize>], mut index: usize) -> usize {
-    for part in parts {
-        if index < part.len() {
-            return part.start + index;
-        }
-        index -= part.len();
-    }
-    panic!("the buffer has no element {index} behind its last part")
+/// The places that the ranks' elements of an optimizer's state have among those of all ranks, in the order of ranks:
+/// the ranks' shares of the layout come in this order too.
+fn places(plan: &MemoryPlan, state: usize) -> Vec<Range<usize>> {
+    let whole = std::iter::once(0..plan.layout.len).collect();
+    let mut end = 0;
+    let place = |owned: Range<usize>| {
+        let start = end;
+        end += elements(&plan.parts_of(state, &owned));
+        start..end
+    };
+    plan.owners().unwrap_or(whole).into_iter().map(place).collect()
 }
 
 impl<B: Backend> Fused<B> {
@@ -75,28 +59,26 @@ impl<B: Backend> Fused<B> {
     }
 
     pub(super) fn read_state(&mut self, state: State) -> Result<Cow<'_, [f32]>, EngineError> {
-        let buffer = self.buffer(state)?;
-        if self.is_sharded(state) {
-            return Ok(Cow::Owned(self.collect(buffer)?));
+        match self.buffer(state)? {
+            Buffer::Optimizer(index) if self.plan.is_sharded() => Ok(Cow::Owned(self.collect(index)?)),
+            buffer => self.download(self.plan.whole(buffer)),
         }
-        let (parts, len) = (parts(&self.plan, buffer), self.plan.layout.len);
-        let values = self.download(self.plan.whole(buffer))?;
-        if parts.len() == 1 && parts[0] == (0..len) {
-            return Ok(values);
-        }
-        let mut whole = vec![0.0; len];
-        place(&mut whole, &parts, 0, &values);
-        Ok(Cow::Owned(whole))
     }
 
     pub(super) fn write_state(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
-        match self.buffer(state)? {
+        let buffer = self.buffer(state)?;
+        let len = state.len_in(&self.plan.layout);
+        assert!(values.len() == len, "{} values for {state}, which has {len}", values.len());
+        let span = self.plan.whole(buffer);
+        match buffer {
             Buffer::Optimizer(index) => {
-                for part in self.plan.parts(index).to_vec() {
-                    self.backend.write(self.plan.state(index, &part), &values[part])?;
+                let place = places(&self.plan, index)[self.plan.shard.index].clone();
+                // a rank may have nothing of a state
+                if span.len > 0 {
+                    self.backend.write(span, &values[place])?;
                 }
             }
-            buffer => self.backend.write(self.plan.whole(buffer), values)?,
+            _ => self.backend.write(span, values)?,
         }
         if state == State::Parameters {
             self.backend.refresh_low();
@@ -107,7 +89,10 @@ impl<B: Backend> Fused<B> {
     pub(super) fn find_not_finite(&mut self, state: State) -> Result<Option<usize>, EngineError> {
         let buffer = self.buffer(state)?;
         let found = first_not_finite(&self.download(self.plan.whole(buffer))?);
-        let found = found.map(|index| flat_index(&parts(&self.plan, buffer), index));
+        let found = match buffer {
+            Buffer::Optimizer(state) => found.map(|index| flat_index(self.plan.parts(state), index)),
+            _ => found,
+        };
         if !self.is_sharded(state) {
             return Ok(found);
         }
@@ -117,47 +102,26 @@ impl<B: Backend> Fused<B> {
         Ok(all.min().filter(|&index| index < u64::MAX).map(|index| index as usize))
     }
 
-    /// All ranks' parts of a sharded state, on rank 0. They come in pieces, so that no other rank needs memory for the
-    /// whole.
-    fn collect(&mut self, buffer: Buffer) -> Result<Vec<f32>, EngineError> {
+    /// All ranks' elements of a sharded state of the optimizer, on rank 0. They come in pieces, so that no other rank
+    /// needs memory for the whole.
+    fn collect(&mut self, state: usize) -> Result<Vec<f32>, EngineError> {
         const PIECE: usize = 1 << 20;
-        let Buffer::Optimizer(state) = buffer else { panic!("{buffer:?} is not sharded") };
-        let owners = self.plan.owners().expect("a sharded plan has owners");
-        let parts: Vec<_> = owners.iter().map(|owned| self.plan.parts_of(state, owned)).collect();
-        let len = |parts: &Vec<Range<usize>>| parts.iter().map(ExactSizeIterator::len).sum::<usize>();
-        let longest = parts.iter().map(len).max().unwrap_or(0);
-        let own = self.plan.whole(buffer);
-        let mut whole = if self.comm.rank() == 0 { vec![0.0; self.plan.layout.len] } else { Vec::new() };
+        let places = places(&self.plan, state);
+        let longest = places.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+        let own = self.plan.whole(Buffer::Optimizer(state));
+        let len = if self.comm.rank() == 0 { places.last().map_or(0, |last| last.end) } else { 0 };
+        let mut whole = vec![0.0; len];
         for first in (0..longest).step_by(PIECE) {
             let mine = first.min(own.len)..(first + PIECE).min(own.len);
             let values = self.download(own.slice(mine.start, mine.len()))?;
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            for (parts, bytes) in parts.iter().zip(self.comm.gather(&bytes)?) {
-                let values: Vec<f32> = bytes.as_chunks().0.iter().copied().map(f32::from_le_bytes).collect();
-                place(&mut whole, parts, first, &values);
+            for (place, bytes) in places.iter().zip(self.comm.gather(&bytes)?) {
+                let to = whole[place.clone()].iter_mut().skip(first);
+                for (to, value) in to.zip(bytes.as_chunks().0) {
+                    *to = f32::from_le_bytes(*value);
+                }
             }
         }
         Ok(whole)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_of_a_buffer_find_their_places() {
-        let parts = [2..5, 7..8, 10..14];
-        let held: Vec<f32> = (0..8).map(|i| i as f32 + 1.0).collect();
-        for piece in 1..9 {
-            let mut whole = [0.0; 15];
-            for (i, values) in held.chunks(piece).enumerate() {
-                place(&mut whole, &parts, i * piece, values);
-            }
-            let expected = [0., 0., 1., 2., 3., 0., 0., 4., 0., 0., 5., 6., 7., 8., 0.];
-            assert_eq!(whole, expected, "in pieces of {piece}");
-        }
-        let places: Vec<_> = (0..8).map(|i| flat_index(&parts, i)).collect();
-        assert_eq!(places, [2, 3, 4, 7, 10, 11, 12, 13]);
     }
 }

@@ -6,32 +6,20 @@
 
 mod arena;
 mod config;
+mod share;
 mod span;
 
 pub use arena::{Arena, KeptSpans, LayerSpans, MuonSpans, Scratch};
 pub use config::{Activations, MemoryConfig, Mode, Recompute, Target};
+pub use share::OptimizerShard;
 pub use span::{Buffer, Element, Span};
 
-use crate::engine::cuda;
-use crate::engine::optimizer::adamw::Group;
 use crate::engine::optimizer::{OptimizerKind, OptimizerState};
+use crate::engine::{cuda, saved_states};
 use crate::model::ParamLayout;
+use share::Kept;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// The share of the optimizer's states that a rank keeps (Rajbhandari et al., 2020, ZeRO, stage 1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptimizerShard {
-    /// Which share, from 0.
-    pub index: usize,
-    /// Of how many; 1 is the whole.
-    pub count: usize,
-}
-
-impl OptimizerShard {
-    /// Every state whole.
-    pub const WHOLE: Self = Self { index: 0, count: 1 };
-}
 
 /// All buffers of an engine.
 #[derive(Debug, Clone)]
@@ -48,34 +36,6 @@ pub struct MemoryPlan {
     kept: Arc<Kept>,
 }
 
-/// The share of a rank.
-#[derive(Debug)]
-struct Kept {
-    /// The elements that it updates.
-    owned: Range<usize>,
-    /// By state of the optimizer: the parts of them that the state covers, which its buffer holds one after the other.
-    parts: Vec<Vec<Range<usize>>>,
-}
-
-impl Kept {
-    fn new(layout: &ParamLayout, optimizer: Option<OptimizerKind>, shard: OptimizerShard) -> Self {
-        let whole = 0..layout.len;
-        let owned = match optimizer.filter(|_| shard.count > 1) {
-            Some(kind) => kind.shares(layout, shard.count).swap_remove(shard.index),
-            None => whole,
-        };
-        let states = optimizer.map_or(&[][..], OptimizerKind::states);
-        let parts = states.iter().map(|state| covered(layout, state, &owned)).collect();
-        Self { owned, parts }
-    }
-}
-
-/// The parts of these elements of the flat layout that a state covers.
-fn covered(layout: &ParamLayout, state: &OptimizerState, elements: &Range<usize>) -> Vec<Range<usize>> {
-    let within = |part: Range<usize>| part.start.max(elements.start)..part.end.min(elements.end);
-    layout.parts(state.covers).into_iter().map(within).filter(|part| !part.is_empty()).collect()
-}
-
 impl MemoryPlan {
     /// Lays everything out.
     pub fn new(config: MemoryConfig) -> Self {
@@ -90,17 +50,6 @@ impl MemoryPlan {
         }
     }
 
-    /// Keeps a share of the optimizer's states instead of all of them.
-    pub fn sharded(self, shard: OptimizerShard) -> Self {
-        let kept = Arc::new(Kept::new(&self.layout, self.optimizer(), shard));
-        Self { shard, kept, ..self }
-    }
-
-    /// Whether each rank keeps a share of the optimizer's states only, and updates that share of the parameters.
-    pub fn is_sharded(&self) -> bool {
-        self.shard.count > 1
-    }
-
     /// The optimizer, if the engine trains.
     pub fn optimizer(&self) -> Option<OptimizerKind> {
         self.config.mode.optimizer()
@@ -109,44 +58,6 @@ impl MemoryPlan {
     /// The optimizer's states; none without one.
     pub fn states(&self) -> &'static [OptimizerState] {
         self.optimizer().map_or(&[], OptimizerKind::states)
-    }
-
-    /// The elements of the flat layout that this rank updates, and whose optimizer states it keeps.
-    pub fn owned(&self) -> Range<usize> {
-        self.kept.owned.clone()
-    }
-
-    /// The elements that each rank updates, by rank; `None` where each rank updates all of them.
-    pub fn owners(&self) -> Option<Vec<Range<usize>>> {
-        let kind = self.optimizer().filter(|_| self.is_sharded())?;
-        Some(kind.shares(&self.layout, self.shard.count))
-    }
-
-    /// The parts of the flat layout that the buffer of a state holds one after the other, by the state's place in the
-    /// rule's list: those that this rank updates and the state covers.
-    pub fn parts(&self, state: usize) -> &[Range<usize>] {
-        &self.kept.parts[state]
-    }
-
-    /// [`parts`](Self::parts) of the rank that updates these elements.
-    pub fn parts_of(&self, state: usize, owned: &Range<usize>) -> Vec<Range<usize>> {
-        covered(&self.layout, &self.states()[state], owned)
-    }
-
-    /// This rank's elements under AdamW by group, in the order of the layout; empty where the rank has none.
-    pub fn adamw_parts(&self) -> [(Range<usize>, Group); 3] {
-        let (own, layout) = (self.owned(), &self.layout);
-        let within = |part: Range<usize>| part.start.max(own.start)..part.end.min(own.end).max(own.start);
-        let hidden = layout.hidden.start;
-        let matrices = match self.optimizer() {
-            Some(OptimizerKind::Muon) => hidden..hidden,
-            _ => hidden..layout.decayed,
-        };
-        [
-            (within(0..hidden), Group::Embeddings),
-            (within(matrices), Group::Matrices),
-            (within(layout.decayed..layout.len), Group::Vectors),
-        ]
     }
 
     /// Lays everything out, or `None` for more than about a PiB: beyond that, sizes would not be numbers of this
@@ -249,6 +160,12 @@ impl MemoryPlan {
             ("activations", activations),
             ("scratch", size(Buffer::Arena) - activations + self.device_bytes()),
         ]
+    }
+
+    /// Bytes of the buffers that a checkpoint holds, those of all ranks: parameters and the optimizer's states.
+    pub fn saved_bytes(&self) -> usize {
+        let saved = saved_states(self.states()).into_iter();
+        saved.map(|state| state.len_in(&self.layout) * Element::F32.bytes()).sum()
     }
 
     /// Bytes in all.

@@ -86,7 +86,7 @@ pub struct OptimizerState {
     pub name: &'static str,
     /// What messages call it, with its article.
     pub label: &'static str,
-    /// Whether the rule keeps it for a tensor. For other tensors it reads as zero, and checkpoints leave it out.
+    /// Whether the rule keeps it for a tensor. For other tensors nothing is kept, read or stored.
     pub covers: fn(&Tensor) -> bool,
 }
 

@@ -111,6 +111,26 @@ impl Side {
     }
 }
 
+/// Operations of one iteration of Newton and Schulz on a matrix, two for each product of two numbers: for m rows and n
+/// columns, the smaller number being m, `X·Xᵀ` and `B·X` take 2m²n each and `A·A` takes 2m³.
+fn iteration_flops(shape: &[usize]) -> f64 {
+    let &[rows, cols] = shape else { panic!("a hidden matrix has two dimensions, not {shape:?}") };
+    let (m, n) = (rows.min(cols) as f64, rows.max(cols) as f64);
+    4.0 * m * m * n + 2.0 * m * m * m
+}
+
+/// Operations of one iteration of Newton and Schulz on the matrices of the rank of `count` that has the most to do.
+pub(crate) fn most_iteration_flops(layout: &ParamLayout, count: usize) -> f64 {
+    let hidden = || layout.tensors.iter().filter(|tensor| tensor.hidden);
+    let of_share = |owned: Range<usize>| -> f64 {
+        hidden()
+            .filter(|tensor| owned.contains(&tensor.offset))
+            .map(|tensor| iteration_flops(&tensor.shape))
+            .sum()
+    };
+    shares(layout, count).into_iter().map(of_share).fold(0.0, f64::max)
+}
+
 /// The cuts between the shares of `count` ranks with those inside a hidden matrix moved to its nearer end, for a matrix
 /// is orthogonalized as a whole, by the rank that has it.
 pub(super) fn shares(layout: &ParamLayout, count: usize) -> Vec<Range<usize>> {
@@ -145,6 +165,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_iteration_takes_56_c_cubed_operations_per_block() {
+        let dims =
+            |n_embd| Dims { n_layer: 3, n_head: 1, n_embd, block_size: 8, vocab_size: 37, padded_vocab: 40 };
+        let flops = |n_embd: usize, count| most_iteration_flops(&ParamLayout::new(&dims(n_embd)), count);
+        for c in [16, 33, 64] {
+            assert_eq!(flops(c, 1), 3.0 * 56.0 * (c as f64).powi(3));
+        }
+        // of three ranks one has more than the third of it: the first one has the embeddings, too
+        let blocks = flops(64, 3) / (56.0 * 64_f64.powi(3));
+        assert!((1.0..2.0).contains(&blocks), "{blocks}");
     }
 
     #[test]

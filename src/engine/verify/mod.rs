@@ -237,7 +237,8 @@ fn prepare(engine: &mut dyn Engine, initial: &[f32]) -> Result<(), EngineError> 
     let zeros = vec![0.0; engine.layout().len];
     let states = engine.optimizer_states().iter().map(State::Optimizer);
     for state in [State::Gradients].into_iter().chain(states) {
-        engine.write(state, &zeros)?;
+        let len = state.len_in(engine.layout());
+        engine.write(state, &zeros[..len])?;
     }
     Ok(())
 }

@@ -88,6 +88,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ScheduleHorizon => training::horizon(subject),
         LintCode::UnusualLr => training::lr(subject),
         LintCode::UnusualBatch => training::batch(subject),
+        LintCode::UnusedDecay => training::decay(subject),
         LintCode::ValOverlap => data::overlap(subject),
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),

@@ -1,7 +1,7 @@
 //! Settings far from what has worked: the learning rate, its shape, and the batch.
 
 use super::{Remark, Subject};
-use crate::recipe::{Lengths, ScheduleKind};
+use crate::recipe::{Lengths, OptimizerName, ScheduleKind, is_default};
 use crate::wording::count;
 
 /// GPT-3's models (Brown et al., 2020, table 2.1): parameters, peak learning rate, tokens per batch.
@@ -118,6 +118,23 @@ fn rounded(parameters: f64) -> String {
         n if n >= 1e5 => format!("{:.1}M", n / 1e6),
         n => n.to_string(),
     }
+}
+
+/// A weight decay that no tensor has: under Muon AdamW's is that of the embeddings, which may have one of their own.
+pub(super) fn decay(subject: &Subject) -> Remark {
+    const KEY: &str = "optimizer.weight_decay";
+    let optimizer = &subject.recipe.optimizer;
+    let of_embeddings =
+        optimizer.weight_decay_embeddings.filter(|_| optimizer.kind == OptimizerName::Muon)?;
+    let (unused, of_matrices) = (optimizer.weight_decay, optimizer.muon_weight_decay);
+    // the default is not a choice
+    (!is_default(KEY, &unused.into())).then(|| {
+        let message = format!(
+            "{KEY} = {unused} has no effect: under Muon the embeddings decay by weight_decay_embeddings = \
+             {of_embeddings}, the matrices of the blocks by muon_weight_decay = {of_matrices}, and nothing else does"
+        );
+        (KEY, message, "leave it out, or set optimizer.muon_weight_decay if the matrices are meant".to_owned())
+    })
 }
 
 /// How far apart two numbers are, if by more than `limit`: the factor and in which direction.

@@ -32,6 +32,9 @@ pub struct Key {
     /// The one of these kinds in which it means something else than in the others. A layer that changes from or to that
     /// kind drops what weaker layers said; a default that follows from another key is the default of that kind only.
     pub special_in: Option<&'static str>,
+    /// Whether such a layer leaves what was said where no layer had said a kind: the key had a meaning in that one kind
+    /// only when recipes were written that leave the kind to the one that extends them.
+    pub stays_without_kind: bool,
     /// The setting that leaves it without effect.
     pub silenced_by: Option<&'static Switch>,
     /// The key that says the same in other terms: without a default where that one is set, and an error beside it.
@@ -132,6 +135,7 @@ impl Key {
             doc,
             schedules: &[],
             special_in: None,
+            stays_without_kind: false,
             silenced_by: None,
             instead_of: None,
             identity: Identity::Always,
@@ -149,6 +153,10 @@ impl Key {
 
     const fn special_in(self, kind: &'static str) -> Self {
         Self { special_in: Some(kind), ..self }
+    }
+
+    const fn stays_without_kind(self) -> Self {
+        Self { stays_without_kind: true, ..self }
     }
 
     const fn silenced_by(self, switch: &'static Switch) -> Self {
@@ -218,10 +226,12 @@ impl Key {
         self.schedules.is_empty() || self.schedules.contains(&schedule)
     }
 
-    /// Whether what was said of it under one kind of schedule, if one was said, says the same under another.
+    /// Whether what was said of it under one kind of schedule says the same under another. `is_said` is false where the
+    /// old kind is the default, which no layer had said.
     #[must_use]
-    pub fn survives(&self, old: Option<&str>, new: &str) -> bool {
-        let is_alike = |kind| old.is_none_or(|old| (kind == old) == (kind == new));
+    pub fn survives(&self, old: &str, is_said: bool, new: &str) -> bool {
+        let stays = self.stays_without_kind && !is_said;
+        let is_alike = |kind| (kind == old) == (kind == new) || stays;
         self.is_used_by(new) && self.special_in.is_none_or(is_alike)
     }
 

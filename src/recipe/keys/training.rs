@@ -186,6 +186,7 @@ pub(super) const ROWS: &[Key] = &[
     )
     .only_with(WITH_WARMUP)
     .special_in("wsd")
+    .stays_without_kind()
     .instead_of("schedule.decay_tokens")
     .example("3"),
     key(

@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub dims: Dims,
     /// The layout of the buffers.
     pub layout: ParamLayout,
-    /// Flat buffers of `layout.len` elements, in the order of `Engine::saved_states`.
+    /// Buffers as `Engine::read` gives them, in the order of `Engine::saved_states`.
     pub buffers: Vec<(State, Vec<f32>)>,
     /// Everything else.
     pub state: CheckpointState,

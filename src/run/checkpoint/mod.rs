@@ -167,11 +167,13 @@ fn tensor_name(state: State, name: &str) -> String {
     }
 }
 
-/// The tensors that a file has of a state.
-fn tensors(state: State, layout: &ParamLayout) -> Vec<&Tensor> {
-    let covered = |tensor: &&Tensor| match state {
-        State::Parameters | State::Gradients => true,
-        State::Optimizer(state) => (state.covers)(tensor),
-    };
-    layout.tensors.iter().filter(covered).collect()
+/// The tensors that a file has of a state, each with the place in the state's buffer of its first element.
+fn tensors(state: State, layout: &ParamLayout) -> Vec<(&Tensor, usize)> {
+    let (mut places, mut before) = (Vec::new(), 0);
+    for part in state.parts(layout) {
+        let inside = layout.tensors.iter().filter(|tensor| part.contains(&tensor.offset));
+        places.extend(inside.map(|tensor| (tensor, before + tensor.offset - part.start)));
+        before += part.len();
+    }
+    places
 }

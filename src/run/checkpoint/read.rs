@@ -3,7 +3,7 @@
 use super::super::digest::{self, FileDigest};
 use super::super::error::{Context, RunError};
 use super::super::fault;
-use super::super::tensors::{Found, TensorFile, stored_range, unfit};
+use super::super::tensors::{Found, TensorFile, stored_len, unfit};
 use super::state::CheckpointState;
 use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name, tensors};
 use crate::engine::State;
@@ -60,8 +60,10 @@ impl Reader {
         names.iter().try_for_each(|name| self.intact_file(name).map(drop))
     }
 
-    /// Fills a flat buffer of `layout.len` elements. Padding rows and gaps become zero, and so do gradients,
-    /// which are zero between two steps, and tensors that the optimizer does not keep the state for.
+    /// Fills the buffer of a state, with elements as `Engine::write` takes them. Padding rows and gaps become zero, and
+    /// so do gradients, which are zero between two steps.
+    ///
+    /// Panics if the buffer has another length.
     ///
     /// Errors: [`RunError::Corrupted`]; [`RunError::Malformed`] naming a state of the optimizer that the
     /// checkpoint does not have; [`RunError::Tensors`] listing every missing, misshapen or unknown tensor.
@@ -72,7 +74,7 @@ impl Reader {
         layout: &ParamLayout,
         out: &mut [f32],
     ) -> Result<(), RunError> {
-        assert_eq!(out.len(), layout.len, "a buffer has the layout's length");
+        assert_eq!(out.len(), state.len_in(layout), "a buffer has what its state covers");
         out.fill(0.0);
         if state == State::Gradients {
             return Ok(());
@@ -83,7 +85,8 @@ impl Reader {
         let prefix = tensor_name(state, "");
         let names = file.names();
         let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
-        let tensors = tensors(state, layout);
+        let places = tensors(state, layout);
+        let tensors: Vec<_> = places.iter().map(|(tensor, _)| *tensor).collect();
         if let State::Optimizer(state) = state
             && names.clone().next().is_none()
             && !tensors.is_empty()
@@ -100,9 +103,9 @@ impl Reader {
         if !problems.is_empty() {
             return Err(RunError::Tensors { path, problems });
         }
-        for tensor in tensors {
+        for (tensor, place) in places {
             let name = tensor_name(state, &tensor.name);
-            file.read(&name, 0, &mut out[stored_range(dims, tensor)])?;
+            file.read(&name, 0, &mut out[place..][..stored_len(dims, tensor)])?;
         }
         Ok(())
     }

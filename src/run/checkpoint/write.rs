@@ -3,7 +3,7 @@
 use super::super::digest::{FileDigest, HashedFile};
 use super::super::error::{Context, RunError};
 use super::super::files::NewDir;
-use super::super::tensors::{TensorWriter, stored_range, stored_shape};
+use super::super::tensors::{TensorWriter, stored_len, stored_shape};
 use super::super::{fault, hf_config};
 use super::state::{self, CheckpointState};
 use super::{CONFIG, MODEL, OPTIMIZER, file_of, path_of, tensor_name, tensors};
@@ -18,7 +18,7 @@ pub struct CheckpointData<'a> {
     pub dims: &'a Dims,
     /// The layout of the buffers.
     pub layout: &'a ParamLayout,
-    /// Flat buffers of `layout.len` elements: parameters, then the optimizer's states in the rule's order.
+    /// Buffers as `Engine::read` gives them: parameters, then the optimizer's states in the rule's order.
     pub buffers: &'a [(State, &'a [f32])],
     /// Everything else.
     pub state: CheckpointState,
@@ -87,12 +87,12 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Writes one flat buffer of `layout.len` elements.
+    /// Writes one buffer, with its elements as `Engine::read` gives them.
     ///
     /// Panics if it is another one's turn or the length is wrong.
     pub fn put(&mut self, state: State, values: &[f32]) -> Result<(), RunError> {
         assert_eq!(Some(&state), self.remaining.last(), "buffers of a checkpoint come in a fixed order");
-        assert_eq!(values.len(), self.layout.len, "a buffer has the layout's length");
+        assert_eq!(values.len(), state.len_in(self.layout), "a buffer has what its state covers");
         let name = file_of(state);
         let mut file = match self.open.take() {
             Some(file) => file,
@@ -102,9 +102,9 @@ impl<'a> Writer<'a> {
             MODEL => ["mid_model", "after_model"],
             _ => ["mid_optimizer", "after_optimizer"],
         };
-        for tensor in tensors(state, self.layout) {
+        for (tensor, place) in tensors(state, self.layout) {
             self.fault(moments[0])?;
-            file.put(&values[stored_range(self.dims, tensor)])?;
+            file.put(&values[place..][..stored_len(self.dims, tensor)])?;
         }
         self.remaining.pop();
         if self.remaining.last().is_some_and(|next| file_of(*next) == name) {
@@ -119,7 +119,8 @@ impl<'a> Writer<'a> {
     fn create(&self, name: &str) -> Result<TensorWriter, RunError> {
         let states = self.remaining.iter().rev().filter(|state| file_of(**state) == name);
         let shapes = states.flat_map(|&state| {
-            let shape = move |t: &Tensor| (tensor_name(state, &t.name), stored_shape(self.dims, t));
+            let shape =
+                move |(t, _): (&Tensor, usize)| (tensor_name(state, &t.name), stored_shape(self.dims, t));
             tensors(state, self.layout).into_iter().map(shape)
         });
         TensorWriter::create(&self.dir.path().join(name), shapes.collect())

@@ -8,13 +8,14 @@ use super::cache::Cache;
 use super::cpu_model;
 use crate::comm::{Comm, Threads};
 use crate::engine::memory::{Element, MemoryConfig, MemoryPlan, Recompute};
-use crate::engine::optimizer::{OptimizerKind, OptimizerStep};
+use crate::engine::optimizer::muon::Muon;
+use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
 use crate::engine::{Batch, Engine, EngineError, State, cpu};
 use crate::model::Dims;
 use crate::model::init::initialize;
 use crate::plan::Plan;
 use crate::plan::hardware::available_threads;
-use crate::plan::predict::{self, Rates};
+use crate::plan::predict::{self, ITERATIONS, Rates, UpdateTimes};
 use crate::plan::scaling::wire_bytes;
 use crate::recipe::EngineKind;
 use crate::run::facts;
@@ -86,8 +87,10 @@ struct Remembered {
 
 impl Remembered {
     fn is_plausible(&self) -> bool {
-        let Rates { seconds_per_flop, seconds_per_parameter } = self.rates;
-        [seconds_per_flop, seconds_per_parameter].iter().all(|r| r.is_finite() && *r > 0.0)
+        let Rates { seconds_per_flop, seconds_per_parameter, seconds_per_update_flop } = self.rates;
+        let are_positive =
+            [seconds_per_flop, seconds_per_parameter].iter().all(|r| r.is_finite() && *r > 0.0);
+        are_positive && seconds_per_update_flop.is_finite() && seconds_per_update_flop >= 0.0
     }
 }
 
@@ -199,22 +202,31 @@ fn measure(probe: &MemoryConfig, kind: EngineKind, cuda: Option<usize>) -> Resul
     let (rows, cols) = (probe.micro_batch, probe.dims.block_size);
     let tokens: Vec<u32> = (0..rows * cols).map(|i| (i * 31 % probe.dims.vocab_size) as u32).collect();
     let batch = Batch { inputs: &tokens, targets: &tokens, rows, cols, first_row: 0 };
-    let (mut pass_s, mut update_s) = (f64::INFINITY, f64::INFINITY);
-    for t in 0..=PASSES as u64 {
+    let rules: Vec<Rule> = match optimizer.typical() {
+        Rule::AdamW(rule) => vec![Rule::AdamW(rule)],
+        Rule::Muon(rule) => ITERATIONS.map(|ns_steps| Rule::Muon(Muon { ns_steps, ..rule })).to_vec(),
+    };
+    let (mut pass_s, mut update_s) = (f64::INFINITY, [f64::INFINITY; 2]);
+    for t in 0..=PASSES * rules.len() {
         let start = Instant::now();
         engine.accumulate(batch, 1.0)?;
         // waits for the device
         engine.loss()?;
         let passed = start.elapsed();
-        let rule = optimizer.typical();
+        let (which, t) = (t % rules.len(), t as u64);
+        let rule = rules[which];
         engine.finish_step(&OptimizerStep { rule, lr: 1e-4, clip_norm: 1.0, t: t + 1, loss_scale: 1.0 })?;
         // the first touches memory that the later ones find at hand
         if t > 0 {
             pass_s = pass_s.min(passed.as_secs_f64());
-            update_s = update_s.min((start.elapsed() - passed).as_secs_f64());
+            update_s[which] = update_s[which].min((start.elapsed() - passed).as_secs_f64());
         }
     }
-    Ok(predict::rates(probe, pass_s, update_s))
+    let updates = match optimizer {
+        OptimizerKind::AdamW => UpdateTimes::Plain(update_s[0]),
+        OptimizerKind::Muon => UpdateTimes::Iterated(update_s),
+    };
+    Ok(predict::rates(probe, pass_s, updates))
 }
 
 /// What a timed step is valid for: this machine and build, the probe's shapes, this optimizer.
@@ -250,7 +262,8 @@ fn key(config: &MemoryConfig, engine: EngineKind, device: &str, what: &str) -> S
 fn optimizer_in_key(kind: OptimizerKind) -> &'static str {
     match kind {
         OptimizerKind::AdamW => "",
-        OptimizerKind::Muon => " muon",
+        // rates of " muon" count the iterations as a part of the time per parameter
+        OptimizerKind::Muon => " muon-products",
     }
 }
 
