@@ -30,8 +30,10 @@ use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
+use crate::wording::tame;
 use anyhow::Context;
 use exit::Exit;
+use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
@@ -39,6 +41,7 @@ use std::path::PathBuf;
 pub fn dispatch(cli: Cli) -> Exit {
     let run = || {
         check_vectors()?;
+        signals::outlive()?;
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
             Some(Command::Plan(args)) => plan::run(args),
@@ -72,9 +75,14 @@ fn check_vectors() -> Result<(), UsageError> {
     cpu::chosen_level().map(drop).map_err(UsageError)
 }
 
-/// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough.
+/// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough. On a
+/// terminal, what could act on it is replaced; a program gets every byte.
 fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
+    let text = match stdout.is_terminal() {
+        true => Cow::from(tame(&text.replace("\r\n", "\n"))),
+        false => Cow::from(text),
+    };
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.context("could not write to stdout").map(|()| true)?),

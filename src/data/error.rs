@@ -52,6 +52,17 @@ pub enum DataError {
         /// The system's error.
         error: io::Error,
     },
+    /// The operating system maps no further file into memory.
+    #[error(
+        "could not map `{}` into memory: {error}; one process may map as many files as `sysctl vm.max_map_count` says, \
+         65,530 unless changed: raise it, or join files into larger ones", path.display()
+    )]
+    TooManyMaps {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// The operating system refused to write something.
     #[error("could not write `{}`: {error}; check its directory's permissions and the free space", path.display())]
     Write {
