@@ -54,8 +54,9 @@ pub enum DataError {
     },
     /// The operating system maps no further file into memory.
     #[error(
-        "could not map `{}` into memory: {error}; one process may map as many files as `sysctl vm.max_map_count` says, \
-         65,530 unless changed: raise it, or join files into larger ones", path.display()
+        "could not map `{}` into memory: {error}; a process may map some 65,530 files (`sysctl vm.max_map_count`) and as \
+         many bytes as `ulimit -v` says: raise the limit that is met, or join files into larger ones",
+        path.display()
     )]
     TooManyMaps {
         /// The file.

@@ -29,7 +29,7 @@ fn names_of_files_are_shown_and_do_nothing() {
     lab.write(&format!("recipe{NASTY}.toml"), "");
     check(&lab.run(["recipexX.toml"]), 2, &["cannot read recipe"]);
     check(&lab.run(["list", "--runs-dir", NASTY]), 0, &["no such runs"]);
-    check(&lab.run(["compare", NASTY]), 2, &["is not a run"]);
+    check(&lab.run(["compare", NASTY]), 2, &["[31mX"]);
     check(&lab.run(["data", "inspect", NASTY]), 2, &["[31mX"]);
     lab.write("odd.toml", format!("{NASTY} = 1\nname = \"a\u{9b}b\u{202e}\"\n"));
     check(&lab.run(["odd.toml"]), 2, &["odd.toml"]);
