@@ -14,7 +14,7 @@ pub const DOCUMENT: u64 = 64 << 20;
 /// Opens a regular file for reading, without waiting.
 ///
 /// # Errors
-/// Those of the system; [`ErrorKind::IsADirectory`]; [`ErrorKind::InvalidInput`] for what is neither file nor directory.
+/// Those of the system; [`ErrorKind::IsADirectory`]; [`ErrorKind::InvalidInput`] for a pipe, a socket or a device.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true))
 }
@@ -24,9 +24,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As those of [`open`].
 pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = without_waiting(options).open(path)?;
-    check(&file)?;
-    Ok(file)
+    regular(without_waiting(options).open(path))
 }
 
 /// Opens a file like [`open_with`] unless its name is a link, which could lead to a file that is not meant.
@@ -38,9 +36,7 @@ pub fn open_unlinked(path: &Path, options: &mut OpenOptions) -> io::Result<File>
     if path.is_symlink() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link"));
     }
-    let file = never_following(options).open(path)?;
-    check(&file)?;
-    Ok(file)
+    regular(never_following(options).open(path))
 }
 
 /// The bytes of a regular file.
@@ -78,15 +74,19 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-fn check(file: &File) -> io::Result<()> {
-    let kind = file.metadata()?.file_type();
-    if kind.is_dir() {
-        return Err(io::Error::new(ErrorKind::IsADirectory, "it is a directory"));
+/// The file if it is a regular one.
+fn regular(opened: io::Result<File>) -> io::Result<File> {
+    let strange = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+    match opened {
+        Ok(file) => match file.metadata()?.file_type() {
+            kind if kind.is_dir() => Err(io::Error::new(ErrorKind::IsADirectory, "it is a directory")),
+            kind if kind.is_file() => Ok(file),
+            _ => Err(strange()),
+        },
+        // a socket, or a pipe to be written to that has no reader
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(strange()),
+        Err(error) => Err(error),
     }
-    if !kind.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    Ok(())
 }
 
 /// Opening a pipe waits for its other end, and opening a terminal may make it the process's own.

@@ -23,9 +23,7 @@ pub enum DataError {
         pattern: String,
     },
     /// A glob that cannot be parsed.
-    #[error(
-        "`{pattern}` is not a valid glob: {detail}; put a literal bracket or star in brackets, as in `[*]`"
-    )]
+    #[error("`{pattern}` is not a valid glob: {detail}; put a literal bracket or star in brackets: `[*]`")]
     BadPattern {
         /// The glob.
         pattern: String,
@@ -53,11 +51,7 @@ pub enum DataError {
         error: io::Error,
     },
     /// The operating system maps no further file into memory.
-    #[error(
-        "could not map `{}` into memory: {error}; a process may map some 65,530 files (`sysctl vm.max_map_count`) and as \
-         many bytes as `ulimit -v` says: raise the limit that is met, or join files into larger ones",
-        path.display()
-    )]
+    #[error("could not map `{}`: {error}; raise `sysctl vm.max_map_count` (files) or `ulimit -v` (bytes)", path.display())]
     TooManyMaps {
         /// The file.
         path: PathBuf,
