@@ -12,6 +12,7 @@ pub mod eval;
 pub mod model;
 pub mod plan;
 pub mod recipe;
+pub mod regular;
 pub mod report;
 pub mod run;
 pub mod session;

@@ -1,4 +1,4 @@
-//! How counts stand in texts, for messages of all modules.
+//! How counts stand in texts, for messages of all modules, and texts that a terminal only shows.
 
 use std::fmt::Display;
 
@@ -34,6 +34,30 @@ pub fn noun_of<N: PartialEq + From<u8>>(number: N, noun: &str) -> String {
     if number == N::from(1) { noun.to_owned() } else { format!("{noun}s") }
 }
 
+/// A text from elsewhere for a terminal. Control characters, which could do anything to it, are replaced, and so are
+/// those that turn the direction of writing; line feeds and tabs stay.
+#[must_use]
+pub fn tame(text: &str) -> String {
+    replaced(text, |c| is_tame(c) || matches!(c, '\n' | '\t'))
+}
+
+/// [`tame`] for a text that must stay on one line: line feeds and tabs are replaced too.
+#[must_use]
+pub fn tame_line(text: &str) -> String {
+    replaced(text, is_tame)
+}
+
+/// Whether a terminal shows a character and does nothing else. Of those that Unicode has for text in two directions,
+/// only the ones that reach beyond their neighbours are none (UAX #9, 2.1 to 2.5).
+#[must_use]
+pub fn is_tame(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn replaced(text: &str, keeps: impl Fn(char) -> bool) -> String {
+    text.chars().map(|c| if keeps(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +68,13 @@ mod tests {
         assert_eq!([1, 19_073].map(|n| grouped(n, "step")), ["1 step", "19,073 steps"]);
         assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
         assert_eq!(count(1_usize, "seed"), "1 seed");
+    }
+
+    #[test]
+    fn what_could_act_on_a_terminal_is_replaced() {
+        let text = "a\tb\n\u{1b}[31mc\r\u{9b}d\u{7f}\u{202e}e\u{2066}é\u{200f}→";
+        let mark = '\u{fffd}';
+        assert_eq!(tame(text), format!("a\tb\n{mark}[31mc{mark}{mark}d{mark}{mark}e{mark}é\u{200f}→"));
+        assert_eq!(tame_line("a\tb\nc"), format!("a{mark}b{mark}c"));
     }
 }

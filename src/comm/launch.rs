@@ -34,6 +34,9 @@ pub enum Meeting {
     Mpi,
 }
 
+/// As many as `batch.world_size` takes.
+const MOST_RANKS: usize = 1 << 16;
+
 /// The variables of one launcher.
 struct Names {
     launcher: &'static str,
@@ -101,6 +104,12 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Placeme
     let (Some(rank), Some(size)) = (number(names.rank)?, number(names.size)?) else { return Ok(None) };
     if size == 0 || (size == 1 && !names.alone) {
         return Ok(None);
+    }
+    if size > MOST_RANKS {
+        return Err(format!(
+            "{} = {size} is more than the {MOST_RANKS} ranks that a run can have",
+            names.size
+        ));
     }
     if rank >= size {
         return Err(format!(

@@ -4,7 +4,7 @@ mod plot;
 mod target;
 
 use super::exit::Exit;
-use super::terminal::{say, tame};
+use super::terminal::say;
 use super::{axis, exporter, find_runs};
 use crate::cli::{CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
@@ -18,6 +18,7 @@ use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::session::UsageError;
+use crate::wording::tame;
 use std::path::PathBuf;
 
 /// More sentences about groups than these say no more to a reader; JSON has them all.
@@ -39,7 +40,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     let for_people = matches!(args.format, TableFormat::Table | TableFormat::Markdown);
     let targets = target::targets(&args.target, &paths)?;
-    let further = further(args, &paths, &targets)?;
+    let further = further(args, &paths, &targets);
     let mut options = Options {
         cut: cut(args, &paths)?,
         judge: None,
@@ -72,11 +73,11 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     }
     let plots = plot::prepare(&args.plots, &comparison, args.align.map(axis))?;
     for remark in comparison.remarks() {
-        say(&tame(&remark));
+        say(&remark);
     }
     if args.format == TableFormat::Csv {
         // a table of values has no place for sentences
-        comparison.notes().iter().for_each(|note| say(&tame(&format!("note: {note}"))));
+        comparison.notes().iter().for_each(|note| say(&format!("note: {note}")));
     }
     plots.write()?;
     super::print(&match args.format {
@@ -148,7 +149,7 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
     let axis = axis(name);
     let at = match args.at {
         Some(at) => at,
-        None => common_end(paths, axis)?.ok_or_else(|| {
+        None => common_end(paths, axis).ok_or_else(|| {
             UsageError("some run has no row yet, so there is no point that all have reached".into())
         })?,
     };
@@ -157,7 +158,7 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
 
 /// What the arguments name that is no metric of the table of columns, but a column of some run's `val.csv`; the best
 /// values of targets among them.
-fn further(args: &CompareArgs, paths: &[PathBuf], targets: &[Target]) -> anyhow::Result<Vec<Metric>> {
+fn further(args: &CompareArgs, paths: &[PathBuf], targets: &[Target]) -> Vec<Metric> {
     let mut further: Vec<Metric> = Vec::new();
     for best in targets.iter().map(|target| &target.best) {
         if metrics::find(&best.name).is_none() && !further.contains(best) {
@@ -166,10 +167,10 @@ fn further(args: &CompareArgs, paths: &[PathBuf], targets: &[Target]) -> anyhow:
     }
     for name in args.metrics.iter().chain(&args.by).chain(&args.sort) {
         if Measure::find(name).is_none() && further.iter().all(|metric| metric.name != *name) {
-            further.extend(metrics::further(paths, name)?);
+            further.extend(metrics::further(paths, name));
         }
     }
-    Ok(further)
+    further
 }
 
 /// The measures that the arguments name.

@@ -4,7 +4,7 @@ mod table;
 
 use super::exit::Exit;
 use super::exporter;
-use super::terminal::{say, tame};
+use super::terminal::say;
 use super::voice::Voice;
 use crate::cli::{EvalArgs, TableFormat};
 use crate::data::NoProgress;
@@ -15,6 +15,7 @@ use crate::session::evaluation::{
     Evaluated, Request, TaskFile, Tasks, Working, all_checkpoints, evaluate, evaluate_named, no_run,
 };
 use crate::session::model::{Options, Source};
+use crate::wording::tame;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
             said.set(Instant::now());
             let Working { model, what, passes } = working;
             let percent = 100 * passes.done / passes.total.max(1);
-            say(&tame(&format!("{model}: {what}: {percent} %")));
+            say(&format!("{model}: {what}: {percent} %"));
         }
     };
     let task_files = task_files(args)?;
@@ -59,7 +60,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     let mut keep = |one: Evaluated| -> anyhow::Result<()> {
         if args.save {
             let path = one.save(args.compute.precision.as_str())?;
-            say(&tame(&format!("{}: appended to {}", one.model, path.display())));
+            say(&format!("{}: appended to {}", one.model, path.display()));
         }
         evaluated.push(one);
         Ok(())
@@ -70,13 +71,13 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
             continue;
         }
         let left_out = |path: &Path, error: &_| {
-            say(&tame(&format!("`{}` is left out: {error}", path.display())));
+            say(&format!("`{}` is left out: {error}", path.display()));
         };
         for source in all_checkpoints(named, request.runs_dir, left_out)? {
             let path = source.weights().to_owned();
             match evaluate(source, &request, &mut tasks, &voice) {
                 Ok(one) => keep(one)?,
-                Err(_) if !path.exists() => say(&tame(&format!("`{}` is gone; left out", path.display()))),
+                Err(_) if !path.exists() => say(&format!("`{}` is gone; left out", path.display())),
                 Err(error) => return Err(error),
             }
         }
@@ -115,7 +116,7 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
         TableFormat::Json => table::document(evaluated, args.compute.precision.as_str()),
         TableFormat::Csv => {
             // a table of values has no place for sentences
-            notes.iter().for_each(|note| say(&tame(&format!("note: {note}"))));
+            notes.iter().for_each(|note| say(&format!("note: {note}")));
             exporter.export(&table::table(evaluated, false))
         }
         TableFormat::Table | TableFormat::Markdown => {

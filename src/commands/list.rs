@@ -3,13 +3,14 @@
 mod table;
 
 use super::exit::Exit;
-use super::terminal::{say, tame};
+use super::terminal::say;
 use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
 use crate::run::{RunDir, RunError, RunStatus, dir, files};
 use crate::session::UsageError;
+use crate::wording::{count, tame};
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     }
     super::print(&text(args, &items, &differences))?;
     for warning in items.iter().flat_map(|item| &item.run.warnings) {
-        say(&format!("warning: {}", tame(warning)));
+        say(&format!("warning: {warning}"));
     }
     Ok(Exit::Finished)
 }
@@ -95,13 +96,22 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         )
         .into());
     }
+    for left in dir::sweep_removed(&args.dir.runs_dir).unwrap_or_default() {
+        say(&format!("{}: deleted, left of a removal that was killed", left.display()));
+    }
     if items.is_empty() {
         say("there is nothing to remove");
         return Ok(Exit::Finished);
     }
     for item in items {
         let size = bytes(size(&item.run.path) as f64);
-        say(&format!("{}: {}, {} steps, {size}", item.run.path.display(), item.run.status, item.steps()));
+        let also = also(&item.run.path);
+        say(&format!(
+            "{}: {}, {} steps, {size}{also}",
+            item.run.path.display(),
+            item.run.status,
+            item.steps()
+        ));
     }
     if !args.yes && !confirmed(items.len())? {
         say("nothing was removed");
@@ -124,12 +134,33 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// What a reader would not expect to be removed with a run: where it really lies, and files that it has not written.
+fn also(run: &Path) -> String {
+    const MOST: usize = 3;
+    let mut also = String::new();
+    if run.is_symlink() {
+        let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
+        also += &format!(", a link to `{}`, which is removed too", real.display());
+    }
+    let foreign = dir::foreign(run);
+    if !foreign.is_empty() {
+        let names: Vec<_> = foreign.iter().take(MOST).map(|name| name.to_string_lossy()).collect();
+        let more = if foreign.len() > MOST { ", …" } else { "" };
+        let files = count(foreign.len(), "file");
+        also += &format!(", and {files} that the run has not written: {}{more}", names.join(", "));
+    }
+    also
+}
+
 /// Removes a run. Its lock is held meanwhile, so that no process starts to train it.
 fn remove_one(path: &Path) -> Result<(), RunError> {
     let lock = RunDir::open(path)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
     let real = path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     files::remove(&real, "remove")?;
+    if path.is_symlink() {
+        files::remove(path, "remove")?;
+    }
     drop(lock);
     Ok(())
 }

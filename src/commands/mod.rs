@@ -30,15 +30,19 @@ use crate::report::export::{Csv, Export, Json, Markdown, Text};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
+use crate::wording::tame;
 use anyhow::Context;
 use exit::Exit;
+use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Runs what the command line asks for and reports errors on stderr.
 pub fn dispatch(cli: Cli) -> Exit {
+    explain_missing_threads();
     let run = || {
         check_vectors()?;
+        signals::outlive()?;
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
             Some(Command::Plan(args)) => plan::run(args),
@@ -67,14 +71,40 @@ pub fn dispatch(cli: Cli) -> Exit {
     }
 }
 
+/// Says in words what a panic means that comes of a thread which the system does not start: the standard library and
+/// rayon leave no other way of asking for one in some places. Other panics are shown as they are.
+fn explain_missing_threads() {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str().is_some_and(is_of_missing_thread) {
+            terminal::say(
+                "error: the system starts no more threads: raise its limit of processes (`ulimit -u`) or end some, \
+                 then run the same command again",
+            );
+        } else {
+            others(panic);
+        }
+    }));
+}
+
+/// Whether a panic's message is about a thread that was not started for want of resources.
+fn is_of_missing_thread(message: &str) -> bool {
+    message.contains("thread") && message.contains("kind: WouldBlock")
+}
+
 /// Refuses vector instructions that are asked for and not to be had.
 fn check_vectors() -> Result<(), UsageError> {
     cpu::chosen_level().map(drop).map_err(UsageError)
 }
 
-/// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough.
+/// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough. On a
+/// terminal, what could act on it is replaced; a program gets every byte.
 fn print(text: &str) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
+    let text = match stdout.is_terminal() {
+        true => Cow::from(tame(&text.replace("\r\n", "\n"))),
+        false => Cow::from(text),
+    };
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.context("could not write to stdout").map(|()| true)?),
@@ -121,5 +151,20 @@ fn exporter(format: TableFormat) -> &'static dyn Export {
         TableFormat::Csv => &Csv,
         TableFormat::Json => &Json,
         TableFormat::Markdown => &Markdown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_not_started_is_told_from_other_panics() {
+        let refused = std::io::Error::from_raw_os_error(libc::EAGAIN);
+        // as `std::thread::scope` panics
+        assert!(is_of_missing_thread(&format!("failed to spawn thread: {refused:?}")));
+        for other in ["index out of bounds", "failed to spawn thread: no name", "a lock: kind: WouldBlock"] {
+            assert!(!is_of_missing_thread(other), "{other}");
+        }
     }
 }

@@ -14,11 +14,12 @@ use crate::session::pulse::Stopping;
 use crate::train::Stop;
 use anyhow::Context;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::{iterator, low_level};
+use signal_hook::{flag, iterator, low_level};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -107,6 +108,16 @@ fn end_at_once(code: i32) -> ! {
     });
     let _ = cleared.recv_timeout(PATIENCE);
     low_level::exit(code)
+}
+
+/// Keeps two signals from ending a command. Where a file may not grow any further (`ulimit -f`), the
+/// write fails then, and the error names the file. SIGUSR1 may come before a run has begun, when there is nothing to save.
+pub(super) fn outlive() -> anyhow::Result<()> {
+    let noted = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGXFSZ, SIGUSR1] {
+        flag::register(signal, noted.clone()).context("could not install signal handlers")?;
+    }
+    Ok(())
 }
 
 /// Makes SIGBUS print what it means and end the process with the code of a failure. Files are mapped for reading only,

@@ -8,6 +8,7 @@ use crate::data::Progress;
 use crate::recipe::Diagnostics;
 use crate::report::numbers::{bytes, roughly};
 use crate::session::ending::Elsewhere;
+use crate::wording::{tame, tame_line};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 use std::fmt;
@@ -49,18 +50,24 @@ fn screen() -> MutexGuard<'static, Screen> {
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a text for people, above the bar if there is one. A stderr that is closed is no failure.
+/// Writes a text for people, above the bar if there is one. A stderr that is closed is no failure. Names and texts from
+/// elsewhere may be part of it: what could act on the terminal is replaced.
 pub(super) fn say(text: &str) {
+    write(&tame(text));
+}
+
+/// [`say`] for a text in which only the colours that this program chose can act on the terminal.
+fn write(text: &str) {
     let screen = screen();
     let text = match &screen.name {
         Some(name) => text.lines().map(|line| name.before(line) + "\n").collect(),
         None => format!("{text}\n"),
     };
     // in one piece, or lines of processes that share a terminal would mix
-    let write = || drop(io::stderr().lock().write_all(text.as_bytes()));
+    let out = || drop(io::stderr().lock().write_all(text.as_bytes()));
     match &screen.bar {
-        Some(bar) => bar.suspend(write),
-        None => write(),
+        Some(bar) => bar.suspend(out),
+        None => out(),
     }
 }
 
@@ -74,7 +81,7 @@ pub(super) fn name(run: Option<&Path>) {
     let path = if run.file_name().is_some() { Ok(run.to_owned()) } else { run.canonicalize() };
     let path = path.unwrap_or_else(|_| run.to_owned());
     let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    screen().name = Some(Name { id, path: run.display().to_string() });
+    screen().name = Some(Name { id: tame_line(&id), path: tame_line(&run.display().to_string()) });
 }
 
 impl Name {
@@ -88,19 +95,13 @@ impl Name {
     }
 }
 
-/// A model's text for the screen. Its control characters, which could do anything to a terminal, are replaced.
-pub(super) fn tame(text: &str) -> String {
-    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
-}
-
 /// Shows an error: a recipe's problems as they are, others as a chain of causes.
 pub(super) fn report(error: &anyhow::Error) {
     if error.is::<Elsewhere>() {
         return;
     }
     match error.downcast_ref::<Diagnostics>() {
-        Some(diagnostics) => say(&diagnostics.render(color())),
+        Some(diagnostics) => write(&diagnostics.render(color())),
         None => say(&format!("error: {error:#}")),
     }
 }
@@ -113,7 +114,7 @@ pub(super) fn show(
     let target = ProgressDrawTarget::term_like_with_hz(Box::<Below>::default(), REDRAWS);
     let bar = ProgressBar::with_draw_target(Some(length), target);
     let text = move |state: &ProgressState, out: &mut dyn fmt::Write| {
-        let _ = out.write_str(&line(columns(), state));
+        let _ = out.write_str(&tame_line(&line(columns(), state)));
     };
     let style = ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style.with_key("line", text));

@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::signals;
-use super::terminal::{self, Passes, report, say, tame};
+use super::terminal::{self, Passes, report, say};
 use crate::data;
 use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
@@ -169,10 +169,10 @@ impl Audience for Voice {
             }
             Event::Evaluated { step, steps, val_loss, also } => {
                 let also = also.iter().map(|(name, value)| format!(", {name} {value:.4}"));
-                let also = tame(&also.collect::<String>());
+                let also = also.collect::<String>();
                 say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));
             }
-            Event::Sampled(text) => say(&format!("sample: {}", tame(text))),
+            Event::Sampled(text) => say(&format!("sample: {text}")),
             Event::CopyDoesNotFit { needed, free } => say(&format!(
                 "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are \
                  written",

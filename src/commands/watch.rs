@@ -11,12 +11,13 @@ use super::exit::Exit;
 use super::find_runs;
 use super::signals;
 use crate::cli::WatchArgs;
-use crate::report::follow::Follow;
+use crate::report::follow::{Follow, News};
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir};
 use crate::session::{Ending, UsageError};
+use crate::wording::tame;
 use header::Figure;
 use screen::Screen;
 use std::io::IsTerminal;
@@ -49,6 +50,8 @@ struct Watched {
     total_tokens: Option<f64>,
     train: Follow,
     val: Follow,
+    /// Why a file of it cannot be read, naming it.
+    problem: Option<String>,
 }
 
 /// Follows the runs until all have ended, or a signal comes.
@@ -67,8 +70,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     let ended = loop {
         let mut lines = String::new();
         for run in &mut runs {
-            let line = run.poll(&view)?;
-            lines.extend(line.map(|line| line + "\n"));
+            lines.extend(run.poll(&view).map(|line| tame(&line) + "\n"));
         }
         match &mut screen {
             Some(screen) => screen.draw(&runs, &view)?,
@@ -94,7 +96,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     // the terminal is given back before the last words
     drop(screen);
     if is_live {
-        super::print(&runs.iter().map(|run| run.whole_line(&view) + "\n").collect::<String>())?;
+        super::print(&runs.iter().map(|run| tame(&run.whole_line(&view)) + "\n").collect::<String>())?;
     }
     Ok(ended.map_or(Ending::Finished, Ending::from).into())
 }
@@ -113,19 +115,31 @@ impl Watched {
             stands: RunStatus::Created.to_string(),
             train: Follow::new(&path.join(dir::TRAIN_CSV), view.columns(dir::TRAIN_CSV)),
             val: Follow::new(&path.join(dir::VAL_CSV), view.columns(dir::VAL_CSV)),
+            problem: None,
         })
     }
 
-    /// Looks at the files; a line if there is something new to say.
-    fn poll(&mut self, view: &View) -> Result<Option<String>, RunError> {
+    /// Looks at the files; a line if there is something new to say. What cannot be read is part of the line, so that
+    /// the other runs can be watched.
+    fn poll(&mut self, view: &View) -> Option<String> {
+        let before = self.problem.take();
         // asked first: what a run logs before it ends is then seen with its end
         let status = match crate::run::status(&self.path) {
             Ok(status) => status,
             // it is being started over
             Err(RunError::NotARun { .. }) => RunStatus::Created,
-            Err(error) => return Err(error),
+            // as lists show it
+            Err(error) => {
+                self.problem = Some(error.to_string());
+                RunStatus::Failed
+            }
         };
-        let (train, val) = (self.train.poll()?, self.val.poll()?);
+        let [train, val] = [&mut self.train, &mut self.val].map(|log| {
+            log.poll().unwrap_or_else(|error| {
+                self.problem.get_or_insert_with(|| error.to_string());
+                News::default()
+            })
+        });
         let is_new = std::mem::replace(&mut self.status, status) != status;
         if is_new {
             // a run that is being started over has none for a moment
@@ -140,9 +154,10 @@ impl Watched {
             }
         }
         if train.was_cut {
-            return Ok(Some(format!("{}: went back to step {}", self.id, self.train.rows().len())));
+            return Some(format!("{}: went back to step {}", self.id, self.train.rows().len()));
         }
-        Ok((is_new || train.added > 0 || val.added > 0).then(|| self.whole_line(view)))
+        let is_new = is_new || self.problem != before;
+        (is_new || train.added > 0 || val.added > 0).then(|| self.whole_line(view))
     }
 
     fn has_ended(&self, may_resume: bool) -> bool {
@@ -170,7 +185,7 @@ impl Watched {
     fn line(&self) -> String {
         let progress = format!("{}: {}, step {}/{}", self.id, self.stands, self.steps(), self.total_steps);
         let figures = self.figures().into_iter().map(|figure| figure.text);
-        std::iter::once(progress).chain(figures).collect::<Vec<_>>().join("  ")
+        std::iter::once(progress).chain(figures).chain(self.problem.clone()).collect::<Vec<_>>().join("  ")
     }
 
     /// Where the run is, with the value that is drawn.

@@ -23,9 +23,7 @@ pub enum DataError {
         pattern: String,
     },
     /// A glob that cannot be parsed.
-    #[error(
-        "`{pattern}` is not a valid glob: {detail}; put a literal bracket or star in brackets, as in `[*]`"
-    )]
+    #[error("`{pattern}` is not a valid glob: {detail}; put a literal bracket or star in brackets: `[*]`")]
     BadPattern {
         /// The glob.
         pattern: String,
@@ -48,6 +46,14 @@ pub enum DataError {
     #[error("could not read `{}`: {error}; check its permissions and what it leads to", path.display())]
     Read {
         /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The operating system maps no further file into memory.
+    #[error("could not map `{}`: {error}; raise `sysctl vm.max_map_count` (files) or `ulimit -v` (bytes)", path.display())]
+    TooManyMaps {
+        /// The file.
         path: PathBuf,
         /// The system's error.
         error: io::Error,

@@ -3,6 +3,7 @@
 use super::DataError;
 use memmap2::Mmap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Opens a regular file and maps it into memory. An empty file maps to no bytes.
@@ -18,6 +19,10 @@ pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
     let file = File::open(path).map_err(DataError::read(path))?;
     // SAFETY: the map is read-only. This program never writes to a file that has its final name, and
     // datasets/README.md tells users not to change the files of a running experiment.
-    let map = unsafe { Mmap::map(&file) }.map_err(DataError::read(path))?;
+    let map = unsafe { Mmap::map(&file) }.map_err(|error| match error.kind() {
+        // the system's limit on maps is hit long before its memory: files of this program are only read
+        ErrorKind::OutOfMemory => DataError::TooManyMaps { path: path.into(), error },
+        _ => DataError::read(path)(error),
+    })?;
     Ok((file, map))
 }

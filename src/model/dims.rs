@@ -1,6 +1,8 @@
 //! The numbers that define a GPT-2.
 
 use crate::recipe::ModelConfig;
+use crate::recipe::keys::{Kind, find};
+use std::ops::RangeInclusive;
 
 /// The dimensions of a GPT-2 (Radford et al., 2019), in the field's usual names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,14 @@ impl Dims {
             block_size: model.block_size,
             vocab_size: model.vocab_size,
             padded_vocab: model.vocab_size.next_multiple_of(model.vocab_multiple.max(1)),
+        }
+    }
+
+    /// The values that a dimension may have, by its name in `[model]`: as many for a file as for a recipe.
+    pub fn range(name: &str) -> RangeInclusive<u64> {
+        match find(&format!("model.{name}")).map(|key| &key.kind) {
+            Some(&Kind::Integer { min, max }) => min.max(1) as u64..=max.max(1) as u64,
+            _ => 1..=u64::from(u32::MAX),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The problems of a recipe, collected and rendered as a compiler renders them.
 
 use super::source::{Medium, Place, Source};
+use crate::wording::{is_tame, tame, tame_line};
 use annotate_snippets::{Annotation, AnnotationKind, Element, Level, Origin, Renderer, Snippet};
 use std::fmt;
 use std::ops::Range;
@@ -29,21 +30,27 @@ pub(super) struct Problem {
 
 impl Problem {
     pub(super) fn new(title: impl Into<String>, place: Place) -> Self {
-        Self { title: title.into(), place, label: String::new(), context: Vec::new(), help: Vec::new() }
+        Self {
+            title: tame(&title.into()),
+            place,
+            label: String::new(),
+            context: Vec::new(),
+            help: Vec::new(),
+        }
     }
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
+        self.label = tame(&label.into());
         self
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help.push(help.into());
+        self.help.push(tame(&help.into()));
         self
     }
 
     pub(super) fn context(mut self, place: Place, label: impl Into<String>) -> Self {
-        self.context.push((place, label.into()));
+        self.context.push((place, tame(&label.into())));
         self
     }
 
@@ -72,7 +79,7 @@ fn excerpt<'a>(
 ) -> Option<Element<'a>> {
     let source = &*place.source;
     let file = match &source.medium {
-        Medium::File(path) => Some(path.display().to_string()),
+        Medium::File(path) => Some(tame_line(&path.display().to_string())),
         Medium::Flag | Medium::Env(_) | Medium::BuiltIn => None,
     };
     let Some(span) = &place.span else {
@@ -185,7 +192,10 @@ impl Diagnostics {
         if self.omitted > 0 {
             blocks.push(format!("and {} more problems", self.omitted));
         }
-        blocks.join("\n\n")
+        // The renderer shows the escapes of what it quotes, so those that are left are its own colours.
+        let keeps = |c| is_tame(c) || c == '\n' || c == '\x1b' && color;
+        let replace = |c| if keeps(c) { c } else { char::REPLACEMENT_CHARACTER };
+        blocks.join("\n\n").chars().map(replace).collect()
     }
 }
 

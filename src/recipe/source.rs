@@ -3,6 +3,7 @@
 //! A recipe file is read once, and every way in which that can fail has its own message: figment would take a missing
 //! file for an empty one.
 
+use crate::regular;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -107,7 +108,7 @@ pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
         return Err(unreadable("it is not a regular file", "write the recipe to a file and name that"));
     }
     let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    let read = regular::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| from_io(path, &error))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(unreadable(

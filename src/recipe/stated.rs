@@ -16,6 +16,7 @@ use super::schema::{ModelConfig, Recipe};
 use super::source::{Medium, Place, Source};
 use super::value::Value;
 use super::written::written;
+use crate::regular;
 use crate::weights;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,7 +104,7 @@ fn read(value: &Value) -> Option<Stated> {
 /// The numbers in the recipe of a run, with that file and whether all of them bind.
 fn of_run(run: &Path, is_exact: bool) -> Option<Written> {
     let file = run.join(RUNS_RECIPE);
-    let keys = written(&std::fs::read_to_string(&file).ok()?).ok()?;
+    let keys = written(&regular::read_text(&file, regular::DOCUMENT).ok()?).ok()?;
     let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));
     Some((file, numbers.collect(), is_exact))
 }

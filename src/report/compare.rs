@@ -85,7 +85,7 @@ pub struct Comparison {
 impl Comparison {
     /// Reads and compares runs.
     ///
-    /// Errors: [`RunError::NotARun`] if a directory is no run; [`RunError::Io`] if a log cannot be read.
+    /// Errors: [`RunError::NotARun`] if a directory is no run.
     pub fn new(paths: &[PathBuf], options: &Options) -> Result<Self, RunError> {
         let Options { cut, further, targets, .. } = options;
         let runs = read_all(paths, Wanted { cut: *cut, further, targets })?;

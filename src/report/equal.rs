@@ -1,12 +1,12 @@
 //! Whether runs logged the same numbers: a regression check for the columns that are a function of the recipe.
 
+use crate::regular;
 use crate::run::column::Column;
 use crate::run::columns::LOGS;
 use crate::run::files::whole_lines;
 use crate::run::{RunError, dir};
 use crate::wording::count;
 use std::fmt;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -131,7 +131,7 @@ struct Log {
 
 impl Log {
     fn read(path: &Path) -> Result<Self, RunError> {
-        let bytes = match fs::read(path) {
+        let bytes = match regular::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?,
         };
@@ -151,6 +151,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn run(train: &str, val: &str) -> tempfile::TempDir {
         let run = tempfile::tempdir().expect("tempdir");

@@ -1,9 +1,10 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
 use super::scan::scan_bytes;
+use crate::regular;
 use crate::run::RunError;
 use crate::run::files::whole_lines;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,7 @@ impl Follow {
     }
 
     fn read_on(&mut self) -> std::io::Result<News> {
-        let mut file = File::open(&self.path)?;
+        let mut file = regular::open(&self.path)?;
         let metadata = file.metadata()?;
         let mut old = Vec::new();
         if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {

@@ -8,7 +8,7 @@ use super::scan::{last_of, scan};
 use super::stats::median;
 use super::target::{Search, Target};
 use crate::run::column::{Aggregate, Unit};
-use crate::run::{RunError, dir};
+use crate::run::dir;
 use std::path::Path;
 
 /// Memory that is reused from run to run.
@@ -40,12 +40,12 @@ pub struct Gathered {
     pub malformed: u64,
     /// Whether the run came as far as the cut; false without one.
     pub reached: bool,
+    /// Why a log could not be read, one line each, naming it.
+    pub unreadable: Vec<String>,
 }
 
 /// Gathers the metrics of the table and what else is `wanted` of the run in `run`.
-///
-/// Errors: [`RunError::Io`].
-pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Gathered, RunError> {
+pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
     let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
     let mut search = Search::new(targets);
@@ -74,7 +74,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Gathe
             }
         }
         each.iter_mut().for_each(|fold| fold.take(row));
-    })?;
+    });
     let wanted = place(&mut last);
     if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
         last.iter_mut().for_each(|fold| fold.take(&row));
@@ -83,6 +83,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Gathe
     let mut results = Results::default();
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
+    let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
     let logs = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
     let is_elsewhere = logs.into_iter().any(|log| log == dir::EVAL_CSV);
     for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
@@ -101,15 +102,16 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Gathe
                     each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
                 }
             }
-        })?;
+        });
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
         finish(each, &evaluated.header, values, &mut results);
         malformed += evaluated.malformed;
+        unreadable.extend(evaluated.unreadable);
     }
     search.finish(cut, &mut results);
-    Ok(Gathered { results, malformed, reached })
+    Gathered { results, malformed, reached, unreadable }
 }
 
 /// A metric while the rows of its log go by.
@@ -250,9 +252,7 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
-            .expect("readable")
-            .results
+        gather(run.path(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default()).results
     }
 
     #[test]
@@ -328,11 +328,11 @@ mod tests {
                      2,16,now,a;b,1,0.5,0.75\n2,16,now,,1,0.5,\n";
         std::fs::write(run.path().join("eval.csv"), asked).expect("write");
         let runs = [run.path().to_owned()];
-        let metric = |name: &str| further(&runs, name).expect("readable");
+        let metric = |name: &str| further(&runs, name);
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), wanted, &mut Scratch::default()).expect("readable");
+        let found = gather(run.path(), wanted, &mut Scratch::default());
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -345,7 +345,7 @@ mod tests {
         );
         let without = run(TRAIN, VAL);
         let runs = [without.path().to_owned(), with.path().to_owned()];
-        let metric = |name: &str| further(&runs, name).expect("readable");
+        let metric = |name: &str| further(&runs, name);
         assert!(
             [metric("step"), metric("loss"), metric("poems"), metric("best_loss")]
                 .iter()
@@ -359,7 +359,7 @@ mod tests {
         );
         let read = |run: &tempfile::TempDir| {
             let wanted = Wanted { further: &asked, ..Wanted::default() };
-            let found = gather(run.path(), wanted, &mut Scratch::default()).expect("readable");
+            let found = gather(run.path(), wanted, &mut Scratch::default());
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

@@ -8,8 +8,8 @@ use super::scan::header;
 use super::target::Target;
 use crate::run::column::{Aggregate, Better, Column, Summary, Unit};
 use crate::run::row::Row;
-use crate::run::{RunError, ValRow, columns, dir, evaluations};
-use std::path::PathBuf;
+use crate::run::{ValRow, columns, dir, evaluations};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 impl Unit {
@@ -101,21 +101,20 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 
 /// A metric that the table of columns lacks: the last value of the column `name` of `val.csv`, else of `eval.csv`, or
 /// the best one where the name is `best_` and a column. `None` if no run in `runs` has that column.
-///
-/// Errors: [`RunError::Io`].
-pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError> {
+#[must_use]
+pub fn further(runs: &[PathBuf], name: &str) -> Option<Metric> {
     let best = name.strip_prefix("best_");
     let mut wanted: Vec<(&str, bool)> = vec![(name, false)];
     wanted.extend(best.map(|column| (column, true)));
     for (column, is_best) in wanted {
-        let Some(log) = log_with(runs, column)? else { continue };
+        let Some(log) = log_with(runs, column) else { continue };
         let (unit, better) = columns::outside_the_table(column);
         let (aggregate, what) = match (is_best, better) {
             (false, _) => (Aggregate::Last, "last value"),
             (true, Better::Lower) => (Aggregate::Min, "lowest value"),
             (true, Better::Higher) => (Aggregate::Max, "highest value"),
         };
-        return Ok(Some(Metric {
+        return Some(Metric {
             name: name.to_owned(),
             title: name.replace('_', " "),
             meaning: format!("{what} of {column} in {log}"),
@@ -127,38 +126,30 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Metric>, RunError>
             column: column.to_owned(),
             aggregate,
             target: None,
-        }));
+        });
     }
-    Ok(None)
+    None
 }
 
 /// The first log, of those that evaluations are in, that has a column in some run which the table of columns lacks.
-fn log_with(runs: &[PathBuf], column: &str) -> Result<Option<&'static str>, RunError> {
-    if has_column(runs, column)? {
-        return Ok(Some(dir::VAL_CSV));
+fn log_with(runs: &[PathBuf], column: &str) -> Option<&'static str> {
+    if has_column(runs, column) {
+        return Some(dir::VAL_CSV);
     }
     if ValRow::COLUMNS.iter().any(|known| known.name == column)
         || evaluations::COLUMNS.iter().any(|(known, _)| *known == column)
     {
-        return Ok(None);
+        return None;
     }
-    for run in runs {
-        if header(&run.join(dir::EVAL_CSV))?.iter().any(|name| name == column) {
-            return Ok(Some(dir::EVAL_CSV));
-        }
-    }
-    Ok(None)
+    runs.iter().any(|run| has(&run.join(dir::EVAL_CSV), column)).then_some(dir::EVAL_CSV)
 }
 
 /// Whether the `val.csv` of some run has a column that the table of columns lacks.
-pub(super) fn has_column(runs: &[PathBuf], column: &str) -> Result<bool, RunError> {
-    if ValRow::COLUMNS.iter().any(|known| known.name == column) {
-        return Ok(false);
-    }
-    for run in runs {
-        if header(&run.join(dir::VAL_CSV))?.iter().any(|name| name == column) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+pub(super) fn has_column(runs: &[PathBuf], column: &str) -> bool {
+    let is_known = ValRow::COLUMNS.iter().any(|known| known.name == column);
+    !is_known && runs.iter().any(|run| has(&run.join(dir::VAL_CSV), column))
+}
+
+fn has(log: &Path, column: &str) -> bool {
+    header(log).iter().any(|name| name == column)
 }

@@ -1,9 +1,9 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
 use super::compare::Comparison;
-use super::export::tame;
 use super::runs::Run;
 use crate::run::dir;
+use crate::wording::tame_line;
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -130,5 +130,5 @@ fn name(all: &[Run], run: &Run) -> String {
         0 | 1 => run.id.clone(),
         _ => run.path.display().to_string(),
     };
-    tame(&name)
+    tame_line(&name)
 }

@@ -8,12 +8,12 @@ use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::own::is_own;
 use super::scan::last_row;
 use crate::recipe::written;
+use crate::regular;
 use crate::run::record::ReachedTarget;
-use crate::run::{RunError, RunRecord, RunStatus, dir, record};
+use crate::run::{RunError, RunRecord, RunStatus, dir, lock, record};
 use rayon::prelude::*;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a reader of a comparison should know about a run that was not trained to its last step.
@@ -116,8 +116,13 @@ impl Run {
             // the warning about the record says why
             Err(_) => RunStatus::Failed,
         };
+        if let (RunStatus::Running | RunStatus::Created, Err(error)) =
+            (status, lock::is_held(&path.join(lock::FILE)))
+        {
+            warn(&error);
+        }
         let file = path.join(dir::RECIPE);
-        let text = fs::read_to_string(&file);
+        let text = regular::read_text(&file, regular::DOCUMENT);
         if let (Ok(text), Some(record)) = (&text, &record)
             && !is_own(path, text, record)
         {
@@ -154,11 +159,12 @@ impl Run {
 
     /// Reads a run with the results of its logs: the metrics of the table of columns, and what else is `wanted`.
     ///
-    /// Errors: [`RunError::NotARun`] if `path` holds no run; [`RunError::Io`] if a log cannot be read.
+    /// Errors: [`RunError::NotARun`] if `path` holds no run.
     pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached } = gather(path, wanted, scratch)?;
+        let Gathered { results, malformed, reached, unreadable } = gather(path, wanted, scratch);
         run.results = results;
+        run.warnings.extend(unreadable);
         if wanted.cut.is_some() {
             run.complete = reached;
             if !reached {
@@ -187,16 +193,14 @@ pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError>
     paths.par_iter().map_init(Scratch::default, read).collect()
 }
 
-/// The furthest point that all of these runs have reached; `None` if some run has no rows.
-///
-/// Errors: [`RunError::Io`].
-pub fn common_end(paths: &[PathBuf], axis: Axis) -> Result<Option<f64>, RunError> {
-    let ends: Result<Vec<_>, _> = paths
-        .par_iter()
-        .map(|path| {
-            Ok(last_row(&path.join(dir::TRAIN_CSV), &[axis.column()])?.map(|row| axis.reached(row[0])))
-        })
-        .collect();
-    let end = |least: f64, end: Option<f64>| end.filter(|end| !end.is_nan()).map(|end| least.min(end));
-    Ok(ends?.into_iter().try_fold(f64::INFINITY, end).filter(|end| end.is_finite()))
+/// The furthest point that all of these runs have reached, those aside whose log cannot be read; `None` if some run
+/// has no rows.
+#[must_use]
+pub fn common_end(paths: &[PathBuf], axis: Axis) -> Option<f64> {
+    let last = |path: &PathBuf| last_row(&path.join(dir::TRAIN_CSV), &[axis.column()]).ok();
+    let ends: Vec<_> = paths.par_iter().filter_map(last).collect();
+    let end = |least: f64, row: Option<Vec<f64>>| {
+        row.map(|row| axis.reached(row[0])).filter(|end| !end.is_nan()).map(|end| least.min(end))
+    };
+    ends.into_iter().try_fold(f64::INFINITY, end).filter(|end| end.is_finite())
 }

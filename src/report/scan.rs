@@ -4,10 +4,10 @@
 //! of other versions are read as far as they go: a column that is missing and a cell that is empty are NaN. A torn last
 //! line, which a killed or a writing process leaves, is passed over; a malformed row is left out and counted.
 
+use crate::regular;
 use crate::run::RunError;
 use crate::run::files::whole_lines;
 use memchr::{memchr, memchr2};
-use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -18,17 +18,16 @@ pub struct Scanned {
     pub header: Vec<String>,
     /// Rows that were not numbers in the columns asked for, or had too few cells.
     pub malformed: u64,
+    /// Why the file could not be read, naming it; it has no rows then.
+    pub unreadable: Option<String>,
 }
 
-/// The columns of a log, in order. A missing file and one without a whole line have none.
-///
-/// Errors: [`RunError::Io`].
-pub fn header(path: &Path) -> Result<Vec<String>, RunError> {
+/// The columns of a log, in order. A missing file, one without a whole line and one that cannot be read have none.
+pub fn header(path: &Path) -> Vec<String> {
     let mut line = Vec::new();
-    match File::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line)) {
-        Ok(_) => Ok(scan_bytes(whole_lines(&line), &[], |_| {}).header),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(RunError::Io { action: "read", path: path.to_owned(), error }),
+    match regular::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line)) {
+        Ok(_) => scan_bytes(whole_lines(&line), &[], |_| {}).header,
+        Err(_) => Vec::new(),
     }
 }
 
@@ -36,20 +35,17 @@ pub fn header(path: &Path) -> Result<Vec<String>, RunError> {
 const TAIL: u64 = 1 << 14;
 
 /// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
-/// order. A missing file has no rows.
-///
-/// Errors: [`RunError::Io`].
-pub fn scan(
-    path: &Path,
-    wanted: &[&str],
-    buffer: &mut Vec<u8>,
-    each: impl FnMut(&[f64]),
-) -> Result<Scanned, RunError> {
+/// order. A missing file has no rows, and neither has one that cannot be read: it must not hide the other runs.
+pub fn scan(path: &Path, wanted: &[&str], buffer: &mut Vec<u8>, each: impl FnMut(&[f64])) -> Scanned {
     buffer.clear();
-    match File::open(path).and_then(|mut file| file.read_to_end(buffer)) {
-        Ok(_) => Ok(scan_bytes(whole_lines(buffer), wanted, each)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Scanned::default()),
-        Err(error) => Err(RunError::Io { action: "read", path: path.to_owned(), error }),
+    match regular::open(path).and_then(|mut file| file.read_to_end(buffer)) {
+        Ok(_) => scan_bytes(whole_lines(buffer), wanted, each),
+        Err(error) if error.kind() == ErrorKind::NotFound => Scanned::default(),
+        Err(error) => {
+            buffer.clear();
+            let error = RunError::Io { action: "read", path: path.to_owned(), error };
+            Scanned { unreadable: Some(error.to_string()), ..Scanned::default() }
+        }
     }
 }
 
@@ -58,7 +54,7 @@ pub fn scan(
 /// Errors: [`RunError::Io`].
 pub fn last_row(path: &Path, wanted: &[&str]) -> Result<Option<Vec<f64>>, RunError> {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = match File::open(path) {
+        let mut file = match regular::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             file => file?,
         };
@@ -132,7 +128,7 @@ fn scan_plain(text: &str, wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scan
             None => passed += 1,
         }
     }
-    let mut scanned = Scanned { header, malformed: 0 };
+    let mut scanned = Scanned { header, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
     let mut at = 0;
     while at < rows.len() {
@@ -196,7 +192,7 @@ fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> S
         Err(_) => return Scanned::default(),
     };
     let places = places(&header, wanted);
-    let mut scanned = Scanned { header, malformed: 0 };
+    let mut scanned = Scanned { header, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
     let mut record = csv::ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {

@@ -8,7 +8,7 @@ use super::axis::Cut;
 use super::gather::Results;
 use super::metrics::{Metric, further, metrics};
 use crate::run::column::{Aggregate, Better, Unit};
-use crate::run::{RunError, dir};
+use crate::run::dir;
 use std::path::PathBuf;
 
 /// A value of a loss or of an accuracy that runs are to reach.
@@ -58,20 +58,20 @@ pub fn parse(text: &str) -> Result<(&str, f64), String> {
 impl Target {
     /// The target that `metric`, of the logs of `runs`, is to reach. The best value stands for its column.
     ///
-    /// Errors: a phrase that says why it cannot be one, in the inner result; [`RunError::Io`].
-    pub fn new(runs: &[PathBuf], metric: &Metric, value: f64) -> Result<Result<Self, String>, RunError> {
+    /// Errors: a phrase that says why it cannot be one.
+    pub fn new(runs: &[PathBuf], metric: &Metric, value: f64) -> Result<Self, String> {
         let is_accuracy = metric.unit == Unit::Fraction && metric.log != dir::TRAIN_CSV;
         if metric.unit != Unit::Loss && !is_accuracy {
             let name = &metric.name;
-            return Ok(Err(format!(
+            return Err(format!(
                 "`{name}` says how far or how fast a run is, not how good: a target is a loss or an accuracy"
-            )));
+            ));
         }
         if is_accuracy && !(0.0..=1.0).contains(&value) {
-            return Ok(Err(format!(
+            return Err(format!(
                 "`{}` cannot be {value}: an accuracy is a fraction from 0 to 1, such as 0.3",
                 metric.name
-            )));
+            ));
         }
         let is_best = |other: &&Metric| {
             let is_extreme = matches!(other.aggregate, Aggregate::Min | Aggregate::Max);
@@ -79,11 +79,10 @@ impl Target {
         };
         let best = match [metric].into_iter().chain(metrics()).find(is_best) {
             Some(best) => Some(best.clone()),
-            None => further(runs, &format!("best_{}", metric.column))?,
+            None => further(runs, &format!("best_{}", metric.column)),
         };
-        Ok(best
-            .map(|best| Self { column: metric.column.clone(), value, better: metric.better, best })
-            .ok_or_else(|| format!("`{}` has no best value", metric.name)))
+        best.map(|best| Self { column: metric.column.clone(), value, better: metric.better, best })
+            .ok_or_else(|| format!("`{}` has no best value", metric.name))
     }
 
     /// As options name it, such as `val_loss=3.28`.
@@ -252,7 +251,7 @@ mod tests {
 
     fn target(name: &str, value: f64) -> Target {
         let metric = metrics::find(name).expect("a metric");
-        Target::new(&[], metric, value).expect("nothing is read").expect("a target")
+        Target::new(&[], metric, value).expect("a target")
     }
 
     fn point(step: f64, value: f64) -> Point {
@@ -296,7 +295,7 @@ mod tests {
         }
         for name in ["steps", "tokens_per_s", "mfu", "elapsed_s"] {
             let metric = metrics::find(name).expect("a metric");
-            let refused = Target::new(&[], metric, 0.5).expect("nothing is read").expect_err(name);
+            let refused = Target::new(&[], metric, 0.5).expect_err(name);
             assert!(refused.contains(name), "{refused}");
         }
         let of = |name: &str| {

@@ -5,6 +5,7 @@ use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
 use super::{fault, files};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +37,7 @@ impl RunDir {
     /// Makes or takes over `runs_dir/id` as its only writer, and writes `recipe_toml` unless a recipe is there.
     ///
     /// If several processes ask at once, one gets the run and the others get [`RunError::Locked`]. Files that a crash
-    /// left half-written are removed. With `fresh`, the contents of the run are discarded first.
+    /// left half-written are removed. With `fresh`, the run is discarded first; files that no run writes stay.
     pub fn create_or_open(
         runs_dir: &Path,
         id: &str,
@@ -80,8 +81,9 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Empties the run but for its lock. The record goes first and the checkpoints second: a crash on the way leaves a
-    /// run that resumes or starts over, never one that claims to be finished and has lost its files.
+    /// Empties the run but for its lock and what no run has written. The record goes first and the checkpoints second: a
+    /// crash on the way leaves a run that resumes or starts over, never one that claims to be finished and has lost its
+    /// files.
     fn discard(&self) -> Result<(), RunError> {
         for name in [record::FILE, CHECKPOINTS] {
             let path = self.path.join(name);
@@ -91,7 +93,7 @@ impl RunDir {
         }
         for entry in fs::read_dir(&self.path).context("read", &self.path)? {
             let entry = entry.context("read", &self.path)?;
-            if entry.file_name() != lock::FILE {
+            if entry.file_name() != lock::FILE && is_own(&entry.file_name()) {
                 fault::point("discard", "between").context("delete", &entry.path())?;
                 files::remove(&entry.path(), "discard")?;
             }
@@ -173,8 +175,48 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     };
     let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|e| e.path())).collect();
     let mut runs: Vec<_> = paths.context("read", runs_dir)?.into_iter().filter(|path| is_run(path)).collect();
+    runs.retain(|path| path.file_name().is_some_and(|name| !is_hidden(name)));
     runs.sort();
     Ok(runs)
+}
+
+/// Deletes what a removal that was killed has left in a runs directory, and returns it. What another process removes at
+/// the moment stays, as far as that can be told.
+///
+/// Errors: [`RunError::Io`].
+pub fn sweep_removed(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let left = |path: &Path| {
+        let is_ours =
+            path.file_name().is_some_and(files::is_temporary) && !path.is_symlink() && path.is_dir();
+        is_ours && !lock::is_held(&path.join(lock::FILE)).unwrap_or(true)
+    };
+    let entries = fs::read_dir(runs_dir).context("read", runs_dir)?.filter_map(Result::ok);
+    let mut swept: Vec<_> = entries.map(|entry| entry.path()).filter(|path| left(path)).collect();
+    swept.sort();
+    for path in &swept {
+        files::delete(path, "sweep").context("delete", path)?;
+    }
+    Ok(swept)
+}
+
+/// What lies in a run's directory that no run writes, by name.
+pub fn foreign(run: &Path) -> Vec<OsString> {
+    let Ok(entries) = fs::read_dir(run) else { return Vec::new() };
+    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+    let mut foreign: Vec<_> = names.filter(|name| !is_own(name)).collect();
+    foreign.sort();
+    foreign
+}
+
+/// Whether runs write a file or directory of this name.
+fn is_own(name: &OsStr) -> bool {
+    let own = [RECIPE, TRAIN_CSV, VAL_CSV, EVAL_CSV, SAMPLES, CHECKPOINTS, record::FILE, lock::FILE];
+    own.iter().any(|known| name == *known) || files::is_temporary(name)
+}
+
+/// Names with a dot first are those of temporaries.
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
 }
 
 /// Checks that runs can be made in `dir`, which need not exist yet. Leaves nothing behind.
@@ -205,8 +247,8 @@ fn probe(dir: &Path) -> io::Result<()> {
 fn is_one_name(id: &str) -> bool {
     let mut parts = Path::new(id).components();
     let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    // Names with a dot first are temporaries; a trailing slash is no part of a name.
-    one && !id.starts_with('.') && !id.contains(['/', '\\', '\0'])
+    // A trailing slash is no part of a name.
+    one && !is_hidden(OsStr::new(id)) && !id.contains(['/', '\\', '\0'])
 }
 
 #[cfg(test)]
@@ -245,13 +287,16 @@ mod tests {
         fs::write(run.train_csv(), "step\n").expect("write");
         assert!(open("a = 1\n", true).expect_err("locked").is_locked());
         assert!(run.train_csv().exists(), "a locked run is not discarded");
+        let run_path = run.path().to_owned();
         drop(run);
         let run = open("a = 2\n", false).expect("reopen");
         assert_eq!(fs::read_to_string(run.recipe()).expect("read"), "a = 1\n");
         drop(run);
+        fs::write(run_path.join("notes"), "mine").expect("write");
         let run = open("a = 2\n", true).expect("fresh");
         assert_eq!(fs::read_to_string(run.recipe()).expect("read"), "a = 2\n");
-        assert_eq!(names(run.path()), [lock::FILE, RECIPE]);
+        assert_eq!(names(run.path()), [lock::FILE, "notes", RECIPE]);
+        assert_eq!(foreign(run.path()), ["notes"]);
     }
 
     #[test]

@@ -214,7 +214,11 @@ impl RunError {
         match self {
             Self::Io { error, .. } => {
                 let absent = [ErrorKind::NotFound, ErrorKind::UnexpectedEof, ErrorKind::NotADirectory];
-                absent.contains(&error.kind()) || error.raw_os_error() == Some(EIO)
+                // a directory, a pipe or a device in the place of a file, or one that no run has written
+                let foreign = [ErrorKind::IsADirectory, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
+                absent.contains(&error.kind())
+                    || foreign.contains(&error.kind())
+                    || error.raw_os_error() == Some(EIO)
             }
             Self::Malformed { .. } | Self::Corrupted { .. } => true,
             _ => false,

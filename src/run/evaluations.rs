@@ -6,6 +6,7 @@
 
 use super::error::Context;
 use super::{RunError, dir, files};
+use crate::regular;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -56,8 +57,8 @@ pub fn append(run: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
 /// The file, made if it is not there, locked, and still the one that has the name.
 fn locked(path: &Path) -> Result<File, RunError> {
     loop {
-        let file =
-            OpenOptions::new().read(true).append(true).create(true).open(path).context("open", path)?;
+        let opened = regular::open_with(path, OpenOptions::new().read(true).append(true).create(true));
+        let file = opened.context("open", path)?;
         file.lock().context("lock", path)?;
         let ours = file.metadata().context("read", path)?;
         // the writer before may have put another file in its place

@@ -113,15 +113,30 @@ pub fn remove(path: &Path, scope: &str) -> Result<(), RunError> {
     delete(&doomed, scope).context("delete", path)
 }
 
-fn delete(path: &Path, scope: &str) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.is_dir() {
-        return fs::remove_file(path);
+/// Deletes a file or a directory tree that nothing needs any more. What is gone already is no error: another process
+/// may delete the same.
+///
+/// Fault point: `mid_delete` (before each file of a directory).
+pub(super) fn delete(path: &Path, scope: &str) -> io::Result<()> {
+    let delete = || {
+        if !fs::symlink_metadata(path)?.is_dir() {
+            return fs::remove_file(path);
+        }
+        for entry in fs::read_dir(path)? {
+            fault::point(scope, "mid_delete")?;
+            delete(&entry?.path(), scope)?;
+        }
+        fs::remove_dir(path)
+    };
+    match delete() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        deleted => deleted,
     }
-    for entry in fs::read_dir(path)? {
-        fault::point(scope, "mid_delete")?;
-        delete(&entry?.path(), scope)?;
-    }
-    fs::remove_dir(path)
+}
+
+/// Whether a name is that of something half-written or half-deleted.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
 }
 
 /// Cleans a directory after a crash: temporaries are deleted, and a directory that was being replaced gets its name

@@ -3,6 +3,7 @@
 use super::RunError;
 use super::error::Context;
 use crate::model::Dims;
+use crate::regular;
 use crate::weights::{CONFIG, Stated};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -45,7 +46,7 @@ pub(super) fn to_json(dims: &Dims) -> String {
 /// missing.
 pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
     let path = model_dir.join(CONFIG);
-    let text = std::fs::read(&path).context("read", &path)?;
+    let text = regular::read_within(&path, regular::DOCUMENT).context("read", &path)?;
     let config: Value = serde_json::from_slice(&text).map_err(|error| RunError::malformed(&path, error))?;
     let number = |names: &[&str]| names.iter().find_map(|&name| config.get(name)?.as_u64());
     dims_of(&Stated {
@@ -63,10 +64,15 @@ pub(super) fn dims_of(stated: &Stated) -> Result<Dims, RunError> {
     let number = |name: &str, theirs: &str| {
         let numbers = stated.numbers();
         let found = numbers.iter().find(|(known, _)| *known == name).and_then(|(_, number)| *number);
-        found
-            .filter(|n| (1..1 << 32).contains(n))
-            .map(|n| n as usize)
-            .ok_or_else(|| RunError::malformed(&stated.file, format!("it states no usable {theirs}")))
+        let found = found
+            .ok_or_else(|| RunError::malformed(&stated.file, format!("it states no usable {theirs}")))?;
+        let range = Dims::range(name);
+        if range.contains(&found) {
+            return Ok(found as usize);
+        }
+        let problem =
+            format!("its {theirs} is {found}, but from {} to {} are possible", range.start(), range.end());
+        Err(RunError::malformed(&stated.file, problem))
     };
     let is_config = stated.file.ends_with(CONFIG);
     let vocab_size = number("vocab_size", "vocab_size")?;

@@ -8,9 +8,9 @@ use super::import_advice::{few, likely};
 use super::tensors::{Found, TensorFile, Unfit, stored_len, unfit};
 use super::{RunError, digest, hf_config};
 use crate::model::{Dims, ParamLayout, Tensor};
+use crate::regular;
 use crate::weights::{self, CONFIG, MODEL};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 const HEAD: &str = "lm_head.weight";
@@ -51,7 +51,7 @@ pub fn content_digest(path: &Path) -> Result<String, RunError> {
     let weights_error = |problems| RunError::Weights { path: path.to_owned(), problems };
     let mut hasher = blake3::Hasher::new();
     for file in weights::files(path).map_err(weights_error)? {
-        let found = fs::File::open(&file).and_then(digest::of_reader);
+        let found = regular::open(&file).and_then(digest::of_reader);
         let found = found
             .map_err(|error| weights_error(vec![format!("could not read `{}`: {error}", file.display())]))?;
         hasher.update(found.blake3.as_bytes());

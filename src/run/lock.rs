@@ -6,6 +6,7 @@
 use super::RunError;
 use super::error::Context;
 use super::{facts, files};
+use crate::regular;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -17,6 +18,8 @@ pub const FILE: &str = "lock";
 /// A probe by [`is_held`] holds the lock for an instant, which must not look like a second writer.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
+/// Bytes of the text that are shown.
+const MOST_WORDS: u64 = 200;
 
 /// The right to write a run; given back on drop.
 #[derive(Debug)]
@@ -29,13 +32,10 @@ impl Lock {
     ///
     /// Errors: [`RunError::Locked`] naming the holder; [`RunError::Io`] where files cannot be locked.
     pub fn acquire(path: &Path) -> Result<Self, RunError> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .context("open", path)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        // through a link, another file would be written to
+        let mut file = regular::open_unlinked(path, options).context("open", path)?;
         for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -67,7 +67,7 @@ pub fn holder(path: &Path) -> Result<Option<String>, RunError> {
 
 /// The lock file `path`, if a live process holds it.
 fn held(path: &Path) -> Result<Option<File>, RunError> {
-    let file = match File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("open", path),
@@ -81,10 +81,11 @@ fn held(path: &Path) -> Result<Option<File>, RunError> {
 }
 
 fn words_of_holder(file: &mut File) -> String {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // The text is a courtesy: where it cannot be read, the lock still counts.
-    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    match text.trim() {
+    let read = file.rewind().and_then(|()| file.take(MOST_WORDS).read_to_end(&mut bytes));
+    let text = String::from_utf8_lossy(&bytes);
+    match text.lines().next().unwrap_or_default().trim() {
         line if read.is_ok() && !line.is_empty() => line.to_owned(),
         _ => "another process".to_owned(),
     }

@@ -12,6 +12,7 @@ use super::records::read_or_empty;
 use super::row::Row;
 use super::seal::{self, Growing};
 use super::{RunError, fault, files};
+use crate::regular;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::marker::PhantomData;
@@ -227,7 +228,7 @@ fn places_of<R: Row>(
 
 /// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
 fn reopen(path: &Path) -> Result<File, RunError> {
-    OpenOptions::new().read(true).append(true).open(path).context("open", path)
+    regular::open_with(path, OpenOptions::new().read(true).append(true)).context("open", path)
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use super::digest::FileDigest;
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
 use crate::engine::FastPaths;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -226,12 +226,14 @@ impl RunRecord {
         self.reached_target.map(|reached| (reached, self.total_steps))
     }
 
-    /// Reads the record of a run directory; `None` if none has been written.
+    /// Reads the record of a run directory; `None` if none has been written, or nothing but zeros are left of it.
     ///
     /// Missing fields get their defaults. Errors: [`RunError::NewerFormat`], [`RunError::Malformed`].
     pub fn read(run_dir: &Path) -> Result<Option<Self>, RunError> {
         let path = run_dir.join(FILE);
-        match fs::read(&path) {
+        match regular::read_within(&path, regular::DOCUMENT) {
+            // a power cut may leave a file without its bytes, which says as little as none
+            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok(None),
             Ok(bytes) => Self::from_json(&path, &bytes).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context("read", &path),
@@ -262,7 +264,9 @@ impl RunRecord {
 pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
     let lock = run_dir.join(lock::FILE);
     // Asked before: a run that ends in between has written its record by then.
-    let held = lock::is_held(&lock)?;
+    // A lock that nobody may ask leaves the word of the record.
+    let is_free = || !lock::is_held(&lock).unwrap_or(true);
+    let was_free = is_free();
     let recorded = match RunRecord::read(run_dir)? {
         Some(record) => record.status,
         None if dir::is_run(run_dir) => RunStatus::Created,
@@ -270,7 +274,7 @@ pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
     };
     Ok(match recorded {
         // Asked after: a run that starts in between holds the lock by now.
-        RunStatus::Created | RunStatus::Running if !held && !lock::is_held(&lock)? => RunStatus::Interrupted,
+        RunStatus::Created | RunStatus::Running if was_free && is_free() => RunStatus::Interrupted,
         other => other,
     })
 }
@@ -295,6 +299,7 @@ pub(super) fn from_versioned_json<T: serde::de::DeserializeOwned>(
 mod tests {
     use super::*;
     use crate::run::RunDir;
+    use std::fs;
 
     fn record() -> RunRecord {
         let mut record = RunRecord::new("r-01234567", "r", "0123456789abcdef");
@@ -325,10 +330,14 @@ mod tests {
         fs::write(&path, r#"{"format_version": 2, "id": ["another", "shape"]}"#).expect("write");
         let error = RunRecord::read(dir.path()).expect_err("newer");
         assert!(matches!(error, RunError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
-        for broken in ["", "{", "{}", r#"{"format_version": 1, "status": "unheard of"}"#] {
+        for broken in ["{", "{}", "\0{}", r#"{"format_version": 1, "status": "unheard of"}"#] {
             fs::write(&path, broken).expect("write");
             let error = RunRecord::read(dir.path()).expect_err(broken);
             assert!(error.to_string().contains("run.json"), "{error}");
+        }
+        for lost in ["", "\0\0\0"] {
+            fs::write(&path, lost).expect("write");
+            assert_eq!(RunRecord::read(dir.path()).expect("as if there were none"), None);
         }
     }
 

@@ -7,8 +7,8 @@ use super::columns::{TrainRow, ValRow};
 use super::error::Context;
 use super::row::{Cells, Row};
 use super::{RunError, files};
+use crate::regular;
 use std::collections::HashMap;
-use std::fs;
 use std::io::{Cursor, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ impl<S: std::io::Read> Table<S> {
 
 /// The bytes of a file; none if it does not exist.
 pub(super) fn read_or_empty(path: &Path) -> Result<Vec<u8>, RunError> {
-    match fs::read(path) {
+    match regular::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         result => result.context("read", path),
     }
@@ -97,6 +97,7 @@ mod tests {
     use super::super::TrainLog;
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     #[test]
     fn columns_are_found_by_name_and_bad_cells_by_line() {

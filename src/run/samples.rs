@@ -2,7 +2,8 @@
 
 use super::error::Context;
 use super::{RunError, fault, files};
-use std::fs::{self, OpenOptions};
+use crate::regular;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -14,7 +15,8 @@ const MARK: (&str, &str) = ("=== step ", " ===");
 /// Fault point: `samples.mid_write`.
 pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
     let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, text.trim_end_matches('\n'));
-    let mut file = OpenOptions::new().create(true).append(true).open(path).context("open", path)?;
+    let opened = regular::open_unlinked(path, OpenOptions::new().create(true).append(true));
+    let mut file = opened.context("open", path)?;
     let len = file.metadata().context("read", path)?.len();
     let bytes = section.as_bytes();
     let written = match fault::due("samples", "mid_write") {
@@ -36,7 +38,7 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
 
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
-    let bytes = match fs::read(path) {
+    let bytes = match regular::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         read => read.context("read", path)?,
     };
@@ -61,6 +63,7 @@ fn step_of(line: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn later_samples_and_torn_ones_are_cut() {

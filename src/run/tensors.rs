@@ -6,6 +6,7 @@
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
+use crate::regular;
 use crate::weights::{self, ElementType, Foreign, Place};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -70,7 +71,7 @@ pub(super) struct TensorFile {
 impl TensorFile {
     /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
-        let mut file = File::open(path).context("open", path)?;
+        let mut file = regular::open(path).context("open", path)?;
         let foreign =
             weights::foreign(path, &mut file).map_err(|problem| RunError::malformed(path, problem))?;
         let Some(Foreign { tensors, problems, .. }) = foreign else { return Self::new(path, file) };

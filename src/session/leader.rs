@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
+use crate::regular;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -159,7 +160,7 @@ pub(super) fn keep_micro_batch(
 pub(super) fn usable(
     call: &Call,
     run: &Path,
-    hash: &str,
+    (hash, steps): (&str, u64),
     newest: Newest,
 ) -> anyhow::Result<Option<checkpoint::Reader>> {
     for Rejected { path: checkpoint, reason } in &newest.rejected {
@@ -176,6 +177,13 @@ pub(super) fn usable(
         let problem = format!(
             "it belongs to an experiment with hash {}, this run has {hash}; start over with --fresh",
             reader.state().recipe_hash,
+        );
+        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
+    }
+    if reader.state().step > steps {
+        let problem = format!(
+            "it is of step {}, and this run has {steps}; start over with --fresh, or bring the run back from a backup",
+            reader.state().step,
         );
         return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
     }
@@ -257,7 +265,7 @@ impl Job<'_> {
     fn newest_checkpoint(&self) -> anyhow::Result<Option<checkpoint::Reader>> {
         let newest = checkpoint::newest_intact(self.dir.path())?;
         let damaged: Vec<PathBuf> = newest.rejected.iter().map(|rejected| rejected.path.clone()).collect();
-        let reader = usable(self.call, self.dir.path(), self.hash, newest)?;
+        let reader = usable(self.call, self.dir.path(), (self.hash, self.plan.steps), newest)?;
         if let Some(reader) = &reader {
             for path in damaged {
                 let aside = &checkpoint::set_aside(&path)?;
@@ -309,7 +317,7 @@ impl Job<'_> {
         record.simd = self.plan.cuda.is_none().then(|| cpu::level().word().to_owned());
         record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
-        let recipe = FileDigest::of(&std::fs::read(self.dir.recipe())?);
+        let recipe = FileDigest::of(&regular::read(&self.dir.recipe())?);
         record.files = BTreeMap::from([(dir::RECIPE.to_owned(), recipe)]);
         Ok(record)
     }

@@ -14,6 +14,7 @@ use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
+use crate::regular;
 use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest};
 use crate::run::{RunError, find, import};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// The values of a run's written recipe by their keys; none where it cannot be read.
 pub(super) fn written_recipe(run: &Path) -> Vec<(String, serde_json::Value)> {
-    let text = std::fs::read_to_string(run.join(crate::run::dir::RECIPE)).unwrap_or_default();
+    let text = regular::read_text(&run.join(crate::run::dir::RECIPE), regular::DOCUMENT).unwrap_or_default();
     crate::recipe::written(&text).unwrap_or_default()
 }
 

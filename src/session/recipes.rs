@@ -9,6 +9,7 @@ use super::rehearsal::rehearse;
 use super::standing::run_id;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, Overrides, Recipe, Resolved};
+use crate::regular;
 use crate::report::own::is_own;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
 use std::path::{Path, PathBuf};
@@ -128,7 +129,7 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     record.digests.extend(data.digests.by_name());
     let recipe = run.join(dir::RECIPE);
     // what is no text is no recipe either
-    let text = String::from_utf8_lossy(&std::fs::read(&recipe)?).into_owned();
+    let text = String::from_utf8_lossy(&regular::read(&recipe)?).into_owned();
     if !is_own(run, &text, &record) {
         RunDir::open(run)?.write_recipe(toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });

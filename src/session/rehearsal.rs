@@ -32,7 +32,7 @@ pub(super) fn rehearse(
         None
     } else {
         let newest = checkpoint::newest_intact(run)?;
-        leader::usable(call, run, hash, newest)?
+        leader::usable(call, run, (hash, plan.steps), newest)?
     };
     if let Some(reader) = &start {
         leader::check_logs(run, reader.state())?;

@@ -1,9 +1,8 @@
 //! Hugging Face's `config.json`.
 
 use super::Stated;
+use crate::regular;
 use serde_json::Value;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// The name of a model's configuration.
@@ -35,8 +34,7 @@ pub(super) fn stated(path: &Path) -> Option<Stated> {
 /// Why it cannot be read, with the file's name.
 pub fn json(path: &Path) -> Result<Value, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    read.map_err(|error| format!("could not read {name}: {error}"))?;
+    let read = regular::read_within(path, MAX_BYTES);
+    let bytes = read.map_err(|error| format!("could not read {name}: {error}"))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("{name} is malformed: {error}"))
 }

@@ -3,7 +3,7 @@
 //! It is a dictionary with `vocab_size`, `itos` from ids to characters and `stoi` from characters to ids.
 
 use super::pickle::{self, Object};
-use std::fs::File;
+use crate::regular;
 use std::io::Read;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What is wrong with the file, without its name.
 pub fn characters(path: &Path) -> Result<Option<Vec<char>>, String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    let read = regular::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| format!("it could not be read: {error}"))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err("it is too large for a vocabulary of characters".into());

@@ -12,9 +12,10 @@ mod named;
 mod pickle;
 mod torch;
 
+use crate::regular;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -158,6 +159,10 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
     let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
+    let is_beside = |name: &&&str| Path::new(name).file_name().is_some_and(|last| last == Path::new(name));
+    if let Some(elsewhere) = names.iter().find(|name| !is_beside(name)) {
+        return Err(vec![format!("{INDEX}: `{elsewhere}` is no file beside it, and no other is read")]);
+    }
     Ok(names.into_iter().map(|name| path.join(name)).collect())
 }
 
@@ -183,7 +188,7 @@ fn absent(path: &Path) -> String {
 #[must_use]
 pub fn stated(path: &Path) -> Option<Stated> {
     let first = files(path).ok()?.into_iter().next()?;
-    let mut file = fs::metadata(&first).is_ok_and(|m| m.is_file()).then(|| File::open(&first).ok())??;
+    let mut file = regular::open(&first).ok()?;
     match foreign(&first, &mut file) {
         Ok(Some(Foreign { stated: Some(stated), .. })) => Some(stated),
         Ok(_) => config::stated(&first.with_file_name(CONFIG)),

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 /// What each top-level module may import of the others.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("wording", &[]),
+    ("regular", &[]),
     ("weights", &[]),
     ("data", &["weights"]),
     ("recipe", &["data", "weights"]),
@@ -39,7 +40,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// What every module may import.
-const COMMON: &[&str] = &["wording"];
+const COMMON: &[&str] = &["regular", "wording"];
 
 /// Something that only some places may do.
 struct Rule {
@@ -96,6 +97,7 @@ const RULES: &[Rule] = &[
             "comm/tcp.rs",
             "comm/frame.rs",
             "comm/meeting.rs",
+            "regular.rs",
             "recipe/",
             "weights/",
             "cuda/",

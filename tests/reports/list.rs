@@ -187,3 +187,34 @@ fn a_run_that_is_trained_is_never_removed() {
     lab.run(["list", "tiny", "--remove", "--yes"]).expect(0);
     assert_eq!(lab.runs("runs"), ["fake-2", "fake-3"]);
 }
+
+#[test]
+fn a_removal_that_was_killed_is_no_run_and_the_next_one_finishes_it() {
+    let lab = lab();
+    let mut command = lab.command(["list", "fake-1", "--remove", "--yes"]);
+    command.env("RUNNER_FAULT", "remove.mid_delete:2");
+    assert_eq!(support::ended(command).code, None, "aborted");
+    let entries = || std::fs::read_dir(lab.path("runs")).expect("a directory").count();
+    assert_eq!((lab.runs("runs").len(), entries()), (2, 3), "some of it is left");
+    let list = lab.run(["list"]);
+    assert!(!list.expect(0).stdout.contains(".tmp-"), "{}", list.stdout);
+    lab.run(["list", "fake-2", "--remove", "--yes"]).expect(0).says(&["left of a removal that was killed"]);
+    assert_eq!((lab.runs("runs"), entries()), (vec!["fake-3".to_owned()], 1));
+}
+
+#[test]
+fn what_else_goes_with_a_run_is_said_before() {
+    let lab = lab();
+    let run = lab.path("runs/fake-1");
+    for name in ["a.txt", "b.txt", "c.txt", "d.txt"] {
+        std::fs::write(run.join(name), "mine").expect("a file");
+    }
+    let asked = lab.run(["list", "fake-1", "--remove"]);
+    asked.expect(2).says(&["4 files that the run has not written: a.txt, b.txt, c.txt, …"]);
+    assert!(run.join("a.txt").exists());
+    std::fs::rename(&run, lab.path("elsewhere")).expect("renamed");
+    std::os::unix::fs::symlink("../elsewhere", &run).expect("a link");
+    let removed = lab.run(["list", "fake-1", "--remove", "--yes"]);
+    removed.expect(0).says(&["a link to `", "elsewhere`, which is removed too"]);
+    assert!(!run.is_symlink() && !lab.path("elsewhere").exists(), "neither the link nor the run stays");
+}

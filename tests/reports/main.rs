@@ -14,4 +14,5 @@ mod stats;
 mod sweeps;
 mod targets;
 mod trust;
+mod unreadable;
 mod watch;

@@ -40,7 +40,7 @@ pub(super) fn prepare(
         ThemeName::Dark => Theme::Dark,
     });
     let scene = match kinds.iter().any(|kind| *kind != Kind::Html) {
-        true => Some(draw(&figure(comparison, &options)?, &options)),
+        true => Some(draw(&figure(comparison, &options), &options)),
         false => None,
     };
     let mut files = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn prepare(
         let bytes = match (kind, &scene) {
             (Kind::Svg, Some(scene)) => svg(scene, theme).into_bytes(),
             (Kind::Png, Some(scene)) => png(scene, theme.unwrap_or(Theme::Light)).map_err(UsageError)?,
-            _ => page(comparison, &options, theme)?.into_bytes(),
+            _ => page(comparison, &options, theme).into_bytes(),
         };
         files.push((path.clone(), bytes));
     }
@@ -79,21 +79,21 @@ fn kind(path: &Path) -> Result<Kind, UsageError> {
 
 fn options(args: &PlotArgs, comparison: &Comparison, aligned: Option<Axis>) -> anyhow::Result<Options> {
     let runs: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
-    let find = |name: &str| -> anyhow::Result<Option<Quantity>> {
+    let find = |name: &str| {
         let known = quantities().iter().find(|quantity| quantity.name == name).cloned();
-        Ok(if known.is_some() { known } else { further(&runs, name)? })
+        known.or_else(|| further(&runs, name))
     };
-    let quantity = |name: &str| -> anyhow::Result<Quantity> {
-        find(name)?.ok_or_else(|| {
+    let quantity = |name: &str| -> Result<Quantity, UsageError> {
+        find(name).ok_or_else(|| {
             let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
-            UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", "))).into()
+            UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", ")))
         })
     };
     let mut shown: Vec<Quantity> = args.y.iter().map(|name| quantity(name)).collect::<Result<_, _>>()?;
     if args.y.is_empty() {
         for target in &comparison.targets {
             // a column of eval.csv has no curve
-            let column = find(&target.column)?.filter(|quantity| !shown.contains(quantity));
+            let column = find(&target.column).filter(|quantity| !shown.contains(quantity));
             shown.extend(column);
         }
         if shown.is_empty() {

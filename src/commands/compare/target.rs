@@ -13,11 +13,11 @@ pub(super) fn targets(texts: &[String], paths: &[PathBuf]) -> anyhow::Result<Vec
         let (name, value) = parse(text).map_err(UsageError)?;
         let metric = match metrics::find(name) {
             Some(metric) => Some(metric.clone()),
-            None => metrics::further(paths, name)?,
+            None => metrics::further(paths, name),
         };
         let known = || metrics().iter().map(|metric| metric.name.as_str());
         let metric = metric.ok_or_else(|| unknown(name, known()))?;
-        let target = Target::new(paths, &metric, value)?.map_err(UsageError)?;
+        let target = Target::new(paths, &metric, value).map_err(UsageError)?;
         if !targets.contains(&target) {
             targets.push(target);
         }

@@ -7,6 +7,7 @@ use crate::data::inspect::{Boundary, Documents, data_files};
 use crate::data::{Inspection, inspect};
 use crate::report::numbers::{bytes, grouped, thousands};
 use crate::session::{UsageError, inputs};
+use crate::wording::tame;
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -84,7 +85,7 @@ fn text(path: &Path, seen: &Inspection) -> String {
     line(
         "text",
         match &seen.text {
-            Some(text) => format!("{:?}", terminal::tame(text)),
+            Some(text) => format!("{:?}", tame(text)),
             None => "none: the first tokens are outside GPT-2's vocabulary".into(),
         },
     );

@@ -29,10 +29,15 @@ pub(super) struct Item {
 
 impl Item {
     pub(super) fn read(path: &Path) -> Result<Self, RunError> {
-        let run = Run::read(path)?;
-        let pair = |row: Vec<f64>| (row[0], row[1]);
-        let last = last_row(&path.join(dir::TRAIN_CSV), &["step", "loss"])?.map(pair);
-        let val_loss = last_row(&path.join(dir::VAL_CSV), &["val_loss"])?.map(|row| row[0]);
+        let mut run = Run::read(path)?;
+        let mut last_row = |log: &str, columns: &[&str]| {
+            last_row(&path.join(log), columns).unwrap_or_else(|error| {
+                run.warnings.push(error.to_string());
+                None
+            })
+        };
+        let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
+        let val_loss = last_row(dir::VAL_CSV, &["val_loss"]).map(|row| row[0]);
         // a log grows with every step, the record changes at the end
         let written = [dir::TRAIN_CSV, dir::VAL_CSV, crate::run::record::FILE, dir::RECIPE]
             .iter()

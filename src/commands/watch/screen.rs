@@ -4,6 +4,7 @@ use super::view::View;
 use super::{Watched, header};
 use crate::report::braille::{Curve, Glyph, chart};
 use crate::run::RunStatus;
+use crate::wording::is_tame;
 use console::Term;
 use std::io::{self, Write};
 
@@ -90,7 +91,7 @@ pub(super) fn frame(runs: &[Watched], view: &View, columns: usize, rows: usize) 
     let texts = header::lines(runs, view, columns.saturating_sub(2));
     for (i, text) in texts.iter().enumerate().take(most) {
         let mark = [('●', Some(i)), (' ', None)].into_iter();
-        lines.push(mark.chain(text.chars().map(|c| (if c.is_control() { '?' } else { c }, None))).collect());
+        lines.push(mark.chain(text.chars().map(|c| (if is_tame(c) { c } else { '?' }, None))).collect());
     }
     if runs.len() > most {
         lines.pop();

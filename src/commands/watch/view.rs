@@ -33,7 +33,7 @@ impl View {
             let marks = if log == dir::VAL_CSV { Some(name) } else { beside };
             return Ok(Self { axis, column, unit: known.unit, log, marks: marks.map(str::to_owned) });
         }
-        if further(runs, name)?.is_some() {
+        if further(runs, name).is_some() {
             let unit = outside_the_table(name).0;
             return Ok(Self { axis, marks: Some(column.clone()), column, unit, log: dir::VAL_CSV });
         }

@@ -1,6 +1,7 @@
 //! A table of a page: people's texts, with the values beside them for sorting.
 
 use super::{Export, Table};
+use crate::wording::tame;
 
 /// The format.
 #[derive(Debug)]
@@ -28,10 +29,10 @@ impl Export for Html {
     }
 }
 
-/// Text that is no markup.
+/// Text that is no markup, and in which no character turns the direction of what follows.
 #[must_use]
 pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    tame(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A table for a README or an issue.
 
-use super::text::tame;
 use super::{Export, Table};
+use crate::wording::tame_line;
 
 /// The format.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ impl Export for Markdown {
     }
 }
 
-/// A cell must stay on its line and within its bars.
+/// A cell must stay on its line and within its bars, and is no markup.
 fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>");
-    tame(&text)
+    let text = text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('\n', "<br>");
+    tame_line(&text)
 }
 
 #[cfg(test)]

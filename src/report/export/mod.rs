@@ -11,7 +11,6 @@ pub use html::{Html, escaped};
 pub use json::Json;
 pub use markdown::Markdown;
 pub use text::Text;
-pub(in crate::report) use text::tame;
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A table for a terminal: columns in line, numbers at the right.
 
 use super::{Export, Table};
+use crate::wording::tame_line;
 
 /// The format.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ fn widths(table: &Table) -> Vec<usize> {
 
 impl Export for Text {
     fn export(&self, table: &Table) -> String {
-        let titles: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
-        let rows = table.rows.iter().map(|row| row.iter().map(|cell| tame(&cell.shown)).collect());
+        let titles: Vec<String> = table.columns.iter().map(|column| tame_line(&column.title)).collect();
+        let rows = table.rows.iter().map(|row| row.iter().map(|cell| tame_line(&cell.shown)).collect());
         let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
         let widths = widths(table);
         let mut out = String::new();
@@ -46,11 +47,6 @@ impl Export for Text {
         }
         out
     }
-}
-
-/// A name is whatever a recipe says: what could move the cursor is shown instead of obeyed.
-pub(in crate::report) fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 #[cfg(test)]

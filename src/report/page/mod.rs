@@ -13,7 +13,7 @@ use super::plot::{Options, Quantity, legend, quantities};
 use super::runs::Run;
 use super::scan::scan;
 use super::target::Target;
-use crate::run::{RunError, dir};
+use crate::run::dir;
 use crate::wording::count;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
@@ -28,9 +28,8 @@ const JS: &str = include_str!("page.js");
 const MOST_POINTS: usize = 150_000;
 
 /// The page. Without a theme it follows the reader's screen.
-///
-/// Errors: [`RunError::Io`].
-pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) -> Result<String, RunError> {
+#[must_use]
+pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) -> String {
     let runs = &comparison.runs;
     let shown: Vec<&Quantity> = shown(options);
     let points = (MOST_POINTS / runs.len().max(1)).clamp(60, 600);
@@ -50,17 +49,17 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
     if of_groups.shades.is_some() {
         order.sort_by_key(|&i| (of_groups.order.iter().position(|&place| place == group(i)), replica(i)));
     }
-    let curves: Result<Vec<Value>, RunError> = order
+    let curves: Vec<Value> = order
         .par_iter()
         .map(|&i| {
-            let mut value = curves(&runs[i], points, &shown)?;
+            let mut value = curves(&runs[i], points, &shown);
             value["label"] = titled(&labels.labels[i]).into();
             // a page shows every line, also those that a picture has no colour for
             let cycled = Look { ink: Ink::Series(group(i) % MOST_SERIES), place: group(i) };
             let look = looks[group(i)].unwrap_or(cycled);
             value["ink"] = class(look.ink).into();
             value["dash"] = ((look.place + replica(i)) % DASHES.len()).into();
-            Ok(value)
+            value
         })
         .collect();
     for look in (0..runs.len()).map(|i| looks[group(i)]) {
@@ -85,7 +84,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
     let target =
         |target: &Target| json!({ "column": target.column, "value": target.value, "shown": target.shown() });
     let data = json!({
-        "runs": curves?,
+        "runs": curves,
         "quantities": shown.iter().map(described).collect::<Vec<_>>(),
         "axes": axes,
         "axis": options.axis.column(),
@@ -124,7 +123,7 @@ pub fn page(comparison: &Comparison, options: &Options, theme: Option<Theme>) ->
         ("{{data}}", data),
         ("{{js}}", JS.to_owned()),
     ];
-    Ok(fill(HTML, &parts))
+    fill(HTML, &parts)
 }
 
 /// What the page offers: the quantities of the table of columns, and the further ones that were asked for.
@@ -171,7 +170,7 @@ fn colours(of_lines: &BTreeMap<String, Ink>) -> String {
 }
 
 /// The logs of a run, thinned to so many points: the mean of the rows that a point stands for, its last place.
-fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Result<Value, RunError> {
+fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Value {
     let mut buffer = Vec::new();
     let axes = [Axis::Step, Axis::Tokens, Axis::Time].map(Axis::column);
     let columns: Vec<&str> = axes
@@ -179,7 +178,7 @@ fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Result<Value, RunErr
         .chain(shown.iter().filter(|quantity| !quantity.is_evaluated).map(|quantity| quantity.name.as_str()))
         .collect();
     let mut rows: Vec<f64> = Vec::new();
-    scan(&run.path.join(dir::TRAIN_CSV), &columns, &mut buffer, |row| rows.extend_from_slice(row))?;
+    scan(&run.path.join(dir::TRAIN_CSV), &columns, &mut buffer, |row| rows.extend_from_slice(row));
     let count = rows.len() / columns.len();
     let stride = count.div_ceil(points).max(1);
     let mut train = Map::new();
@@ -202,12 +201,12 @@ fn curves(run: &Run, points: usize, shown: &[&Quantity]) -> Result<Value, RunErr
     let mut val = Map::new();
     for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
         for quantity in shown.iter().filter(|quantity| quantity.is_evaluated) {
-            let curve = read_val(&run.path, axis, &quantity.name, &mut buffer)?;
+            let curve = read_val(&run.path, axis, &quantity.name, &mut buffer);
             val.insert(axis.column().to_owned(), curve.x.iter().map(|&x| rounded(x, 12)).collect());
             val.insert(quantity.name.clone(), curve.y.iter().map(|&y| rounded(y, 6)).collect());
         }
     }
-    Ok(json!({ "id": run.id, "status": run.status, "stride": stride, "train": train, "val": val }))
+    json!({ "id": run.id, "status": run.status, "stride": stride, "train": train, "val": val })
 }
 
 /// A number in so many digits; null for what is none.

@@ -3,7 +3,7 @@
 use super::scale::Scale;
 use crate::report::axis::Axis;
 use crate::report::scan::scan;
-use crate::run::{RunError, dir};
+use crate::run::dir;
 use std::path::Path;
 
 /// More points than this along a curve are finer than a line is wide.
@@ -33,10 +33,9 @@ impl Curve {
     }
 }
 
-/// Reads the columns `columns` of the training log of `run` along an axis, one curve each.
-///
-/// Errors: [`RunError::Io`].
-pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> Result<Vec<Curve>, RunError> {
+/// Reads the columns `columns` of the training log of `run` along an axis, one curve each. A log that cannot be read
+/// has no points.
+pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> Vec<Curve> {
     let mut wanted = columns.to_vec();
     // a column may be asked for twice, once as the axis
     let place = wanted.iter().position(|column| *column == axis.column());
@@ -53,22 +52,20 @@ pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> R
             curve.x.push(row[place]);
             curve.y.push(*value);
         }
-    })?;
-    Ok(curves)
+    });
+    curves
 }
 
 /// Reads a column of the validation log of `run` along an axis. Evaluations have no clock of their own: each is as old
-/// as the training step before it.
-///
-/// Errors: [`RunError::Io`].
-pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Result<Curve, RunError> {
+/// as the training step before it. A log that cannot be read has no points.
+pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Curve {
     let mut rows: Vec<[f64; 3]> = Vec::new();
     scan(&run.join(dir::VAL_CSV), &["step", "tokens", column], buffer, |row| {
         rows.push([row[0], row[1], row[2]])
-    })?;
+    });
     let mut times = Vec::new();
     if axis == Axis::Time {
-        scan(&run.join(dir::TRAIN_CSV), &["step", "elapsed_s"], buffer, |row| times.push((row[0], row[1])))?;
+        scan(&run.join(dir::TRAIN_CSV), &["step", "elapsed_s"], buffer, |row| times.push((row[0], row[1])));
     }
     let elapsed = |step: f64| match times.partition_point(|(done, _)| *done < step) {
         0 => 0.0,
@@ -79,7 +76,7 @@ pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> R
         Axis::Tokens => row[1],
         Axis::Time => elapsed(row[0]),
     };
-    Ok(Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() })
+    Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() }
 }
 
 /// A weighted mean over a window of `window` rows around each row, the nearest counting most, which shrinks evenly at

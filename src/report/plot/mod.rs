@@ -19,7 +19,6 @@ use super::legend::Legend;
 use super::runs::Run;
 use super::target::Target;
 use crate::recipe::keys::SEED;
-use crate::run::RunError;
 use curve::{Curve, average, read, read_val, smooth, usual_window};
 use palette::{Look, looks};
 pub use quantity::{Quantity, further, quantities};
@@ -84,10 +83,9 @@ pub struct Figure {
 }
 
 /// Reads the curves of a comparison.
-///
-/// Errors: [`RunError::Io`].
-pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunError> {
-    let read_group = |group: &Group| -> Result<Vec<Series>, RunError> {
+#[must_use]
+pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
+    let read_group = |group: &Group| -> Vec<Series> {
         let runs = plotted(group, &comparison.runs);
         options
             .quantities
@@ -98,26 +96,26 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
                 for run in &runs {
                     if !quantity.is_evaluated {
                         let mut curve =
-                            read(&run.path, options.axis, &[quantity.name.as_str()], &mut buffer)?.remove(0);
+                            read(&run.path, options.axis, &[quantity.name.as_str()], &mut buffer).remove(0);
                         let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
                         curve.y = smooth(&curve.y, window);
                         lines.push(curve);
                     }
                     if let Some(column) = quantity.marks() {
-                        marks.push(read_val(&run.path, options.axis, column, &mut buffer)?);
+                        marks.push(read_val(&run.path, options.axis, column, &mut buffer));
                     }
                 }
                 let (line, mut band) = average(&lines);
                 let (marks, spread) = average(&marks);
                 if quantity.is_evaluated {
                     band = spread;
-                    return Ok(Series { line: marks.clone(), band: several(band, runs.len()), marks });
+                    return Series { line: marks.clone(), band: several(band, runs.len()), marks };
                 }
-                Ok(Series { line, band: several(band, runs.len()), marks })
+                Series { line, band: several(band, runs.len()), marks }
             })
             .collect()
     };
-    let by_group: Result<Vec<_>, _> = comparison.groups.par_iter().map(read_group).collect();
+    let mut by_group: Vec<_> = comparison.groups.par_iter().map(read_group).collect();
     let mut panels: Vec<Panel> = options
         .quantities
         .iter()
@@ -126,7 +124,6 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
         .collect();
     let end = comparison.last_reached(options.axis);
     let legend = legend(comparison);
-    let mut by_group = by_group?;
     for &place in &legend.order {
         for (panel, series) in panels.iter_mut().zip(std::mem::take(&mut by_group[place])) {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
@@ -135,7 +132,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Result<Figure, RunE
     let note = note(&panels, options, comparison);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
-    Ok(Figure { legend_title: legend.title, labels, looks, panels, note })
+    Figure { legend_title: legend.title, labels, looks, panels, note }
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.

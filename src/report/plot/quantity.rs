@@ -2,7 +2,7 @@
 
 use crate::report::metrics::has_column;
 use crate::run::column::{Column, Curve};
-use crate::run::{RunError, columns, dir};
+use crate::run::{columns, dir};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -56,9 +56,8 @@ pub fn quantities() -> &'static [Quantity] {
 }
 
 /// The column `name` of `val.csv`, if the table of columns lacks it and some run in `runs` has it.
-///
-/// Errors: [`RunError::Io`].
-pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Quantity>, RunError> {
+#[must_use]
+pub fn further(runs: &[PathBuf], name: &str) -> Option<Quantity> {
     let quantity = || Quantity {
         name: name.to_owned(),
         title: name.replace('_', " "),
@@ -66,5 +65,5 @@ pub fn further(runs: &[PathBuf], name: &str) -> Result<Option<Quantity>, RunErro
         is_smoothed: false,
         marks_beside: None,
     };
-    Ok(has_column(runs, name)?.then(quantity))
+    has_column(runs, name).then(quantity)
 }

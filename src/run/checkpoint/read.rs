@@ -8,6 +8,7 @@ use super::state::CheckpointState;
 use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
+use crate::regular;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Seek;
@@ -114,7 +115,7 @@ impl Reader {
         if !self.intact.contains_key(name) {
             let path = self.path.join(name);
             let expected = &self.state.files[name];
-            let mut file = File::open(&path).context("open", &path)?;
+            let mut file = regular::open(&path).context("open", &path)?;
             let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
             let found = found.context("read", &path)?;
             check(&path, &spelled(expected), &spelled(&found))?;

@@ -7,10 +7,10 @@ use super::super::digest::FileDigest;
 use super::super::error::{Context, RunError};
 use super::super::fault;
 use super::super::record::from_versioned_json;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// Name of the state's file in a checkpoint.
@@ -105,7 +105,9 @@ impl CheckpointState {
     /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
     pub fn read(checkpoint: &Path) -> Result<Self, RunError> {
         let path = checkpoint.join(FILE);
-        let bytes = fault::point("state", "read").and_then(|()| fs::read(&path)).context("read", &path)?;
+        let bytes =
+            fault::point("state", "read").and_then(|()| regular::read_within(&path, regular::DOCUMENT));
+        let bytes = bytes.context("read", &path)?;
         Self::from_json(&path, &bytes)
     }
 
@@ -139,6 +141,7 @@ fn checksum(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn no_flipped_bit_changes_the_state_unnoticed() {

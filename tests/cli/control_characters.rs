@@ -1,0 +1,122 @@
+//! Names and texts from elsewhere on the terminal: nothing in them can act on it.
+
+use crate::support;
+
+use serde_json::{Value, json};
+use std::fs;
+use support::{Ended, Lab, tiny};
+
+/// Escape, bell, carriage return, the one-byte introducer of control sequences, a right-to-left override.
+const NASTY: &str = "x\u{1b}[31mX\u{7}\r\u{9b}Y\u{202e}Z";
+
+/// Checks that a command said something of this, and that what it said is harmless.
+fn check(ended: &Ended, code: i32, parts: &[&str]) {
+    ended.expect(code).says(parts);
+    for text in [&ended.stderr, &ended.stdout] {
+        let harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || c == '\u{202e}';
+        assert!(!text.contains(harmful), "{text:?}");
+    }
+}
+
+#[test]
+fn names_of_files_are_shown_and_do_nothing() {
+    let lab = Lab::new();
+    let init = format!("model.init_from=\"{NASTY}.safetensors\"").replace(NASTY, &escaped(NASTY));
+    check(&lab.run(tiny("runs", &[&init])), 2, &["[31mX"]);
+    lab.write(&format!("{NASTY}.safetensors"), "no weights");
+    check(&lab.run(tiny("runs", &[&init])), 2, &["[31mX", "no safetensors"]);
+    check(&lab.run([format!("{NASTY}.toml")]), 2, &["cannot read recipe", "[31mX"]);
+    lab.write(&format!("recipe{NASTY}.toml"), "");
+    check(&lab.run(["recipexX.toml"]), 2, &["cannot read recipe"]);
+    check(&lab.run(["list", "--runs-dir", NASTY]), 0, &["no such runs"]);
+    check(&lab.run(["compare", NASTY]), 2, &["[31mX"]);
+    check(&lab.run(["data", "inspect", NASTY]), 2, &["[31mX"]);
+    lab.write("odd.toml", format!("{NASTY} = 1\nname = \"a\u{9b}b\u{202e}\"\n"));
+    check(&lab.run(["odd.toml"]), 2, &["odd.toml"]);
+    // where the directory itself is named so, stdout has its bytes
+    let mut args = tiny(NASTY, &["schedule.max_steps=3", "schedule.warmup_steps=0"]);
+    args.push("--named".to_owned());
+    let ended = lab.run(args);
+    assert!(ended.stdout.starts_with(NASTY), "{:?}", ended.stdout);
+    check(&Ended { stdout: String::new(), ..ended }, 0, &["finished in"]);
+}
+
+/// A text as TOML and JSON spell it in a string.
+fn escaped(text: &str) -> String {
+    let spelled = json!(text).to_string();
+    spelled[1..spelled.len() - 1].to_owned()
+}
+
+#[test]
+fn names_inside_weights_are_shown_and_do_nothing() {
+    let lab = Lab::new();
+    let file = |header: Value| {
+        let header = header.to_string();
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.bytes());
+        bytes.extend([0; 4]);
+        bytes
+    };
+    let tensor = |dtype: &str| json!({ "dtype": dtype, "shape": [1], "data_offsets": [0, 4] });
+    lab.write("w/model.safetensors", file(json!({ NASTY: tensor("F32") })));
+    check(&lab.run(tiny("runs", &["model.init_from=w"])), 2, &["[31mX", "not part of the model"]);
+    lab.write("w/model.safetensors", file(json!({ "wte.weight": tensor(NASTY) })));
+    check(&lab.run(tiny("runs", &["model.init_from=w"])), 2, &["model.safetensors"]);
+    lab.write("i/model.safetensors.index.json", json!({ "weight_map": { "a": NASTY } }).to_string());
+    check(&lab.run(tiny("runs", &["model.init_from=i"])), 2, &["[31mX"]);
+    lab.write("c/config.json", json!({ "model_type": NASTY }).to_string());
+    lab.write("c/model.safetensors", file(json!({ "wte.weight": tensor("F32") })));
+    check(&lab.run(tiny("runs", &["model.init_from=c"])), 2, &["model_type"]);
+}
+
+#[test]
+fn what_a_run_says_of_itself_is_shown_and_does_nothing() {
+    let lab = Lab::new();
+    let short = ["schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let run = lab.train(&short);
+    lab.train(&[short[0], short[1], "seed=2"]);
+    let path = run.join("run.json");
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("JSON");
+    for key in ["device", "host", "name", "error"] {
+        record[key] = format!("<b>{key}{NASTY}").into();
+    }
+    fs::write(&path, record.to_string()).expect("written");
+    for format in ["table", "markdown"] {
+        check(&lab.run(["list", "--format", format]), 0, &[]);
+        let compared = lab.run(["compare", "runs", "--format", format]);
+        check(&compared, 0, &[]);
+        assert!(compared.stdout.contains("[31mX"), "{}", compared.stdout);
+        assert_eq!(compared.stdout.contains("<b>"), format == "table", "Markdown is no markup");
+    }
+    check(&lab.run(["compare", "runs", "--plot", "x.html"]), 0, &["x.html"]);
+    let page = fs::read_to_string(lab.path("x.html")).expect("a page");
+    assert!(
+        page.contains("[31mX") && !page.contains("<b>") && !page.contains(['\u{1b}', '\u{9b}', '\u{202e}'])
+    );
+    record["status"] = "diverged".into();
+    fs::write(&path, record.to_string()).expect("written");
+    check(&lab.run(tiny("runs", &short)), 4, &["[31mX"]);
+    let renamed = lab.path("runs").join(NASTY);
+    fs::rename(&run, &renamed).expect("renamed");
+    for args in [&["list"][..], &["compare", "runs"], &["watch", "runs"]] {
+        check(&lab.run(args), 0, &[]);
+    }
+}
+
+#[test]
+fn what_a_lock_says_is_shown_in_part_and_does_nothing() {
+    let lab = Lab::new();
+    let (mut live, gate) = lab.held(lab.command(tiny("runs", &[])), "csv.before_row:3");
+    gate.reached();
+    let lock = lab.only_run("runs").join("lock");
+    fs::write(&lock, format!("{NASTY}\nerror: all is lost\n")).expect("written");
+    let locked = lab.run(tiny("runs", &[]));
+    check(&locked, 3, &["is being written by x", "[31mX"]);
+    assert!(!locked.stderr.contains("all is lost"), "{}", locked.stderr);
+    fs::write(&lock, "w".repeat(1 << 20)).expect("written");
+    let locked = lab.run(tiny("runs", &[]));
+    check(&locked, 3, &["is being written by wwww"]);
+    assert!(locked.stderr.len() < 2000, "{} bytes", locked.stderr.len());
+    live.kill();
+    drop(gate);
+}

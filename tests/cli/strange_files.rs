@@ -1,0 +1,238 @@
+//! Files of runs and weights that are no files, lead elsewhere, or state what cannot be: nothing waits, nothing else is
+//! written to, and the message names the file.
+
+use crate::support;
+
+use runner::run::checkpoint::CheckpointState;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use support::{Ended, Lab, checkpoints, record, results, tiny, wait};
+
+/// Runs a command that must not wait.
+fn run<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Ended {
+    let mut live = lab.start(args);
+    wait("the end of a command that has nothing to wait for", || live.is_over());
+    live.end()
+}
+
+fn pipe(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo is there").success());
+}
+
+/// Puts something that is no regular file in the place of one.
+fn replace(path: &Path, by: &str) {
+    fs::remove_file(path).expect("a file was there");
+    match by {
+        "a directory" => fs::create_dir(path).expect("a directory"),
+        "zeros" => symlink("/dev/zero", path).expect("a link"),
+        _ => pipe(path),
+    }
+}
+
+/// A run that was killed after 9 of 12 steps, behind its second checkpoint.
+fn killed(lab: &Lab, runs: &str) -> PathBuf {
+    let run = lab.crash(runs, &[], "csv.before_row:12");
+    assert_eq!(checkpoints(&run), ["step-00000004", "step-00000008"]);
+    run
+}
+
+#[test]
+fn a_file_of_a_checkpoint_that_is_none_is_damage_and_the_one_before_is_used() {
+    let lab = Lab::new();
+    let whole = results(&lab.train_in("whole", &[]));
+    for (i, (file, by)) in [
+        ("state.json", "a directory"),
+        ("state.json", "a pipe"),
+        ("state.json", "zeros"),
+        ("model.safetensors", "a directory"),
+        ("optimizer.safetensors", "a pipe"),
+        ("model.safetensors", "zeros"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let runs = format!("runs{i}");
+        let path = killed(&lab, &runs);
+        replace(&path.join("checkpoints/step-00000008").join(file), by);
+        let ended = run(&lab, tiny(&runs, &[]));
+        ended.expect(0).says(&[&format!("step-00000008/{file}"), "damaged-1-step-00000008"]);
+        // what lies there now is nothing to compare
+        fs::remove_dir_all(path.join("checkpoints/damaged-1-step-00000008")).expect("it was set aside");
+        assert!(results(&path) == whole, "{file}: {by}");
+    }
+}
+
+#[test]
+fn a_run_does_not_go_on_with_logs_or_a_lock_that_are_no_files() {
+    let lab = Lab::new();
+    for (i, (file, by)) in
+        [("train.csv", "a pipe"), ("val.csv", "zeros"), ("lock", "a pipe"), ("run.json", "a pipe")]
+            .into_iter()
+            .enumerate()
+    {
+        let runs = format!("runs{i}");
+        let path = killed(&lab, &runs);
+        replace(&path.join(file), by);
+        let ended = run(&lab, tiny(&runs, &[]));
+        ended.expect(1).says(&[&format!("/{file}`"), "it is not a regular file"]);
+        run(&lab, ["plan", "tiny.toml", "--runs-dir", &runs]);
+    }
+}
+
+#[test]
+fn the_lock_is_not_taken_through_a_link() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let precious = lab.write("precious", "mine");
+    fs::remove_file(path.join("lock")).expect("removed");
+    symlink(&precious, path.join("lock")).expect("a link");
+    run(&lab, tiny("runs", &[])).expect(1).says(&["/lock`", "it is a symbolic link: remove the link"]);
+    assert_eq!(fs::read_to_string(&precious).expect("a file"), "mine");
+    fs::remove_file(path.join("lock")).expect("removed");
+    run(&lab, tiny("runs", &[])).expect(0);
+}
+
+#[test]
+fn weights_that_are_no_files_are_refused() {
+    let lab = Lab::new();
+    let make = |name: &str| {
+        let dir = lab.path(name);
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    };
+    let dir = make("w");
+    pipe(&dir.join("pipe.safetensors"));
+    pipe(&dir.join("pipe.pt"));
+    symlink("/dev/zero", dir.join("zeros.safetensors")).expect("a link");
+    pipe(&make("model").join("model.safetensors"));
+    let index = make("index");
+    pipe(&index.join("model.safetensors.index.json"));
+    let config = make("config");
+    pipe(&config.join("config.json"));
+    fs::write(config.join("model.safetensors"), "").expect("a file");
+    for name in ["w/pipe.safetensors", "w/pipe.pt", "w/zeros.safetensors", "model", "index", "config"] {
+        let refused = run(&lab, tiny("runs", &[&format!("model.init_from={name}")]));
+        refused.expect(2).says(&["model.init_from"]);
+        assert_eq!(lab.runs("runs"), [""; 0], "{name}");
+        run(&lab, ["sample", name, "--prompt", "a"]).expect(2);
+    }
+    lab.write("outside.safetensors", "no one is to look at this");
+    let map = |name: &str| json!({ "weight_map": { "wte.weight": name } }).to_string();
+    for name in ["../outside.safetensors", "/etc/passwd", "a/../../outside.safetensors", ".."] {
+        lab.write("elsewhere/model.safetensors.index.json", map(name));
+        let refused = run(&lab, tiny("runs", &["model.init_from=elsewhere"]));
+        refused.expect(2).says(&["model.safetensors.index.json", name, "no file beside it"]);
+    }
+}
+
+#[test]
+fn a_configuration_that_no_model_has_is_refused_before_memory_is_taken() {
+    let lab = Lab::new();
+    let model =
+        lab.train(&["schedule.max_steps=3", "schedule.warmup_steps=0"]).join("checkpoints/step-00000003");
+    let path = model.join("config.json");
+    let config: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("JSON");
+    for (key, value) in [("n_layer", 1_000_000_000u64), ("n_embd", 1 << 40), ("n_positions", 1 << 31)] {
+        let mut changed = config.clone();
+        changed[key] = value.into();
+        fs::write(&path, changed.to_string()).expect("written");
+        for is_checkpoint in [true, false] {
+            let named = if is_checkpoint { model.clone() } else { lab.path("copy") };
+            if !is_checkpoint {
+                fs::create_dir_all(&named).expect("a directory");
+                for file in ["config.json", "model.safetensors"] {
+                    fs::copy(model.join(file), named.join(file)).expect("a copy");
+                }
+            }
+            let ended = lab.run(["sample", named.to_str().expect("UTF-8"), "--prompt", "a"]);
+            ended.expect(if is_checkpoint { 1 } else { 2 });
+            ended.says(&["config.json` is malformed", key, &value.to_string(), "are possible"]);
+        }
+    }
+}
+
+#[test]
+fn a_launcher_that_states_more_ranks_than_a_run_can_have_is_refused() {
+    let lab = Lab::new();
+    for size in ["65537", "99999999999", "18446744073709551615"] {
+        let mut command = lab.command(tiny("runs", &[]));
+        let rendezvous = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29999"), ("RANK", "0")];
+        command.envs(rendezvous).env("WORLD_SIZE", size);
+        support::ended(command).expect(2).says(&["WORLD_SIZE", size, "65536"]);
+    }
+}
+
+#[test]
+fn a_checkpoint_from_beyond_the_end_of_a_run_is_not_gone_on_from() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let newest = path.join("checkpoints/step-00000008");
+    let mut state = CheckpointState::read(&newest).expect("a state");
+    state.step = 13;
+    fs::write(newest.join("state.json"), state.to_json()).expect("written");
+    fs::rename(&newest, path.join("checkpoints/step-00000013")).expect("renamed");
+    let before = fs::read(path.join("train.csv")).expect("a log");
+    for more in [&[][..], &["--dry-run".to_owned()]] {
+        let args: Vec<String> = tiny("runs", &[]).into_iter().chain(more.iter().cloned()).collect();
+        run(&lab, args).expect(1).says(&["step-00000013", "it is of step 13", "this run has 12", "--fresh"]);
+    }
+    assert!(fs::read(path.join("train.csv")).expect("a log") == before);
+}
+
+#[test]
+fn a_record_that_a_power_cut_left_empty_is_made_again() {
+    for left in [&b""[..], &[0; 64]] {
+        let lab = Lab::new();
+        let whole = results(&lab.train_in("whole", &[]));
+        let path = killed(&lab, "runs");
+        fs::write(path.join("run.json"), left).expect("written");
+        run(&lab, tiny("runs", &[])).expect(0);
+        assert_eq!(record(&path)["status"], "finished");
+        assert!(results(&path) == whole);
+    }
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_that_names_the_file() {
+    let lab = Lab::new();
+    let mut command = lab.launcher("sh");
+    // in units of 512 bytes: less than a checkpoint of the model takes
+    command.args(["-c", "ulimit -f 64; exec \"$RUNNER\" \"$@\"", "limited"]).args(tiny("runs", &[]));
+    let ended = support::ended(command);
+    ended.expect(1).says(&["could not write", "checkpoints/", "File too large"]);
+    run(&lab, tiny("runs", &[])).expect(0);
+}
+
+#[test]
+fn data_that_cannot_be_mapped_say_which_limit_is_met() {
+    let lab = Lab::new();
+    let tokens = 1_500_000_000u64;
+    let path = lab.shard("data/large.bin", &[]);
+    let mut bytes = fs::read(&path).expect("a header");
+    bytes[8..12].copy_from_slice(&(tokens as i32).to_le_bytes());
+    fs::write(&path, bytes).expect("written");
+    // of zeros that take no room on the disk
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    file.set_len(1024 + 2 * tokens).expect("sparse");
+    let mut command = lab.launcher("sh");
+    command.args(["-c", "ulimit -v 2500000; exec \"$RUNNER\" \"$@\"", "limited"]);
+    command.args(tiny("runs", &["data.train=data/large.bin"])).env("RAYON_NUM_THREADS", "2");
+    support::ended(command).expect(2).says(&["data.train", "large.bin", "vm.max_map_count", "ulimit -v"]);
+}
+
+#[test]
+fn what_a_run_has_not_written_outlives_it() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    fs::write(path.join("notes.txt"), "mine").expect("a file");
+    fs::create_dir(path.join("figures")).expect("a directory");
+    let mut args = tiny("runs", &[]);
+    args.push("--fresh".into());
+    run(&lab, args).expect(0);
+    assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("kept"), "mine");
+    assert!(path.join("figures").is_dir());
+    assert_eq!(record(&path)["sessions"].as_array().map(Vec::len), Some(1), "begun again");
+}

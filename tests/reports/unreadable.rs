@@ -1,0 +1,107 @@
+//! Reports over runs of which one has files that cannot be read: it hides none of the others, and nothing waits.
+
+use crate::support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use support::{Ended, Lab, wait};
+
+/// What may lie in the place of a file.
+const STRANGE: [&str; 4] = ["a directory", "a pipe", "zeros without end", "a link to itself"];
+
+/// Puts something else in the place of a file.
+fn replace(path: &Path, by: &str) {
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_dir(path);
+    match by {
+        "a directory" => fs::create_dir(path).expect("a directory"),
+        "zeros without end" => symlink("/dev/zero", path).expect("a link"),
+        "a link to itself" => symlink(path, path).expect("a link"),
+        _ => {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.expect("mkfifo is there").success());
+        }
+    }
+}
+
+/// Runs a command that must neither wait nor fail.
+fn run(lab: &Lab, args: &[&str]) -> Ended {
+    let mut live = lab.start(args);
+    wait("the end of a command that has nothing to wait for", || live.is_over());
+    let ended = live.end();
+    ended.expect(0);
+    ended
+}
+
+/// Two runs: a sound one, and one of another seed.
+fn two(lab: &Lab) -> [String; 2] {
+    ["seed=1", "seed=2"].map(|seed| {
+        let run = lab.train(&["schedule.max_steps=3", "schedule.warmup_steps=0", "eval.every=2", seed]);
+        run.file_name().expect("a name").to_string_lossy().into_owned()
+    })
+}
+
+#[test]
+fn a_log_that_cannot_be_read_hides_no_other_run() {
+    let lab = Lab::new();
+    let [sound, strange] = two(&lab);
+    for log in ["train.csv", "val.csv"] {
+        let path = lab.path("runs").join(&strange).join(log);
+        let text = fs::read(&path).expect("a log");
+        for by in STRANGE {
+            replace(&path, by);
+            let list = run(&lab, &["list"]);
+            assert!(list.stdout.contains(&sound) && list.stdout.contains(&strange), "{by}: {}", list.stdout);
+            list.says(&["warning: could not read", &format!("{strange}/{log}")]);
+            for args in [
+                &["compare", "runs"][..],
+                &["compare", "runs", "--align", "step"],
+                &["compare", "runs", "--plot", "x.svg", "--plot", "x.html"],
+                &["compare", "runs", "--by", "val_loss", "--metrics", "loss"],
+            ] {
+                let compared = run(&lab, args);
+                assert!(compared.stdout.contains(&sound), "{by}: {args:?}: {}", compared.stdout);
+                compared.says(&["could not read", &format!("{strange}/{log}")]);
+            }
+            let watched = run(&lab, &["watch", &sound, &strange]);
+            for id in [&sound, &strange] {
+                assert!(watched.stdout.contains(&format!("{id}: finished")), "{by}: {}", watched.stdout);
+            }
+            assert!(watched.stdout.contains("could not read"), "{by}: {}", watched.stdout);
+        }
+        fs::remove_file(&path).expect("removed");
+        fs::write(&path, text).expect("put back");
+    }
+    assert!(!run(&lab, &["list"]).stderr.contains("warning"));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named_and_a_lock_that_cannot_be_asked_leaves_the_record_its_word() {
+    let lab = Lab::new();
+    let [sound, strange] = two(&lab);
+    let at = lab.path("runs").join(&strange);
+    for by in STRANGE {
+        replace(&at.join("lock"), by);
+        let list = run(&lab, &["list", "--format", "csv"]);
+        assert_eq!(list.stdout.matches(",finished,").count(), 2, "{by}: {}", list.stdout);
+        assert_eq!(run(&lab, &["watch", &sound, &strange]).stdout.matches(": finished").count(), 2, "{by}");
+    }
+    // of a run that may be trained it is said
+    let record = fs::read_to_string(at.join("run.json")).expect("a record");
+    let running = record.replace("\"status\": \"finished\"", "\"status\": \"running\"");
+    fs::write(at.join("run.json"), running).expect("written");
+    let list = run(&lab, &["list"]);
+    assert!(list.stdout.contains("running"), "{}", list.stdout);
+    list.says(&["warning: could not open", &format!("{strange}/lock")]);
+    for by in STRANGE {
+        replace(&at.join("run.json"), by);
+        let list = run(&lab, &["list"]);
+        assert!(list.stdout.contains(&sound) && list.stdout.contains("failed"), "{by}: {}", list.stdout);
+        list.says(&["could not read", &format!("{strange}/run.json")]);
+        assert!(run(&lab, &["compare", "runs"]).stdout.contains(&sound), "{by}");
+        let watched = run(&lab, &["watch", &sound, &strange]);
+        assert!(watched.stdout.contains(&format!("{sound}: finished")), "{by}: {}", watched.stdout);
+        assert!(watched.stdout.contains("could not read"), "{by}: {}", watched.stdout);
+    }
+}
