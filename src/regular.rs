@@ -24,7 +24,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As those of [`open`].
 pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    regular(without_waiting(options).open(path))
+    regular(opened(path, options, libc::O_NOCTTY))
 }
 
 /// Opens a file like [`open_with`] unless its name is a link, which could lead to a file that is not meant.
@@ -36,7 +36,7 @@ pub fn open_unlinked(path: &Path, options: &mut OpenOptions) -> io::Result<File>
     if path.is_symlink() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link"));
     }
-    regular(never_following(options).open(path))
+    regular(opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW))
 }
 
 /// The bytes of a regular file.
@@ -89,13 +89,15 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     }
 }
 
-/// Opening a pipe waits for its other end, and opening a terminal may make it the process's own.
-fn without_waiting(options: &mut OpenOptions) -> &mut OpenOptions {
-    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-}
-
-fn never_following(options: &mut OpenOptions) -> &mut OpenOptions {
-    options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
+/// Opens without waiting for the other end of a pipe, but waits until a lease on a regular file is given back: file
+/// servers take such leases.
+fn opened(path: &Path, options: &mut OpenOptions, flags: i32) -> io::Result<File> {
+    match options.custom_flags(flags | libc::O_NONBLOCK).open(path) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock && path.is_file() => {
+            options.custom_flags(flags).open(path)
+        }
+        opened => opened,
+    }
 }
 
 #[cfg(test)]

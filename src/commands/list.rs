@@ -11,6 +11,7 @@ use crate::report::numbers::bytes;
 use crate::run::{RunDir, RunError, RunStatus, dir, files};
 use crate::session::UsageError;
 use crate::wording::{count, tame};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -96,9 +97,6 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         )
         .into());
     }
-    for left in dir::sweep_removed(&args.dir.runs_dir).unwrap_or_default() {
-        say(&format!("{}: deleted, left of a removal that was killed", left.display()));
-    }
     if items.is_empty() {
         say("there is nothing to remove");
         return Ok(Exit::Finished);
@@ -118,6 +116,14 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         return Ok(Exit::Failure);
     }
     let mut exit = Exit::Finished;
+    for place in places(items) {
+        match dir::sweep_removed(&place) {
+            Ok(left) => left.iter().for_each(|left| {
+                say(&format!("{}: deleted what an interrupted removal had left", left.display()));
+            }),
+            Err(error) => say(&error.to_string()),
+        }
+    }
     for item in items {
         match remove_one(&item.run.path) {
             Ok(()) => {
@@ -134,9 +140,21 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// The directories in which the runs really lie, each once.
+fn places(items: &[Item]) -> BTreeSet<PathBuf> {
+    let real = |item: &Item| item.run.path.canonicalize().ok();
+    items.iter().filter_map(|item| real(item)?.parent().map(Path::to_owned)).collect()
+}
+
+/// A path without the slash at its end, which would follow a link.
+fn bare(path: &Path) -> &Path {
+    path.components().as_path()
+}
+
 /// What a reader would not expect to be removed with a run: where it really lies, and files that it has not written.
 fn also(run: &Path) -> String {
     const MOST: usize = 3;
+    let run = bare(run);
     let mut also = String::new();
     if run.is_symlink() {
         let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
@@ -147,13 +165,14 @@ fn also(run: &Path) -> String {
         let names: Vec<_> = foreign.iter().take(MOST).map(|name| name.to_string_lossy()).collect();
         let more = if foreign.len() > MOST { ", …" } else { "" };
         let files = count(foreign.len(), "file");
-        also += &format!(", and {files} that the run has not written: {}{more}", names.join(", "));
+        also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));
     }
     also
 }
 
 /// Removes a run. Its lock is held meanwhile, so that no process starts to train it.
 fn remove_one(path: &Path) -> Result<(), RunError> {
+    let path = bare(path);
     let lock = RunDir::open(path)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
     let real = path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));

@@ -30,6 +30,8 @@ const LIVE: Duration = Duration::from_millis(300);
 const PLAIN: Duration = Duration::from_secs(1);
 /// How soon a signal or a change of the window's size is noticed.
 const NAP: Duration = Duration::from_millis(50);
+/// Looks in a row that find no record, after which it counts as lost: a file server may take a while.
+const REFUSED: u32 = 10;
 
 /// The columns of the logs that lines and axes need; the one that is drawn comes behind them.
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
@@ -52,6 +54,8 @@ struct Watched {
     val: Follow,
     /// Why a file of it cannot be read, naming it.
     problem: Option<String>,
+    /// How many looks in a row found no record for a reason that may pass.
+    refused: u32,
 }
 
 /// Follows the runs until all have ended, or a signal comes.
@@ -98,7 +102,10 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     if is_live {
         super::print(&runs.iter().map(|run| tame(&run.whole_line(&view)) + "\n").collect::<String>())?;
     }
-    Ok(ended.map_or(Ending::Finished, Ending::from).into())
+    match ended {
+        None if runs.iter().any(|run| run.problem.is_some()) => Ok(Exit::Failure),
+        _ => Ok(ended.map_or(Ending::Finished, Ending::from).into()),
+    }
 }
 
 impl Watched {
@@ -116,6 +123,7 @@ impl Watched {
             train: Follow::new(&path.join(dir::TRAIN_CSV), view.columns(dir::TRAIN_CSV)),
             val: Follow::new(&path.join(dir::VAL_CSV), view.columns(dir::VAL_CSV)),
             problem: None,
+            refused: 0,
         })
     }
 
@@ -128,12 +136,17 @@ impl Watched {
             Ok(status) => status,
             // it is being started over
             Err(RunError::NotARun { .. }) => RunStatus::Created,
-            // as lists show it
+            // what is damaged stays so, as lists show it; anything else may pass
             Err(error) => {
+                self.refused += 1;
+                let lasts = error.is_damage() || self.refused >= REFUSED;
                 self.problem = Some(error.to_string());
-                RunStatus::Failed
+                if lasts { RunStatus::Failed } else { self.status }
             }
         };
+        if self.problem.is_none() {
+            self.refused = 0;
+        }
         let [train, val] = [&mut self.train, &mut self.val].map(|log| {
             log.poll().unwrap_or_else(|error| {
                 self.problem.get_or_insert_with(|| error.to_string());

@@ -3,8 +3,8 @@
 use super::DataError;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::write::write_whole;
+use crate::regular;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -77,17 +77,18 @@ impl Card {
     /// [`DataError::Vocabulary`] for a card that is damaged or of a later version, [`DataError::Read`].
     pub fn read(dir: &Path) -> Result<Option<Self>, DataError> {
         let path = dir.join(CARD);
-        match fs::metadata(&path) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(None);
+        let bytes = match regular::read_within(&path, MAX_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
+                    ErrorKind::FileTooLarge => {
+                        Err(DataError::Vocabulary { path, problem: "it is too large for a card".into() })
+                    }
+                    _ => Err(DataError::Read { path, error }),
+                };
             }
-            Err(error) => return Err(DataError::Read { path, error }),
-            Ok(meta) if meta.len() > MAX_BYTES => {
-                return Err(DataError::Vocabulary { path, problem: "it is too large for a card".into() });
-            }
-            Ok(_) => {}
-        }
-        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        };
         let malformed = |problem: String| DataError::Vocabulary { path: path.clone(), problem };
         let value: serde_json::Value =
             serde_json::from_slice(&bytes).map_err(|error| malformed(format!("it is no JSON: {error}")))?;

@@ -159,9 +159,11 @@ pub fn rates(probe: &MemoryConfig, pass_s: f64, updates: UpdateTimes) -> Rates {
         UpdateTimes::Plain(seconds) => (seconds, 0.0),
         UpdateTimes::Iterated([few, many]) => {
             let one = (many - few) / f64::from(ITERATIONS[1] - ITERATIONS[0]);
-            // on a busy machine the one may have taken longer than the other, or next to nothing
-            let one = one.clamp(0.0, 0.99 * few);
-            (few - one, one / most_iteration_flops(&layout, 1))
+            let operations = most_iteration_flops(&layout, 1);
+            // on a busy machine the one may have taken longer than the other: then as quick as those of a pass
+            let one = if one > 0.0 { one } else { pass_s / flops * operations };
+            let one = one.min(0.99 * few);
+            (few - one, one / operations)
         }
     };
     Rates {

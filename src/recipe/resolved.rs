@@ -136,6 +136,8 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics>
 
 fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> {
     stack.insert_preset();
+    // before a kind drops the stronger one of two forms, and the weaker one would come back
+    effect::settle_forms(&mut stack);
     let kind = check::schedule_kind(&mut stack, diagnostics);
     effect::apply(&mut stack, diagnostics);
     effect::settle_forms(&mut stack);

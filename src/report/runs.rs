@@ -116,8 +116,9 @@ impl Run {
             // the warning about the record says why
             Err(_) => RunStatus::Failed,
         };
-        if let (RunStatus::Running | RunStatus::Created, Err(error)) =
-            (status, lock::is_held(&path.join(lock::FILE)))
+        // those that have ended have no lock to ask for
+        if let RunStatus::Running | RunStatus::Created = status
+            && let Err(error) = lock::is_held(&path.join(lock::FILE))
         {
             warn(&error);
         }
@@ -164,10 +165,12 @@ impl Run {
         let mut run = Self::read(path)?;
         let Gathered { results, malformed, reached, unreadable } = gather(path, wanted, scratch);
         run.results = results;
+        let is_readable = unreadable.is_empty();
         run.warnings.extend(unreadable);
+        run.complete &= is_readable;
         if wanted.cut.is_some() {
-            run.complete = reached;
-            if !reached {
+            run.complete = reached && is_readable;
+            if !reached && is_readable {
                 run.notes.push("it ended before the point of comparison".to_owned());
             }
         }

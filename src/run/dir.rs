@@ -180,15 +180,16 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     Ok(runs)
 }
 
-/// Deletes what a removal that was killed has left in a runs directory, and returns it. What another process removes at
-/// the moment stays, as far as that can be told.
+/// Deletes what a removal that was killed has left of runs beside others, and returns it: directories with a
+/// temporary's name, with the lock of a run that no process holds and nothing that runs do not write.
 ///
 /// Errors: [`RunError::Io`].
 pub fn sweep_removed(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     let left = |path: &Path| {
-        let is_ours =
-            path.file_name().is_some_and(files::is_temporary) && !path.is_symlink() && path.is_dir();
-        is_ours && !lock::is_held(&path.join(lock::FILE)).unwrap_or(true)
+        let is_named = path.file_name().is_some_and(files::is_temporary) && !path.is_symlink();
+        let lock = path.join(lock::FILE);
+        let is_run = fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file()) && foreign(path).is_empty();
+        is_named && is_run && !lock::is_held(&lock).unwrap_or(true)
     };
     let entries = fs::read_dir(runs_dir).context("read", runs_dir)?.filter_map(Result::ok);
     let mut swept: Vec<_> = entries.map(|entry| entry.path()).filter(|path| left(path)).collect();
@@ -215,7 +216,7 @@ fn is_own(name: &OsStr) -> bool {
 }
 
 /// Names with a dot first are those of temporaries.
-fn is_hidden(name: &OsStr) -> bool {
+pub(super) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 

@@ -216,8 +216,11 @@ impl RunError {
                 let absent = [ErrorKind::NotFound, ErrorKind::UnexpectedEof, ErrorKind::NotADirectory];
                 // a directory, a pipe or a device in the place of a file, or one that no run has written
                 let foreign = [ErrorKind::IsADirectory, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
+                // a link to itself
+                let is_loop = error.raw_os_error() == Some(libc::ELOOP);
                 absent.contains(&error.kind())
                     || foreign.contains(&error.kind())
+                    || is_loop
                     || error.raw_os_error() == Some(EIO)
             }
             Self::Malformed { .. } | Self::Corrupted { .. } => true,

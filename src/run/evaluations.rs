@@ -57,7 +57,7 @@ pub fn append(run: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
 /// The file, made if it is not there, locked, and still the one that has the name.
 fn locked(path: &Path) -> Result<File, RunError> {
     loop {
-        let opened = regular::open_with(path, OpenOptions::new().read(true).append(true).create(true));
+        let opened = regular::open_unlinked(path, OpenOptions::new().read(true).append(true).create(true));
         let file = opened.context("open", path)?;
         file.lock().context("lock", path)?;
         let ours = file.metadata().context("read", path)?;

@@ -8,7 +8,7 @@
 
 use super::RunError;
 use super::error::Context;
-use super::fault;
+use super::{fault, lock};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -26,7 +26,9 @@ const OLD: &str = ".old-";
 pub fn write_atomic(path: &Path, bytes: &[u8], scope: &str) -> Result<(), RunError> {
     let temporary = temporary_name(path);
     let written = (|| {
-        let mut file = File::create(&temporary)?;
+        // a name that something else has taken is not written through
+        let _ = fs::remove_file(&temporary);
+        let mut file = File::create_new(&temporary)?;
         let (head, tail) = bytes.split_at(bytes.len() / 2);
         file.write_all(head)?;
         fault::point(scope, "mid_write")?;
@@ -122,9 +124,14 @@ pub(super) fn delete(path: &Path, scope: &str) -> io::Result<()> {
         if !fs::symlink_metadata(path)?.is_dir() {
             return fs::remove_file(path);
         }
-        for entry in fs::read_dir(path)? {
+        let mut paths = fs::read_dir(path)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<io::Result<Vec<_>>>()?;
+        // a run is known by its lock to the end
+        paths.sort_by_key(|path| path.ends_with(lock::FILE));
+        for path in paths {
             fault::point(scope, "mid_delete")?;
-            delete(&entry?.path(), scope)?;
+            delete(&path, scope)?;
         }
         fs::remove_dir(path)
     };

@@ -85,7 +85,8 @@ fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
     for pattern in patterns.iter().map(|pattern| pattern.to_str().unwrap_or_default()) {
         let paths = glob::glob(pattern)
             .map_err(|error| RunError::Pattern { pattern: pattern.to_owned(), problem: error.msg })?;
-        found.extend(paths.filter_map(Result::ok).filter(|path| is_run(path)));
+        let is_named = |path: &PathBuf| path.file_name().is_none_or(|name| !super::dir::is_hidden(name));
+        found.extend(paths.filter_map(Result::ok).filter(|path| is_run(path) && is_named(path)));
     }
     Ok(each_once(found))
 }

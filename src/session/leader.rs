@@ -38,7 +38,7 @@ const LONG_S: f64 = 10.0;
 pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
     if let Some(reader) = &start {
-        check_logs(job.dir.path(), reader.state())?;
+        check_logs(job.dir.path(), job.data, reader.state())?;
     }
     measured::check_tasks(job.dir.path(), job.data)?;
     keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
@@ -129,8 +129,10 @@ pub(super) fn announce(
 }
 
 /// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
-pub(super) fn check_logs(run: &Path, state: &CheckpointState) -> Result<(), RunError> {
-    let first_step = RunRecord::read(run)?.map_or(0, |record| record.first_step());
+pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Result<(), RunError> {
+    // a record that a power cut has left empty says nothing
+    let of_record = RunRecord::read(run)?.map(|record| record.first_step());
+    let first_step = of_record.unwrap_or_else(|| first_step(data, None));
     seal::verify_rows(&run.join(dir::TRAIN_CSV), first_step..state.step)?;
     for (name, _) in LOGS {
         if let Some(expected) = state.logs.get(name) {

@@ -35,7 +35,7 @@ pub(super) fn rehearse(
         leader::usable(call, run, (hash, plan.steps), newest)?
     };
     if let Some(reader) = &start {
-        leader::check_logs(run, reader.state())?;
+        leader::check_logs(run, data, reader.state())?;
     }
     if !call.fresh {
         measured::check_tasks(run, data)?;

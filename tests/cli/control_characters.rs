@@ -26,8 +26,8 @@ fn names_of_files_are_shown_and_do_nothing() {
     lab.write(&format!("{NASTY}.safetensors"), "no weights");
     check(&lab.run(tiny("runs", &[&init])), 2, &["[31mX", "no safetensors"]);
     check(&lab.run([format!("{NASTY}.toml")]), 2, &["cannot read recipe", "[31mX"]);
-    lab.write(&format!("recipe{NASTY}.toml"), "");
-    check(&lab.run(["recipexX.toml"]), 2, &["cannot read recipe"]);
+    lab.write("recip\u{1b}e.toml", "");
+    check(&lab.run(["recipe.toml"]), 2, &["cannot read recipe", "did you mean", "recip"]);
     check(&lab.run(["list", "--runs-dir", NASTY]), 0, &["no such runs"]);
     check(&lab.run(["compare", NASTY]), 2, &["[31mX"]);
     check(&lab.run(["data", "inspect", NASTY]), 2, &["[31mX"]);

@@ -252,6 +252,8 @@ fn train_muon(comm: Arc<dyn Comm>, sharded: bool) -> (Vec<f32>, Vec<Vec<f32>>, O
     let shard = if sharded { OptimizerShard { index, count } } else { OptimizerShard::WHOLE };
     let plan = plan_for(OptimizerKind::Muon, Precision::Fp32, shard);
     let mut engine = cpu::ranked_engine(plan, comm.clone()).expect("a small engine");
+    // many pieces, the last of them shorter, and of no share a whole number
+    engine.inner_mut().send_at_a_time(61 + count);
     let layout = ParamLayout::new(&DIMS);
     let mut values = vec![0.0; layout.len];
     initialize(&DIMS, &layout, 7, &mut values);
@@ -291,6 +293,15 @@ fn train_muon(comm: Arc<dyn Comm>, sharded: bool) -> (Vec<f32>, Vec<Vec<f32>>, O
     let bad = engine.first_not_finite(State::Optimizer(&MOMENTUM_BUFFER)).expect("it can be read");
     let last = layout.tensors.iter().rfind(|tensor| tensor.hidden).expect("a matrix").range().end - 1;
     assert_eq!(bad, Some(last), "its place among all parameters");
+    // and in the last vector, behind a gap that the matrices leave in this state
+    let first_moment = State::Optimizer(&states[0]);
+    let mut values = numbered(first_moment);
+    *values.last_mut().expect("vectors") = f32::NAN;
+    engine.write(first_moment, &values).expect("all elements");
+    let bad = engine.first_not_finite(first_moment).expect("it can be read");
+    let ends = layout.tensors.iter().map(|tensor| tensor.range().end);
+    assert_eq!(bad, ends.max().map(|end| end - 1), "its place among all parameters");
+    engine.write(first_moment, &numbered(first_moment)).expect("all elements");
     let fine = engine.first_not_finite(State::Optimizer(&EXP_AVG)).expect("it can be read");
     (parameters, found, fine)
 }

@@ -198,8 +198,18 @@ fn a_removal_that_was_killed_is_no_run_and_the_next_one_finishes_it() {
     assert_eq!((lab.runs("runs").len(), entries()), (2, 3), "some of it is left");
     let list = lab.run(["list"]);
     assert!(!list.expect(0).stdout.contains(".tmp-"), "{}", list.stdout);
-    lab.run(["list", "fake-2", "--remove", "--yes"]).expect(0).says(&["left of a removal that was killed"]);
-    assert_eq!((lab.runs("runs"), entries()), (vec!["fake-3".to_owned()], 1));
+    let quoted = lab.run(["list", "*fake-1*"]);
+    assert!(!quoted.stdout.contains(".tmp-"), "{}", quoted.stdout);
+    // a directory of somebody else's that is named like a temporary, and what a refused question leaves
+    for name in ["mine.txt", "lock"] {
+        lab.write(&format!("runs/.tmp-other-1-0/{name}"), "");
+    }
+    lab.run(["list", "fake-2", "--remove"]).expect(2);
+    assert_eq!((lab.runs("runs").len(), entries()), (2, 4), "nothing was confirmed");
+    let removed = lab.run(["list", "fake-2", "--remove", "--yes"]);
+    removed.expect(0).says(&["deleted what an interrupted removal had left"]);
+    assert_eq!((lab.runs("runs"), entries()), (vec!["fake-3".to_owned()], 2));
+    assert!(lab.path("runs/.tmp-other-1-0/mine.txt").exists());
 }
 
 #[test]
@@ -214,7 +224,8 @@ fn what_else_goes_with_a_run_is_said_before() {
     assert!(run.join("a.txt").exists());
     std::fs::rename(&run, lab.path("elsewhere")).expect("renamed");
     std::os::unix::fs::symlink("../elsewhere", &run).expect("a link");
-    let removed = lab.run(["list", "fake-1", "--remove", "--yes"]);
+    // as a shell completes the name of a directory
+    let removed = lab.run(["list", "runs/fake-1/", "--remove", "--yes"]);
     removed.expect(0).says(&["a link to `", "elsewhere`, which is removed too"]);
     assert!(!run.is_symlink() && !lab.path("elsewhere").exists(), "neither the link nor the run stays");
 }

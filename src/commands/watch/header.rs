@@ -35,6 +35,10 @@ fn line(run: &Watched, id: &str, columns: usize, drawn: Option<String>) -> Strin
         of(format!("step {}/{}", run.steps(), run.total_steps)),
     ];
     figures.extend(run.figures());
+    if let Some(problem) = &run.problem {
+        let room = columns.saturating_sub(id.chars().count() + 2);
+        figures.push(Figure { leaves: 1, text: problem.chars().take(room).collect() });
+    }
     figures.extend(drawn.map(|text| Figure { leaves: 0, text }));
     loop {
         let texts = figures.iter().map(|figure| figure.text.as_str());

@@ -32,7 +32,9 @@ pub(super) struct Way {
 impl Way {
     /// Seconds from the last of these places to the end at the pace between them; `None` where they tell none.
     pub(super) fn seconds(self, first: Place, last: Place) -> Option<f64> {
-        let (done, left) = match self.tokens {
+        // a log may lack the column
+        let tokens = self.tokens.filter(|_| (last.tokens - first.tokens).is_finite());
+        let (done, left) = match tokens {
             Some(tokens) => (last.tokens - first.tokens, tokens - last.tokens),
             None => (last.step - first.step, self.steps - last.step - 1.0),
         };
@@ -53,9 +55,9 @@ mod tests {
         let way = Way { steps: 10.0, tokens: Some(280.0) };
         assert_eq!(way.seconds(first, last), Some(24.0));
         assert_eq!(Way { tokens: None, ..way }.seconds(first, last), Some(6.0));
-        // at the end, with one step, and with tokens that the log lacks
+        // at the end, with one step, and by steps where the log lacks tokens
         assert_eq!(way.seconds(first, place(9.0, 280.0, 28.0)), Some(0.0));
         assert_eq!(way.seconds(first, first), None);
-        assert_eq!(way.seconds(place(0.0, f64::NAN, 1.0), last), None);
+        assert_eq!(way.seconds(place(0.0, f64::NAN, 1.0), last), Some(6.0));
     }
 }

@@ -34,6 +34,9 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Elements of a sharded state that each rank sends at a time, so that no other rank needs memory for the whole.
+const PIECE: usize = 1 << 20;
+
 /// A GPT-2 on a [`Backend`].
 pub struct Fused<B> {
     plan: MemoryPlan,
@@ -46,6 +49,8 @@ pub struct Fused<B> {
     accumulated: u32,
     /// How the last step was ended.
     ended: Option<Ended>,
+    /// Elements of a sharded state that each rank sends at a time.
+    piece: usize,
 }
 
 /// The end of a step.
@@ -101,7 +106,12 @@ impl<B: Backend> Fused<B> {
         let is_own = !plan.is_sharded() || (shard.index, shard.count) == (rank, size);
         assert!(is_own, "the plan of rank {rank} of {size} has {shard:?}");
         let matrices = plan.matrices();
-        Self { plan, backend, comm, matrices, accumulated: 0, ended: None }
+        Self { plan, backend, comm, matrices, accumulated: 0, ended: None, piece: PIECE }
+    }
+
+    /// Has ranks send so many elements of a sharded state at a time, at least one; the same on all ranks.
+    pub fn send_at_a_time(&mut self, elements: usize) {
+        self.piece = elements;
     }
 
     /// The backend underneath.

@@ -67,7 +67,12 @@ impl<B: Backend> Fused<B> {
 
     pub(super) fn write_state(&mut self, state: State, values: &[f32]) -> Result<(), EngineError> {
         let buffer = self.buffer(state)?;
-        let len = state.len_in(&self.plan.layout);
+        // states are equal by name; what this one covers, the engine's own rule says
+        let own = match buffer {
+            Buffer::Optimizer(index) => State::Optimizer(&self.plan.states()[index]),
+            _ => state,
+        };
+        let len = own.len_in(&self.plan.layout);
         assert!(values.len() == len, "{} values for {state}, which has {len}", values.len());
         let span = self.plan.whole(buffer);
         match buffer {
@@ -102,17 +107,16 @@ impl<B: Backend> Fused<B> {
         Ok(all.min().filter(|&index| index < u64::MAX).map(|index| index as usize))
     }
 
-    /// All ranks' elements of a sharded state of the optimizer, on rank 0. They come in pieces, so that no other rank
-    /// needs memory for the whole.
+    /// All ranks' elements of a sharded state of the optimizer, on rank 0. They come in pieces.
     fn collect(&mut self, state: usize) -> Result<Vec<f32>, EngineError> {
-        const PIECE: usize = 1 << 20;
+        let piece = self.piece;
         let places = places(&self.plan, state);
         let longest = places.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let own = self.plan.whole(Buffer::Optimizer(state));
         let len = if self.comm.rank() == 0 { places.last().map_or(0, |last| last.end) } else { 0 };
         let mut whole = vec![0.0; len];
-        for first in (0..longest).step_by(PIECE) {
-            let mine = first.min(own.len)..(first + PIECE).min(own.len);
+        for first in (0..longest).step_by(piece) {
+            let mine = first.min(own.len)..(first + piece).min(own.len);
             let values = self.download(own.slice(mine.start, mine.len()))?;
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             for (place, bytes) in places.iter().zip(self.comm.gather(&bytes)?) {

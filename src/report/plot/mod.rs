@@ -105,13 +105,17 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
                         marks.push(read_val(&run.path, options.axis, column, &mut buffer));
                     }
                 }
+                // a log that cannot be read has no part in the mean
+                lines.retain(|curve| !curve.x.is_empty());
+                marks.retain(|curve| !curve.x.is_empty());
+                let (drawn, evaluated) = (lines.len(), marks.len());
                 let (line, mut band) = average(&lines);
                 let (marks, spread) = average(&marks);
                 if quantity.is_evaluated {
                     band = spread;
-                    return Series { line: marks.clone(), band: several(band, runs.len()), marks };
+                    return Series { line: marks.clone(), band: several(band, evaluated), marks };
                 }
-                Series { line, band: several(band, runs.len()), marks }
+                Series { line, band: several(band, drawn), marks }
             })
             .collect()
     };
