@@ -6,8 +6,6 @@
 //! Philox4x32 with seven rounds (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), the fewest that
 //! passed the authors' tests.
 
-use crate::recipe::Recipe;
-
 /// Rounds of Philox.
 const ROUNDS: usize = 7;
 /// Counters that are computed together: as many as the widest vectors have numbers.
@@ -52,11 +50,6 @@ impl Dropout {
     pub fn new(rate: f64, seed: u64) -> Option<Self> {
         let threshold = (rate * 2f64.powi(32)).round() as u32;
         (threshold > 0).then_some(Self { threshold, seed })
-    }
-
-    /// That of a recipe: `model.dropout`, drawn by its seed.
-    pub fn of(recipe: &Recipe) -> Option<Self> {
-        Self::new(recipe.model.dropout, recipe.seed)
     }
 
     /// The share of elements that are left out.

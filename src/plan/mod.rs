@@ -366,7 +366,7 @@ fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
         mode: Mode::Train(OptimizerKind::new(&recipe.optimizer)),
         activations: Activations {
             residual: recipe.compute.residual,
-            dropout: Dropout::of(recipe),
+            dropout: Dropout::new(recipe.model.dropout, recipe.seed),
             ..Activations::default()
         },
     }

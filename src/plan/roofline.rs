@@ -7,7 +7,8 @@
 use super::Plan;
 use crate::engine::EngineError;
 use crate::engine::cuda::paper::{Outline, outline};
-use crate::engine::memory::{MemoryConfig, MemoryPlan, Target};
+use crate::engine::memory::{MemoryConfig, MemoryPlan, OptimizerShard, Target};
+use crate::engine::optimizer::{OptimizerKind, muon};
 use crate::engine::traffic::{Noted, Traffic, Unit};
 use crate::plan::hardware::for_cuda;
 use crate::recipe::{EngineKind, Precision};
@@ -234,7 +235,13 @@ impl Roofline {
         let config = MemoryConfig { target: Target::Cuda, ..plan.memory };
         let config =
             super::need::keeping_outputs(EngineKind::Fused, config, plan.shard, for_cuda(limits.memory));
-        let memory = MemoryPlan::new(config).sharded(plan.shard);
+        let memory = MemoryPlan::new(config);
+        // the others wait for the rank with the most matrices
+        let index = match (memory.optimizer(), plan.shard.count) {
+            (Some(OptimizerKind::Muon), 2..) => muon::busiest(&memory.layout, plan.shard.count),
+            _ => plan.shard.index,
+        };
+        let memory = memory.sharded(OptimizerShard { index, ..plan.shard });
         let outline = outline(&memory, plan.ranks.world_size, limits.shared_per_block)?;
         let tokens = plan.batch.tokens_per_step / plan.ranks.world_size;
         let assumed = Assumed::of(limits, plan.memory.precision);

@@ -216,6 +216,9 @@ fn a_step_on_cuda_is_modelled_with_muon_s_kernels() {
         lab.run(&args).expect(0).stdout.clone()
     };
     let (muon, adamw) = (update(&MUON), update(&[]));
+    // the first of these ranks has the embeddings and no matrix
+    let ranks = update(&with(&["batch.world_size=2", "batch.micro_batch=2", "model.vocab_size=8192"]));
+    assert!(ranks.contains("muon_combine"), "{ranks}");
     for kernel in ["muon_momentum", "muon_divide", "muon_combine", "muon_apply"] {
         assert!(muon.contains(kernel) && !adamw.contains(kernel), "{kernel}: {muon}");
     }

@@ -35,7 +35,7 @@ pub fn outline(plan: &MemoryPlan, ranks: usize, shared_per_block: u32) -> Result
     let kind = plan.optimizer().ok_or_else(|| EngineError::Input("an outline is one of training".into()))?;
     let comm: Arc<dyn Comm> = match ranks {
         1 => Arc::new(Solo),
-        size => Arc::new(PaperRanks { size }),
+        size => Arc::new(PaperRanks { rank: plan.shard.index, size }),
     };
     let device = Paper { used: 0, shared_per_block };
     let backend = match ranks {
@@ -145,14 +145,15 @@ impl Device for Paper {
     }
 }
 
-/// Other ranks that say what this one, the first, says.
+/// Other ranks that say what this one says.
 struct PaperRanks {
+    rank: usize,
     size: usize,
 }
 
 impl Comm for PaperRanks {
     fn rank(&self) -> usize {
-        0
+        self.rank
     }
 
     fn size(&self) -> usize {

@@ -121,14 +121,19 @@ fn iteration_flops(shape: &[usize]) -> f64 {
 
 /// Operations of one iteration of Newton and Schulz on the matrices of the rank of `count` that has the most to do.
 pub(crate) fn most_iteration_flops(layout: &ParamLayout, count: usize) -> f64 {
-    let hidden = || layout.tensors.iter().filter(|tensor| tensor.hidden);
-    let of_share = |owned: Range<usize>| -> f64 {
-        hidden()
-            .filter(|tensor| owned.contains(&tensor.offset))
-            .map(|tensor| iteration_flops(&tensor.shape))
-            .sum()
-    };
-    shares(layout, count).into_iter().map(of_share).fold(0.0, f64::max)
+    shares(layout, count).iter().map(|share| share_flops(layout, share)).fold(0.0, f64::max)
+}
+
+/// The rank of `count` that has the most to do, the first of several.
+pub(crate) fn busiest(layout: &ParamLayout, count: usize) -> usize {
+    let flops: Vec<f64> = shares(layout, count).iter().map(|share| share_flops(layout, share)).collect();
+    (0..flops.len()).rev().max_by(|&a, &b| flops[a].total_cmp(&flops[b])).unwrap_or(0)
+}
+
+/// Operations of one iteration on the matrices that begin in these elements of the layout.
+fn share_flops(layout: &ParamLayout, owned: &Range<usize>) -> f64 {
+    let matrices = layout.tensors.iter().filter(|tensor| tensor.hidden && owned.contains(&tensor.offset));
+    matrices.map(|tensor| iteration_flops(&tensor.shape)).sum()
 }
 
 /// The cuts between the shares of `count` ranks with those inside a hidden matrix moved to its nearer end, for a matrix

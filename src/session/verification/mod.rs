@@ -61,7 +61,7 @@ impl<'a> Verification<'a> {
             residual: recipe.compute.residual,
             // there is memory for as little as is verified
             recompute: fixed(recipe.compute.recompute).unwrap_or_default(),
-            dropout: Dropout::of(recipe),
+            dropout: Dropout::new(recipe.model.dropout, recipe.seed),
             optimizer: OptimizerKind::new(&recipe.optimizer),
             threads: if recipe.compute.threads == 0 { hardware.threads } else { recipe.compute.threads },
             cuda: hardware.cuda.is_some(),
