@@ -158,7 +158,7 @@ impl Draw {
     pub(super) fn keys(&self, query: usize, first: usize) -> [f32; 2 * LANES] {
         let counters = std::array::from_fn(|i| (first + i / 8 * 16 + i % 8) as u32);
         let [a, b, c, d] = self.words([query as u32 & !8; LANES], counters);
-        let [low, high] = if query / 8 % 2 == 0 { [a, b] } else { [c, d] };
+        let [low, high] = if query & 8 == 0 { [a, b] } else { [c, d] };
         let mut factors = [0.0; 2 * LANES];
         for i in 0..LANES {
             let at = i / 8 * 16 + i % 8;

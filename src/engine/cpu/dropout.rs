@@ -55,12 +55,13 @@ multiversion! {
 }
 
 multiversion! {
-    // The scores of a query for the keys from `first_key` on, a multiple of 16, become p = 2^(score - lse) times its
+    // The scores of a query for the keys from the first one on, a multiple of 16, become p = 2^(score - lse) times its
     // factor; dp, the gradient of that, becomes the scores', p · (factor · dp - row_dot) · scale.
     pub(super) fn drop_backward(
-        draw: &Draw, query: usize, first_key: usize, scores: &mut [f32], dp: &mut [f32], lse: f32, row_dot: f32,
+        draw: &Draw, query_and_first_key: (usize, usize), scores: &mut [f32], dp: &mut [f32], lse: f32, row_dot: f32,
         scale: f32,
     ) {
+        let (query, first_key) = query_and_first_key;
         for (i, (scores, dp)) in scores.chunks_mut(32).zip(dp.chunks_mut(32)).enumerate() {
             let factors = draw.keys(query, first_key + i * 32);
             for ((score, dp), factor) in scores.iter_mut().zip(dp).zip(factors) {

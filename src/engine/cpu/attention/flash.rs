@@ -118,7 +118,8 @@ fn dropped_backward(
     for (r, (scores, dp)) in rows.enumerate().take(queries) {
         let (seen, unseen) = scores[..strip.depth()].split_at_mut(strip.visible(r));
         let (dseen, dunseen) = dp[..strip.depth()].split_at_mut(strip.visible(r));
-        drop_backward(draw, first_query + r, first_key, seen, dseen, lse[r], row_dots[r], scale);
+        let at = (first_query + r, first_key);
+        drop_backward(draw, at, seen, dseen, lse[r], row_dots[r], scale);
         unseen.fill(0.0);
         dunseen.fill(0.0);
     }
