@@ -110,8 +110,8 @@ fn end_at_once(code: i32) -> ! {
     low_level::exit(code)
 }
 
-/// Keeps two signals from ending a command. Where a file may not grow any further (`ulimit -f`), the
-/// write fails then, and the error names the file. SIGUSR1 may come before a run has begun, when there is nothing to save.
+/// Keeps two signals from ending a command. Where a file may not grow any further (`ulimit -f`), the write fails then,
+/// and the error names the file. SIGUSR1 may come before a run has begun, when there is nothing to save.
 pub(super) fn outlive() -> anyhow::Result<()> {
     let noted = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGXFSZ, SIGUSR1] {

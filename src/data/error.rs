@@ -51,7 +51,7 @@ pub enum DataError {
         error: io::Error,
     },
     /// The operating system maps no further file into memory.
-    #[error("could not map `{}`: {error}; raise `sysctl vm.max_map_count` (files) or `ulimit -v` (bytes)", path.display())]
+    #[error("could not map `{}`: {error}; raise `ulimit -v` (or `sysctl vm.max_map_count`)", path.display())]
     TooManyMaps {
         /// The file.
         path: PathBuf,

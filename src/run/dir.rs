@@ -81,9 +81,9 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Empties the run but for its lock and what no run has written. The record goes first and the checkpoints second: a
-    /// crash on the way leaves a run that resumes or starts over, never one that claims to be finished and has lost its
-    /// files.
+    /// Empties the run but for its lock and what no run has written. The record goes first and the checkpoints second:
+    /// a crash on the way leaves a run that resumes or starts over, never one that claims to be finished and has lost
+    /// its files.
     fn discard(&self) -> Result<(), RunError> {
         for name in [record::FILE, CHECKPOINTS] {
             let path = self.path.join(name);

@@ -6,9 +6,9 @@
 
 use crate::model::{Dims, ParamLayout};
 
-/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many
-/// `states`, with or without dropout. At most half too high where the model is large enough for memory to matter, and not
-/// too low.
+/// Peak bytes of training by kind, for micro-batches of `rows` whole sequences and an optimizer with so many `states`,
+/// with or without dropout. At most half too high where the model is large enough for memory to matter, and never too
+/// low.
 pub fn bytes(dims: &Dims, rows: usize, states: usize, dropout: bool) -> Vec<(&'static str, usize)> {
     let parameters = ParamLayout::new(dims).len * size_of::<f32>();
     let embedding = dims.padded_vocab * dims.n_embd * size_of::<f32>();

@@ -54,7 +54,7 @@ pub struct LayerNormBackward {
     pub dweight: Span,
     /// Gradient of the shift, `[C]`, added to.
     pub dbias: Span,
-    /// Where the backend [sums columns](Backend::sums_columns): the gradient of the bias of the layer whose output's
-    /// gradient `dx` is, `[C]`. The column sums of `dx` are added to it.
+    /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose
+    /// output's gradient `dx` is, `[C]`. The column sums of `dx` are added to it.
     pub dx_sums: Option<Span>,
 }

@@ -32,8 +32,9 @@ fn pairs(shape: AttentionShape) -> usize {
     shape.rows * shape.n_head * shape.cols * (shape.cols + 1) / 2
 }
 
-/// What one launch moves and computes, but for dropout's draws, which ordinary cores make beside the products: so many
-/// operand matrices `[rows · cols, C]` in and out, and numbers of statistics for each query and head. Tiles that blocks fetch again come from the cache of the device, which holds the keys and values of
+/// What one launch moves and computes, but for dropout's draws, which ordinary cores make beside the products. It
+/// reads and writes so many matrices `[rows · cols, C]` of `operand` bytes an element, and so many statistics of each
+/// query and head. Tiles that blocks fetch again come from the cache of the device, which holds the keys and values of
 /// the heads in flight. It multiplies `products` pairs of matrices, of which causal attention needs half and the
 /// diagonal.
 fn traffic(
