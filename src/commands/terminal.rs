@@ -132,7 +132,7 @@ pub(super) fn report(error: &anyhow::Error) {
         return;
     }
     match error.downcast_ref::<Diagnostics>() {
-        Some(diagnostics) if speaks_json() => say(&format!("error: {diagnostics}")),
+        Some(diagnostics) if speaks_json() => say(&diagnostics.to_string()),
         Some(diagnostics) => write(&diagnostics.render(color())),
         None => say(&format!("error: {error:#}")),
     }

@@ -70,7 +70,8 @@ fn the_committed_schema_is_the_one_that_is_printed() {
 #[test]
 fn every_event_of_a_run_is_a_line_of_json() {
     let lab = Lab::new();
-    let mut words = tiny("runs", &["eval.every=4", "sample.every=6", "checkpoint.every=5"]);
+    let mut words =
+        tiny("runs", &["eval.every=4", "sample.every=6", "sample.prompt=!", "checkpoint.every=5"]);
     words.extend(["--log-format".into(), "json".into()]);
     let ended = lab.run(&words);
     ended.expect(0);

@@ -134,7 +134,7 @@ fn a_value_says_in_which_recipe_of_the_program_it_stands() {
     let recipes = Recipes::with("extends = [\"builtin:gpt2-124m\"]\nschedule.max_steps = 30000\n");
     let text = printed(recipes.dir(), "explain recipe.toml");
     let line = |key: &str| text.lines().find(|line| line.starts_with(key)).expect("a line").to_owned();
-    assert!(line("compute.precision ").ends_with("builtin:base/gpt2-124m:12:13"), "{text}");
+    assert!(line("compute.precision ").ends_with("builtin:base/gpt2-124m:11:13"), "{text}");
     assert!(line("schedule.max_steps ").ends_with("recipe.toml:2:22"), "{text}");
     assert!(line("data.train ").contains("[\"datasets/fineweb-edu/*train[-_]*\"]"), "{text}");
     assert!(line("name ").contains("\"recipe\""), "{text}");
