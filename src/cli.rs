@@ -2,12 +2,13 @@
 
 mod data;
 mod eval;
+pub mod manual;
 mod recipes;
 mod report;
 
 pub use data::{Data, DataArgs, FetchArgs, InspectArgs, PrepareArgs, ValidationArgs};
 pub use eval::EvalArgs;
-pub use recipes::{RecipeArgs, Word};
+pub use recipes::{InitArgs, RecipeArgs, RecipesArgs, Word};
 pub use report::{
     AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
     WatchArgs, WidthArgs,
@@ -60,6 +61,24 @@ pub struct TrainArgs {
     /// Begin every line on stderr with the run's id and show no bar: for runs that share a terminal or a log
     #[arg(long)]
     pub named: bool,
+    /// Say only what is wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say every step, and every checkpoint once it is on the disk
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// What stderr gets: text, or one JSON object per line, which `runner schema events` describes
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// What a training writes to stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs: one event per line.
+    Json,
 }
 
 /// Where runs are kept.
@@ -87,6 +106,10 @@ pub enum Command {
     /// Measure the loss of runs, checkpoints or other GPT-2 weights on data, and their scores in HellaSwag and other
     /// tasks
     Eval(EvalArgs),
+    /// Write a commented recipe to start from
+    Init(InitArgs),
+    /// List the recipes that the program carries
+    Recipes(RecipesArgs),
     /// Show everything that follows from a recipe on this machine, before running it
     #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe")))]
     Plan(PlanArgs),
@@ -95,10 +118,12 @@ pub enum Command {
         one(plain, "The recipe, then a key such as optimizer.lr or a table").value_name("RECIPE [KEY]")
     }))]
     Explain(ExplainArgs),
-    /// Print the JSON Schema of recipes, for editors, or that of comparisons
+    /// Print the JSON Schema of recipes, for editors, or that of comparisons or of events
     Schema(SchemaArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
+    /// Write manual pages, one for each command
+    Man(ManArgs),
     /// Compare this recipe's engine with the dfdx reference: loss, every gradient, the parameters after some updates
     #[command(mut_arg(PLAIN, |plain| one(plain, "The recipe whose engine, precision and attention are verified")))]
     Verify(VerifyArgs),
@@ -281,6 +306,14 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where the pages go; a directory `man1` in one that MANPATH names is where `man` looks
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 /// Arguments of `verify`.

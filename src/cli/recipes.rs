@@ -3,6 +3,7 @@
 //! A change needs no `--set`, and later ones win, so the order of both kinds on the line counts. The fields that clap
 //! derives would lose it.
 
+use super::Format;
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::any::Any;
@@ -80,4 +81,23 @@ impl FromArgMatches for RecipeArgs {
 fn placed<T: Any + Clone + Send + Sync>(matches: &ArgMatches, id: &str) -> impl Iterator<Item = (usize, T)> {
     let places = matches.indices_of(id).into_iter().flatten();
     places.zip(matches.get_many::<T>(id).into_iter().flatten().cloned())
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The shipped recipe to start from, as `runner recipes` lists them
+    #[arg(default_value = "quickstart")]
+    pub name: String,
+    /// The file to write instead of NAME.toml in the current directory
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `recipes`.
+#[derive(Debug, Args)]
+pub struct RecipesArgs {
+    /// Print a table or JSON
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }

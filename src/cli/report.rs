@@ -240,4 +240,7 @@ pub enum SchemaOf {
     /// What `compare --format json` prints.
     #[value(name = "compare")]
     Comparisons,
+    /// What `--log-format json` prints.
+    #[value(name = "events")]
+    Events,
 }

@@ -3,16 +3,21 @@
 mod bench;
 mod board;
 mod compare;
-mod completions;
+mod complete;
+pub mod completions;
 mod data;
 mod doctor;
 mod eval;
+mod events;
 pub mod exit;
 mod explain;
+mod init;
 mod layout;
 mod list;
+mod man;
 pub mod named;
 mod plan;
+mod recipes;
 mod sample;
 mod schema;
 mod signals;
@@ -45,10 +50,13 @@ pub fn dispatch(cli: Cli) -> Exit {
         signals::outlive()?;
         signals::report_lost_files().and_then(|()| match &cli.command {
             None => train::run(&cli.train),
+            Some(Command::Init(args)) => init::run(args),
+            Some(Command::Recipes(args)) => recipes::run(args),
             Some(Command::Plan(args)) => plan::run(args),
             Some(Command::Explain(args)) => explain::run(args),
             Some(Command::Schema(args)) => schema::run(args),
             Some(Command::Completions(args)) => completions::run(args),
+            Some(Command::Man(args)) => man::run(args),
             Some(Command::Sample(args)) => sample::run(args),
             Some(Command::Eval(args)) => eval::run(args),
             Some(Command::Verify(args)) => verify::run(args),
@@ -81,6 +89,8 @@ fn explain_missing_threads() {
                 "error: the system starts no more threads: raise its limit of processes (`ulimit -u`) or end some, \
                  then run the same command again",
             );
+        } else if terminal::speaks_json() {
+            terminal::say(&format!("error: {panic}"));
         } else {
             others(panic);
         }

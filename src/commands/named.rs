@@ -117,7 +117,7 @@ fn listed(paths: &[PathBuf]) -> String {
 
 /// What to write instead if the first word was meant as a command that does not exist. `rest` follows it.
 fn command(first: &Path, rest: &[PathBuf]) -> Option<String> {
-    let word = first.to_str().filter(|word| !first.exists() && !word.contains(['/', '.']))?;
+    let word = first.to_str().filter(|word| !first.exists() && !word.contains(['/', '.', ':']))?;
     let recipe = similar(first);
     if recipe.as_deref().and_then(Path::file_stem).is_some_and(|stem| stem == word) {
         // the recipe's own message says so

@@ -1,5 +1,6 @@
-//! `runner schema`: the JSON Schemas of recipes and of comparisons.
+//! `runner schema`: the JSON Schemas of recipes, comparisons and events.
 
+use super::events;
 use super::exit::Exit;
 use crate::cli::{SchemaArgs, SchemaOf};
 use crate::recipe::json_schema;
@@ -10,6 +11,7 @@ pub(super) fn run(args: &SchemaArgs) -> anyhow::Result<Exit> {
     let schema = match args.of {
         SchemaOf::Recipes => json_schema(),
         SchemaOf::Comparisons => document::schema(),
+        SchemaOf::Events => events::schema(),
     };
     super::print(&format!("{schema}\n"))?;
     Ok(Exit::Finished)

@@ -7,13 +7,16 @@ use super::layout::{self, Piece};
 use crate::data::Progress;
 use crate::recipe::Diagnostics;
 use crate::report::numbers::{bytes, roughly};
+use crate::run::facts::now;
 use crate::session::ending::Elsewhere;
 use crate::wording::{tame, tame_line};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
+use serde_json::{Map, Value as Json};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,9 @@ struct Name {
     path: String,
 }
 
+/// Whether stderr gets JSON alone.
+static JSON: AtomicBool = AtomicBool::new(false);
+
 static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, name: None });
 
 fn screen() -> MutexGuard<'static, Screen> {
@@ -53,7 +59,32 @@ fn screen() -> MutexGuard<'static, Screen> {
 /// Writes a text for people, above the bar if there is one. A stderr that is closed is no failure. Names and texts from
 /// elsewhere may be part of it: what could act on the terminal is replaced.
 pub(super) fn say(text: &str) {
+    if speaks_json() {
+        let kinds = ["warning", "error"];
+        let kind = kinds.into_iter().find(|kind| text.starts_with(&format!("{kind}: ")));
+        let message = kind.map_or(text, |kind| &text[kind.len() + 2..]);
+        return event(kind.unwrap_or("message"), Map::from_iter([("message".to_owned(), message.into())]));
+    }
     write(&tame(text));
+}
+
+/// From now on, what is said are events, and there are no bars.
+pub(super) fn speak_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Whether what is said are events.
+pub(super) fn speaks_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
+/// Writes an event of this kind, now, as one line of JSON. Its strings hold no character that could act on a terminal:
+/// JSON escapes those below U+0020.
+pub(super) fn event(kind: &str, fields: Map<String, Json>) {
+    let mut event = Map::from_iter([("event".to_owned(), kind.into()), ("time".to_owned(), now().into())]);
+    event.extend(fields);
+    // in one piece, or lines of processes that share a file would mix
+    let _ = io::stderr().lock().write_all(format!("{}\n", Json::Object(event)).as_bytes());
 }
 
 /// [`say`] for a text in which only the colours that this program chose can act on the terminal.
@@ -101,6 +132,7 @@ pub(super) fn report(error: &anyhow::Error) {
         return;
     }
     match error.downcast_ref::<Diagnostics>() {
+        Some(diagnostics) if speaks_json() => say(&diagnostics.to_string()),
         Some(diagnostics) => write(&diagnostics.render(color())),
         None => say(&format!("error: {error:#}")),
     }

@@ -3,7 +3,7 @@
 use super::board::Board;
 use super::signals;
 use super::terminal::{self, Passes, report, say};
-use crate::data;
+use crate::data::{self, NoProgress};
 use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
 use crate::report::numbers::{count, duration, flop, flop_rate, grouped, roughly, thousands};
@@ -16,6 +16,18 @@ use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
+/// How much is said.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Volume {
+    /// What is wrong.
+    Quiet,
+    /// What people want to know while they wait.
+    #[default]
+    Normal,
+    /// Every step and every checkpoint, too.
+    Verbose,
+}
+
 /// The audience of a command.
 #[derive(Default)]
 pub(super) struct Voice {
@@ -23,14 +35,16 @@ pub(super) struct Voice {
     fresh: bool,
     /// Whether lines begin with the run's id, and no bar is shown.
     named: bool,
+    /// How much is said.
+    volume: Volume,
     /// On the screen while a run is trained.
     board: Mutex<Option<Board>>,
     passes: Passes,
 }
 
 impl Voice {
-    pub(super) fn new(fresh: bool, named: bool) -> Self {
-        Self { fresh, named, ..Self::default() }
+    pub(super) fn new(fresh: bool, named: bool, volume: Volume) -> Self {
+        Self { fresh, named, volume, ..Self::default() }
     }
 
     /// Acts on the board, if there is one.
@@ -90,8 +104,28 @@ impl Voice {
     }
 }
 
+/// Whether something is wrong, or may be.
+fn is_amiss(event: &Event) -> bool {
+    match event {
+        Event::CudaPassedOver(_)
+        | Event::AlreadyDiverged { .. }
+        | Event::Damaged { .. }
+        | Event::SetAside { .. }
+        | Event::RecipeRestored { .. }
+        | Event::LogRestored { .. }
+        | Event::Skipped { .. }
+        | Event::Failed(_)
+        | Event::Hung(_) => true,
+        Event::Ended(end) => !matches!(end.outcome, Ok(Outcome::Finished | Outcome::Reached(_))),
+        _ => false,
+    }
+}
+
 impl Audience for Voice {
     fn tell(&self, event: Event) {
+        if self.volume == Volume::Quiet && !is_amiss(&event) {
+            return;
+        }
         if let Event::AlreadyFinished { run, .. } | Event::AlreadyDiverged { run, .. } = event {
             self.about(run);
         }
@@ -155,13 +189,13 @@ impl Audience for Voice {
                 log.display()
             )),
             Event::Started { pulse } => {
-                let with_bar = !self.named && terminal::moves_its_cursor();
+                let with_bar = !self.named && self.volume == Volume::Normal && terminal::moves_its_cursor();
                 self.set_board(Some(Board::new(pulse, with_bar)));
             }
             // the board looks at the pulse
             Event::MicroStep => {}
-            Event::Step { report, step, steps, tokens_per_s } => {
-                let always = report.step == 0 || step == steps;
+            Event::Step { report, step, steps, tokens_per_s, .. } => {
+                let always = report.step == 0 || step == steps || self.volume == Volume::Verbose;
                 self.on_board(|board| board.step(report, (step, steps), tokens_per_s, always));
             }
             Event::Skipped { step, why } => {
@@ -179,6 +213,15 @@ impl Audience for Voice {
                 gib(needed),
                 gib(free)
             )),
+            Event::Saved { step, checkpoint, took } => {
+                if self.volume == Volume::Verbose {
+                    say(&format!(
+                        "checkpoint of step {step} is on the disk after {:.1} s: {}",
+                        took.as_secs_f64(),
+                        checkpoint.display()
+                    ));
+                }
+            }
             Event::SavedAsAsked { step } => {
                 say(&format!("checkpoint of step {step} as asked by SIGUSR1 is on the disk"));
             }
@@ -203,7 +246,7 @@ impl Audience for Voice {
     }
 
     fn progress(&self) -> &dyn data::Progress {
-        &self.passes
+        if self.volume == Volume::Quiet { &NoProgress } else { &self.passes }
     }
 }
 

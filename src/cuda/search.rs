@@ -37,19 +37,25 @@ pub struct Search {
 }
 
 impl Search {
-    /// The directories that this process's environment implies.
+    /// The directories that this process's environment and the place of its program imply.
     pub fn from_environment() -> Self {
-        Self::new(|name| std::env::var_os(name), Path::new("/"))
+        let program = std::env::current_exe().ok();
+        Self::new(|name| std::env::var_os(name), program.as_deref(), Path::new("/"))
     }
 
-    /// The directories that these environment variables imply, with the system's directories below `root`.
-    pub fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
+    /// The directories that these environment variables and the path of the program imply, with the system's directories
+    /// below `root`.
+    pub fn new(variable: impl Fn(&str) -> Option<OsString>, program: Option<&Path>, root: &Path) -> Self {
         let mut places = Places::default();
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let paths = |name: &str| set(name).map(|v| std::env::split_paths(&v).collect()).unwrap_or_default();
         let directories: Vec<PathBuf> = paths(LIBS_VARIABLE);
         for directory in directories {
             places.add(directory, LIBS_VARIABLE);
+        }
+        // a wheel puts the program in the `bin` of an environment, which need not be the active one
+        if let Some(prefix) = program.and_then(Path::parent).and_then(Path::parent) {
+            places.python(prefix, "the program's Python environment");
         }
         places.0.push(SearchDir { directory: None, because: "the system's loader".to_owned() });
         for name in ["CUDA_HOME", "CUDA_PATH"] {
@@ -169,7 +175,8 @@ mod tests {
 
     fn search(root: &Path, variables: &[(&str, String)]) -> Vec<String> {
         let variables: HashMap<_, _> = variables.iter().cloned().collect();
-        let search = Search::new(|name| variables.get(name).map(OsString::from), root);
+        let program = root.join("wheel/bin/runner");
+        let search = Search::new(|name| variables.get(name).map(OsString::from), Some(&program), root);
         let short = |place: SearchDir| match place.directory {
             Some(path) => {
                 format!("{}: {}", place.because, path.strip_prefix(root).expect("below root").display())
@@ -226,6 +233,23 @@ mod tests {
             "the system's loader",
             "an empty variable is none"
         );
+    }
+
+    #[test]
+    fn a_wheel_s_program_finds_the_libraries_beside_it_whatever_is_active() {
+        let root = tempfile::tempdir().expect("a directory");
+        for directory in ["wheel/lib/python3.13/site-packages/nvidia/cu13/lib", "usr/local/cuda/lib64"] {
+            std::fs::create_dir_all(root.path().join(directory)).expect("a directory");
+        }
+        let other = root.path().join("other").display().to_string();
+        let beside =
+            "the program's Python environment: wheel/lib/python3.13/site-packages/nvidia/cu13/lib".to_owned();
+        for variables in [vec![], vec![("VIRTUAL_ENV", other)]] {
+            assert_eq!(
+                search(root.path(), &variables)[..2],
+                [beside.clone(), "the system's loader".to_owned()]
+            );
+        }
     }
 
     #[test]

@@ -78,10 +78,7 @@ fn excerpt<'a>(
     context: &[&'a (Place, String)],
 ) -> Option<Element<'a>> {
     let source = &*place.source;
-    let file = match &source.medium {
-        Medium::File(path) => Some(tame_line(&path.display().to_string())),
-        Medium::Flag | Medium::Env(_) | Medium::BuiltIn => None,
-    };
+    let file = source.medium.path().map(|path| tame_line(&path.display().to_string()));
     let Some(span) = &place.span else {
         return file.map(|file| Origin::path(file).into());
     };

@@ -1,8 +1,9 @@
-//! Reading a recipe file and every file that it extends.
+//! Reading a recipe file and everything that it extends: files, and recipes that the program carries.
 
 use super::diagnostics::{Diagnostics, Problem};
 use super::parse::{self, Parsed};
 use super::paths;
+use super::shipped::{self, Shipped};
 use super::source::{self, Medium, Place, Source};
 use std::collections::HashMap;
 use std::fs;
@@ -17,6 +18,8 @@ const MAX_DEPTH: usize = 32;
 pub(super) struct File {
     /// As the command line or the extending file names it.
     pub(super) path: PathBuf,
+    /// What its relative paths begin at.
+    pub(super) dir: PathBuf,
     pub(super) source: Arc<Source>,
     pub(super) parsed: Parsed,
     bases: Vec<usize>,
@@ -34,7 +37,8 @@ pub(super) fn load(path: &Path, diagnostics: &mut Diagnostics) -> (Vec<File>, bo
         chain: Vec::new(),
         is_partial: false,
     };
-    let Some(root) = loader.visit(path, None) else {
+    let root = loader.target(path.to_path_buf(), None).and_then(|target| loader.visit(&target, None));
+    let Some(root) = root else {
         return (Vec::new(), true);
     };
     let mut strongest_first = Vec::new();
@@ -51,21 +55,114 @@ fn linearize(files: &[File], index: usize, out: &mut Vec<usize>) {
     }
 }
 
+/// A recipe that is named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Target {
+    /// On the disk.
+    File(PathBuf),
+    /// Carried by the program, and named by a recipe of this directory.
+    Shipped(&'static Shipped, PathBuf),
+}
+
+impl Target {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Shipped(shipped, _) => shipped.path(),
+        }
+    }
+
+    /// What its relative paths begin at.
+    fn dir(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.parent().unwrap_or(Path::new("")).to_path_buf(),
+            Self::Shipped(shipped, anchor) => shipped.dir(anchor),
+        }
+    }
+
+    /// The directory of the recipe on the disk that it is, or that has named it.
+    fn anchor(&self) -> PathBuf {
+        match self {
+            Self::File(_) => self.dir(),
+            Self::Shipped(_, anchor) => anchor.clone(),
+        }
+    }
+
+    /// The same for every name of it: a file may be reached under several.
+    fn identity(&self) -> Self {
+        match self {
+            Self::File(path) => Self::File(fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+            Self::Shipped(..) => self.clone(),
+        }
+    }
+
+    fn medium(&self) -> Medium {
+        match self {
+            Self::File(path) => Medium::File(path.clone()),
+            Self::Shipped(shipped, _) => Medium::Shipped(shipped),
+        }
+    }
+}
+
 struct Loader<'a> {
     diagnostics: &'a mut Diagnostics,
     files: Vec<File>,
-    /// By canonical path: a file may be reached under several names.
-    known: HashMap<PathBuf, usize>,
+    /// By identity.
+    known: HashMap<Target, usize>,
     /// The files being read, each extended by the one before.
     chain: Vec<usize>,
     is_partial: bool,
 }
 
 impl Loader<'_> {
-    /// Reads one file and its bases. Problems are reported where `extends` names the file.
-    fn visit(&mut self, path: &Path, named: Option<&Place>) -> Option<usize> {
-        let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        if let Some(&index) = self.known.get(&canonical) {
+    /// What a path means on the command line, or where `extender` extends it at a place.
+    fn target(&mut self, path: PathBuf, extender: Option<(&Target, &Place)>) -> Option<Target> {
+        let Some(name) = shipped::name_in(&path) else {
+            return Some(Target::File(path));
+        };
+        let found = shipped::find(name);
+        if found.is_none() {
+            let (what, place) = match extender {
+                Some((_, place)) => ("`extends`: ", place.clone()),
+                None => (
+                    "",
+                    Place::whole(&Arc::new(Source { medium: Medium::Flag, text: String::new(), rank: 0 })),
+                ),
+            };
+            let help = match shipped::nearest(name) {
+                Some(near) => format!("did you mean `{}`?", near.path().display()),
+                None => "`runner recipes` lists those that the program carries".to_owned(),
+            };
+            let title = format!("{what}there is no built-in recipe `{name}`");
+            self.diagnostics.push(Problem::new(title, place).help(help));
+        }
+        let anchor = extender.map_or_else(PathBuf::new, |(target, _)| target.anchor());
+        found.map(|shipped| Target::Shipped(shipped, anchor))
+    }
+
+    /// What a name in `extends` means.
+    fn base(&mut self, extender: &Target, name: &str, place: &Place) -> Option<Target> {
+        match extender {
+            _ if shipped::name_in(Path::new(name)).is_some() => {
+                self.target(name.into(), Some((extender, place)))
+            }
+            Target::Shipped(shipped, _) => self.target(shipped.extended(name), Some((extender, place))),
+            Target::File(_) => match paths::join(&extender.dir(), name) {
+                Ok(path) => Some(Target::File(path)),
+                Err(fault) => {
+                    let (what, help) = fault.explain();
+                    self.diagnostics
+                        .push(Problem::new(format!("`extends` {what}"), place.clone()).help(help));
+                    None
+                }
+            },
+        }
+    }
+
+    /// Reads one recipe and its bases. Problems are reported where `extends` names it.
+    fn visit(&mut self, target: &Target, named: Option<&Place>) -> Option<usize> {
+        let identity = target.identity();
+        if let Some(&index) = self.known.get(&identity) {
             return self.is_acyclic(index, named).then_some(index);
         }
         if self.chain.len() >= MAX_DEPTH {
@@ -75,24 +172,20 @@ impl Loader<'_> {
             self.diagnostics.push(problem);
             return None;
         }
-        let text = self.read(path, named)?;
+        let text = match target {
+            Target::File(path) => self.read(path, named)?,
+            Target::Shipped(shipped, _) => shipped.text().to_owned(),
+        };
         let index = self.files.len();
-        let source = Arc::new(Source { medium: Medium::File(path.to_path_buf()), text, rank: index });
+        let source = Arc::new(Source { medium: target.medium(), text, rank: index });
         let parsed = parse::document(&source, self.diagnostics);
         let extends = parsed.extends.clone();
-        self.files.push(File { path: path.to_path_buf(), source, parsed, bases: Vec::new() });
-        self.known.insert(canonical, index);
+        self.files.push(File { path: target.path(), dir: target.dir(), source, parsed, bases: Vec::new() });
+        self.known.insert(identity, index);
         self.chain.push(index);
-        let dir = path.parent().unwrap_or(Path::new(""));
         for (name, place) in extends {
-            let base = match paths::join(dir, &name) {
-                Ok(base) => self.visit(&base, Some(&place)),
-                Err(fault) => {
-                    let (what, help) = fault.explain();
-                    self.diagnostics.push(Problem::new(format!("`extends` {what}"), place).help(help));
-                    None
-                }
-            };
+            let base = self.base(target, &name, &place);
+            let base = base.and_then(|base| self.visit(&base, Some(&place)));
             self.is_partial |= base.is_none();
             self.files[index].bases.extend(base);
         }

@@ -70,7 +70,7 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
         rank
     };
     for (index, file) in files.into_iter().enumerate() {
-        let dir = paths::normalize(&here.join(file.path.parent().unwrap_or(Path::new(""))));
+        let dir = paths::normalize(&here.join(&file.dir));
         stack.push(SaidBy::File(index), file.parsed, &dir, diagnostics);
     }
     for (name, value) in &overrides.env {
@@ -185,6 +185,7 @@ impl Stack {
             Fallback::Is(text) => Some(default_value(key, text)),
             Fallback::FileStem => match &self.recipe.medium {
                 Medium::File(path) => Some(Value::Text(path.file_stem()?.to_string_lossy().into_owned())),
+                Medium::Shipped(shipped) => Some(Value::Text(shipped.stem().to_owned())),
                 _ => None,
             },
             Fallback::FifthOf(_) | Fallback::SameAs(_)

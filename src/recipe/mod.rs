@@ -23,6 +23,7 @@ mod presets;
 mod resolved;
 mod run_name;
 pub mod schema;
+pub mod shipped;
 mod source;
 mod sources;
 mod stated;

@@ -1,7 +1,6 @@
 //! Where a value comes from: as layers record it, and as callers see it.
 
 use super::parse::Entry;
-use super::source::Medium;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -18,7 +17,7 @@ pub enum Origin {
     Data(PathBuf),
     /// A recipe file.
     File {
-        /// The file, relative to the current directory if the recipe was.
+        /// The file, relative to the current directory if the recipe was; `builtin:NAME` if the program carries it.
         path: PathBuf,
         /// Line of the value, from 1.
         line: usize,
@@ -80,11 +79,14 @@ impl SaidBy {
             (Self::Data(path), _) => Origin::Data(path.clone()),
             (Self::Env(name), _) => Origin::Env(name.clone()),
             (Self::Set(argument), _) => Origin::Set(argument.clone()),
-            (Self::File(_), Medium::File(path)) => {
-                let start = place.span.as_ref().map_or(0, |span| span.start);
-                let (line, column) = place.source.line_column(start);
-                Origin::File { path: path.clone(), line, column }
-            }
+            (Self::File(_), medium) => match medium.path() {
+                Some(path) => {
+                    let start = place.span.as_ref().map_or(0, |span| span.start);
+                    let (line, column) = place.source.line_column(start);
+                    Origin::File { path, line, column }
+                }
+                None => Origin::Default,
+            },
             _ => Origin::Default,
         }
     }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 /// An entry that begins with this is no path.
-const BUILTIN: &str = "builtin:";
+pub(super) const BUILTIN: &str = "builtin:";
 
 /// `path` without `.` and, where a parent is known, `..`.
 pub(super) fn normalize(path: &Path) -> PathBuf {

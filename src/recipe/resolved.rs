@@ -70,7 +70,8 @@ impl Setting {
 pub struct Resolved {
     /// The recipe, complete and checked.
     pub recipe: Recipe,
-    /// The recipe files that were read, weakest first: the bases, then the recipe.
+    /// The recipe files that were read, weakest first: the bases, then the recipe. One that the program carries is
+    /// `builtin:NAME`.
     pub files: Vec<PathBuf>,
     settings: Vec<(&'static str, Vec<Setting>)>,
     source: Arc<Source>,

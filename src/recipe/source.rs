@@ -3,6 +3,7 @@
 //! A recipe file is read once, and every way in which that can fail has its own message: figment would take a missing
 //! file for an empty one.
 
+use super::shipped::{self, Shipped};
 use crate::regular;
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -18,12 +19,25 @@ const MAX_BYTES: u64 = 4 << 20;
 pub(super) enum Medium {
     /// A recipe file, as its path was given.
     File(PathBuf),
+    /// A recipe that the program carries.
+    Shipped(&'static Shipped),
     /// An argument of the command line.
     Flag,
     /// An environment variable of this name.
     Env(String),
     /// A text of this crate.
     BuiltIn,
+}
+
+impl Medium {
+    /// What names a recipe: its file, or `builtin:NAME`. `None` for texts that are none.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::File(path) => Some(path.clone()),
+            Self::Shipped(shipped) => Some(shipped.path()),
+            Self::Flag | Self::Env(_) | Self::BuiltIn => None,
+        }
+    }
 }
 
 /// A text with its origin and the rank of its messages.
@@ -144,25 +158,27 @@ fn from_io(path: &Path, error: &std::io::Error) -> Unreadable {
     }
 }
 
-/// Where the recipes that come with the program lie in a copy of its repository.
-const SHIPPED: &str = "recipes";
-
 /// The recipe that a path which leads nowhere probably means: a file beside it, named without its directory, or, for a
-/// name alone, a shipped one. Looks at the disk.
+/// name alone, a shipped one, in a copy of the repository or as the program carries it. Looks at the disk.
 #[must_use]
 pub fn similar(path: &Path) -> Option<PathBuf> {
     let wanted = path.file_name()?.to_str()?;
     // where to look, and what stands before a name found there
     let places: &[(&Path, &str)] = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => &[(parent, "")],
-        None => &[(Path::new("."), ""), (Path::new(SHIPPED), SHIPPED)],
+        None => &[(Path::new("."), ""), (Path::new(shipped::TREE), shipped::TREE)],
     };
     let found = |near: bool| {
         let mut found =
             places.iter().filter_map(|(dir, shown)| Some((shown, similar_in(dir, wanted, near)?)));
         found.next().map(|(shown, name)| Path::new(shown).join(name))
     };
-    found(false).or_else(|| found(true))
+    let carried =
+        |found: Option<&Shipped>| found.filter(|_| path.parent() == Some(Path::new(""))).map(Shipped::path);
+    found(false)
+        .or_else(|| carried(shipped::find(wanted)))
+        .or_else(|| found(true))
+        .or_else(|| carried(shipped::nearest(wanted)))
 }
 
 /// The recipe of a directory with this name, its extension perhaps left out; or, with `near`, with a name near to it.

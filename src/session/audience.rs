@@ -13,6 +13,7 @@ use crate::run::record::ReachedTarget;
 use crate::train::StepReport;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Listens to a session. Of several ranks only rank 0 tells what becomes of the run; every launched rank tells what it
 /// prepares: a CUDA device that is passed over, long passes over data.
@@ -120,6 +121,8 @@ pub enum Event<'a> {
         step: u64,
         /// Optimizer steps of the run.
         steps: u64,
+        /// Tokens trained on, with those of this step.
+        tokens: u64,
         /// Tokens per second of this step.
         tokens_per_s: f64,
     },
@@ -149,6 +152,15 @@ pub enum Event<'a> {
         needed: usize,
         /// Bytes that are free.
         free: usize,
+    },
+    /// A checkpoint is on the disk.
+    Saved {
+        /// Optimizer steps taken.
+        step: u64,
+        /// Its directory.
+        checkpoint: &'a Path,
+        /// How long it was written, beside training where a copy of the state fits in memory.
+        took: Duration,
     },
     /// A checkpoint that was asked for is on the disk.
     SavedAsAsked {

@@ -317,7 +317,9 @@ impl Job<'_> {
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
         record.simd = self.plan.cuda.is_none().then(|| cpu::level().word().to_owned());
-        record.git_commit = self.resolved.files.last().and_then(|file| facts::git_commit(file.parent()?));
+        // a recipe that the program carries is in no directory
+        let file = self.resolved.files.last().filter(|file| file.is_file());
+        record.git_commit = file.and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
         let recipe = FileDigest::of(&regular::read(&self.dir.recipe())?);
         record.files = BTreeMap::from([(dir::RECIPE.to_owned(), recipe)]);

@@ -39,11 +39,13 @@ pub(super) fn help(error: &DataError) -> Vec<String> {
         _ => return Vec::new(),
     };
     let (dir, wanted) = literal_directory(&named);
-    shipped(&named).into_iter().chain([there(&dir, &wanted)]).collect()
+    fetching(&named).into_iter().chain([there(&dir, &wanted)]).collect()
 }
 
-/// The command that gets the data of a shipped recipe; `None` for other data.
-fn shipped(named: &Path) -> Option<String> {
+/// The command that gets the data of a shipped recipe that a path or a glob names, and what they are; `None` for other
+/// data.
+#[must_use]
+pub fn fetching(named: &Path) -> Option<String> {
     let text = named.to_str()?;
     let below =
         |(at, _): (usize, &str)| Some((&text[..at + DATASETS.len()], text.get(at + DATASETS.len() + 1..)?));

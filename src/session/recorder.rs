@@ -276,13 +276,14 @@ impl Events for Recorder<'_> {
             self.check_written()?;
         }
         self.watching.pulse.saving_took(self.saver.took());
+        let tokens = row.tokens;
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
         self.last_loss = Some(report.loss);
         self.times.push(rows, step_ms);
         self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
-        self.job.call.audience.tell(Event::Step { report, step, steps, tokens_per_s });
+        self.job.call.audience.tell(Event::Step { report, step, steps, tokens, tokens_per_s });
         Ok(())
     }
 

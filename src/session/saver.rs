@@ -24,7 +24,8 @@ pub(super) struct Saver<'a> {
     snapshot_bytes: usize,
     /// Whether it was said that a copy does not fit.
     told: bool,
-    pending: Option<Background>,
+    /// The checkpoint that is being written, and its step.
+    pending: Option<(u64, Background)>,
     /// What the last checkpoint took.
     took: Option<Duration>,
 }
@@ -57,13 +58,15 @@ impl<'a> Saver<'a> {
     /// Saves, or begins to. Waits for the checkpoint before, which would otherwise not be older than this one.
     pub(super) fn save(&mut self, engine: &mut dyn Engine, state: CheckpointState) -> anyhow::Result<()> {
         self.wait()?;
+        let step = state.step;
         let (layout, states) = (engine.layout().clone(), engine.saved_states());
         let companions = self.tokenizer.companions(self.dims.vocab_size, self.dims.block_size);
         if self.snapshot_fits() {
             let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
             let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
             let snapshot = Snapshot { dims: self.dims, layout, buffers, state, companions };
-            self.pending = Some(Background::begin(&self.run_dir, snapshot, self.keep, self.best.steps())?);
+            let writing = Background::begin(&self.run_dir, snapshot, self.keep, self.best.steps())?;
+            self.pending = Some((step, writing));
             return Ok(());
         }
         let start = Instant::now();
@@ -74,7 +77,7 @@ impl<'a> Saver<'a> {
         }
         let written = writer.finish()?;
         checkpoint::rotate(&self.run_dir, self.keep, &self.best.steps(), Some(&written))?;
-        self.took = Some(start.elapsed());
+        self.saved(step, start.elapsed());
         Ok(())
     }
 
@@ -102,15 +105,23 @@ impl<'a> Saver<'a> {
 
     /// Reports a failed checkpoint as soon as it is known; does not wait for one that is still being written.
     pub(super) fn poll(&mut self) -> anyhow::Result<()> {
-        if self.pending.as_ref().is_some_and(Background::is_over) { self.wait() } else { Ok(()) }
+        if self.pending.as_ref().is_some_and(|(_, writing)| writing.is_over()) { self.wait() } else { Ok(()) }
     }
 
     /// Waits until everything that was saved is on the disk.
     pub(super) fn wait(&mut self) -> anyhow::Result<()> {
-        if let Some(pending) = self.pending.take() {
-            self.took = Some(pending.end()?);
+        if let Some((step, writing)) = self.pending.take() {
+            let took = writing.end()?;
+            self.saved(step, took);
         }
         Ok(())
+    }
+
+    /// A checkpoint is on the disk.
+    fn saved(&mut self, step: u64, took: Duration) {
+        self.took = Some(took);
+        let checkpoint = checkpoint::path_of(&self.run_dir, step);
+        self.audience.tell(Event::Saved { step, checkpoint: &checkpoint, took });
     }
 
     /// The time that the last checkpoint took to write, as far as it is known.

@@ -49,7 +49,7 @@ impl Audience for Listener {
                 format!("started {}", moment.step)
             }
             Event::MicroStep => "micro-step".to_owned(),
-            Event::Step { report, step, steps, tokens_per_s } => {
+            Event::Step { report, step, steps, tokens_per_s, .. } => {
                 assert!(report.loss.is_finite() && tokens_per_s > 0.0 && report.step + 1 == step);
                 if self.stop_after == Some(step) {
                     assert!(self.requests.ask_to_stop(Stop::Terminate), "a run in training heeds it");

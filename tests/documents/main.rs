@@ -9,4 +9,5 @@ mod source_support;
 
 mod architecture;
 mod commands;
+mod manual;
 mod pages;

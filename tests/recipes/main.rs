@@ -11,6 +11,7 @@ mod source_support;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod carried;
 mod effect;
 mod explain;
 mod gpt3;

@@ -1,8 +1,8 @@
-//! What is shipped beside the program: the schema, the recipes, completions.
+//! What is shipped beside the program: the schema and the recipes.
 
 use crate::recipe_support;
 
-use recipe_support::{Recipes, printed, refused, set};
+use recipe_support::{Recipes, printed, set};
 use runner::recipe::keys::{KEYS, Kind, TABLES};
 use runner::recipe::{json_schema, load};
 use serde_json::Value as Json;
@@ -178,13 +178,4 @@ fn all_sizes_of_both_tables_are_there() {
         let ratio = parameters(name) / published;
         assert!((0.98..1.03).contains(&ratio), "{name}: {ratio}");
     }
-}
-
-#[test]
-fn completions_name_the_subcommands() {
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = printed(&recipes_dir(), &format!("completions {shell}"));
-        assert!(["explain", "plan", "unset"].iter().all(|word| script.contains(word)), "{shell}");
-    }
-    assert_eq!(refused(&recipes_dir(), "completions tcsh").0, Some(2));
 }

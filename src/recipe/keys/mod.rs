@@ -126,6 +126,19 @@ impl Table {
 }
 
 impl Key {
+    /// The words that stand for a value of it; none for a value that is no word.
+    #[must_use]
+    pub fn words(&self) -> Vec<&'static str> {
+        match self.kind {
+            Kind::Flag => vec!["true", "false"],
+            Kind::Choice(words) | Kind::Choices(words) => words.to_vec(),
+            Kind::MicroBatch { .. } => vec!["auto"],
+            Kind::Device => vec!["auto", "cpu", "cuda"],
+            Kind::Preset => super::presets::names().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// A key that always has an effect, enters the identity with its value and stays as it is when a run is resumed.
     const fn new(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Self {
         Self {
