@@ -3,7 +3,6 @@
 //! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
 
 mod header;
-mod left;
 mod screen;
 mod view;
 
@@ -12,6 +11,7 @@ use super::find_runs;
 use super::signals;
 use crate::cli::WatchArgs;
 use crate::report::follow::{Follow, News};
+use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
@@ -36,9 +36,6 @@ const REFUSED: u32 = 10;
 /// The columns of the logs that lines and axes need; the one that is drawn comes behind them.
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
 const VAL: [&str; 3] = ["step", "tokens", "val_loss"];
-
-/// Steps whose pace is that of the rest.
-const RECENT: usize = 50;
 
 /// A run that is followed.
 struct Watched {
@@ -190,8 +187,9 @@ impl Watched {
         let rows = self.train.rows();
         let recent = &rows[rows.len().saturating_sub(RECENT)..];
         let (first, last) = recent.first().zip(recent.last())?;
-        let left = left::Way { steps: self.total_steps, tokens: self.total_tokens };
-        left.seconds(left::Place::of(first), left::Place::of(last))
+        let place = |row: &[f64]| Place::new(row[0], row[1], row[7]);
+        let way = Way { steps: self.total_steps, tokens: self.total_tokens };
+        way.seconds(place(first), place(last))
     }
 
     /// Where the run is, on one line.

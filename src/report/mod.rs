@@ -16,6 +16,7 @@ pub mod follow;
 pub mod footing;
 pub mod gather;
 pub mod groups;
+pub mod left;
 pub mod legend;
 pub mod measures;
 pub mod metrics;
