@@ -1,9 +1,11 @@
-//! `runner watch RUN...`: follows runs while they train, as a chart on a terminal and as lines without one.
+//! `runner watch RUN...`: follows runs while they train, as a chart on a terminal, as lines without one, and as a page
+//! for browsers.
 //!
 //! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
 
 mod header;
 mod screen;
+mod serve;
 mod view;
 
 use super::exit::Exit;
@@ -57,6 +59,9 @@ struct Watched {
 
 /// Follows the runs until all have ended, or a signal comes.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
+    if let Some(address) = &args.serve {
+        return serve::run(args, address);
+    }
     let paths = find_runs(&args.dir, &args.runs)?;
     if paths.is_empty() {
         return Err(UsageError("there is no run to watch".into()).into());

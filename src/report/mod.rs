@@ -18,6 +18,7 @@ pub mod gather;
 pub mod groups;
 pub mod left;
 pub mod legend;
+pub mod live;
 pub mod measures;
 pub mod metrics;
 mod notes;

@@ -1,6 +1,7 @@
 //! A page to explore: curves to zoom into and to switch on and off, and the tables, in one file that needs no network.
 //!
-//! The curves are in the page as numbers; `chart.js` draws them.
+//! The curves are in the page as numbers; `chart.js` draws them. The page of `runner watch --serve`
+//! ([`live`](super::live)) is the same one, whose curves grow.
 
 pub(super) mod document;
 pub mod lines;
