@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub const MOST_CONNECTIONS: usize = 64;
 /// How long a request may take to arrive, and a piece of an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of such a piece.
+const PIECE: usize = 64 << 10;
 /// Time between two signs of life on a stream without news, which notice readers that are gone.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// What is read and thrown away of a request that was refused, so that its sender gets the answer, and for how long.
@@ -194,16 +196,18 @@ fn stream_events(
     }
 }
 
-/// Writes everything, in as much time as a reader has for one piece.
-fn write(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(end)?))?;
-        match stream.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// Writes everything, piece by piece: a slow connection may take its time, one that stands still may not.
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    for mut piece in bytes.chunks(PIECE) {
+        let end = Instant::now() + PATIENCE;
+        while !piece.is_empty() {
+            stream.set_write_timeout(Some(left(end)?))?;
+            match stream.write(piece) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => piece = &piece[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())

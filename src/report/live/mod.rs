@@ -226,12 +226,14 @@ impl Live {
     /// The page, without runs. Its browser runs the script only if a header of the page names `nonce`.
     #[must_use]
     pub fn page(&self, nonce: &str) -> String {
+        // what runs have besides comes with them: the page itself holds no text of theirs
+        let asked = Some(&self.view.quantity).filter(|asked| !quantities().contains(asked));
         let columns = std::iter::once(("status", false)).chain(CELLS);
         let columns: Vec<Value> =
             columns.map(|(title, numeric)| json!({"title": title, "numeric": numeric})).collect();
         let data = json!({
             "runs": [],
-            "quantities": described(&self.quantities()),
+            "quantities": described(quantities().iter().chain(asked)),
             "axes": axes(),
             "axis": self.view.axis.column(),
             "quantity": self.view.quantity.name,

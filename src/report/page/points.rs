@@ -14,12 +14,15 @@ pub struct Points {
     most: usize,
     stride: usize,
     rows: usize,
-    /// For each point and column the sum of its finite values and their number; for a place, the last value and 1.
-    cells: Vec<(f64, u32)>,
+    /// For each point and column.
+    cells: Vec<Cell>,
     /// Whether a column has had a finite value.
     known: Vec<bool>,
     generation: u64,
 }
+
+/// The sum of the finite values of a point and their number; for a place, the last value and 1.
+type Cell = (f64, u32);
 
 /// How much of some points a reader has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,16 +99,18 @@ impl Points {
     /// Makes one point of every two.
     fn halve(&mut self) {
         let width = self.columns.len();
-        let merged = |pair: &[(f64, u32)]| -> Vec<(f64, u32)> {
+        let mut halved = Vec::with_capacity(self.cells.len() / 2);
+        for pair in self.cells.chunks(2 * width) {
             let (first, second) = pair.split_at(width);
-            let merge = |(column, (a, b)): (usize, (&(f64, u32), &(f64, u32)))| match column < self.places {
-                true if b.1 > 0 => *b,
-                true => *a,
-                false => (a.0 + b.0, a.1 + b.1),
-            };
-            first.iter().zip(second).enumerate().map(merge).collect()
-        };
-        self.cells = self.cells.chunks(2 * width).flat_map(merged).collect();
+            for (column, (&a, &b)) in first.iter().zip(second).enumerate() {
+                halved.push(match column < self.places {
+                    true if b.1 > 0 => b,
+                    true => a,
+                    false => (a.0 + b.0, a.1 + b.1),
+                });
+            }
+        }
+        self.cells = halved;
         self.stride *= 2;
         self.generation += 1;
     }
@@ -131,7 +136,7 @@ impl Points {
     pub fn from(&self, first: usize) -> Map<String, Value> {
         let width = self.columns.len();
         let cells = |column: usize| self.cells.iter().skip(first * width + column).step_by(width);
-        let shown = |column: usize, &(sum, count): &(f64, u32)| match column < self.places {
+        let shown = |column: usize, &(sum, count): &Cell| match column < self.places {
             true if count > 0 => rounded(sum, 12),
             true => Value::Null,
             false => rounded(sum / f64::from(count), 6),
