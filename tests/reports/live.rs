@@ -532,7 +532,7 @@ fn in_a_browser_curves_grow_and_runs_appear() {
     page.wait("Number(canvas.dataset.x.split(' ')[1]) < 5");
     append(&run.join("train.csv"), &(4..40).map(|step| row(step, 2.0)).collect::<String>());
     page.wait("Number(canvas.dataset.x.split(' ')[1]) > 38");
-    page.wait("document.querySelector('#panel tbody tr td:nth-child(3)').textContent.startsWith('40 /')");
+    page.wait("document.querySelector('#panel tbody tr td:nth-child(3)')?.textContent.startsWith('40 /')");
     Fake::new("fake-2", 1, 3e-3, 2.0).write(&lab.path("runs"));
     page.wait("canvas.dataset.curves === '2' && document.querySelectorAll('#legend li').length === 2");
     page.wait("canvas.dataset.standing.includes('fake-2=finished')");
