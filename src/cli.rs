@@ -136,7 +136,7 @@ pub enum Command {
     Compare(CompareArgs),
     /// List the runs there are, or remove some
     List(ListArgs),
-    /// Follow runs while they train: a live chart on a terminal, lines without one
+    /// Follow runs while they train: a live chart on a terminal, lines without one, or a page for browsers
     Watch(WatchArgs),
     /// Download data, make shards of tokens from text, or look at data
     Data(DataArgs),

@@ -17,5 +17,6 @@ pub mod report;
 pub mod run;
 pub mod session;
 pub mod train;
+pub mod web;
 pub mod weights;
 pub mod wording;

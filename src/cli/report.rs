@@ -209,12 +209,17 @@ fn age(text: &str) -> Result<std::time::Duration, String> {
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
-    #[arg(value_name = "RUN", required = true)]
+    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids; with --serve, those that the page
+    /// shows at first [default with --serve: all]
+    #[arg(value_name = "RUN", required_unless_present = "serve")]
     pub runs: Vec<PathBuf>,
     /// Where runs are kept.
     #[command(flatten)]
     pub dir: RunsArgs,
+    /// Serve a page for browsers, whose curves grow: all runs to choose from, recipes side by side, samples. Prints its
+    /// address. ADDR is an address, a port or both; one that other machines reach gets a secret word in the address
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1")]
+    pub serve: Option<String>,
     /// What is drawn: any column of train.csv or val.csv
     #[arg(long, value_name = "COLUMN", default_value = "loss")]
     pub y: String,

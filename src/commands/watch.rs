@@ -1,10 +1,11 @@
-//! `runner watch RUN...`: follows runs while they train, as a chart on a terminal and as lines without one.
+//! `runner watch RUN...`: follows runs while they train, as a chart on a terminal, as lines without one, and as a page
+//! for browsers.
 //!
 //! It only reads. A run that starts again from a checkpoint takes its rows back, and so does the chart.
 
 mod header;
-mod left;
 mod screen;
+mod serve;
 mod view;
 
 use super::exit::Exit;
@@ -12,6 +13,7 @@ use super::find_runs;
 use super::signals;
 use crate::cli::WatchArgs;
 use crate::report::follow::{Follow, News};
+use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
@@ -37,9 +39,6 @@ const REFUSED: u32 = 10;
 const TRAIN: [&str; 8] = ["step", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "elapsed_s"];
 const VAL: [&str; 3] = ["step", "tokens", "val_loss"];
 
-/// Steps whose pace is that of the rest.
-const RECENT: usize = 50;
-
 /// A run that is followed.
 struct Watched {
     path: PathBuf,
@@ -60,6 +59,9 @@ struct Watched {
 
 /// Follows the runs until all have ended, or a signal comes.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
+    if let Some(address) = &args.serve {
+        return serve::run(args, address);
+    }
     let paths = find_runs(&args.dir, &args.runs)?;
     if paths.is_empty() {
         return Err(UsageError("there is no run to watch".into()).into());
@@ -190,8 +192,9 @@ impl Watched {
         let rows = self.train.rows();
         let recent = &rows[rows.len().saturating_sub(RECENT)..];
         let (first, last) = recent.first().zip(recent.last())?;
-        let left = left::Way { steps: self.total_steps, tokens: self.total_tokens };
-        left.seconds(left::Place::of(first), left::Place::of(last))
+        let place = |row: &[f64]| Place::new(row[0], row[1], row[7]);
+        let way = Way { steps: self.total_steps, tokens: self.total_tokens };
+        way.seconds(place(first), place(last))
     }
 
     /// Where the run is, on one line.

@@ -17,16 +17,96 @@ pub struct News {
     pub was_cut: bool,
 }
 
-/// A log and the rows that it has so far.
+/// Bytes of a log that are read at a time; a line may be longer.
+const CHUNK: u64 = 4 << 20;
+
+/// What a look at a log gives, in order.
 #[derive(Debug)]
-pub struct Follow {
+pub enum Piece<'a> {
+    /// What was read before no longer holds: the log is another file, was cut back, or is gone.
+    Anew,
+    /// The header and the whole rows behind those that were read before; there may be none.
+    Rows(&'a [u8]),
+}
+
+/// A log that is read while it grows, without keeping what was read.
+#[derive(Debug)]
+pub struct Tail {
     path: PathBuf,
-    columns: Vec<String>,
     /// Which file it is: a log is cut back by putting another one in its place.
     identity: Option<u64>,
     /// Bytes read so far, whole lines only.
     offset: u64,
     header: Vec<u8>,
+}
+
+impl Tail {
+    /// Follows a log, which need not exist yet.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: None, offset: 0, header: Vec::new() }
+    }
+
+    /// Reads what is new.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn poll(&mut self, mut take: impl FnMut(Piece)) -> Result<(), RunError> {
+        match self.read_on(&mut take) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.begin(None, &mut take);
+                Ok(())
+            }
+            Err(error) => Err(RunError::Io { action: "read", path: self.path.clone(), error }),
+        }
+    }
+
+    /// Begins with another file, or with none.
+    fn begin(&mut self, identity: Option<u64>, take: &mut impl FnMut(Piece)) {
+        if self.identity.is_some() {
+            take(Piece::Anew);
+        }
+        (self.identity, self.offset) = (identity, 0);
+        self.header.clear();
+    }
+
+    fn read_on(&mut self, take: &mut impl FnMut(Piece)) -> std::io::Result<()> {
+        let mut file = regular::open(&self.path)?;
+        let metadata = file.metadata()?;
+        if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {
+            self.begin(Some(identity(&metadata)), take);
+        }
+        let mut chunk = CHUNK;
+        loop {
+            file.seek(SeekFrom::Start(self.offset))?;
+            // the header comes before every piece, so that a piece can be read alone
+            let mut bytes = self.header.clone();
+            let read = file.by_ref().take(chunk).read_to_end(&mut bytes)? as u64;
+            let lines = whole_lines(&bytes);
+            let whole = lines.len().saturating_sub(self.header.len());
+            if whole > 0 {
+                take(Piece::Rows(lines));
+            } else if read == chunk {
+                chunk *= 2;
+                continue;
+            }
+            self.offset += whole as u64;
+            if self.header.is_empty() {
+                let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+                self.header = lines[..end].to_vec();
+            }
+            if read < chunk {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A log and the rows that it has so far.
+#[derive(Debug)]
+pub struct Follow {
+    tail: Tail,
+    columns: Vec<String>,
     rows: Vec<Vec<f64>>,
 }
 
@@ -34,14 +114,8 @@ impl Follow {
     /// Follows a log, which need not exist yet. The first column must be the step.
     #[must_use]
     pub fn new<'a>(path: &Path, columns: impl IntoIterator<Item = &'a str>) -> Self {
-        Self {
-            path: path.to_owned(),
-            columns: columns.into_iter().map(str::to_owned).collect(),
-            identity: None,
-            offset: 0,
-            header: Vec::new(),
-            rows: Vec::new(),
-        }
+        let columns = columns.into_iter().map(str::to_owned).collect();
+        Self { tail: Tail::new(path), columns, rows: Vec::new() }
     }
 
     /// The rows so far, by step.
@@ -54,60 +128,32 @@ impl Follow {
     ///
     /// Errors: [`RunError::Io`].
     pub fn poll(&mut self) -> Result<News, RunError> {
-        let before = self.rows.len();
-        match self.read_on() {
-            Ok(news) => Ok(news),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.forget();
-                Ok(News { added: 0, was_cut: before > 0 })
-            }
-            Err(error) => Err(RunError::Io { action: "read", path: self.path.clone(), error }),
-        }
-    }
-
-    fn forget(&mut self) {
-        (self.identity, self.offset) = (None, 0);
-        self.header.clear();
-        self.rows.clear();
-    }
-
-    fn read_on(&mut self) -> std::io::Result<News> {
-        let mut file = regular::open(&self.path)?;
-        let metadata = file.metadata()?;
-        let mut old = Vec::new();
-        if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {
-            old = std::mem::take(&mut self.rows);
-            self.forget();
-            self.identity = Some(identity(&metadata));
-        }
-        file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let mut lines = whole_lines(&bytes);
-        self.offset += lines.len() as u64;
-        if self.header.is_empty() {
-            let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
-            let (header, rest) = lines.split_at(end);
-            (self.header, lines) = (header.to_vec(), rest);
-        }
-        let begin = self.rows.len();
         let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
-        scan_bytes(&[&self.header, lines].concat(), &columns, |row| self.rows.push(row.to_vec()));
+        let (rows, mut old) = (&mut self.rows, Vec::new());
+        let before = rows.len();
+        let read = self.tail.poll(|piece| match piece {
+            Piece::Anew => old = std::mem::take(rows),
+            Piece::Rows(text) => {
+                scan_bytes(text, &columns, |row| rows.push(row.to_vec()));
+            }
+        });
+        read?;
         // another file is news only as far as it differs
         let kept = old.iter().zip(&self.rows).take_while(|(a, b)| a[0] == b[0]).count();
-        let begin = if old.is_empty() { begin } else { kept };
+        let begin = if old.is_empty() { before } else { kept };
         Ok(News { added: self.rows.len() - begin, was_cut: kept < old.len() })
     }
 }
 
+/// What tells a file from one that is put in its place.
 #[cfg(unix)]
-fn identity(metadata: &Metadata) -> u64 {
+pub(super) fn identity(metadata: &Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(metadata)
 }
 
 /// Elsewhere a log that was cut back is noticed by being shorter.
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> u64 {
+pub(super) fn identity(_: &Metadata) -> u64 {
     0
 }
 

@@ -4,7 +4,7 @@ use super::error::Context;
 use super::{RunError, fault, files};
 use crate::regular;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const MARK: (&str, &str) = ("=== step ", " ===");
@@ -59,6 +59,39 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Bytes at the end of the file in which [`newest`] looks.
+const TAIL: u64 = 1 << 18;
+
+/// The newest samples, at most so many and the newest first, each with its step; of a long file only those at its end.
+/// A missing file has no samples, and a text that is still being written is torn.
+///
+/// Errors: [`RunError::Io`].
+pub fn newest(path: &Path, most: usize) -> Result<Vec<(u64, String)>, RunError> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = regular::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = match read() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.context("read", path)?,
+    };
+    let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        match (step_of(line), found.last_mut()) {
+            (Some(step), _) => found.push((step, Vec::new())),
+            (None, Some((_, text))) => text.extend_from_slice(line),
+            // the end of a sample that began before
+            (None, None) => {}
+        }
+    }
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
+    Ok(found.into_iter().rev().take(most).map(|(step, bytes)| (step, text(bytes))).collect())
+}
+
 fn step_of(line: &[u8]) -> Option<u64> {
     let line = std::str::from_utf8(line).ok()?.trim_end();
     line.strip_prefix(MARK.0)?.strip_suffix(MARK.1)?.parse().ok()
@@ -83,6 +116,9 @@ mod tests {
         assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
         append(&path, 100, "Lorem\nipsum").expect("append");
         assert_eq!(fs::read(&path).expect("read"), whole);
+        let lorem = "Lorem\nipsum".to_owned();
+        assert_eq!(newest(&path, 2).expect("read"), [(100, lorem.clone()), (50, lorem)]);
+        assert_eq!(newest(&dir.path().join("none"), 2).expect("no file"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
         cut_back(&path, 100).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);

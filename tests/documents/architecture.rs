@@ -25,6 +25,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("eval", &["data", "engine"]),
     ("train", &["comm", "engine", "eval", "model", "recipe"]),
     ("run", &["engine", "model", "weights"]),
+    ("web", &[]),
     ("report", &["run", "recipe"]),
     (
         "session",
@@ -35,7 +36,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     (
         "commands",
-        &["cli", "cuda", "data", "engine", "eval", "plan", "recipe", "report", "run", "session", "train"],
+        &[
+            "cli", "cuda", "data", "engine", "eval", "plan", "recipe", "report", "run", "session", "train",
+            "web",
+        ],
     ),
 ];
 
@@ -108,6 +112,7 @@ const RULES: &[Rule] = &[
             "run/",
             "report/",
             "session/",
+            "web/",
             "commands/",
             "engine/cuda/emulator/",
             // a variable forces the vector instructions of every kernel, also where no command was started

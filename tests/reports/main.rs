@@ -7,8 +7,10 @@ mod report_support;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod compare;
 mod list;
+mod live;
 mod plots;
 mod stats;
 mod sweeps;

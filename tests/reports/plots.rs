@@ -1,8 +1,10 @@
 //! `runner compare --plot`: pictures that other programs can read, and a page that a real browser runs.
 
+use crate::browser;
 use crate::report_support;
 use crate::support;
 
+use browser::browser;
 use report_support::{Fake, sweep};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -184,12 +186,6 @@ fn a_legend_tells_lines_apart_in_few_words_in_every_kind_of_plot() {
         rename(i as u64, name, &data(i as u64));
     }
     assert_eq!(legend(&drawn(&[])), ["baseline", "more data", "more layers"]);
-}
-
-fn browser() -> &'static str {
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let starts = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    names.into_iter().find(starts).expect("Chromium or Chrome is installed")
 }
 
 /// What a browser has in the document after it ran the page's scripts.

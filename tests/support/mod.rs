@@ -17,6 +17,7 @@ pub(crate) use contents::{
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -279,6 +280,17 @@ impl Live {
         let running = child.try_wait().expect("a child").is_none();
         child.kill().expect("a child of ours");
         running
+    }
+
+    /// The next line on its stdout, which is empty if it has ended.
+    pub(crate) fn line(&mut self) -> String {
+        let stdout = self.child().stdout.as_mut().expect("piped");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        // one by one: what follows is left to `end`
+        while stdout.read(&mut byte).expect("a pipe") == 1 && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).expect("UTF-8")
     }
 
     /// Whether it has ended.

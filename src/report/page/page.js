@@ -1,350 +1,108 @@
-"use strict";
-// Draws the curves of the page's data on a canvas. Nothing is loaded: everything is in this file and in #data.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const get = (id) => document.getElementById(id);
-  const canvas = get("canvas"), tip = get("tip"), ctx = canvas.getContext("2d");
-  const DASHES = [[], [9, 4], [3, 3], [11, 3, 3, 3]];
-  const longest = Math.max(1, ...data.runs.map((run) => (run.train.step || []).length));
-  const state = {
-    axis: data.axis, quantity: data.quantity, logX: data.logX, logY: data.logY,
-    window: data.window || Math.max(1, Math.round(longest / 50)), zoom: null, hidden: new Set(), hover: null, whole: false,
+// The controls around the curves, the list of runs and the tables.
+/** What the reader wants to see, which no run may have yet. */
+const wanted = { quantity: state.quantity, axis: state.axis };
+
+/** Offers what some run has. */
+function choices() {
+  const offer = (id, items, key) => {
+    const found = items.find((item) => item.name === wanted[key]) ?? items[0];
+    if (found) state[key] = found.name;
+    const names = items.map((item) => item.name);
+    const select = get(id), now = [...select.options].map((option) => option.value);
+    if (names.length !== now.length || names.some((name, i) => name !== now[i]))
+      select.replaceChildren(...items.map(({ name, title }) => new Option(title, name)));
+    select.value = state[key];
   };
-  let view = null;
+  offer("quantity", data.quantities.filter((q) => data.runs.some((run) => has(run, q))), "quantity");
+  offer("axis", data.axes.filter((a) => data.runs.some((run) => column(run.train, a.name))), "axis");
+  get("smooth").max = Math.max(2, Math.round(longest() / 5));
+  get("smooth").value = points();
+  get("smoothed").textContent = points() > 1 ? `over ${points() * coarsest()} steps` : "none";
+}
+for (const id of ["quantity", "axis"])
+  get(id).addEventListener("change", (event) => { state[id] = wanted[id] = event.target.value; state.zoom = null; draw(); });
+for (const [id, key] of [["logx", "logX"], ["logy", "logY"]]) {
+  get(id).checked = state[key];
+  get(id).addEventListener("change", (event) => { state[key] = event.target.checked; state.zoom = null; draw(); });
+}
+get("smooth").addEventListener("input", (event) => { state.window = Math.max(1, Number(event.target.value)); choices(); draw(); });
 
-  const quantity = (name) => data.quantities.find((q) => q.name === name);
-  const has = (run, q) => (q.evaluated ? run.val[q.name].some((v) => v !== null) : Boolean(run.train[q.name]));
+/** Makes an element of a name, a class and what is in it; texts stay texts. */
+function element(name, kind, ...inside) {
+  const made = document.createElement(name);
+  if (kind) made.className = kind;
+  made.append(...inside);
+  return made;
+}
 
-  /** The mean of each value with others on both sides, fewer at the ends; gaps stay gaps. */
-  function around(values, reach) {
-    const sums = [0], counts = [0];
-    for (const value of values) {
-      sums.push(sums[sums.length - 1] + (value ?? 0));
-      counts.push(counts[counts.length - 1] + (value === null ? 0 : 1));
-    }
-    return values.map((value, i) => {
-      if (value === null) return null;
-      const r = Math.min(reach, i, values.length - 1 - i);
-      return (sums[i + r + 1] - sums[i - r]) / (counts[i + r + 1] - counts[i - r]);
-    });
-  }
+/** A sample of a run's line. */
+function sample(run) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("width", 26);
+  svg.setAttribute("height", 8);
+  const line = svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "line"));
+  for (const [name, value] of [["x1", 0], ["x2", 26], ["y1", 4], ["y2", 4], ["stroke-width", 2]]) line.setAttribute(name, value);
+  line.style.stroke = `var(--${run.ink})`;
+  line.setAttribute("stroke-dasharray", dash(run).join(" "));
+  return svg;
+}
 
-  /** A weighted mean over a window, as in the plots without a page. */
-  function smooth(values, window) {
-    if (window < 2) return values;
-    if (window < 4) return around(values, 1);
-    const reach = Math.floor((window + 1) / 4);
-    return around(around(values, reach), reach);
-  }
+/** What a page that grows adds to an entry of the legend, and does when other runs are shown. */
+const hooks = { entry() {}, shown() {} };
+const isShown = (run) => !state.hidden.has(run.key);
+const toggle = (run) => { if (!state.hidden.delete(run.key)) state.hidden.add(run.key); show(); };
+const alone = (run) => { state.hidden = new Set(data.runs.map((other) => other.key).filter((key) => key !== run.key)); show(); };
+let buttons = new Map();
 
-  /** The curve of a run as it is shown: places, values, and evaluations beside the training loss. */
-  function curve(run) {
-    const { name, evaluated, smoothed, marks } = quantity(state.quantity);
-    const evaluations = marks ? { x: run.val[state.axis], y: run.val[marks] } : null;
-    if (evaluated) return { ...evaluations, marks: evaluations };
-    const y = run.train[name];
-    const x = run.train[state.axis];
-    if (!x || !y) return { x: [], y: [] };
-    return { x, y: smooth(y, smoothed ? state.window : 1), marks: evaluations };
-  }
-
-  /** The targets of the column that is shown, or of the one that is marked beside it. */
-  function levels() {
-    const { name, marks } = quantity(state.quantity);
-    return data.targets.filter((t) => t.column === name || t.column === marks);
-  }
-
-  const usable = (value, log) => value !== null && Number.isFinite(value) && (!log || value > 0);
-
-  function extent(values, log, margin) {
-    let low = Infinity, high = -Infinity;
-    for (const value of values) if (usable(value, log)) { low = Math.min(low, value); high = Math.max(high, value); }
-    if (low > high) return null;
-    if (log) { low = Math.log(low); high = Math.log(high); }
-    const room = high > low ? (high - low) * margin : Math.max(Math.abs(low) * 0.05, 1e-9);
-    return log ? [Math.exp(low - room), Math.exp(high + room)] : [low - room, high + room];
-  }
-
-  function scale([low, high], log, from, to) {
-    const f = log ? Math.log : (v) => v;
-    const a = f(low), b = f(high);
-    const place = (v) => from + ((f(v) - a) / (b - a)) * (to - from);
-    const back = (p) => { const v = a + ((p - from) / (to - from)) * (b - a); return log ? Math.exp(v) : v; };
-    return { place, back, log, low, high };
-  }
-
-  function ticks({ low, high, log }, count) {
-    if (log && high / low > 15) {
-      const out = [];
-      const digits = high / low < 1e4 ? [1, 2, 5] : [1];
-      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-        for (const digit of digits) {
-          const value = digit * 10 ** power;
-          if (value >= low && value <= high) out.push(value);
-        }
-      const stride = Math.ceil(out.length / (count + 2));
-      return out.filter((_, i) => i % stride === 0);
-    }
-    const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 2.5, 5, 10].find((digit) => digit * power >= rough * (1 - 1e-9)) * power;
-    const out = [];
-    for (let i = Math.ceil(low / step); i * step <= high; i++) out.push(i * step);
-    return out;
-  }
-
-  function shown(value, digits = 4) {
-    if (value === 0) return "0";
-    const size = Math.abs(value);
-    if (size >= 1e4) {
-      const [unit, name] = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]].find(([unit]) => size >= unit);
-      return String(Number((value / unit).toPrecision(digits))) + name;
-    }
-    const text = String(Number(value.toPrecision(digits)));
-    return size < 1e-3 ? Number(value.toPrecision(digits)).toExponential().replace("e+", "e") : text;
-  }
-
-  /** Seconds in the unit that suits the range. */
-  function timeUnit(high) {
-    return [[86400, "days", 3 * 86400], [3600, "h", 3 * 3600], [60, "min", 180], [1, "s", 0]].find((u) => high >= u[2]);
-  }
-
-  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (run) => style("--" + run.ink);
-  const dash = (run) => DASHES[data.runs.length > 1 ? run.dash : 0];
-
-  function draw() {
-    const box = canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
-    canvas.width = Math.round(box.width * ratio);
-    canvas.height = Math.round(box.height * ratio);
-    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ctx.clearRect(0, 0, box.width, box.height);
-    ctx.font = "12px Inter, Helvetica, Arial, sans-serif";
-    const curves = data.runs
-      .map((run, i) => ({ run, i, ...curve(run) }))
-      .filter((c) => !state.hidden.has(c.i) && c.x.length > 0);
-    const every = (pick) => curves.flatMap((c) => pick(c));
-    const end = state.whole ? null : data.ends[state.axis];
-    const along = (c) => (c.marks ? c.x.concat(c.marks.x) : c.x).filter((v) => !end || v <= end).concat(end ? [end] : []);
-    const rangeX = state.zoom ? state.zoom.x : extent(every(along), state.logX, 0.01);
-    const inside = (c) => c.y.filter((_, i) => !rangeX || (c.x[i] >= rangeX[0] && c.x[i] <= rangeX[1]));
-    const marked = (c) => (c.marks ? c.marks.y.filter((_, i) => c.marks.x[i] >= rangeX[0] && c.marks.x[i] <= rangeX[1]) : []);
-    const rangeY = state.zoom?.y || (rangeX && extent(every((c) => inside(c).concat(marked(c))).concat(levels().map((t) => t.value)), state.logY, 0.04));
-    canvas.dataset.curves = curves.length;
-    canvas.dataset.levels = levels().map((t) => t.value).join(" ");
-    canvas.dataset.x = rangeX ? rangeX.join(" ") : "";
-    canvas.dataset.y = rangeY ? rangeY.join(" ") : "";
-    if (!rangeX || !rangeY) {
-      view = null;
-      ctx.fillStyle = style("--muted");
-      ctx.fillText("nothing to show", 60, 40);
-      return;
-    }
-    const top = 26, bottom = box.height - 42, right = box.width - 12;
-    const probe = scale(rangeY, state.logY, bottom, top);
-    const yTicks = ticks(probe, 8);
-    const left = 16 + Math.max(...yTicks.map((t) => ctx.measureText(shown(t)).width), 20);
-    const x = scale(rangeX, state.logX, left, right), y = probe;
-    view = { x, y, left, right, top, bottom, curves };
-    const [divisor, unit] = state.axis === "elapsed_s" ? timeUnit(rangeX[1]) : [1, ""];
-    ctx.strokeStyle = style("--grid");
-    ctx.fillStyle = style("--muted");
-    ctx.lineWidth = 1;
-    ctx.textAlign = "right";
-    for (const t of yTicks) {
-      const p = y.place(t);
-      ctx.beginPath(); ctx.moveTo(left, p); ctx.lineTo(right, p); ctx.stroke();
-      ctx.fillText(shown(t), left - 7, p + 4);
-    }
-    ctx.textAlign = "center";
-    ctx.strokeStyle = style("--muted");
-    for (const t of ticks({ low: rangeX[0] / divisor, high: rangeX[1] / divisor, log: state.logX }, Math.max(2, Math.floor((right - left) / 90)))) {
-      const p = x.place(t * divisor);
-      ctx.beginPath(); ctx.moveTo(p, bottom); ctx.lineTo(p, bottom + 4); ctx.stroke();
-      ctx.fillText(shown(t), p, bottom + 18);
-    }
-    ctx.beginPath(); ctx.moveTo(left, bottom); ctx.lineTo(right, bottom); ctx.stroke();
-    ctx.fillStyle = style("--fg");
-    const title = data.axes.find((a) => a.name === state.axis).title;
-    ctx.fillText(unit ? `${title} (${unit})` : title, (left + right) / 2, bottom + 36);
-    ctx.textAlign = "left";
-    ctx.fillText(data.quantities.find((q) => q.name === state.quantity).title, left, top - 11);
-    ctx.save();
-    ctx.beginPath(); ctx.rect(left, top, right - left, bottom - top); ctx.clip();
-    ctx.strokeStyle = ctx.fillStyle = style("--fg");
-    ctx.lineWidth = 1.2;
-    ctx.setLineDash([5, 4]);
-    for (const t of levels()) {
-      const p = y.place(t.value);
-      ctx.beginPath(); ctx.moveTo(left, p); ctx.lineTo(right, p); ctx.stroke();
-      ctx.fillText(t.shown, left + 6, p - 5);
-    }
-    ctx.setLineDash([]);
-    const many = curves.length > 60;
-    for (const c of curves.slice().reverse()) {
-      ctx.strokeStyle = ctx.fillStyle = colour(c.run);
-      ctx.lineWidth = many ? 0.8 : 1.7;
-      ctx.setLineDash(many ? [] : dash(c.run));
-      ctx.beginPath();
-      let pen = false;
-      for (let i = 0; i < c.x.length; i++) {
-        if (!usable(c.y[i], state.logY) || !usable(c.x[i], state.logX)) { pen = false; continue; }
-        const px = x.place(c.x[i]), py = y.place(c.y[i]);
-        if (pen) ctx.lineTo(px, py); else ctx.moveTo(px, py);
-        pen = true;
-      }
-      ctx.stroke();
-      ctx.setLineDash([]);
-      if (c.marks && !many)
-        c.marks.y.forEach((v, i) => {
-          if (!usable(v, state.logY) || !usable(c.marks.x[i], state.logX)) return;
-          ctx.beginPath(); ctx.arc(x.place(c.marks.x[i]), y.place(v), 3.2, 0, 2 * Math.PI); ctx.fill();
-        });
-    }
-    if (state.drag) {
-      ctx.fillStyle = style("--muted");
-      ctx.globalAlpha = 0.2;
-      ctx.fillRect(state.drag.x0, state.drag.y0, state.drag.x1 - state.drag.x0, state.drag.y1 - state.drag.y0);
-      ctx.globalAlpha = 1;
-    }
-    if (state.hover !== null) {
-      ctx.strokeStyle = style("--muted");
-      ctx.beginPath(); ctx.moveTo(state.hover, top); ctx.lineTo(state.hover, bottom); ctx.stroke();
-    }
-    ctx.restore();
-  }
-
-  /** What every curve has at a place, the value nearest to the pointer first. */
-  function point(px, py) {
-    if (!view || px < view.left || px > view.right) { tip.hidden = true; state.hover = null; draw(); return; }
-    const at = view.x.back(px);
-    const rows = [];
-    for (const c of view.curves) {
-      let low = 0, high = c.x.length - 1;
-      while (low < high) { const middle = (low + high) >> 1; if (c.x[middle] < at) low = middle + 1; else high = middle; }
-      const i = low > 0 && at - c.x[low - 1] < c.x[low] - at ? low - 1 : low;
-      if (usable(c.y[i], state.logY)) rows.push({ c, x: c.x[i], y: c.y[i], off: Math.abs(view.y.place(c.y[i]) - py) });
-    }
-    rows.sort((a, b) => a.off - b.off);
-    const nearest = rows.slice(0, 10).sort((a, b) => a.y - b.y);
-    tip.replaceChildren();
-    const line = (text, tint) => {
-      const row = tip.appendChild(document.createElement("div"));
-      if (tint) { const dot = row.appendChild(document.createElement("i")); dot.style.background = tint; }
-      row.append(text);
-    };
-    const [divisor, unit] = state.axis === "elapsed_s" ? timeUnit(view.x.high) : [1, ""];
-    const title = data.axes.find((a) => a.name === state.axis).title;
-    if (rows.length) line(`${title} ${shown(rows[0].x / divisor, 6)} ${unit}`);
-    for (const row of nearest) line(`${shown(row.y, 5)}  ${row.c.run.label}`, colour(row.c.run));
-    if (rows.length > nearest.length) line(`and ${rows.length - nearest.length} more`);
-    tip.hidden = rows.length === 0;
-    const wide = tip.offsetWidth, room = canvas.getBoundingClientRect().width;
-    tip.style.left = (px + 14 + wide > room ? Math.max(0, px - wide - 14) : px + 14) + "px";
-    tip.style.top = Math.max(0, Math.min(py, view.bottom - tip.offsetHeight)) + "px";
-    state.hover = px;
-    draw();
-  }
-
-  const place = (event) => {
-    const box = canvas.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
-  };
-  const clamp = (v, low, high) => Math.min(high, Math.max(low, v));
-  canvas.addEventListener("pointerdown", (event) => {
-    if (!view) return;
-    const [x, y] = place(event);
-    try { canvas.setPointerCapture(event.pointerId); } catch { /* a pointer of a test has no capture */ }
-    state.drag = { x0: x, y0: y, x1: x, y1: y };
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const [x, y] = place(event);
-    if (state.drag && view) {
-      state.drag.x1 = clamp(x, view.left, view.right);
-      state.drag.y1 = clamp(y, view.top, view.bottom);
-      draw();
-    } else point(x, y);
-  });
-  canvas.addEventListener("pointerup", () => {
-    const drag = state.drag;
-    state.drag = null;
-    if (!drag || !view) return;
-    const wide = Math.abs(drag.x1 - drag.x0) > 8, tall = Math.abs(drag.y1 - drag.y0) > 8;
-    const sorted = (a, b) => (a < b ? [a, b] : [b, a]);
-    // a drag along one direction zooms in that one only
-    if (wide || tall)
-      state.zoom = {
-        x: wide ? sorted(view.x.back(drag.x0), view.x.back(drag.x1)) : [view.x.low, view.x.high],
-        y: tall ? sorted(view.y.back(drag.y0), view.y.back(drag.y1)) : null,
-      };
-    draw();
-  });
-  canvas.addEventListener("pointerleave", () => { tip.hidden = true; state.hover = null; draw(); });
-  const reset = () => { state.zoom = null; state.whole = true; draw(); };
-  canvas.addEventListener("dblclick", reset);
-  canvas.addEventListener("keydown", (event) => { if (event.key === "Escape") reset(); });
-  get("reset").addEventListener("click", reset);
-
-  function fillSelect(id, items, chosen, change) {
-    for (const { name, title } of items) get(id).add(new Option(title, name, name === chosen, name === chosen));
-    get(id).addEventListener("change", (event) => { change(event.target.value); state.zoom = null; draw(); });
-  }
-  const there = data.quantities.filter((q) => data.runs.some((run) => has(run, q)));
-  if (!there.some((q) => q.name === state.quantity) && there.length) state.quantity = there[0].name;
-  fillSelect("quantity", there, state.quantity, (value) => { state.quantity = value; });
-  fillSelect("axis", data.axes.filter((a) => data.runs.some((run) => run.train[a.name])), state.axis, (value) => { state.axis = value; });
-  for (const [id, key] of [["logx", "logX"], ["logy", "logY"]]) {
-    get(id).checked = state[key];
-    get(id).addEventListener("change", (event) => { state[key] = event.target.checked; state.zoom = null; draw(); });
-  }
-  const stride = Math.max(1, ...data.runs.map((run) => run.stride));
-  const say = () => { get("smoothed").textContent = state.window > 1 ? `over ${state.window * stride} steps` : "none"; };
-  get("smooth").max = Math.max(2, Math.round(longest / 5));
-  if (data.window) state.window = Math.max(1, Math.round(data.window / stride));
-  get("smooth").value = state.window;
-  get("smooth").addEventListener("input", (event) => { state.window = Math.max(1, Number(event.target.value)); say(); draw(); });
-  say();
-
-  const buttons = data.runs.map((run, i) => {
-    const button = document.createElement("button");
+/** Lists the runs beside the curves. */
+function legend() {
+  buttons = new Map();
+  const entry = (run) => {
+    const button = element("button", "", sample(run), element("span", "label", run.label));
     button.type = "button";
     button.title = `${run.id}, ${run.status}`;
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("width", 26);
-    svg.setAttribute("height", 8);
-    const line = svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "line"));
-    for (const [name, value] of [["x1", 0], ["x2", 26], ["y1", 4], ["y2", 4], ["stroke-width", 2]]) line.setAttribute(name, value);
-    line.style.stroke = `var(--${run.ink})`;
-    line.setAttribute("stroke-dasharray", dash(run).join(" "));
-    button.append(svg, run.label);
-    button.addEventListener("click", () => { if (!state.hidden.delete(i)) state.hidden.add(i); show(); });
-    button.addEventListener("dblclick", () => {
-      state.hidden = new Set(data.runs.map((_, j) => j).filter((j) => j !== i));
-      show();
+    button.addEventListener("click", () => toggle(run));
+    button.addEventListener("dblclick", () => alone(run));
+    buttons.set(run.key, button);
+    hooks.entry(run, button);
+    return element("li", "", button);
+  };
+  get("legend").replaceChildren(...data.runs.map(entry));
+}
+
+function show() {
+  for (const run of data.runs) buttons.get(run.key).setAttribute("aria-pressed", String(isShown(run)));
+  hooks.shown();
+  draw();
+}
+/** The runs that the buttons for all of them are about: those that are listed. */
+const listed = () => data.runs.filter((run) => !buttons.get(run.key).parentElement.hidden);
+get("all").addEventListener("click", () => { listed().forEach((run) => state.hidden.delete(run.key)); show(); });
+get("none").addEventListener("click", () => { listed().forEach((run) => state.hidden.add(run.key)); show(); });
+
+/** Sorts the rows of a table by a column, upwards for 1 and downwards for -1, and notes it. */
+function sort(table, place, turn) {
+  const rows = [...table.tBodies[0].rows];
+  const key = (row) => { const cell = row.cells[place]; return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v); };
+  const less = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+  rows.sort((a, b) => turn * less(key(a), key(b)));
+  table.tBodies[0].append(...rows);
+  table.sorted = [place, turn];
+}
+
+/** Lets a click on a heading sort the rows of a table. */
+function sortable(table) {
+  table.querySelectorAll("thead th").forEach((head, place) => {
+    head.querySelector("button").addEventListener("click", () => {
+      const [before, turn] = table.sorted ?? [];
+      sort(table, place, before === place ? -turn : 1);
     });
-    get("legend").appendChild(document.createElement("li")).append(button);
-    return button;
   });
-  function show() {
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(!state.hidden.has(i))));
-    draw();
-  }
-  get("all").addEventListener("click", () => { state.hidden.clear(); show(); });
-  get("none").addEventListener("click", () => { state.hidden = new Set(data.runs.keys()); show(); });
+}
+document.querySelectorAll("table").forEach(sortable);
 
-  for (const table of document.querySelectorAll("table"))
-    table.querySelectorAll("th").forEach((head, column) => {
-      let turn = 1;
-      head.querySelector("button").addEventListener("click", () => {
-        const rows = [...table.tBodies[0].rows];
-        const key = (row) => { const cell = row.cells[column]; return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v); };
-        const less = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
-        rows.sort((a, b) => turn * less(key(a), key(b)));
-        turn = -turn;
-        table.tBodies[0].append(...rows);
-      });
-    });
-
-  new ResizeObserver(draw).observe(canvas);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  show();
-})();
+new ResizeObserver(draw).observe(canvas);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+choices();
+legend();
+show();

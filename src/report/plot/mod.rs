@@ -127,7 +127,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
         .map(|quantity| Panel { levels: levels(comparison, &quantity), quantity, series: Vec::new() })
         .collect();
     let end = comparison.last_reached(options.axis);
-    let legend = legend(comparison);
+    let legend = legend(&comparison.runs, &comparison.groups, &comparison.differences.differing);
     for &place in &legend.order {
         for (panel, series) in panels.iter_mut().zip(std::mem::take(&mut by_group[place])) {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
@@ -176,19 +176,15 @@ fn plotted<'a>(group: &Group, runs: &'a [Run]) -> Vec<&'a Run> {
     if complete.is_empty() { all().collect() } else { complete }
 }
 
-/// What tells the groups apart; the number of seeds is part of a label.
-pub(super) fn legend(comparison: &Comparison) -> Legend {
-    let keys = &comparison.differences.differing;
-    let keys: Vec<String> =
-        keys.iter().filter(|key| !comparison.has_replicas() || *key != SEED).cloned().collect();
-    let lines: Vec<Vec<&Run>> = comparison
-        .groups
-        .iter()
-        .map(|group| group.counted().map(|i| &comparison.runs[i]).collect())
-        .collect();
+/// What tells the groups apart; the number of seeds is part of a label. `differing` are the keys in which runs differ.
+pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Legend {
+    let has_replicas = groups.iter().any(|group| group.counted().count() > 1);
+    let keys: Vec<String> = differing.iter().filter(|key| !has_replicas || *key != SEED).cloned().collect();
+    let lines: Vec<Vec<&Run>> =
+        groups.iter().map(|group| group.counted().map(|i| &runs[i]).collect()).collect();
     let mut legend = Legend::new(&lines, &keys);
-    for (label, group) in legend.labels.iter_mut().zip(&comparison.groups) {
-        match plotted(group, &comparison.runs).len() {
+    for (label, group) in legend.labels.iter_mut().zip(groups) {
+        match plotted(group, runs).len() {
             1 => {}
             n => *label += &format!(" (n = {n})"),
         }

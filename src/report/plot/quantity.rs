@@ -32,6 +32,18 @@ impl Quantity {
         }
     }
 
+    /// A column of `val.csv` that the table of columns lacks.
+    #[must_use]
+    pub fn evaluated(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            title: name.replace('_', " "),
+            is_evaluated: true,
+            is_smoothed: false,
+            marks_beside: None,
+        }
+    }
+
     /// The column of `val.csv` that is drawn as marks, if any.
     #[must_use]
     pub fn marks(&self) -> Option<&str> {
@@ -58,12 +70,5 @@ pub fn quantities() -> &'static [Quantity] {
 /// The column `name` of `val.csv`, if the table of columns lacks it and some run in `runs` has it.
 #[must_use]
 pub fn further(runs: &[PathBuf], name: &str) -> Option<Quantity> {
-    let quantity = || Quantity {
-        name: name.to_owned(),
-        title: name.replace('_', " "),
-        is_evaluated: true,
-        is_smoothed: false,
-        marks_beside: None,
-    };
-    has_column(runs, name).then(quantity)
+    has_column(runs, name).then(|| Quantity::evaluated(name))
 }

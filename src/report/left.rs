@@ -1,10 +1,13 @@
-//! The time that a watched run has left, from the pace of its latest steps.
+//! The time that a run has left, from the pace of its latest steps.
 //!
 //! Steps of a batch that grows take longer and longer, so the pace is that of tokens where their number is known.
 
+/// Steps whose pace is that of the rest.
+pub const RECENT: usize = 50;
+
 /// How far a run has come with a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub struct Place {
     /// The step, counted from 0.
     step: f64,
     /// Tokens up to its end.
@@ -14,24 +17,26 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That of a row of the columns in [`TRAIN`](super::TRAIN).
-    pub(super) fn of(row: &[f64]) -> Self {
-        Self { step: row[0], tokens: row[1], elapsed_s: row[7] }
+    /// After a step, counted from 0, with the tokens and the seconds up to its end.
+    #[must_use]
+    pub fn new(step: f64, tokens: f64, elapsed_s: f64) -> Self {
+        Self { step, tokens, elapsed_s }
     }
 }
 
 /// The length of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub struct Way {
     /// Its steps.
-    pub(super) steps: f64,
+    pub steps: f64,
     /// Its tokens, if they are known.
-    pub(super) tokens: Option<f64>,
+    pub tokens: Option<f64>,
 }
 
 impl Way {
     /// Seconds from the last of these places to the end at the pace between them; `None` where they tell none.
-    pub(super) fn seconds(self, first: Place, last: Place) -> Option<f64> {
+    #[must_use]
+    pub fn seconds(self, first: Place, last: Place) -> Option<f64> {
         // a log may lack the column
         let tokens = self.tokens.filter(|_| (last.tokens - first.tokens).is_finite());
         let (done, left) = match tokens {
@@ -49,7 +54,7 @@ mod tests {
 
     #[test]
     fn larger_steps_to_come_take_longer() {
-        let place = |step, tokens, elapsed_s| Place { step, tokens, elapsed_s };
+        let place = Place::new;
         // steps of 10 tokens in a second each, then 6 of 40 tokens
         let (first, last) = (place(0.0, 10.0, 1.0), place(3.0, 40.0, 4.0));
         let way = Way { steps: 10.0, tokens: Some(280.0) };
