@@ -9,6 +9,7 @@ mod doctor;
 mod eval;
 pub mod exit;
 mod explain;
+mod export;
 mod layout;
 mod list;
 pub mod named;
@@ -57,6 +58,7 @@ pub fn dispatch(cli: Cli) -> Exit {
             Some(Command::Compare(args)) => compare::run(args),
             Some(Command::List(args)) => list::run(args),
             Some(Command::Watch(args)) => watch::run(args),
+            Some(Command::Export(args)) => export::run(args),
             Some(Command::Data(args)) => data::run(args),
         })
     };

@@ -154,6 +154,10 @@ impl Audience for Voice {
                 "warning: {} was removed while the run writes it: it is written again, nothing is lost",
                 log.display()
             )),
+            Event::NotExported(error) => say(&format!(
+                "warning: {error}; TensorBoard's event file lags behind, the run loses nothing: `runner export RUN \
+                 --tensorboard DIR` makes a whole one from the logs"
+            )),
             Event::Started { pulse } => {
                 let with_bar = !self.named && terminal::moves_its_cursor();
                 self.set_board(Some(Board::new(pulse, with_bar)));

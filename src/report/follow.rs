@@ -1,12 +1,10 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
 use super::scan::scan_bytes;
-use crate::regular;
+use super::tail::{Grown, Tail};
 use crate::run::RunError;
-use crate::run::files::whole_lines;
-use std::fs::Metadata;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// What [`Follow::poll`] found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,12 +18,8 @@ pub struct News {
 /// A log and the rows that it has so far.
 #[derive(Debug)]
 pub struct Follow {
-    path: PathBuf,
+    tail: Tail,
     columns: Vec<String>,
-    /// Which file it is: a log is cut back by putting another one in its place.
-    identity: Option<u64>,
-    /// Bytes read so far, whole lines only.
-    offset: u64,
     header: Vec<u8>,
     rows: Vec<Vec<f64>>,
 }
@@ -35,10 +29,8 @@ impl Follow {
     #[must_use]
     pub fn new<'a>(path: &Path, columns: impl IntoIterator<Item = &'a str>) -> Self {
         Self {
-            path: path.to_owned(),
+            tail: Tail::new(path),
             columns: columns.into_iter().map(str::to_owned).collect(),
-            identity: None,
-            offset: 0,
             header: Vec::new(),
             rows: Vec::new(),
         }
@@ -61,30 +53,24 @@ impl Follow {
                 self.forget();
                 Ok(News { added: 0, was_cut: before > 0 })
             }
-            Err(error) => Err(RunError::Io { action: "read", path: self.path.clone(), error }),
+            Err(error) => Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error }),
         }
     }
 
     fn forget(&mut self) {
-        (self.identity, self.offset) = (None, 0);
+        self.tail.forget();
         self.header.clear();
         self.rows.clear();
     }
 
     fn read_on(&mut self) -> std::io::Result<News> {
-        let mut file = regular::open(&self.path)?;
-        let metadata = file.metadata()?;
+        let Grown { lines, is_other } = self.tail.read()?;
         let mut old = Vec::new();
-        if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {
+        if is_other {
             old = std::mem::take(&mut self.rows);
-            self.forget();
-            self.identity = Some(identity(&metadata));
+            self.header.clear();
         }
-        file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let mut lines = whole_lines(&bytes);
-        self.offset += lines.len() as u64;
+        let mut lines = lines.as_slice();
         if self.header.is_empty() {
             let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
             let (header, rest) = lines.split_at(end);
@@ -98,17 +84,6 @@ impl Follow {
         let begin = if old.is_empty() { begin } else { kept };
         Ok(News { added: self.rows.len() - begin, was_cut: kept < old.len() })
     }
-}
-
-#[cfg(unix)]
-fn identity(metadata: &Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(metadata)
-}
-
-/// Elsewhere a log that was cut back is noticed by being shorter.
-#[cfg(not(unix))]
-fn identity(_: &Metadata) -> u64 {
-    0
 }
 
 #[cfg(test)]

@@ -59,6 +59,20 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
     Ok(())
 }
 
+/// The samples of a file, each with its step and its text. One that is still being written is left out.
+pub fn sections(file: &str) -> Vec<(u64, &str)> {
+    let (mut marks, mut at) = (Vec::new(), 0);
+    for line in file.split_inclusive('\n') {
+        marks.extend(step_of(line.as_bytes()).map(|step| (step, at, at + line.len())));
+        at += line.len();
+    }
+    let ends = marks.iter().skip(1).map(|(_, begin, _)| *begin).chain([file.len()]);
+    let section = |((step, _, begin), end): (&(u64, usize, usize), usize)| {
+        Some((*step, file.get(*begin..end)?.strip_suffix("\n\n")?))
+    };
+    marks.iter().zip(ends).filter_map(section).collect()
+}
+
 fn step_of(line: &[u8]) -> Option<u64> {
     let line = std::str::from_utf8(line).ok()?.trim_end();
     line.strip_prefix(MARK.0)?.strip_suffix(MARK.1)?.parse().ok()
@@ -83,6 +97,10 @@ mod tests {
         assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
         append(&path, 100, "Lorem\nipsum").expect("append");
         assert_eq!(fs::read(&path).expect("read"), whole);
+        let text = String::from_utf8(whole.clone()).expect("UTF-8");
+        assert_eq!(sections(&text), [0, 50, 100].map(|step| (step, "Lorem\nipsum")));
+        assert_eq!(sections(&text[..text.len() - 1]), [0, 50].map(|step| (step, "Lorem\nipsum")));
+        assert_eq!(sections("no sample\n\n"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
         cut_back(&path, 100).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);
