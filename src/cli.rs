@@ -10,8 +10,8 @@ pub use data::{Data, DataArgs, FetchArgs, InspectArgs, PrepareArgs, ValidationAr
 pub use eval::EvalArgs;
 pub use recipes::{InitArgs, RecipeArgs, RecipesArgs, Word};
 pub use report::{
-    AxisName, CompareArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat, ThemeName,
-    WatchArgs, WidthArgs,
+    AxisName, CompareArgs, ExportArgs, ListArgs, LogAxis, PlotArgs, SchemaArgs, SchemaOf, TableFormat,
+    ThemeName, WatchArgs, WidthArgs,
 };
 
 use crate::session::model::Precision;
@@ -138,6 +138,8 @@ pub enum Command {
     List(ListArgs),
     /// Follow runs while they train: a live chart on a terminal, lines without one, or a page for browsers
     Watch(WatchArgs),
+    /// Write the logs, samples and recipes of runs for TensorBoard, and go on while they train
+    Export(ExportArgs),
     /// Download data, make shards of tokens from text, or look at data
     Data(DataArgs),
 }

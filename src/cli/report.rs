@@ -228,6 +228,24 @@ pub struct WatchArgs {
     pub x: AxisName,
 }
 
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Runs: directories, directories of runs, quoted globs, or beginnings of ids
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub dir: RunsArgs,
+    /// Write event files for TensorBoard below this directory, in one directory per run; what is there already stays,
+    /// and what is new is appended
+    #[arg(long, value_name = "DIR", required = true)]
+    pub tensorboard: PathBuf,
+    /// Go on while the runs train, until all have ended
+    #[arg(long)]
+    pub follow: bool,
+}
+
 /// Arguments of `schema`.
 #[derive(Debug, Args)]
 pub struct SchemaArgs {

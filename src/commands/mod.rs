@@ -11,6 +11,7 @@ mod eval;
 mod events;
 pub mod exit;
 mod explain;
+mod export;
 mod init;
 mod layout;
 mod list;
@@ -65,6 +66,7 @@ pub fn dispatch(cli: Cli) -> Exit {
             Some(Command::Compare(args)) => compare::run(args),
             Some(Command::List(args)) => list::run(args),
             Some(Command::Watch(args)) => watch::run(args),
+            Some(Command::Export(args)) => export::run(args),
             Some(Command::Data(args)) => data::run(args),
         })
     };

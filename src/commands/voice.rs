@@ -113,6 +113,7 @@ fn is_amiss(event: &Event) -> bool {
         | Event::SetAside { .. }
         | Event::RecipeRestored { .. }
         | Event::LogRestored { .. }
+        | Event::NotExported(_)
         | Event::Skipped { .. }
         | Event::Failed(_)
         | Event::Hung(_) => true,
@@ -187,6 +188,10 @@ impl Audience for Voice {
             Event::LogRestored { log } => say(&format!(
                 "warning: {} was removed while the run writes it: it is written again, nothing is lost",
                 log.display()
+            )),
+            Event::NotExported(error) => say(&format!(
+                "warning: {error}; TensorBoard's event file lags behind, the run loses nothing: `runner export RUN \
+                 --tensorboard DIR` makes a whole one from the logs"
             )),
             Event::Started { pulse } => {
                 let with_bar = !self.named && self.volume == Volume::Normal && terminal::moves_its_cursor();

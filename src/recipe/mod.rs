@@ -50,7 +50,8 @@ pub use parse::find_key;
 pub use resolved::{Resolved, Setting, load};
 pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
-    ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, ValidationSet, WatchdogConfig,
+    LogConfig, ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, ValidationSet,
+    WatchdogConfig,
 };
 pub use source::similar;
 pub use sources::Sources;

@@ -46,6 +46,8 @@ pub struct Recipe {
     pub watchdog: WatchdogConfig,
     /// Text generated during training.
     pub sample: SampleConfig,
+    /// Logs for other programs.
+    pub log: LogConfig,
     /// Remarks about the plan.
     pub lints: LintsConfig,
 }
@@ -321,6 +323,14 @@ pub struct SampleConfig {
     pub prompt: String,
     /// How many tokens are generated.
     pub tokens: usize,
+}
+
+/// `[log]`: logs for other programs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// Whether the run's directory gets an event file for TensorBoard.
+    pub tensorboard: bool,
 }
 
 /// `[lints]`: remarks about the plan.

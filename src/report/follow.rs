@@ -1,12 +1,10 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
 use super::scan::scan_bytes;
-use crate::regular;
+use super::tail::{Grown, Tail};
 use crate::run::RunError;
-use crate::run::files::whole_lines;
-use std::fs::Metadata;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// What [`Follow::poll`] found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,9 +14,6 @@ pub struct News {
     /// Whether rows that had been there are gone.
     pub was_cut: bool,
 }
-
-/// Bytes of a log that are read at a time; a line may be longer.
-const CHUNK: u64 = 4 << 20;
 
 /// What a look at a log gives, in order.
 #[derive(Debug)]
@@ -31,81 +26,62 @@ pub enum Piece<'a> {
 
 /// A log that is read while it grows, without keeping what was read.
 #[derive(Debug)]
-pub struct Tail {
-    path: PathBuf,
-    /// Which file it is: a log is cut back by putting another one in its place.
-    identity: Option<u64>,
-    /// Bytes read so far, whole lines only.
-    offset: u64,
+pub struct LogTail {
+    tail: Tail,
+    /// Whether there was a file at the last look.
+    is_there: bool,
     header: Vec<u8>,
 }
 
-impl Tail {
+impl LogTail {
     /// Follows a log, which need not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), identity: None, offset: 0, header: Vec::new() }
+        Self { tail: Tail::new(path), is_there: false, header: Vec::new() }
     }
 
     /// Reads what is new.
     ///
     /// Errors: [`RunError::Io`].
     pub fn poll(&mut self, mut take: impl FnMut(Piece)) -> Result<(), RunError> {
-        match self.read_on(&mut take) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.begin(None, &mut take);
+        match self.tail.read() {
+            Ok(Grown { lines, is_other }) => {
+                if is_other {
+                    self.begin(true, &mut take);
+                }
+                if !lines.is_empty() {
+                    // the header comes before every piece, so that a piece can be read alone
+                    take(Piece::Rows(&[&self.header[..], &lines].concat()));
+                }
+                if self.header.is_empty() {
+                    let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+                    self.header = lines[..end].to_vec();
+                }
                 Ok(())
             }
-            Err(error) => Err(RunError::Io { action: "read", path: self.path.clone(), error }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.tail.forget();
+                self.begin(false, &mut take);
+                Ok(())
+            }
+            Err(error) => Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error }),
         }
     }
 
     /// Begins with another file, or with none.
-    fn begin(&mut self, identity: Option<u64>, take: &mut impl FnMut(Piece)) {
-        if self.identity.is_some() {
+    fn begin(&mut self, is_there: bool, take: &mut impl FnMut(Piece)) {
+        if self.is_there {
             take(Piece::Anew);
         }
-        (self.identity, self.offset) = (identity, 0);
+        self.is_there = is_there;
         self.header.clear();
-    }
-
-    fn read_on(&mut self, take: &mut impl FnMut(Piece)) -> std::io::Result<()> {
-        let mut file = regular::open(&self.path)?;
-        let metadata = file.metadata()?;
-        if self.identity != Some(identity(&metadata)) || metadata.len() < self.offset {
-            self.begin(Some(identity(&metadata)), take);
-        }
-        let mut chunk = CHUNK;
-        loop {
-            file.seek(SeekFrom::Start(self.offset))?;
-            // the header comes before every piece, so that a piece can be read alone
-            let mut bytes = self.header.clone();
-            let read = file.by_ref().take(chunk).read_to_end(&mut bytes)? as u64;
-            let lines = whole_lines(&bytes);
-            let whole = lines.len().saturating_sub(self.header.len());
-            if whole > 0 {
-                take(Piece::Rows(lines));
-            } else if read == chunk {
-                chunk *= 2;
-                continue;
-            }
-            self.offset += whole as u64;
-            if self.header.is_empty() {
-                let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
-                self.header = lines[..end].to_vec();
-            }
-            if read < chunk {
-                return Ok(());
-            }
-        }
     }
 }
 
 /// A log and the rows that it has so far.
 #[derive(Debug)]
 pub struct Follow {
-    tail: Tail,
+    tail: LogTail,
     columns: Vec<String>,
     rows: Vec<Vec<f64>>,
 }
@@ -115,7 +91,7 @@ impl Follow {
     #[must_use]
     pub fn new<'a>(path: &Path, columns: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = columns.into_iter().map(str::to_owned).collect();
-        Self { tail: Tail::new(path), columns, rows: Vec::new() }
+        Self { tail: LogTail::new(path), columns, rows: Vec::new() }
     }
 
     /// The rows so far, by step.
@@ -143,18 +119,6 @@ impl Follow {
         let begin = if old.is_empty() { before } else { kept };
         Ok(News { added: self.rows.len() - begin, was_cut: kept < old.len() })
     }
-}
-
-/// What tells a file from one that is put in its place.
-#[cfg(unix)]
-pub(super) fn identity(metadata: &Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(metadata)
-}
-
-/// Elsewhere a log that was cut back is noticed by being shorter.
-#[cfg(not(unix))]
-pub(super) fn identity(_: &Metadata) -> u64 {
-    0
 }
 
 #[cfg(test)]

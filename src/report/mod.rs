@@ -31,4 +31,6 @@ pub mod runs;
 pub mod scan;
 pub mod shorten;
 pub mod stats;
+mod tail;
 pub mod target;
+pub mod tensorboard;

@@ -24,6 +24,9 @@ pub const EVAL_CSV: &str = "eval.csv";
 /// Name of the generated text.
 pub const SAMPLES: &str = "samples.txt";
 
+/// What the names of our event files for TensorBoard begin and end with; a number stands between.
+pub const EVENT_FILE: (&str, &str) = ("events.out.tfevents.", ".runner");
+
 /// A run directory that this process may write: it holds the lock until dropped.
 #[derive(Debug)]
 pub struct RunDir {
@@ -212,7 +215,13 @@ pub fn foreign(run: &Path) -> Vec<OsString> {
 /// Whether runs write a file or directory of this name.
 fn is_own(name: &OsStr) -> bool {
     let own = [RECIPE, TRAIN_CSV, VAL_CSV, EVAL_CSV, SAMPLES, CHECKPOINTS, record::FILE, lock::FILE];
-    own.iter().any(|known| name == *known) || files::is_temporary(name)
+    own.iter().any(|known| name == *known) || files::is_temporary(name) || is_event_file(name)
+}
+
+/// Whether a name is that of an event file of ours.
+pub fn is_event_file(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix(EVENT_FILE.0)?.strip_suffix(EVENT_FILE.1));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Names with a dot first are those of temporaries.

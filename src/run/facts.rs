@@ -25,6 +25,24 @@ pub fn rfc3339(unix_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The seconds since 1970 of a time as [`rfc3339`] writes it; `None` for any other text. Civil date to days after Howard
+/// Hinnant's `days_from_civil`.
+pub fn unix_seconds(rfc3339: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| rfc3339.get(from..to)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let shifted_year = year - u64::from(month <= 2);
+    let (era, year_of_era) = (shifted_year / 400, shifted_year % 400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+    (self::rfc3339(seconds) == rfc3339).then_some(seconds)
+}
+
 /// The name of this machine; `unknown` if the system does not tell.
 pub fn host() -> String {
     ["/proc/sys/kernel/hostname", "/etc/hostname"]
@@ -66,6 +84,17 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(rfc3339(seconds), text);
+            assert_eq!(unix_seconds(text), Some(seconds));
+        }
+        for strange in [
+            "",
+            "2026",
+            "2026-02-30T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01 00:00:00Z",
+            "日本日本日本日本",
+        ] {
+            assert_eq!(unix_seconds(strange), None, "{strange}");
         }
     }
 

@@ -63,7 +63,7 @@ pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
 const TAIL: u64 = 1 << 18;
 
 /// The newest samples, at most so many and the newest first, each with its step; of a long file only those at its end.
-/// A missing file has no samples, and a text that is still being written is torn.
+/// A missing file has no samples.
 ///
 /// Errors: [`RunError::Io`].
 pub fn newest(path: &Path, most: usize) -> Result<Vec<(u64, String)>, RunError> {
@@ -79,17 +79,22 @@ pub fn newest(path: &Path, most: usize) -> Result<Vec<(u64, String)>, RunError> 
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.context("read", path)?,
     };
-    let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
-    for line in bytes.split_inclusive(|&b| b == b'\n') {
-        match (step_of(line), found.last_mut()) {
-            (Some(step), _) => found.push((step, Vec::new())),
-            (None, Some((_, text))) => text.extend_from_slice(line),
-            // the end of a sample that began before
-            (None, None) => {}
-        }
+    let found = String::from_utf8_lossy(&bytes);
+    Ok(sections(&found).into_iter().rev().take(most).map(|(step, text)| (step, text.to_owned())).collect())
+}
+
+/// The samples of a file, each with its step and its text. One that is still being written is left out.
+pub fn sections(file: &str) -> Vec<(u64, &str)> {
+    let (mut marks, mut at) = (Vec::new(), 0);
+    for line in file.split_inclusive('\n') {
+        marks.extend(step_of(line.as_bytes()).map(|step| (step, at, at + line.len())));
+        at += line.len();
     }
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
-    Ok(found.into_iter().rev().take(most).map(|(step, bytes)| (step, text(bytes))).collect())
+    let ends = marks.iter().skip(1).map(|(_, begin, _)| *begin).chain([file.len()]);
+    let section = |((step, _, begin), end): (&(u64, usize, usize), usize)| {
+        Some((*step, file.get(*begin..end)?.strip_suffix("\n\n")?))
+    };
+    marks.iter().zip(ends).filter_map(section).collect()
 }
 
 fn step_of(line: &[u8]) -> Option<u64> {
@@ -119,6 +124,10 @@ mod tests {
         let lorem = "Lorem\nipsum".to_owned();
         assert_eq!(newest(&path, 2).expect("read"), [(100, lorem.clone()), (50, lorem)]);
         assert_eq!(newest(&dir.path().join("none"), 2).expect("no file"), []);
+        let text = String::from_utf8(whole.clone()).expect("UTF-8");
+        assert_eq!(sections(&text), [0, 50, 100].map(|step| (step, "Lorem\nipsum")));
+        assert_eq!(sections(&text[..text.len() - 1]), [0, 50].map(|step| (step, "Lorem\nipsum")));
+        assert_eq!(sections("no sample\n\n"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
         cut_back(&path, 100).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);

@@ -106,6 +106,9 @@ pub enum Event<'a> {
         /// The log.
         log: &'a Path,
     },
+    /// The event file that `log.tensorboard` asks for could not be written. Training goes on, and so do the attempts to
+    /// write it.
+    NotExported(&'a RunError),
     /// The first step follows.
     Started {
         /// Where the run is at any moment from now on, for threads that look while it works.

@@ -36,6 +36,7 @@ pub mod standing;
 mod start;
 mod step_times;
 pub mod supported;
+mod tensorboard;
 pub mod throughput;
 pub mod verification;
 mod watching;

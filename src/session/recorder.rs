@@ -3,30 +3,28 @@
 //!
 //! The loop in [`crate::train`] only says what happens; everything that is written because of it is written here.
 
+mod conclusion;
+
 use super::audience::Event;
 use super::best::BestKept;
 use super::data_watch::DataWatch;
-use super::ending::{End, Ending};
 use super::job::Job;
-use super::machine::{self, calibration};
+use super::machine;
 use super::measured;
 use super::pulse::{Course, Pulse};
 use super::requests::Held;
 use super::saved;
 use super::saver::Saver;
 use super::step_times::StepTimes;
+use super::tensorboard::Tensorboard;
 use super::watching::Watching;
-use crate::data::Dataset;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
-use crate::run::{
-    RunError, RunRecord, RunStatus, TrainLog, TrainRow, ValLog, ValRow, dir, facts, fault, samples,
-};
+use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, dir, fault, samples};
 use crate::train::sample::{Beginning, Sampling, generate};
-use crate::train::{Best, Doing, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError, Watcher};
+use crate::train::{Best, Doing, Events, Measured, Progress, StepReport, Stop, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,6 +56,8 @@ pub(super) struct Recorder<'a> {
     last_val_loss: Option<f64>,
     /// The most memory of a CUDA device that was seen to be taken, in bytes.
     memory_taken: Option<u64>,
+    /// The event file of the run, if it is to have one.
+    tensorboard: Option<Tensorboard>,
 }
 
 impl<'a> Recorder<'a> {
@@ -105,6 +105,7 @@ impl<'a> Recorder<'a> {
             last_loss,
             last_val_loss: None,
             memory_taken: None,
+            tensorboard: job.recipe().log.tensorboard.then(|| Tensorboard::follow(dir.path())),
         };
         job.call.audience.tell(Event::Started { pulse: &recorder.watching.pulse });
         Ok(recorder)
@@ -117,102 +118,6 @@ impl<'a> Recorder<'a> {
     /// Tokens per second of a step of so many rows.
     fn tokens_per_s(&self, rows: u64, step_ms: f64) -> f64 {
         (rows * self.job.plan.sizes.block_size()) as f64 / step_ms * 1e3
-    }
-
-    /// Puts the end of the run on record, tells the audience, and returns what it is to the caller.
-    pub(super) fn conclude(
-        mut self,
-        result: Result<Outcome, TrainError<anyhow::Error>>,
-    ) -> anyhow::Result<Ending> {
-        let audience = self.job.call.audience;
-        let written = self.saver.wait().and_then(|()| self.settle_best());
-        // a run whose last checkpoint is not there has not finished; what ended it before matters more
-        let result = match (self.job.dir.check(), result, written) {
-            // because of which anything else may have failed
-            (Err(gone), ..) => Err(TrainError::Events(gone.into())),
-            (_, Ok(Outcome::Finished | Outcome::Reached(_) | Outcome::Stopped(_)), Err(error)) => {
-                Err(TrainError::Events(error))
-            }
-            (_, result, written) => {
-                if let Err(error) = written {
-                    audience.tell(Event::Failed(&error));
-                }
-                result
-            }
-        };
-        let job = self.job;
-        let end = self.end(&result, job.dir.path());
-        let recorded = self.put_on_record(&end);
-        self.learn(&end);
-        audience.tell(Event::Ended(&end));
-        match result {
-            Ok(Outcome::Finished | Outcome::Reached(_)) => Ok(recorded.map(|()| end.ending())?),
-            Ok(_) => {
-                // what ended the run matters more than that it could not be recorded
-                if let Err(error) = recorded {
-                    audience.tell(Event::Failed(&error.into()));
-                }
-                Ok(end.ending())
-            }
-            Err(TrainError::Engine(error)) => Err(error.into()),
-            Err(TrainError::Events(error)) => Err(error),
-        }
-    }
-
-    /// What is known at the end.
-    fn end<'r>(&self, result: &Result<Outcome, TrainError<anyhow::Error>>, run: &'r Path) -> End<'r> {
-        let val = self.job.data.val.as_ref().filter(|data| data.tokens() < QUICK_TOKENS);
-        let full = self.job.plan.batch.rows_per_step as u64;
-        End {
-            run,
-            outcome: result.as_ref().map_err(ToString::to_string).cloned(),
-            steps_done: self.record.steps_done,
-            steps: self.job.plan.steps,
-            elapsed: Duration::from_secs_f64(self.elapsed_s()),
-            loss: self.last_loss,
-            target: self.job.recipe().schedule.stop_at_val_loss,
-            tokens_per_s: self.times.median_ms().map(|ms| self.tokens_per_s(full, ms)),
-            val_loss: self.last_val_loss,
-            val_unigram_entropy: val.map(Dataset::unigram_entropy),
-        }
-    }
-
-    /// Remembers how long a step took, for predictions. Steps that ended badly may have been slow for that reason.
-    fn learn(&self, end: &End) {
-        let (job, steps) = (self.job, self.times.full_steps());
-        let ended_well = !matches!(end.outcome, Ok(Outcome::Diverged { .. }) | Err(_));
-        if let Some(ms) = self.times.full_median_ms().filter(|_| ended_well) {
-            let engine = job.recipe().compute.engine;
-            calibration::learn(&job.plan, engine, &self.record.id, ms / 1e3, steps, &job.call.cache);
-        }
-    }
-
-    fn put_on_record(&mut self, end: &End) -> Result<(), RunError> {
-        let record = &mut self.record;
-        record.status = end.status();
-        record.error = end.error();
-        record.reached_target = end.reached_target();
-        record.ended = Some(facts::now());
-        if let Some(session) = record.sessions.last_mut() {
-            session.ended.clone_from(&record.ended);
-            session.to_step = Some(record.steps_done);
-        }
-        if record.status == RunStatus::Finished {
-            record.files.insert(dir::TRAIN_CSV.to_owned(), self.train_log.digest());
-            record.files.insert(dir::VAL_CSV.to_owned(), self.val_log.digest());
-        }
-        let results = &mut record.results;
-        results["final_loss"] = end.loss.into();
-        results["final_val_loss"] = end.val_loss.into();
-        results["val_unigram_entropy"] = end.val_unigram_entropy.into();
-        let planned_or_resident = || machine::memory_bytes(&self.job.plan);
-        results["peak_memory_bytes"] = self.memory_taken.unwrap_or_else(planned_or_resident).into();
-        results["elapsed_s"] = end.elapsed.as_secs_f64().into();
-        // a session that came only for the last evaluation has measured no step
-        if end.tokens_per_s.is_some() || results.get("tokens_per_s").is_none() {
-            results["tokens_per_s"] = end.tokens_per_s.into();
-        }
-        self.job.dir.write_record(record)
     }
 }
 
@@ -229,6 +134,13 @@ impl Recorder<'_> {
         Ok(())
     }
 
+    /// Tells the audience that the event file lags behind, once.
+    fn tell_of_tensorboard(&self) {
+        if let Some(error) = self.tensorboard.as_ref().and_then(Tensorboard::failed) {
+            self.job.call.audience.tell(Event::NotExported(&error));
+        }
+    }
+
     /// Checks that what was written is still where it was written to. A log that is gone is written again.
     fn check_written(&mut self) -> Result<(), RunError> {
         self.looked = Instant::now();
@@ -241,9 +153,6 @@ impl Recorder<'_> {
         Ok(())
     }
 }
-
-/// Validation data of fewer tokens than this are counted at the end of a run.
-const QUICK_TOKENS: u64 = 10_000_000;
 
 impl Events for Recorder<'_> {
     type Error = anyhow::Error;
@@ -274,6 +183,7 @@ impl Events for Recorder<'_> {
         self.data.step(progress)?;
         if self.looked.elapsed() >= LOOK {
             self.check_written()?;
+            self.tell_of_tensorboard();
         }
         self.watching.pulse.saving_took(self.saver.took());
         let tokens = row.tokens;

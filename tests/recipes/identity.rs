@@ -201,7 +201,7 @@ fn what_a_resumed_run_may_change_stays_so() {
                 eval.hellaswag eval.tasks eval.missing schedule.stop_at_val_loss \
                 checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
                 watchdog.max_grad_zscore watchdog.window watchdog.action sample.every sample.prompt sample.tokens \
-                lints.allow";
+                log.tensorboard lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
                 model.n_embd model.dropout compute.engine compute.precision compute.attention \
                 data.val_fraction data.tokenizer data.shuffle batch.total_tokens \

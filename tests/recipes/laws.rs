@@ -8,9 +8,10 @@ use recipe_support::{REQUIRED, Recipes};
 use runner::data::TokenizerKind;
 use runner::recipe::{
     Attention, BatchConfig, Branch, CheckpointConfig, ComputeConfig, DataConfig, Device, DistributedConfig,
-    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, MicroBatch, Missing, ModelConfig, MuonAdjust,
-    MuonPrecision, OptimizerConfig, OptimizerName, Overrides, Precision, Recipe, RecomputeName, Residual,
-    SampleConfig, ScheduleConfig, ScheduleKind, Sources, Validation, WatchdogAction, WatchdogConfig, to_toml,
+    EngineKind, EvalConfig, InitFrom, LintCode, LintsConfig, LogConfig, MicroBatch, Missing, ModelConfig,
+    MuonAdjust, MuonPrecision, OptimizerConfig, OptimizerName, Overrides, Precision, Recipe, RecomputeName,
+    Residual, SampleConfig, ScheduleConfig, ScheduleKind, Sources, Validation, WatchdogAction,
+    WatchdogConfig, to_toml,
 };
 
 /// A recipe with every key but the ones given here taken from the shipped quickstart.
@@ -259,6 +260,7 @@ prop_compose! {
             checkpoint: CheckpointConfig { every, keep, keep_best: shuffle, background: shuffle },
             watchdog,
             sample: SampleConfig { every, prompt, tokens },
+            log: LogConfig { tensorboard: shuffle },
             lints: LintsConfig { allow },
         }
     }

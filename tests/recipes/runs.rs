@@ -58,6 +58,8 @@ enum Shows {
     File(&'static str),
     /// Which checkpoints there are.
     Checkpoints,
+    /// How many event files there are.
+    EventFiles,
     /// The name of the run's directory.
     Name,
     /// How the run ends.
@@ -66,7 +68,7 @@ enum Shows {
     PlanOrRefusal(&'static str),
 }
 
-use Shows::{Checkpoints, Ending, File, Name, Plan, PlanOrRefusal};
+use Shows::{Checkpoints, Ending, EventFiles, File, Name, Plan, PlanOrRefusal};
 
 /// A learning rate at which the loss rises from step to step, and what judges a step by the two before.
 const RISING: &str = "--set optimizer.lr=1 --set schedule.max_steps=6 --set watchdog.window=2";
@@ -210,6 +212,7 @@ const ROWS: &[Row] = &[
         "sample.tokens=5",
         File("samples.txt"),
     ),
+    ("log.tensorboard", "", "log.tensorboard=true", EventFiles),
     ("lints.allow", "", "lints.allow=ugly-width", Plan("/lints")),
 ];
 
@@ -264,6 +267,11 @@ fn observe(
             let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
             names.sort();
             format!("{names:?}")
+        }
+        EventFiles => {
+            let entries = std::fs::read_dir(recipes.dir().join(run)).expect("a run");
+            let names = entries.map(|entry| entry.expect("an entry").file_name());
+            names.filter(|name| name.to_string_lossy().contains(".tfevents.")).count().to_string()
         }
         File(TRAIN) => deterministic(&recipes.dir().join(run).join(TRAIN)),
         File(name) => std::fs::read_to_string(recipes.dir().join(run).join(name)).unwrap_or_default(),

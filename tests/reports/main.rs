@@ -1,4 +1,4 @@
-//! Reading runs back: `list`, `compare`, `watch`, statistics and pictures.
+//! Reading runs back: `list`, `compare`, `watch`, `export`, statistics and pictures.
 
 #![allow(clippy::duplicate_mod, reason = "what tests share may be used alone, and brings what it needs")]
 
@@ -9,6 +9,8 @@ mod support;
 
 mod browser;
 mod compare;
+mod events;
+mod export;
 mod list;
 mod live;
 mod plots;

@@ -116,6 +116,7 @@ pub const TABLES: &[Table] = &[
     Table::new("checkpoint", "what is saved, and how often"),
     Table::new("watchdog", "steps whose loss or gradient norm stands out"),
     Table::new("sample", "text generated during training"),
+    Table::new("log", "logs for other programs"),
     Table::new("lints", "remarks about the plan"),
 ];
 

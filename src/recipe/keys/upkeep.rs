@@ -1,4 +1,4 @@
-//! Rows of the table: evaluation, checkpoints, watchdog, samples and lints.
+//! Rows of the table: evaluation, checkpoints, watchdog, samples, further logs and lints.
 
 use super::Fallback::{Absent, Is};
 use super::Identity::{UnlessDefault, While};
@@ -156,6 +156,16 @@ pub(super) const ROWS: &[Key] = &[
         .silenced_by(&SAMPLES)
         .free()
         .example("1"),
+    // log
+    key(
+        "log.tensorboard",
+        Flag,
+        Is("false"),
+        "also write the logs, the samples and the recipe as an event file that TensorBoard shows",
+    )
+    .free()
+    .not_compared()
+    .example("true"),
     // lints
     key(
         "lints.allow",

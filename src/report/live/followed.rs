@@ -1,6 +1,6 @@
 //! One run of the live page: its files are looked at now and then, and what is new is noted for every reader.
 
-use crate::report::follow::{Piece, Tail, identity};
+use crate::report::follow::{LogTail, Piece};
 use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::page::columns;
@@ -8,6 +8,7 @@ use crate::report::page::points::{Points, Position};
 use crate::report::plot::{Quantity, quantities};
 use crate::report::runs::Run;
 use crate::report::scan::scan_bytes;
+use crate::report::tail::identity;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunRecord, RunStatus, dir, record, samples};
 use crate::wording::tame;
@@ -60,7 +61,7 @@ pub(super) struct Followed {
 #[derive(Debug)]
 struct Log {
     path: PathBuf,
-    tail: Tail,
+    tail: LogTail,
     stamp: Option<Stamp>,
     points: Points,
     /// Whether it is `val.csv`, of which further columns are drawn.
@@ -301,7 +302,7 @@ impl Log {
         let (columns, places) = columns(name, quantities());
         let path = run.join(name);
         let points = Points::new(columns, places, most);
-        Self { tail: Tail::new(&path), path, stamp: None, points, is_evaluated: name == dir::VAL_CSV }
+        Self { tail: LogTail::new(&path), path, stamp: None, points, is_evaluated: name == dir::VAL_CSV }
     }
 
     /// Reads what is new: points of the log's columns, and rows of the columns `wanted` for `each`, which gets `None`

@@ -1,0 +1,134 @@
+//! `runner export RUN... --tensorboard DIR`: runs for other programs, once or for as long as they train.
+
+use super::exit::Exit;
+use super::terminal::say;
+use super::{find_runs, signals};
+use crate::cli::ExportArgs;
+use crate::report::tensorboard::{Export, News};
+use crate::run::{RunError, RunStatus, files, status};
+use crate::session::{Ending, UsageError};
+use crate::wording::grouped;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the logs.
+const LOOK: Duration = Duration::from_secs(1);
+/// How soon a signal is noticed.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A run, and where it is exported to.
+struct Exported {
+    run: PathBuf,
+    target: PathBuf,
+    export: Export,
+    events: u64,
+    /// What was said last of what cannot be read or written.
+    problems: Vec<String>,
+    /// Whether the last attempt to write has failed.
+    has_failed: bool,
+}
+
+/// Exports the runs; with `--follow` until all have ended, or a signal comes.
+pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
+    let paths = find_runs(&args.dir, &args.runs)?;
+    if paths.is_empty() {
+        return Err(UsageError("there is no run to export".into()).into());
+    }
+    if args.tensorboard.exists() && !args.tensorboard.is_dir() {
+        let message = format!("--tensorboard: `{}` is not a directory", args.tensorboard.display());
+        return Err(UsageError(message).into());
+    }
+    let mut runs = named(paths, &args.tensorboard)?;
+    let requests = if args.follow { Some(signals::install()?) } else { None };
+    let _held = requests.as_ref().map(|requests| requests.hold());
+    let mut is_open = true;
+    let mut is_first = true;
+    let ended = loop {
+        // asked first: what a run logs before it ends is then exported with its end
+        let all_have_ended = runs.iter().all(|exported| has_ended(&exported.run));
+        for exported in &mut runs {
+            exported.update();
+            if is_first && is_open && !exported.has_failed {
+                is_open = super::print(&format!("{}\n", exported.target.display()))?;
+            }
+        }
+        is_first = false;
+        let Some(requests) = requests.as_ref().filter(|_| !all_have_ended) else { break None };
+        let next = Instant::now() + LOOK;
+        while requests.stop_asked().is_none() && Instant::now() < next {
+            std::thread::sleep(NAP);
+        }
+        if let Some(signal) = requests.stop_asked() {
+            break Some(signal);
+        }
+    };
+    for exported in &runs {
+        say(&exported.line());
+    }
+    match ended {
+        None if runs.iter().any(|exported| exported.has_failed) => Ok(Exit::Failure),
+        _ => Ok(ended.map_or(Ending::Finished, Ending::from).into()),
+    }
+}
+
+/// The runs with a directory of its own for each below `dir`, called like the run.
+fn named(paths: Vec<PathBuf>, dir: &Path) -> Result<Vec<Exported>, UsageError> {
+    let mut names: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    let mut runs = Vec::new();
+    for run in paths {
+        // of `.` the path does not tell
+        let whole = run.canonicalize().unwrap_or_else(|_| run.clone());
+        let name = whole.file_name().unwrap_or_default().to_owned();
+        let target = dir.join(&name);
+        if let Some(other) = names.insert(name, run.clone()) {
+            return Err(UsageError(format!(
+                "`{}` and `{}` would both be exported to `{}`: export them to different directories",
+                other.display(),
+                run.display(),
+                target.display()
+            )));
+        }
+        let export = Export::new(&run, &target);
+        runs.push(Exported { run, target, export, events: 0, problems: Vec::new(), has_failed: false });
+    }
+    Ok(runs)
+}
+
+/// Whether nothing more is to be expected of a run.
+fn has_ended(run: &Path) -> bool {
+    match status(run) {
+        Ok(RunStatus::Created | RunStatus::Running) => false,
+        Ok(_) => true,
+        // it is being started over
+        Err(RunError::NotARun { path }) => !path.exists(),
+        Err(error) => error.is_damage(),
+    }
+}
+
+impl Exported {
+    /// Brings the event file up to date, and says what is in the way, once.
+    fn update(&mut self) {
+        let updated = files::create_dir_all(&self.target).and_then(|()| self.export.update());
+        self.has_failed = updated.is_err();
+        let News { events, problems } =
+            updated.unwrap_or_else(|error| News { events: 0, problems: vec![error.to_string()] });
+        self.events += events;
+        if problems != self.problems {
+            let kind = if self.has_failed { "error" } else { "warning" };
+            problems.iter().for_each(|problem| say(&format!("{kind}: {problem}")));
+            self.problems = problems;
+        }
+    }
+
+    /// What was done, on one line.
+    fn line(&self) -> String {
+        let name = self.target.file_name().unwrap_or_default().to_string_lossy();
+        match self.events {
+            _ if self.has_failed => format!("{name}: not exported"),
+            0 => format!("{name}: up to date"),
+            events => format!("{name}: {} exported", grouped(events, "event")),
+        }
+    }
+}

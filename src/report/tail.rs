@@ -1,0 +1,75 @@
+//! The end of a text file that grows, read line by line, whatever becomes of the file meanwhile.
+
+use crate::regular;
+use crate::run::files::whole_lines;
+use std::fs::Metadata;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// A growing text file, and how far it has been read.
+#[derive(Debug)]
+pub(super) struct Tail {
+    path: PathBuf,
+    /// Which file it is: a log is cut back by putting another one in its place.
+    identity: Option<u64>,
+    /// Bytes read so far, whole lines only.
+    offset: u64,
+}
+
+/// What [`Tail::read`] found.
+#[derive(Debug)]
+pub(super) struct Grown {
+    /// The lines that are new, whole ones only.
+    pub(super) lines: Vec<u8>,
+    /// Whether they are those of a file that has not been read before, from its beginning.
+    pub(super) is_other: bool,
+}
+
+impl Tail {
+    /// The tail of a file, which need not exist yet.
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: None, offset: 0 }
+    }
+
+    /// Where the file is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins from the beginning.
+    pub(super) fn forget(&mut self) {
+        (self.identity, self.offset) = (None, 0);
+    }
+
+    /// Reads the lines that are new.
+    ///
+    /// # Errors
+    /// As those of [`regular::open`].
+    pub(super) fn read(&mut self) -> io::Result<Grown> {
+        let mut file = regular::open(&self.path)?;
+        let metadata = file.metadata()?;
+        let is_other = self.identity != Some(identity(&metadata)) || metadata.len() < self.offset;
+        if is_other {
+            self.forget();
+            self.identity = Some(identity(&metadata));
+        }
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut lines = Vec::new();
+        file.read_to_end(&mut lines)?;
+        lines.truncate(whole_lines(&lines).len());
+        self.offset += lines.len() as u64;
+        Ok(Grown { lines, is_other })
+    }
+}
+
+/// What tells a file from one that is put in its place.
+#[cfg(unix)]
+pub(super) fn identity(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+/// Elsewhere a log that was cut back is noticed by being shorter.
+#[cfg(not(unix))]
+pub(super) fn identity(_: &Metadata) -> u64 {
+    0
+}

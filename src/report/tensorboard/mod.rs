@@ -1,0 +1,265 @@
+//! Runs as TensorBoard's event files, written by ourselves: a few messages need no library for Protocol Buffers.
+//!
+//! An event file is a function of the files of its run: every number of the logs under a tag, texts, hyperparameters,
+//! and times as the logs state them. So an export compares what is there with what ought to be there, appends the rest,
+//! and a second one changes nothing. A run that went back to a checkpoint has rows that differ from those of the file.
+//! Then a restart tells TensorBoard to forget the steps from there on, and they follow again. TensorBoard's quick
+//! reader takes no notice of restarts, but it forgets the later steps of a tag when the tag goes back.
+
+mod clock;
+mod event;
+mod file;
+mod logs;
+mod record;
+mod tags;
+mod wire;
+
+use super::tail::{Grown, Tail};
+use crate::recipe::keys::{self, Identity};
+use crate::recipe::written;
+use crate::regular;
+use crate::run::{RunError, RunRecord, RunStatus, dir, samples};
+use clock::Clock;
+use event::{At, Kind};
+use file::EventFile;
+use logs::{Log, put};
+use serde_json::Value as Json;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Looks at a run that goes back again and again while it is read; the next update goes on.
+const ATTEMPTS: u32 = 4;
+
+/// A run, and the event file that is brought up to date with it.
+#[derive(Debug)]
+pub struct Export {
+    run: PathBuf,
+    dir: PathBuf,
+    file: Option<EventFile>,
+    clock: Clock,
+    logs: [Log; 2],
+    samples: Samples,
+    problems: Vec<String>,
+}
+
+/// What an update found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct News {
+    /// Events that were appended.
+    pub events: u64,
+    /// What could not be read, one line each, naming the file. It is not in the event file.
+    pub problems: Vec<String>,
+}
+
+/// `samples.txt` as far as it has been read.
+#[derive(Debug)]
+struct Samples {
+    tail: Tail,
+    text: Vec<u8>,
+}
+
+impl Export {
+    /// The export of a run into a directory, which must be there when it is [`update`](Self::update)d. It may be the
+    /// run's own.
+    #[must_use]
+    pub fn new(run: &Path, dir: &Path) -> Self {
+        Self {
+            run: run.to_owned(),
+            dir: dir.to_owned(),
+            file: None,
+            clock: Clock::default(),
+            logs: [Log::new(run, dir::TRAIN_CSV, Kind::Train), Log::new(run, dir::VAL_CSV, Kind::Val)],
+            samples: Samples { tail: Tail::new(&run.join(dir::SAMPLES)), text: Vec::new() },
+            problems: Vec::new(),
+        }
+    }
+
+    /// Brings the event file up to date with the run.
+    ///
+    /// # Errors
+    /// [`RunError::Io`] if the event file cannot be read or written; the next update begins with what is there.
+    pub fn update(&mut self) -> Result<News, RunError> {
+        let events = self.bring_up_to_date().inspect_err(|_| self.file = None)?;
+        Ok(News { events, problems: std::mem::take(&mut self.problems) })
+    }
+
+    fn forget(&mut self) {
+        self.clock = Clock::default();
+        self.logs.iter_mut().for_each(Log::forget);
+        self.samples.tail.forget();
+    }
+
+    fn bring_up_to_date(&mut self) -> Result<u64, RunError> {
+        if self.file.is_none() {
+            self.forget();
+            self.file = EventFile::open(&self.dir)?;
+        }
+        for _ in 0..ATTEMPTS {
+            match self.pass()? {
+                None => break,
+                Some(step) => {
+                    let began = self.clock.began();
+                    let at = At { step, wall_time: self.clock.after(step) };
+                    if let Some(file) = &mut self.file
+                        && !file.rewind(at)
+                    {
+                        file.replace(began as u64)?;
+                    }
+                    self.forget();
+                }
+            }
+        }
+        let Some(file) = &mut self.file else { return Ok(0) };
+        file.settle()?;
+        Ok(file.take_added())
+    }
+
+    /// Appends what is new. Returns the first step in which the file is not what the run asks for, if there is one.
+    fn pass(&mut self) -> Result<Option<u64>, RunError> {
+        // A run writes a row before it evaluates, and its record before the first row of a session. Read the other way
+        // around, everything that is needed for what was read before is there.
+        self.problems.clear();
+        let sampled = self.samples.read();
+        let [train, val] = &mut self.logs;
+        let evaluated = val.read();
+        let trained = train.read();
+        let is_of_other_steps = train.is_at_the_beginning() && self.clock.has_steps();
+        let is_first = train.is_at_the_beginning() && val.is_at_the_beginning();
+        let has_nothing = train.is_at_the_beginning() && trained.as_ref().is_ok_and(Vec::is_empty);
+        let record = match RunRecord::read(&self.run) {
+            Ok(None) if has_nothing => {
+                // nothing is known of a run that has not begun, or that is being started over
+                self.forget();
+                return Ok(None);
+            }
+            Ok(record) => record,
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        };
+        // a file that is there has the times that record and log state
+        if self.file.is_some() && (!self.problems.is_empty() || trained.is_err()) {
+            self.problems.extend(trained.err().map(|error| error.to_string()));
+            self.forget();
+            return Ok(None);
+        }
+        let clock = Clock::new(record.as_ref());
+        if is_of_other_steps || !is_first && !self.clock.agrees(&clock) {
+            // what was taken before is of another log, or of other sessions
+            self.forget();
+            return self.pass();
+        }
+        if is_first {
+            self.clock = clock;
+        }
+        if is_first && !self.begin()? {
+            return Ok(Some(0));
+        }
+        let Some(file) = &mut self.file else { return Ok(None) };
+        let mut differs: Option<u64> = None;
+        let mut note = |step: Option<u64>| differs = differs.into_iter().chain(step).min();
+        for (log, lines) in self.logs.iter_mut().zip([trained, evaluated]) {
+            match lines {
+                Ok(lines) => note(log.take(&lines, &mut self.clock, file)?),
+                Err(error) => self.problems.push(error.to_string()),
+            }
+            if log.malformed > 0 {
+                let (count, run) = (log.malformed, self.run.display());
+                self.problems.push(format!("{count} malformed rows in the logs of `{run}` are left out"));
+            }
+        }
+        match sampled {
+            Ok(()) => note(self.samples.take(&self.clock, file)?),
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        let finished = record.filter(|record| record.status == RunStatus::Finished);
+        if let (None, Some(record)) = (differs, finished) {
+            let at = At { step: record.steps_done, wall_time: self.clock.after(record.steps_done) };
+            let end = event::end(at, record.results.get("final_val_loss").and_then(Json::as_f64));
+            // a run that has finished may be given a longer way
+            let noted = file.count(Kind::End);
+            if noted == 0 || !file.holds(Kind::End, noted - 1, at.step, &end) {
+                file.push(Kind::End, at.step, &end)?;
+            }
+        }
+        Ok(differs)
+    }
+
+    /// Makes sure that there is a file that begins as it must; false if it begins otherwise.
+    fn begin(&mut self) -> Result<bool, RunError> {
+        let at = At { step: 0, wall_time: self.clock.began() };
+        let mut head = vec![event::version(at), event::start(at)];
+        let path = self.run.join(dir::RECIPE);
+        match regular::read_text(&path, regular::DOCUMENT) {
+            Ok(text) => {
+                let values = written(&text).unwrap_or_else(|problem| {
+                    self.problems.push(format!("`{}` cannot be read: {problem}", path.display()));
+                    Vec::new()
+                });
+                head.push(event::hyperparameters(at, &hyperparameters(values)));
+                head.push(event::text(at, tags::RECIPE, &text));
+            }
+            Err(error) => {
+                self.problems.push(RunError::Io { action: "read", path, error }.to_string());
+                if self.file.as_ref().is_some_and(|file| file.count(Kind::Head) > 0) {
+                    return Ok(true);
+                }
+            }
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(EventFile::create(&self.dir, at.wall_time as u64)?),
+        };
+        for (place, event) in head.iter().enumerate() {
+            if put(file, Kind::Head, place, 0, event)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(file.count(Kind::Head) == head.len())
+    }
+}
+
+/// What decides about the results of a run.
+fn hyperparameters(written: Vec<(String, Json)>) -> Vec<(String, Json)> {
+    let decides = |name: &str| {
+        keys::find(name).is_some_and(|key| key.is_compared && !matches!(key.identity, Identity::Never))
+    };
+    written.into_iter().filter(|(name, _)| decides(name)).collect()
+}
+
+impl Samples {
+    /// Reads what is new.
+    fn read(&mut self) -> Result<(), RunError> {
+        let Grown { lines, is_other } = match self.tail.read() {
+            Ok(grown) => grown,
+            Err(error) if error.kind() == ErrorKind::NotFound => Grown { lines: Vec::new(), is_other: true },
+            Err(error) => {
+                return Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error });
+            }
+        };
+        if is_other {
+            self.text.clear();
+        }
+        self.text.extend(lines);
+        Ok(())
+    }
+
+    /// As [`Log::take`], of all texts.
+    fn take(&self, clock: &Clock, file: &mut EventFile) -> Result<Option<u64>, RunError> {
+        let text = String::from_utf8_lossy(&self.text);
+        let (mut place, mut last) = (0, None);
+        for (step, text) in samples::sections(&text) {
+            if last.is_some_and(|last| last >= step) || step > i64::MAX as u64 {
+                continue;
+            }
+            last = Some(step);
+            let event = event::text(At { step, wall_time: clock.after(step) }, tags::SAMPLES, text);
+            if let Some(step) = put(file, Kind::Sample, place, step, &event)? {
+                return Ok(Some(step));
+            }
+            place += 1;
+        }
+        Ok(file.step_of(Kind::Sample, place))
+    }
+}
