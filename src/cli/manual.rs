@@ -75,7 +75,17 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("runner list --status interrupted --format json", "those that wait for the same command again"),
         ],
     ),
-    ("runner watch", &[("runner watch runs --y val_loss", "follow all runs, those that begin later too")]),
+    (
+        "runner watch",
+        &[
+            ("runner watch runs --y val_loss", "follow all runs, those that begin later too"),
+            ("runner watch runs --serve", "the same in a browser, at the address that is printed"),
+        ],
+    ),
+    (
+        "runner export",
+        &[("runner export runs --tensorboard board --follow", "event files, while runs train")],
+    ),
     (
         "runner sample",
         &[("runner sample quickstart-da8aeaa3 --prompt 'Lorem ipsum' --tokens 50", "continue a text")],

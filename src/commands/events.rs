@@ -100,6 +100,7 @@ impl Audience for Events {
                     log.display()
                 ));
             }
+            Event::NotExported(error) => self.warn(format!("{error}; TensorBoard's event file lags behind")),
             Event::Skipped { step, why } => {
                 self.warn(format!("step {step} is skipped by the watchdog: {why}"))
             }

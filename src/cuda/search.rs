@@ -43,8 +43,8 @@ impl Search {
         Self::new(|name| std::env::var_os(name), program.as_deref(), Path::new("/"))
     }
 
-    /// The directories that these environment variables and the path of the program imply, with the system's directories
-    /// below `root`.
+    /// The directories that these environment variables and the path of the program imply, with the system's
+    /// directories below `root`.
     pub fn new(variable: impl Fn(&str) -> Option<OsString>, program: Option<&Path>, root: &Path) -> Self {
         let mut places = Places::default();
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());

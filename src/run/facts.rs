@@ -25,8 +25,8 @@ pub fn rfc3339(unix_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The seconds since 1970 of a time as [`rfc3339`] writes it; `None` for any other text. Civil date to days after Howard
-/// Hinnant's `days_from_civil`.
+/// The seconds since 1970 of a time as [`rfc3339`] writes it; `None` for any other text. Civil date to days after
+/// Howard Hinnant's `days_from_civil`.
 pub fn unix_seconds(rfc3339: &str) -> Option<u64> {
     let number = |from: usize, to: usize| rfc3339.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
