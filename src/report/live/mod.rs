@@ -1,7 +1,7 @@
 //! The page of `runner watch --serve`: the page of a comparison, whose runs and curves grow.
 //!
-//! [`Live`] knows what every reader may see, a [`Reader`] how much one of them has. What a reader lacks is computed when
-//! it asks, so a slow one costs no memory. Nothing here writes, and nothing knows how readers are reached.
+//! [`Live`] knows what every reader may see, a [`Reader`] how much one of them has. What a reader lacks is computed
+//! when it asks, so a slow one costs no memory. Nothing here writes, and nothing knows how readers are reached.
 
 mod followed;
 mod panels;
