@@ -54,7 +54,8 @@ pub(super) struct Followed {
     recent: VecDeque<[f64; FIGURES.len()]>,
     val_loss: f64,
     samples: u64,
-    next: Instant,
+    /// When it is looked at again; at once if it has not been.
+    next: Option<Instant>,
 }
 
 /// A log as the points that the page draws.
@@ -84,7 +85,7 @@ pub(super) enum Found {
     /// New rows, or another status.
     News,
     /// Another recipe or record, or other columns: what all runs have in common, or can be drawn of them, may change.
-    Recipe,
+    Facts,
 }
 
 impl Followed {
@@ -107,7 +108,7 @@ impl Followed {
             recent: VecDeque::new(),
             val_loss: f64::NAN,
             samples: 0,
-            next: Instant::now(),
+            next: None,
         })
     }
 
@@ -118,7 +119,7 @@ impl Followed {
 
     /// Looks at the files if it is time. A run that is no longer there is an error.
     pub(super) fn look(&mut self, now: Instant) -> Result<Found, RunError> {
-        if now < self.next {
+        if self.next.is_some_and(|next| now < next) {
             return Ok(Found::Nothing);
         }
         let before = (self.status, self.recorded, self.problem.take(), self.samples);
@@ -139,7 +140,7 @@ impl Followed {
             self.status = run.status;
             found = match run.recipe == self.run.recipe && run.facts == self.run.facts && self.version > 0 {
                 true => Found::Nothing,
-                false => Found::Recipe,
+                false => Found::Facts,
             };
             self.run = run;
         } else {
@@ -153,10 +154,10 @@ impl Followed {
         let has_rows = self.read_logs();
         if self.val.points.columns().len() != columns {
             // there is more to choose from
-            found = Found::Recipe;
+            found = Found::Facts;
         }
         self.samples = stamp(&self.path().join(dir::SAMPLES)).map_or(0, |(length, ..)| length);
-        self.next = now + if self.is_training() { LIVE } else { QUIET };
+        self.next = Some(now + if self.is_training() { LIVE } else { QUIET });
         let after = (self.status, self.recorded, self.problem.clone(), self.samples);
         Ok(match found {
             Found::Nothing if has_rows || before != after => Found::News,

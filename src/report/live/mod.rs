@@ -123,7 +123,7 @@ impl Live {
             Ok(found) => {
                 version += 1;
                 run.version = version;
-                is_other |= found == Found::Recipe;
+                is_other |= found == Found::Facts;
                 true
             }
             // it was removed
