@@ -246,42 +246,75 @@ pub(super) fn schema() -> String {
         "required": ["code", "message", "help"],
         "additionalProperties": false,
     });
+    let mut kinds = Vec::new();
+    let mut add = |name: &str, about: &str, required: Json, optional: Json| {
+        kinds.push(kind(name, about, required, optional));
+    };
+    add(
+        "plan",
+        "everything is settled, and a run is about to be trained",
+        json!({
+                    "step": count, "steps": count, "predicted_s": measure,
+                    "lints": { "type": "array", "items": lint },
+                    "plan": { "type": "object", "description": "as `runner plan --format json` has it" },
+        }),
+        none(),
+    );
+    add(
+        "rehearsal",
+        "what --dry-run would train",
+        json!({
+                    "step": count, "steps": count, "checkpoint": { "type": ["string", "null"] }, "discards": flag,
+        }),
+        none(),
+    );
+    add(
+        "step",
+        "an optimizer step was done; the row of train.csv",
+        json!({
+                    "step": count, "steps": count, "tokens": count, "loss": measure, "lr": number,
+                    "grad_norm": measure, "skipped": flag, "step_ms": number, "tokens_per_s": number,
+        }),
+        none(),
+    );
+    add(
+        "eval",
+        "the validation loss was computed; the row of val.csv",
+        json!({
+                    "step": count, "steps": count, "val_loss": measure,
+                    "also": { "type": "object", "additionalProperties": measure },
+        }),
+        none(),
+    );
+    add("sample", "the model has generated a text", json!({ "text": text }), none());
+    add(
+        "checkpoint",
+        "a checkpoint is on the disk",
+        json!({
+                    "step": count, "path": text, "seconds": number,
+        }),
+        none(),
+    );
+    add(
+        "end",
+        "nothing more is said about the run",
+        json!({
+                    "status": { "enum": ["finished", "interrupted", "diverged", "failed"] },
+        }),
+        json!({
+                    "before": { "const": true, "description": "nothing was trained: the run had ended before" },
+                    "step": count, "steps": count, "loss": measure, "val_loss": measure,
+                    "tokens_per_s": measure, "elapsed_s": number, "error": text,
+        }),
+    );
+    add("message", "something worth knowing, in words", message(), none());
+    add("warning", "something that may need looking after, in words", message(), none());
+    add("error", "what went wrong and what to do, in words", message(), none());
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An event of a training",
         "description": "a line of what `runner RECIPE... --log-format json` writes to stderr",
-        "oneOf": [
-            kind("plan", "everything is settled, and a run is about to be trained", json!({
-                "step": count, "steps": count, "predicted_s": measure,
-                "lints": { "type": "array", "items": lint },
-                "plan": { "type": "object", "description": "as `runner plan --format json` has it" },
-            }), none()),
-            kind("rehearsal", "what --dry-run would train", json!({
-                "step": count, "steps": count, "checkpoint": { "type": ["string", "null"] }, "discards": flag,
-            }), none()),
-            kind("step", "an optimizer step was done; the row of train.csv", json!({
-                "step": count, "steps": count, "tokens": count, "loss": measure, "lr": number,
-                "grad_norm": measure, "skipped": flag, "step_ms": number, "tokens_per_s": number,
-            }), none()),
-            kind("eval", "the validation loss was computed; the row of val.csv", json!({
-                "step": count, "steps": count, "val_loss": measure,
-                "also": { "type": "object", "additionalProperties": measure },
-            }), none()),
-            kind("sample", "the model has generated a text", json!({ "text": text }), none()),
-            kind("checkpoint", "a checkpoint is on the disk", json!({
-                "step": count, "path": text, "seconds": number,
-            }), none()),
-            kind("end", "nothing more is said about the run", json!({
-                "status": { "enum": ["finished", "interrupted", "diverged", "failed"] },
-            }), json!({
-                "before": { "const": true, "description": "nothing was trained: the run had ended before" },
-                "step": count, "steps": count, "loss": measure, "val_loss": measure,
-                "tokens_per_s": measure, "elapsed_s": number, "error": text,
-            })),
-            kind("message", "something worth knowing, in words", message(), none()),
-            kind("warning", "something that may need looking after, in words", message(), none()),
-            kind("error", "what went wrong and what to do, in words", message(), none()),
-        ],
+        "oneOf": kinds,
     });
     format!("{schema:#}")
 }
