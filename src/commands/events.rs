@@ -254,9 +254,9 @@ pub(super) fn schema() -> String {
         "plan",
         "everything is settled, and a run is about to be trained",
         json!({
-                    "step": count, "steps": count, "predicted_s": measure,
-                    "lints": { "type": "array", "items": lint },
-                    "plan": { "type": "object", "description": "as `runner plan --format json` has it" },
+            "step": count, "steps": count, "predicted_s": measure,
+            "lints": { "type": "array", "items": lint },
+            "plan": { "type": "object", "description": "as `runner plan --format json` has it" },
         }),
         none(),
     );
@@ -264,7 +264,7 @@ pub(super) fn schema() -> String {
         "rehearsal",
         "what --dry-run would train",
         json!({
-                    "step": count, "steps": count, "checkpoint": { "type": ["string", "null"] }, "discards": flag,
+            "step": count, "steps": count, "checkpoint": { "type": ["string", "null"] }, "discards": flag,
         }),
         none(),
     );
@@ -272,8 +272,8 @@ pub(super) fn schema() -> String {
         "step",
         "an optimizer step was done; the row of train.csv",
         json!({
-                    "step": count, "steps": count, "tokens": count, "loss": measure, "lr": number,
-                    "grad_norm": measure, "skipped": flag, "step_ms": number, "tokens_per_s": number,
+            "step": count, "steps": count, "tokens": count, "loss": measure, "lr": number,
+            "grad_norm": measure, "skipped": flag, "step_ms": number, "tokens_per_s": number,
         }),
         none(),
     );
@@ -281,8 +281,8 @@ pub(super) fn schema() -> String {
         "eval",
         "the validation loss was computed; the row of val.csv",
         json!({
-                    "step": count, "steps": count, "val_loss": measure,
-                    "also": { "type": "object", "additionalProperties": measure },
+            "step": count, "steps": count, "val_loss": measure,
+            "also": { "type": "object", "additionalProperties": measure },
         }),
         none(),
     );
@@ -291,7 +291,7 @@ pub(super) fn schema() -> String {
         "checkpoint",
         "a checkpoint is on the disk",
         json!({
-                    "step": count, "path": text, "seconds": number,
+            "step": count, "path": text, "seconds": number,
         }),
         none(),
     );
@@ -299,12 +299,12 @@ pub(super) fn schema() -> String {
         "end",
         "nothing more is said about the run",
         json!({
-                    "status": { "enum": ["finished", "interrupted", "diverged", "failed"] },
+            "status": { "enum": ["finished", "interrupted", "diverged", "failed"] },
         }),
         json!({
-                    "before": { "const": true, "description": "nothing was trained: the run had ended before" },
-                    "step": count, "steps": count, "loss": measure, "val_loss": measure,
-                    "tokens_per_s": measure, "elapsed_s": number, "error": text,
+            "before": { "const": true, "description": "nothing was trained: the run had ended before" },
+            "step": count, "steps": count, "loss": measure, "val_loss": measure,
+            "tokens_per_s": measure, "elapsed_s": number, "error": text,
         }),
     );
     add("message", "something worth knowing, in words", message(), none());
