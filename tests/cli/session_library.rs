@@ -61,6 +61,10 @@ impl Audience for Listener {
                 assert!(val_loss > 0.0);
                 format!("evaluated {step}")
             }
+            Event::Saved { step, checkpoint, .. } => {
+                assert!(checkpoint.join("model.safetensors").is_file(), "{}", checkpoint.display());
+                format!("saved {step}")
+            }
             Event::Ended(end) => {
                 assert_eq!(end.status() == RunStatus::Finished, end.ending() == Ending::Finished);
                 format!("ended {:?} at {}", end.status(), end.steps_done)
@@ -97,8 +101,10 @@ fn a_run_tells_its_audience_what_happens() {
         .into_iter()
         .chain(steps(1..=3))
         .chain(["evaluated 3".to_owned()])
-        .chain(steps(4..=6))
-        .chain(["evaluated 6", "ended Finished at 6"].map(str::to_owned))
+        .chain(steps(4..=4))
+        .chain(["saved 4".to_owned()])
+        .chain(steps(5..=6))
+        .chain(["evaluated 6", "saved 6", "ended Finished at 6"].map(str::to_owned))
         .collect();
     assert_eq!(listener.heard(), expected);
     assert_eq!(train().expect("the same run"), Ending::Finished);
