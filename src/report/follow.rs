@@ -3,7 +3,6 @@
 use super::scan::scan_bytes;
 use super::tail::{Grown, Tail};
 use crate::run::RunError;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// What [`Follow::poll`] found.
@@ -28,8 +27,6 @@ pub enum Piece<'a> {
 #[derive(Debug)]
 pub struct LogTail {
     tail: Tail,
-    /// Whether there was a file at the last look.
-    is_there: bool,
     header: Vec<u8>,
 }
 
@@ -37,44 +34,28 @@ impl LogTail {
     /// Follows a log, which need not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { tail: Tail::new(path), is_there: false, header: Vec::new() }
+        Self { tail: Tail::new(path), header: Vec::new() }
     }
 
     /// Reads what is new.
     ///
     /// Errors: [`RunError::Io`].
     pub fn poll(&mut self, mut take: impl FnMut(Piece)) -> Result<(), RunError> {
-        match self.tail.read() {
-            Ok(Grown { lines, is_other }) => {
-                if is_other {
-                    self.begin(true, &mut take);
-                }
-                if !lines.is_empty() {
-                    // the header comes before every piece, so that a piece can be read alone
-                    take(Piece::Rows(&[&self.header[..], &lines].concat()));
-                }
-                if self.header.is_empty() {
-                    let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
-                    self.header = lines[..end].to_vec();
-                }
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.tail.forget();
-                self.begin(false, &mut take);
-                Ok(())
-            }
-            Err(error) => Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error }),
-        }
-    }
-
-    /// Begins with another file, or with none.
-    fn begin(&mut self, is_there: bool, take: &mut impl FnMut(Piece)) {
-        if self.is_there {
+        let Grown { lines, is_other } = self.tail.read()?;
+        // nothing was read before of a log without a header
+        if is_other && !self.header.is_empty() {
+            self.header.clear();
             take(Piece::Anew);
         }
-        self.is_there = is_there;
-        self.header.clear();
+        if !lines.is_empty() {
+            // the header comes before every piece, so that a piece can be read alone
+            take(Piece::Rows(&[&self.header[..], &lines].concat()));
+        }
+        if self.header.is_empty() {
+            let end = lines.iter().position(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+            self.header = lines[..end].to_vec();
+        }
+        Ok(())
     }
 }
 

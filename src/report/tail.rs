@@ -1,9 +1,10 @@
 //! The end of a text file that grows, read line by line, whatever becomes of the file meanwhile.
 
 use crate::regular;
+use crate::run::RunError;
 use crate::run::files::whole_lines;
 use std::fs::Metadata;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// A growing text file, and how far it has been read.
@@ -21,7 +22,7 @@ pub(super) struct Tail {
 pub(super) struct Grown {
     /// The lines that are new, whole ones only.
     pub(super) lines: Vec<u8>,
-    /// Whether they are those of a file that has not been read before, from its beginning.
+    /// Whether they are those of a file that has not been read before, from its beginning, or there is no file.
     pub(super) is_other: bool,
 }
 
@@ -31,21 +32,26 @@ impl Tail {
         Self { path: path.to_owned(), identity: None, offset: 0 }
     }
 
-    /// Where the file is.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Begins from the beginning.
     pub(super) fn forget(&mut self) {
         (self.identity, self.offset) = (None, 0);
     }
 
-    /// Reads the lines that are new.
+    /// Reads the lines that are new. A file that is missing has none.
     ///
     /// # Errors
-    /// As those of [`regular::open`].
-    pub(super) fn read(&mut self) -> io::Result<Grown> {
+    /// [`RunError::Io`].
+    pub(super) fn read(&mut self) -> Result<Grown, RunError> {
+        match self.read_on() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.forget();
+                Ok(Grown { lines: Vec::new(), is_other: true })
+            }
+            read => read.map_err(|error| RunError::Io { action: "read", path: self.path.clone(), error }),
+        }
+    }
+
+    fn read_on(&mut self) -> io::Result<Grown> {
         let mut file = regular::open(&self.path)?;
         let metadata = file.metadata()?;
         let is_other = self.identity != Some(identity(&metadata)) || metadata.len() < self.offset;

@@ -6,7 +6,6 @@ use super::event::{At, Kind, scalars};
 use super::file::EventFile;
 use super::tags::{STEP, tags};
 use crate::run::{RunError, dir};
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// The column that says when a step ended.
@@ -54,13 +53,7 @@ impl Log {
     /// [`RunError::Io`].
     pub(super) fn read(&mut self) -> Result<Vec<u8>, RunError> {
         self.malformed = 0;
-        let Grown { lines, is_other } = match self.tail.read() {
-            Ok(grown) => grown,
-            Err(error) if error.kind() == ErrorKind::NotFound => Grown { lines: Vec::new(), is_other: true },
-            Err(error) => {
-                return Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error });
-            }
-        };
+        let Grown { lines, is_other } = self.tail.read()?;
         if is_other {
             (self.columns, self.taken, self.last) = (None, 0, None);
         }

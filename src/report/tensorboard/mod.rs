@@ -24,7 +24,6 @@ use event::{At, Kind};
 use file::EventFile;
 use logs::{Log, put};
 use serde_json::Value as Json;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Looks at a run that goes back again and again while it is read; the next update goes on.
@@ -231,13 +230,7 @@ fn hyperparameters(written: Vec<(String, Json)>) -> Vec<(String, Json)> {
 impl Samples {
     /// Reads what is new.
     fn read(&mut self) -> Result<(), RunError> {
-        let Grown { lines, is_other } = match self.tail.read() {
-            Ok(grown) => grown,
-            Err(error) if error.kind() == ErrorKind::NotFound => Grown { lines: Vec::new(), is_other: true },
-            Err(error) => {
-                return Err(RunError::Io { action: "read", path: self.tail.path().to_owned(), error });
-            }
-        };
+        let Grown { lines, is_other } = self.tail.read()?;
         if is_other {
             self.text.clear();
         }
