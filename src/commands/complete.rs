@@ -3,7 +3,7 @@
 use crate::cli::Cli;
 use crate::data::fetch::CATALOGUE;
 use crate::recipe::keys::{KEYS, Key, Kind, find};
-use crate::recipe::shipped::SHIPPED;
+use crate::recipe::shipped::{SHIPPED, Shipped};
 use crate::run::dir;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
@@ -61,33 +61,32 @@ fn files(current: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn recipes_and_changes(current: &OsStr) -> Vec<CompletionCandidate> {
-    let mut all = files(current);
-    // more than anyone reads, unless something is typed
-    if !current.is_empty() {
-        all.extend(builtin(current));
-        all.extend(changes(current));
-    }
-    all
+    recipes_and(changes, current)
 }
 
 fn recipes_and_keys(current: &OsStr) -> Vec<CompletionCandidate> {
+    recipes_and(keys, current)
+}
+
+fn recipes_and(more: Offer, current: &OsStr) -> Vec<CompletionCandidate> {
     let mut all = files(current);
+    // more than anyone reads, unless something is typed
     if !current.is_empty() {
-        all.extend(builtin(current));
-        all.extend(keys(current));
+        all.extend(shipped(current, |shipped| shipped.path().display().to_string()));
+        all.extend(more(current));
     }
     all
 }
 
-fn builtin(current: &OsStr) -> Vec<CompletionCandidate> {
-    let about: Vec<(String, String)> =
-        SHIPPED.iter().map(|shipped| (shipped.path().display().to_string(), shipped.about())).collect();
-    beginning(current, about.iter().map(|(path, about)| (path.clone(), about.as_str())))
+fn carried(current: &OsStr) -> Vec<CompletionCandidate> {
+    shipped(current, |shipped| shipped.name.to_owned())
 }
 
-fn carried(current: &OsStr) -> Vec<CompletionCandidate> {
-    let about: Vec<(&str, String)> = SHIPPED.iter().map(|shipped| (shipped.name, shipped.about())).collect();
-    beginning(current, about.iter().map(|(name, about)| ((*name).to_owned(), about.as_str())))
+/// The recipes that the program carries, called so.
+fn shipped(current: &OsStr, called: fn(&Shipped) -> String) -> Vec<CompletionCandidate> {
+    let about: Vec<(String, String)> =
+        SHIPPED.iter().map(|shipped| (called(shipped), shipped.about())).collect();
+    beginning(current, about.iter().map(|(name, about)| (name.clone(), about.as_str())))
 }
 
 fn catalogue(current: &OsStr) -> Vec<CompletionCandidate> {

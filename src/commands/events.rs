@@ -2,10 +2,10 @@
 //!
 //! The schema is committed as `docs/events.schema.json`; a test holds the two together, and what is printed against it.
 
+use super::amiss::{is_amiss, warning};
 use super::terminal;
 use crate::data::Progress;
 use crate::session::{Audience, End, Event};
-use crate::train::Outcome;
 use serde_json::{Map, Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -40,17 +40,9 @@ impl Events {
         terminal::event(kind, event);
     }
 
-    fn warn(&self, message: String) {
-        self.write("warning", json!({ "message": message }));
-    }
-
     fn ended(&self, end: &End) {
-        let status = end.status().to_string();
-        if self.quiet && matches!(end.outcome, Ok(Outcome::Finished | Outcome::Reached(_))) {
-            return;
-        }
         let mut fields = json!({
-            "status": status,
+            "status": end.status().to_string(),
             "step": end.steps_done,
             "steps": end.steps,
             "loss": end.loss,
@@ -75,59 +67,23 @@ impl Audience for Events {
             Event::Ended(end) => self.about(end.run),
             _ => {}
         }
+        if self.quiet && !is_amiss(&event) {
+            return;
+        }
+        if let Some(message) = warning(&event) {
+            return self.write("warning", json!({ "message": message }));
+        }
         match event {
-            Event::CudaPassedOver(missing) => {
-                self.warn(format!("the CUDA device is not used: {missing}; {}", missing.help));
+            Event::AlreadyFinished { .. } => {
+                self.write("end", json!({ "status": "finished", "before": true }))
             }
             Event::AlreadyDiverged { error, .. } => {
                 self.write("end", json!({ "status": "diverged", "error": error, "before": true }));
             }
-            Event::Damaged { checkpoint, reason } => {
-                self.warn(format!("{} cannot be used: {reason}", checkpoint.display()));
-            }
             Event::SetAside { aside, instead } => {
-                self.warn(format!("set aside as {}; going on from {}", aside.display(), instead.display()));
-            }
-            Event::RecipeRestored { recipe } => {
-                self.warn(format!(
-                    "{} was not this run's recipe any more: it is written again",
-                    recipe.display()
-                ));
-            }
-            Event::LogRestored { log } => {
-                self.warn(format!(
-                    "{} was removed while the run writes it: it is written again",
-                    log.display()
-                ));
-            }
-            Event::NotExported(error) => self.warn(format!("{error}; TensorBoard's event file lags behind")),
-            Event::Skipped { step, why } => {
-                self.warn(format!("step {step} is skipped by the watchdog: {why}"))
-            }
-            Event::Ended(end) => self.ended(end),
-            Event::Failed(error) => terminal::report(error),
-            Event::Hung(error) => super::signals::end_hung(error),
-            event if !self.quiet => self.progress_of(&event),
-            _ => {}
-        }
-    }
-
-    fn result(&self, run: &Path) -> anyhow::Result<()> {
-        self.about(run);
-        super::print(&format!("{}\n", run.display())).map(drop)
-    }
-
-    fn progress(&self) -> &dyn Progress {
-        self
-    }
-}
-
-impl Events {
-    /// What goes well.
-    fn progress_of(&self, event: &Event) {
-        match event {
-            Event::AlreadyFinished { .. } => {
-                self.write("end", json!({ "status": "finished", "before": true }))
+                let message =
+                    format!("set aside as {}; going on from {}", aside.display(), instead.display());
+                self.write("warning", json!({ "message": message }));
             }
             Event::Planned { step, plan, prediction, lints, .. } => {
                 let lints: Vec<Json> = lints
@@ -191,9 +147,21 @@ impl Events {
                     "seconds": took.as_secs_f64(),
                 }),
             ),
+            Event::Ended(end) => self.ended(end),
+            Event::Failed(error) => terminal::report(error),
+            Event::Hung(error) => super::signals::end_hung(error),
             // said by others, or part of what is said
             _ => {}
         }
+    }
+
+    fn result(&self, run: &Path) -> anyhow::Result<()> {
+        self.about(run);
+        super::print(&format!("{}\n", run.display())).map(drop)
+    }
+
+    fn progress(&self) -> &dyn Progress {
+        self
     }
 }
 

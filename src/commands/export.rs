@@ -11,12 +11,10 @@ use crate::wording::grouped;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two looks at the logs.
 const LOOK: Duration = Duration::from_secs(1);
-/// How soon a signal is noticed.
-const NAP: Duration = Duration::from_millis(50);
 
 /// A run, and where it is exported to.
 struct Exported {
@@ -56,12 +54,9 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
         }
         is_first = false;
         let Some(requests) = requests.as_ref().filter(|_| !all_have_ended) else { break None };
-        let next = Instant::now() + LOOK;
-        while requests.stop_asked().is_none() && Instant::now() < next {
-            std::thread::sleep(NAP);
-        }
-        if let Some(signal) = requests.stop_asked() {
-            break Some(signal);
+        let stop = signals::wait(requests, LOOK, || Ok(()))?;
+        if stop.is_some() {
+            break stop;
         }
     };
     for exported in &runs {

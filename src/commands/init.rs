@@ -40,13 +40,10 @@ fn missing_data(recipe: &Path) -> Option<String> {
 
 /// The shipped recipe of this name, with or without `builtin:`.
 fn find(name: &str) -> Result<&'static Shipped, UsageError> {
-    let name = name.strip_prefix("builtin:").unwrap_or(name);
+    let name = shipped::name_in(Path::new(name)).unwrap_or(name);
     shipped::find(name).ok_or_else(|| {
-        let help = match shipped::nearest(name) {
-            Some(near) => format!("did you mean `{}`?", near.name),
-            None => "`runner recipes` lists those that there are".to_owned(),
-        };
-        UsageError(format!("there is no built-in recipe `{name}`: {help}"))
+        let (what, help) = shipped::unknown(name, "");
+        UsageError(format!("{what}: {help}"))
     })
 }
 

@@ -1,5 +1,6 @@
 //! One file per subcommand, and what the terminal needs: exit codes, signals, bars, a voice. Only this module prints.
 
+mod amiss;
 mod bench;
 mod board;
 mod compare;
@@ -33,6 +34,7 @@ use crate::engine::cpu;
 use crate::recipe::Device;
 use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
+use crate::report::plot::{Quantity, quantities};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
@@ -136,6 +138,16 @@ fn options(args: &ModelArgs) -> Result<Options, UsageError> {
 fn find_runs(dir: &RunsArgs, named: &[PathBuf]) -> Result<Vec<PathBuf>, RunError> {
     find::all(&dir.runs_dir, named, |name| {
         terminal::say(&format!("`{}` is not a run and holds none; left out", name.display()));
+    })
+}
+
+/// The quantity of this name, which these runs are drawn by.
+///
+/// Errors: [`UsageError`] if there is none.
+fn plotted(name: &str, runs: &[PathBuf]) -> Result<Quantity, UsageError> {
+    Quantity::named(name, runs).ok_or_else(|| {
+        let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
+        UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", ")))
     })
 }
 

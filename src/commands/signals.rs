@@ -22,11 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILE_GONE: &[u8] =
     b"\nerror: a file of tokens or text could not be read while in use: it was cut short or its \
     disk failed; put it back as it was and run the same command again, which resumes a run\n";
+
+/// How soon [`wait`] notices a signal.
+const NAP: Duration = Duration::from_millis(50);
 
 /// How long a terminal may take to clear the bar before the process ends regardless.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -90,6 +93,20 @@ fn words(stop: Stop, stopping: &Stopping) -> String {
         ),
         None => format!("{signal}: stopping {when}; step {} is saved; {again} ends at once", stopping.step),
     }
+}
+
+/// Waits for so long, or until a signal asks to stop; `meanwhile` is called again and again, a few times per second.
+pub(super) fn wait(
+    requests: &Requests,
+    time: Duration,
+    mut meanwhile: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Option<Stop>> {
+    let end = Instant::now() + time;
+    while requests.stop_asked().is_none() && Instant::now() < end {
+        thread::sleep(NAP);
+        meanwhile()?;
+    }
+    Ok(requests.stop_asked())
 }
 
 /// Shows the error of a rank that is a thread of this process and hangs, and ends the process: a thread cannot be

@@ -1,5 +1,6 @@
 //! What the terminal says while a session works: the words for every event, and the bar.
 
+use super::amiss::{is_amiss, warning};
 use super::board::Board;
 use super::signals;
 use super::terminal::{self, Passes, report, say};
@@ -104,24 +105,6 @@ impl Voice {
     }
 }
 
-/// Whether something is wrong, or may be.
-fn is_amiss(event: &Event) -> bool {
-    match event {
-        Event::CudaPassedOver(_)
-        | Event::AlreadyDiverged { .. }
-        | Event::Damaged { .. }
-        | Event::SetAside { .. }
-        | Event::RecipeRestored { .. }
-        | Event::LogRestored { .. }
-        | Event::NotExported(_)
-        | Event::Skipped { .. }
-        | Event::Failed(_)
-        | Event::Hung(_) => true,
-        Event::Ended(end) => !matches!(end.outcome, Ok(Outcome::Finished | Outcome::Reached(_))),
-        _ => false,
-    }
-}
-
 impl Audience for Voice {
     fn tell(&self, event: Event) {
         if self.volume == Volume::Quiet && !is_amiss(&event) {
@@ -130,13 +113,16 @@ impl Audience for Voice {
         if let Event::AlreadyFinished { run, .. } | Event::AlreadyDiverged { run, .. } = event {
             self.about(run);
         }
+        if let Some(message) = warning(&event) {
+            static SAID: Once = Once::new();
+            let say = || say(&format!("warning: {message}"));
+            return match event {
+                // of this machine, whatever the number of runs
+                Event::CudaPassedOver(_) => SAID.call_once(say),
+                _ => say(),
+            };
+        }
         match event {
-            Event::CudaPassedOver(missing) => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| {
-                    say(&format!("warning: the CUDA device is not used: {missing}; {}", missing.help));
-                });
-            }
             Event::AlreadyFinished { run, by_recipe, reached } => {
                 let fresh = if by_recipe { "; --fresh starts over" } else { "" };
                 let run = run.display();
@@ -153,9 +139,6 @@ impl Audience for Voice {
                  retry from the last checkpoint with --resume",
                 run.display()
             )),
-            Event::Damaged { checkpoint, reason } => {
-                say(&format!("warning: {} cannot be used: {reason}", checkpoint.display()));
-            }
             Event::SetAside { aside, instead } => {
                 say(&format!("  set aside as {}; going on from {}", aside.display(), instead.display()));
             }
@@ -181,30 +164,21 @@ impl Audience for Voice {
                 let left = grouped(steps.saturating_sub(step), "step");
                 say(&format!("{run}: would train {left} {from}; --dry-run ends here"));
             }
-            Event::RecipeRestored { recipe } => say(&format!(
-                "warning: {} was edited and was not this run's recipe any more: it is written again",
-                recipe.display()
-            )),
-            Event::LogRestored { log } => say(&format!(
-                "warning: {} was removed while the run writes it: it is written again, nothing is lost",
-                log.display()
-            )),
-            Event::NotExported(error) => say(&format!(
-                "warning: {error}; TensorBoard's event file lags behind, the run loses nothing: `runner export RUN \
-                 --tensorboard DIR` makes a whole one from the logs"
-            )),
             Event::Started { pulse } => {
                 let with_bar = !self.named && self.volume == Volume::Normal && terminal::moves_its_cursor();
                 self.set_board(Some(Board::new(pulse, with_bar)));
             }
-            // the board looks at the pulse
-            Event::MicroStep => {}
+            // the board looks at the pulse; the others are warnings
+            Event::MicroStep
+            | Event::CudaPassedOver(_)
+            | Event::Damaged { .. }
+            | Event::RecipeRestored { .. }
+            | Event::LogRestored { .. }
+            | Event::NotExported(_)
+            | Event::Skipped { .. } => {}
             Event::Step { report, step, steps, tokens_per_s, .. } => {
                 let always = report.step == 0 || step == steps || self.volume == Volume::Verbose;
                 self.on_board(|board| board.step(report, (step, steps), tokens_per_s, always));
-            }
-            Event::Skipped { step, why } => {
-                say(&format!("warning: step {step} is skipped by the watchdog: {why}"));
             }
             Event::Evaluated { step, steps, val_loss, also } => {
                 let also = also.iter().map(|(name, value)| format!(", {name} {value:.4}"));

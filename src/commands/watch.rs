@@ -24,14 +24,12 @@ use header::Figure;
 use screen::Screen;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use view::View;
 
 /// Time between two looks at the logs, on a terminal and without one.
 const LIVE: Duration = Duration::from_millis(300);
 const PLAIN: Duration = Duration::from_secs(1);
-/// How soon a signal or a change of the window's size is noticed.
-const NAP: Duration = Duration::from_millis(50);
 /// Looks in a row that find no record, after which it counts as lost: a file server may take a while.
 const REFUSED: u32 = 10;
 
@@ -88,15 +86,13 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
         if runs.iter().all(|run| run.has_ended(is_live)) {
             break None;
         }
-        let next = Instant::now() + if is_live { LIVE } else { PLAIN };
-        while requests.stop_asked().is_none() && Instant::now() < next {
-            std::thread::sleep(NAP);
-            if let Some(screen) = screen.as_mut().filter(|screen| screen.was_resized()) {
-                screen.draw(&runs, &view)?;
-            }
-        }
-        if let Some(signal) = requests.stop_asked() {
-            break Some(signal);
+        let redraw = || match screen.as_mut().filter(|screen| screen.was_resized()) {
+            Some(screen) => Ok(screen.draw(&runs, &view)?),
+            None => Ok(()),
+        };
+        let stop = signals::wait(&requests, if is_live { LIVE } else { PLAIN }, redraw)?;
+        if stop.is_some() {
+            break stop;
         }
     };
     // the terminal is given back before the last words

@@ -129,12 +129,8 @@ impl Loader<'_> {
                     Place::whole(&Arc::new(Source { medium: Medium::Flag, text: String::new(), rank: 0 })),
                 ),
             };
-            let help = match shipped::nearest(name) {
-                Some(near) => format!("did you mean `{}`?", near.path().display()),
-                None => "`runner recipes` lists those that the program carries".to_owned(),
-            };
-            let title = format!("{what}there is no built-in recipe `{name}`");
-            self.diagnostics.push(Problem::new(title, place).help(help));
+            let (title, help) = shipped::unknown(name, paths::BUILTIN);
+            self.diagnostics.push(Problem::new(format!("{what}{title}"), place).help(help));
         }
         let anchor = extender.map_or_else(PathBuf::new, |(target, _)| target.anchor());
         found.map(|shipped| Target::Shipped(shipped, anchor))

@@ -86,15 +86,25 @@ pub fn find(name: &str) -> Option<&'static Shipped> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 
-/// The shipped recipe whose name is nearest to this one, if one is near enough for a typing error.
+/// What is wrong with a name that no shipped recipe has, and what to do. `before` stands before the name of another one.
 #[must_use]
-pub fn nearest(name: &str) -> Option<&'static Shipped> {
+pub fn unknown(name: &str, before: &str) -> (String, String) {
+    let help = match nearest(name) {
+        Some(near) => format!("did you mean `{before}{}`?", near.name),
+        None => "`runner recipes` lists those that the program carries".to_owned(),
+    };
+    (format!("there is no built-in recipe `{name}`"), help)
+}
+
+/// The shipped recipe whose name is nearest to this one, if one is near enough for a typing error.
+pub(super) fn nearest(name: &str) -> Option<&'static Shipped> {
     let name = name.strip_suffix(ENDING).unwrap_or(name);
     find(suggest::nearest(name, SHIPPED.iter().map(|shipped| shipped.name))?)
 }
 
 /// What follows `builtin:` where a recipe is named; `None` for the path of a file.
-pub(super) fn name_in(path: &Path) -> Option<&str> {
+#[must_use]
+pub fn name_in(path: &Path) -> Option<&str> {
     path.to_str()?.strip_prefix(BUILTIN)
 }
 

@@ -1,7 +1,7 @@
 //! `--plot`: pictures and pages of a comparison, written whole or not at all.
 
-use super::super::axis;
 use super::super::terminal::say;
+use super::super::{axis, plotted};
 use crate::cli::{LogAxis, PlotArgs, ThemeName};
 use crate::report::axis::Axis;
 use crate::report::compare::Comparison;
@@ -10,7 +10,7 @@ use crate::report::plot::layout::draw;
 use crate::report::plot::palette::Theme;
 use crate::report::plot::png::png;
 use crate::report::plot::svg::svg;
-use crate::report::plot::{Options, Quantity, figure, further, quantities};
+use crate::report::plot::{Options, Quantity, figure};
 use crate::run::files::write_atomic;
 use crate::session::UsageError;
 use std::path::{Path, PathBuf};
@@ -79,25 +79,16 @@ fn kind(path: &Path) -> Result<Kind, UsageError> {
 
 fn options(args: &PlotArgs, comparison: &Comparison, aligned: Option<Axis>) -> anyhow::Result<Options> {
     let runs: Vec<PathBuf> = comparison.runs.iter().map(|run| run.path.clone()).collect();
-    let find = |name: &str| {
-        let known = quantities().iter().find(|quantity| quantity.name == name).cloned();
-        known.or_else(|| further(&runs, name))
-    };
-    let quantity = |name: &str| -> Result<Quantity, UsageError> {
-        find(name).ok_or_else(|| {
-            let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
-            UsageError(format!("`{name}` cannot be plotted; there are {}", known.join(", ")))
-        })
-    };
-    let mut shown: Vec<Quantity> = args.y.iter().map(|name| quantity(name)).collect::<Result<_, _>>()?;
+    let mut shown: Vec<Quantity> =
+        args.y.iter().map(|name| plotted(name, &runs)).collect::<Result<_, _>>()?;
     if args.y.is_empty() {
         for target in &comparison.targets {
             // a column of eval.csv has no curve
-            let column = find(&target.column).filter(|quantity| !shown.contains(quantity));
+            let column = Quantity::named(&target.column, &runs).filter(|quantity| !shown.contains(quantity));
             shown.extend(column);
         }
         if shown.is_empty() {
-            shown.push(quantity("loss")?);
+            shown.push(plotted("loss", &runs)?);
         }
     }
     Ok(Options {

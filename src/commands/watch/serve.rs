@@ -7,7 +7,6 @@ use super::super::terminal::say;
 use super::super::{axis, signals};
 use crate::cli::WatchArgs;
 use crate::report::live::{self, Live, PACE, Reader, View};
-use crate::report::plot::{Quantity, further, quantities};
 use crate::run::find;
 use crate::session::{Ending, UsageError};
 use crate::web::{self, Access, Answer, Events, Request, Site};
@@ -16,11 +15,8 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-/// How soon a signal is noticed.
-const NAP: Duration = Duration::from_millis(100);
 /// Keys that a request may name.
 const MOST_KEYS: usize = 1000;
 
@@ -41,14 +37,7 @@ struct Shared {
 pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
     let address = resolved(address)?;
     let paths = find::all(&args.dir.runs_dir, &args.runs, |_| {})?;
-    let find = |name: &str| {
-        let known = quantities().iter().find(|quantity| quantity.name == name).cloned();
-        known.or_else(|| further(&paths, name))
-    };
-    let quantity: Quantity = find(&args.y).ok_or_else(|| {
-        let known: Vec<&str> = quantities().iter().map(|quantity| quantity.name.as_str()).collect();
-        UsageError(format!("`{}` cannot be plotted; there are {}", args.y, known.join(", ")))
-    })?;
+    let quantity = super::super::plotted(&args.y, &paths)?;
     let title = format!("Runs of {}", args.dir.runs_dir.display());
     let view = View { axis: axis(args.x), quantity, title };
     let mut live = Live::new(&args.dir.runs_dir, &args.runs, view)?;
@@ -79,14 +68,10 @@ pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
     super::super::print(&format!("http://{}/{path}\n", reachable(bound)))?;
     say(&format!("serving {runs} of `{}` until Ctrl-C{}", args.dir.runs_dir.display(), way_in(bound)));
     loop {
-        let next = Instant::now() + PACE;
         if shared.readers.load(Ordering::SeqCst) > 0 && shared.live().look(Instant::now()) {
             shared.changed.notify_all();
         }
-        while requests.stop_asked().is_none() && Instant::now() < next {
-            thread::sleep(NAP);
-        }
-        if let Some(signal) = requests.stop_asked() {
+        if let Some(signal) = signals::wait(&requests, PACE, || Ok(()))? {
             return Ok(Ending::from(signal).into());
         }
     }

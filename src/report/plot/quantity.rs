@@ -32,6 +32,14 @@ impl Quantity {
         }
     }
 
+    /// The quantity of this name: one of the table of columns, or a further column of the `val.csv` of one of these
+    /// runs.
+    #[must_use]
+    pub fn named(name: &str, runs: &[PathBuf]) -> Option<Self> {
+        let known = quantities().iter().find(|quantity| quantity.name == name).cloned();
+        known.or_else(|| further(runs, name))
+    }
+
     /// A column of `val.csv` that the table of columns lacks.
     #[must_use]
     pub fn evaluated(name: &str) -> Self {

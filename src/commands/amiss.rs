@@ -1,0 +1,39 @@
+//! What goes wrong in a session without ending it, and the words for it. People and programs get the same.
+
+use crate::session::Event;
+use crate::train::Outcome;
+
+/// What a warning says; `None` for an event that is none.
+pub(super) fn warning(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::CudaPassedOver(missing) => {
+            format!("the CUDA device is not used: {missing}; {}", missing.help)
+        }
+        Event::Damaged { checkpoint, reason } => {
+            format!("{} cannot be used: {reason}", checkpoint.display())
+        }
+        Event::RecipeRestored { recipe } => format!(
+            "{} was edited and was not this run's recipe any more: it is written again",
+            recipe.display()
+        ),
+        Event::LogRestored { log } => format!(
+            "{} was removed while the run writes it: it is written again, nothing is lost",
+            log.display()
+        ),
+        Event::NotExported(error) => format!(
+            "{error}; TensorBoard's event file lags behind, the run loses nothing: `runner export RUN --tensorboard \
+             DIR` makes a whole one from the logs"
+        ),
+        Event::Skipped { step, why } => format!("step {step} is skipped by the watchdog: {why}"),
+        _ => return None,
+    })
+}
+
+/// Whether something is wrong, or may be: what is said even if little is asked for.
+pub(super) fn is_amiss(event: &Event) -> bool {
+    match event {
+        Event::AlreadyDiverged { .. } | Event::SetAside { .. } | Event::Failed(_) | Event::Hung(_) => true,
+        Event::Ended(end) => !matches!(end.outcome, Ok(Outcome::Finished | Outcome::Reached(_))),
+        event => warning(event).is_some(),
+    }
+}
