@@ -7,8 +7,11 @@ medians over the rounds, peak memory the largest.
     cargo build --release
     python benches/compare_torch.py --model 124m --compile
     python benches/compare_torch.py --model small --compile --rounds 5 --threads 1
+    python benches/compare_torch.py --model nanogpt-char --nanogpt ../nanoGPT
 
-The PyTorch side is benches/torch_step.py, run with the Python given by --python.
+The PyTorch side is benches/torch_step.py, run with the Python given by --python. With a checkout of nanoGPT, the model
+`nanogpt-char` compares whole jobs instead: the experiment of its README (benches/nanogpt_job.py), from the start of each
+program to its end, in seconds.
 """
 
 import argparse
@@ -18,12 +21,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nanogpt_job
+
 ROOT = Path(__file__).resolve().parent.parent
 # layers, heads, width, vocabulary rows, tokens per row, rows
 MODELS = {
     "124m": (12, 12, 768, 50304, 1024, 4),
     "small": (4, 4, 128, 50304, 128, 8),
     "tiny": (2, 2, 64, 1000, 64, 8),
+    "nanogpt-char": (4, 4, 128, 65, 64, 12),
 }
 
 
@@ -38,7 +44,11 @@ def arguments():
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--torch-step", type=Path, default=ROOT / "benches" / "torch_step.py")
     parser.add_argument("--runner", type=Path, default=ROOT / "target" / "release" / "runner")
-    return parser.parse_args()
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT: compare whole jobs of nanogpt-char")
+    args = parser.parse_args()
+    if args.nanogpt and (args.model != "nanogpt-char" or args.precision != "fp32"):
+        parser.error("--nanogpt is for --model nanogpt-char in fp32")
+    return args
 
 
 def output(command):
@@ -83,11 +93,27 @@ def theirs(args):
     return measured["tokens_per_s"], measured["peak_memory_bytes"]
 
 
+def compare_jobs(args):
+    """Whole jobs of nanoGPT's experiment in turn: seconds, and the loss that each reports last."""
+    rounds = []
+    print("round  runner s   loss  nanoGPT s   loss  ratio")
+    for number in range(1, args.rounds + 1):
+        seconds, loss = nanogpt_job.ours(args.runner, args.threads)
+        their_seconds, their_loss = nanogpt_job.theirs(args.nanogpt, args.python, args.threads, args.compile)
+        rounds.append((seconds, their_seconds))
+        ratio = their_seconds / seconds
+        print(f"{number:>5}  {seconds:>8.1f}  {loss:.3f}  {their_seconds:>9.1f}  {their_loss:.3f}  {ratio:>5.2f}", flush=True)
+    seconds, their_seconds = (statistics.median(column) for column in zip(*rounds))
+    print(f"medians: {seconds:.1f} and {their_seconds:.1f} s, {their_seconds / seconds:.2f} times as fast")
+
+
 def main():
     args = arguments()
-    for needed in (args.runner, args.torch_step):
+    for needed in (args.runner, args.torch_step, *([args.nanogpt] if args.nanogpt else [])):
         if not needed.exists():
             sys.exit(f"error: {needed} does not exist")
+    if args.nanogpt:
+        return compare_jobs(args)
     rounds = []
     print("round  runner tok/s   MFU %  torch tok/s  ratio")
     for number in range(1, args.rounds + 1):
