@@ -2,7 +2,7 @@
 //! large matrix product and of copies.
 
 use super::matmul::{Matrix, Packing, SET, matmul};
-use super::simd::{LANES, Level, level, multiversion, sum};
+use super::simd::{LANES, multiversion, sum};
 use super::team::Team;
 use crate::engine::cpu::scratch::{DEPTH, TASK_ROWS};
 use std::hint::black_box;
@@ -97,6 +97,7 @@ fn all_threads(threads: usize) -> f64 {
 fn run(a: f32, b: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
+        use super::simd::{Level, level};
         use std::arch::x86_64::*;
         // Spelled out, for accumulators in an array may end up in memory.
         macro_rules! chains {

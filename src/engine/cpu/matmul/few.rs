@@ -9,6 +9,8 @@ use super::pack::prefetch;
 use super::{Matrix, Packing, cuts};
 use crate::engine::cpu::pool::{Columns, with_scratch};
 use crate::engine::cpu::scratch::{DEPTH, TILE_ROWS};
+#[cfg(target_arch = "x86_64")]
+use crate::engine::cpu::simd::{Level, level};
 use crate::engine::cpu::simd::{multiply_add, multiversion};
 
 /// Rows of the second operand that are read side by side.
@@ -134,11 +136,15 @@ multiversion! {
 pub(in crate::engine::cpu) fn dots(x: &[f32], rows: &[f32], stride: usize, sums: &mut [f32]) {
     let count = sums.len();
     assert!(count == 0 || (count - 1) * stride + x.len() <= rows.len(), "rows exceed their slice");
-    let mut done = 0;
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
     #[cfg(target_arch = "x86_64")]
-    if crate::engine::cpu::simd::level() >= crate::engine::cpu::simd::Level::Avx2 {
+    let done = if level() < Level::Avx2 {
+        0
+    } else {
         /// Groups of rows that are read side by side: their sums do not wait for each other.
         const SIDE: usize = 2;
+        let mut done = 0;
         while done + SIDE * x86::ROWS <= count {
             let (rows, sums) = (&rows[done * stride..], &mut sums[done..][..SIDE * x86::ROWS]);
             // SAFETY: the level says that the processor has AVX2 and FMA; the rows were checked above.
@@ -151,7 +157,8 @@ pub(in crate::engine::cpu) fn dots(x: &[f32], rows: &[f32], stride: usize, sums:
             unsafe { x86::dots::<1>(x, rows.as_ptr(), stride, sums) };
             done += x86::ROWS;
         }
-    }
+        done
+    };
     some_dots(x, &rows[(done * stride).min(rows.len())..], stride, &mut sums[done..]);
 }
 

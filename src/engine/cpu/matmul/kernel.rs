@@ -6,7 +6,6 @@
 
 use super::Scaled;
 use crate::engine::cpu::scratch::{PANEL_COLS, TILE_ROWS};
-use crate::engine::cpu::simd::{Level, level};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = TILE_ROWS;
@@ -248,6 +247,7 @@ pub(super) unsafe fn product(
 unsafe fn whole(k: usize, left: Left, panel: *const f32, out: Out) {
     #[cfg(target_arch = "x86_64")]
     {
+        use crate::engine::cpu::simd::{Level, level};
         use std::arch::x86_64::{__m256, __m512};
         #[target_feature(enable = "avx512f")]
         unsafe fn avx512(k: usize, left: Left, panel: *const f32, out: Out) {
