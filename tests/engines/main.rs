@@ -30,6 +30,7 @@ mod recompute;
 mod run_checkpoint;
 mod run_faults;
 mod run_import;
+mod threads;
 mod verify_command;
 mod verify_engines;
 mod verify_training;

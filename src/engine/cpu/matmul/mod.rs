@@ -169,6 +169,42 @@ fn cuts(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> 
     range.step_by(size).map(move |start| start..end.min(start + size))
 }
 
+/// How the rows and columns of a result are divided among threads.
+#[derive(Clone, Copy)]
+struct Tasks {
+    rows: usize,
+    cols: usize,
+    /// Rows and columns of one task; the last ones may have fewer.
+    task_rows: usize,
+    task_cols: usize,
+}
+
+impl Tasks {
+    /// Enough tasks that `threads` end together, and no more than the work is worth; at most `most` rows in each.
+    fn new(rows: usize, cols: usize, most: usize, threads: usize) -> Self {
+        let wanted = if threads > 1 { 4 * threads } else { 1 };
+        let task_rows = rows.div_ceil(wanted).next_multiple_of(ROWS).clamp(ROWS, most);
+        // as many for each thread, for the others would wait for one that has one more
+        let row_tasks = rows.div_ceil(task_rows);
+        let row_tasks = if row_tasks > threads { row_tasks.next_multiple_of(threads) } else { row_tasks };
+        let task_rows = rows.div_ceil(row_tasks).next_multiple_of(ROWS);
+        let row_tasks = rows.div_ceil(task_rows);
+        let task_cols = cols.div_ceil(wanted.div_ceil(row_tasks)).next_multiple_of(COLS);
+        Self { rows, cols, task_rows, task_cols }
+    }
+
+    fn count(&self) -> usize {
+        self.rows.div_ceil(self.task_rows) * self.cols.div_ceil(self.task_cols)
+    }
+
+    /// The rows and columns of a task.
+    fn part(&self, task: usize) -> (Range<usize>, Range<usize>) {
+        let across = self.cols.div_ceil(self.task_cols);
+        let (row, col) = (task / across * self.task_rows, task % across * self.task_cols);
+        (row..self.rows.min(row + self.task_rows), col..self.cols.min(col + self.task_cols))
+    }
+}
+
 /// A part of a result.
 struct Block<'a> {
     out: &'a Columns<'a>,
@@ -200,26 +236,15 @@ impl Block<'_> {
                 add_panel_sums(panels, depth, unsafe { sums.row(0, i * share, count) });
             }
         });
-        // enough tasks that threads end together, and no more than the work is worth
-        let wanted = if team.threads() > 1 { 4 * team.threads() } else { 1 };
         // short sums leave room for more rows, and those of a transposed operand are read in longer runs
         let most = (scratch.worker / depth / ROWS * ROWS).min(4 * TASK_ROWS);
-        let task_rows = self.rows.len().div_ceil(wanted).next_multiple_of(ROWS).clamp(ROWS, most);
-        // as many for each thread, for the others would wait for one that has one more
-        let row_tasks = self.rows.len().div_ceil(task_rows);
-        let row_tasks =
-            if row_tasks > team.threads() { row_tasks.next_multiple_of(team.threads()) } else { row_tasks };
-        let task_rows = self.rows.len().div_ceil(row_tasks).next_multiple_of(ROWS);
-        let row_tasks = self.rows.len().div_ceil(task_rows);
-        let task_cols = self.cols.len().div_ceil(wanted.div_ceil(row_tasks)).next_multiple_of(COLS);
-        let col_tasks = self.cols.len().div_ceil(task_cols);
+        let tasks = Tasks::new(self.rows.len(), self.cols.len(), most, team.threads());
         let panels = &*panels;
-        with_scratch(team, scratch.workers, scratch.worker, row_tasks * col_tasks, |task, packed| {
-            let first = self.rows.start + task / col_tasks * task_rows;
-            let rows = first..self.rows.end.min(first + task_rows);
+        with_scratch(team, scratch.workers, scratch.worker, tasks.count(), |task, packed| {
+            let (rows, cols) = tasks.part(task);
+            let first = self.rows.start + rows.start;
+            let rows = first..first + rows.len();
             let a = a.rows(rows.start, rows.len());
-            let start = task % col_tasks * task_cols;
-            let cols = start..self.cols.len().min(start + task_cols);
             let in_place = a.col_stride == 1 && a.rows.is_multiple_of(ROWS) && cols.len() < WORTH_PACKING;
             let left = if in_place {
                 Left { start: a.data.as_ptr(), row: a.row_stride, step: 1 }

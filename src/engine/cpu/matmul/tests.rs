@@ -122,3 +122,53 @@ fn a_row_has_the_same_bits_whatever_is_multiplied_with_it() {
         }
     }
 }
+
+/// The work of the thread that has most, when each takes its share of the tasks first and then what others have left,
+/// of the work that all would have if they ended together.
+fn unevenness(tasks: Tasks, threads: usize) -> f64 {
+    let count = tasks.count();
+    let mut shares: Vec<Range<usize>> =
+        (0..threads).map(|t| t * count / threads..(t + 1) * count / threads).collect();
+    let mut busy = vec![0; threads];
+    while let Some(worker) = (0..threads).min_by_key(|worker| busy[*worker]) {
+        let Some(task) = (worker..threads).chain(0..worker).find_map(|owner| shares[owner].next()) else {
+            break;
+        };
+        let (rows, cols) = tasks.part(task);
+        busy[worker] += rows.len() * cols.len();
+    }
+    let most = busy.iter().max().copied().unwrap_or_default();
+    (most * threads) as f64 / (tasks.rows * tasks.cols) as f64
+}
+
+#[test]
+fn tasks_cover_a_result_once_and_keep_many_threads_busy() {
+    // rows and columns of the products of GPT-2 124M, four rows of 1024, and of a model 128 wide; the deepest sums
+    let products =
+        [(4096, 1024), (4096, 768), (768, 1024), (3072, 768), (50304, 768), (1024, 512), (128, 384)];
+    for (rows, cols) in products.into_iter().chain([(1, 1), (9, 33), (100, 70), (65, 128), (50257, 128)]) {
+        for threads in [1, 2, 3, 4, 8, 16, 64] {
+            let tasks = Tasks::new(rows, cols, TASK_ROWS, threads);
+            let mut hits = vec![0_u8; rows.div_ceil(ROWS) * cols.div_ceil(COLS)];
+            for task in 0..tasks.count() {
+                let (of_rows, of_cols) = tasks.part(task);
+                assert!(!of_rows.is_empty() && !of_cols.is_empty(), "{rows}x{cols} on {threads}: {task}");
+                assert!(of_rows.len() <= TASK_ROWS && of_rows.end <= rows && of_cols.end <= cols);
+                // whole tiles, so each begins in one task
+                assert!(of_rows.start % ROWS == 0 && of_cols.start % COLS == 0);
+                for row in of_rows.step_by(ROWS) {
+                    for col in of_cols.clone().step_by(COLS) {
+                        hits[row / ROWS * cols.div_ceil(COLS) + col / COLS] += 1;
+                    }
+                }
+            }
+            assert!(hits.iter().all(|hits| *hits == 1), "{rows}x{cols} on {threads}");
+            if products.contains(&(rows, cols)) && threads <= 16 {
+                let unevenness = unevenness(tasks, threads);
+                // no three equal parts can be made of 128 x 384 in tiles
+                let bound = if threads.is_power_of_two() { 1.05 } else { 1.15 };
+                assert!(unevenness < bound, "{rows}x{cols} on {threads}: {unevenness}");
+            }
+        }
+    }
+}
