@@ -16,6 +16,7 @@ pub mod regular;
 pub mod report;
 pub mod run;
 pub mod session;
+mod sync;
 pub mod train;
 pub mod web;
 pub mod weights;

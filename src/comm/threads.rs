@@ -1,8 +1,12 @@
 //! Ranks as threads of one process: each sums its share of all ranks' buffers, in place.
 
+#[cfg(all(loom, test))]
+mod models;
+
 use super::{Comm, CommError, share};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Elements summed at a time: a block stays in cache while every rank's values are added.

@@ -29,7 +29,7 @@ impl Slab {
         let bytes = elements * size_of::<f32>();
         let map = MmapMut::map_anon(bytes).map_err(|_| EngineError::Allocation { what, bytes })?;
         // Large pages save address translations; where they are not to be had, nothing is lost.
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Some(Self { map, len: elements }))
     }

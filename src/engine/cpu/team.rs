@@ -5,23 +5,28 @@
 //! else runs, and sleep only when a step is over. The caller works too, and waits only for
 //! helpers that have begun: where others are kept from running, it does their share.
 
+#[cfg(all(loom, test))]
+mod models;
+#[cfg(all(not(loom), test))]
+mod tests;
+
 use crate::engine::EngineError;
 use crate::engine::pooled::flush_denormals;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, Condvar, InTurns, Mutex, MutexGuard, spin_loop};
 use crate::wording::count;
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
-use std::hint::spin_loop;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::PoisonError;
 
 /// Looks at the gate without a pause in which others run; some tens of microseconds.
-const CLOSELY: u32 = 2_000;
+const CLOSELY: u32 = if cfg!(loom) { 0 } else { 2_000 };
 /// Looks between which others may run, after that; about a millisecond where nothing else wants to run.
-const PATIENTLY: u32 = 2_000;
+const PATIENTLY: u32 = if cfg!(loom) { 1 } else { 2_000 };
 
 // The gate, one word: how many helpers are inside, whether it is open, whether the team is dismissed, and the job's
 // number.
@@ -42,7 +47,7 @@ struct Padded(AtomicUsize);
 struct Shared {
     gate: AtomicU64,
     /// Written while the gate is closed and no helper is inside, read by the helpers inside.
-    job: UnsafeCell<Option<Job>>,
+    job: InTurns<Option<Job>>,
     /// The next task of each worker's share.
     next: Vec<Padded>,
     asleep: AtomicUsize,
@@ -164,7 +169,7 @@ impl Shared {
         debug_assert!(gate & (OPEN | INSIDE) == 0, "one job at a time");
         // SAFETY: the gate is closed and no helper is inside, so none reads. The lifetime is not used up: `Closing`
         // waits until no helper is inside again, also when this thread panics.
-        unsafe { *self.job.get() = Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job)) };
+        unsafe { self.job.write(Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job))) };
         self.gate.store(((gate & !(JOB - 1)) + JOB) | OPEN, SeqCst);
         // either this sees who is asleep, or who goes to sleep sees the gate
         if self.asleep.load(SeqCst) > 0 {
@@ -193,7 +198,7 @@ impl Shared {
             }
             last = gate / JOB;
             // SAFETY: written before the gate was opened, and not again while this thread is inside.
-            let job = unsafe { *self.job.get() };
+            let job = unsafe { self.job.read() };
             if let Some(job) = job {
                 // SAFETY: the thread that lent the job waits until no helper is inside.
                 let run = AssertUnwindSafe(|| unsafe { (*job)(number) });
@@ -225,65 +230,6 @@ impl Shared {
                 return gate;
             }
             bed = self.bell.wait(bed).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn every_task_runs_once_however_many_helpers_are_awake() {
-        for threads in [1, 2, 5] {
-            let team = Team::new(threads).expect("a few threads can start");
-            for round in 0..300 {
-                let count = round % 40;
-                let ran: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                let busy: Vec<_> = (0..threads).map(|_| AtomicBool::new(false)).collect();
-                team.tasks(count, |task, worker| {
-                    assert!(!busy[worker].swap(true, SeqCst), "two tasks share a worker");
-                    ran[task].fetch_add(1, SeqCst);
-                    busy[worker].store(false, SeqCst);
-                });
-                assert!(ran.iter().all(|times| times.load(SeqCst) == 1));
-                if round % 100 == 50 {
-                    // long enough that helpers go to sleep
-                    thread::sleep(Duration::from_millis(30));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn helpers_come_and_flush_denormals() {
-        let team = Team::new(2).expect("two threads can start");
-        let (seen, helped) = (AtomicBool::new(false), AtomicBool::new(false));
-        // two tasks that wait for each other need two threads
-        team.tasks(2, |task, worker| {
-            let (mine, other) = if task == 0 { (&seen, &helped) } else { (&helped, &seen) };
-            mine.store(true, SeqCst);
-            while !other.load(SeqCst) {
-                thread::yield_now();
-            }
-            if worker == 1 {
-                assert_eq!(std::hint::black_box(1e-30f32) * std::hint::black_box(1e-10), 0.0);
-            }
-        });
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_the_team_goes_on() {
-        let team = Team::new(3).expect("three threads can start");
-        for task_that_fails in [0, 7, 63] {
-            let run = || team.tasks(64, |task, _| assert!(task != task_that_fails, "task {task}"));
-            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
-            let count = AtomicUsize::new(0);
-            team.tasks(64, |_, _| {
-                count.fetch_add(1, SeqCst);
-            });
-            assert_eq!(count.load(SeqCst), 64);
         }
     }
 }

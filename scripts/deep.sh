@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Checks of the unsafe code and of what threads do together, which take long or need more than a stable toolchain.
+#
+#   scripts/deep.sh loom        the thread team's gate and the meetings of rank threads, in every order of events
+#   scripts/deep.sh miri        unsafe code that Miri can run, for undefined behaviour and data races
+#   scripts/deep.sh thread      the CPU engine's tests under ThreadSanitizer
+#   scripts/deep.sh address     the CPU engine's tests under AddressSanitizer
+#   scripts/deep.sh aarch64     compiles for 64-bit ARM, and runs the engine's tests under an emulator where there is one
+#
+# Loom needs nothing else. Miri needs `rustup toolchain install nightly --component miri,rust-src`; the sanitizers need
+# `rustup component add rust-src`; aarch64 needs `rustup target add aarch64-unknown-linux-gnu` and a cross compiler
+# (Debian: g++-aarch64-linux-gnu), its emulator is qemu-user-static. Ends with 3 where something is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-target}/deep
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+missing() {
+    printf 'deep: not tested: %s\n' "$*" >&2
+    exit 3
+}
+
+# The CPU engine's kernels and threads, ranks that are threads, and whole training steps beside PyTorch's numbers.
+sanitized() {
+    [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] ||
+        missing "the $1 sanitizer (rustup component add rust-src)"
+    # The standard library is built anew, for its locks and channels have to be seen as well. It is the stable compiler
+    # that is told to do so: dfdx would use features of a nightly one that have changed since.
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$1" CARGO_TARGET_DIR=$target/$1 TSAN_OPTIONS="halt_on_error=1" \
+        cargo test -Zbuild-std --target "$host" --release --locked --lib --test engines -- \
+        engine::cpu comm::threads golden_fused comm_threads threads:: ranks:: recompute
+}
+
+case ${1:-} in
+loom)
+    RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_TARGET_DIR=$target/loom \
+        cargo test --release --locked --lib -- models
+    ;;
+miri)
+    cargo +nightly miri --version >/dev/null 2>&1 ||
+        missing "Miri (rustup toolchain install nightly --component miri,rust-src)"
+    # dfdx asks the compiler for its version, and would use features of a nightly one that have changed since
+    mkdir -p "$target"
+    cat >"$target/miri-as-stable" <<'WRAPPER'
+#!/bin/sh
+miri=$(rustc +nightly --print sysroot)/bin/miri
+case "$*" in
+*-vV*) "$miri" "$@" | sed 's/-nightly//' ;;
+*) exec "$miri" "$@" ;;
+esac
+WRAPPER
+    chmod +x "$target/miri-as-stable"
+    MIRI=$(realpath "$target/miri-as-stable")
+    export MIRI
+    # Miri knows few vector instructions: the portable kernels are what it reads
+    RUNNER_SIMD=baseline MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$target/miri \
+        cargo +nightly miri test --locked --lib -- engine::cpu::pool engine::cpu::memory engine::cpu::team \
+        engine::cpu::matmul comm::threads
+    ;;
+thread | address) sanitized "$1" ;;
+aarch64)
+    triple=aarch64-unknown-linux-gnu
+    rustup target list --installed 2>/dev/null | grep -qx "$triple" || missing "aarch64 (no standard library for it)"
+    command -v aarch64-linux-gnu-g++ >/dev/null || missing "aarch64 (no aarch64-linux-gnu-g++)"
+    export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CXX_aarch64_unknown_linux_gnu=aarch64-linux-gnu-g++
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_TARGET_DIR=$target/aarch64
+    cargo build --release --locked --target "$triple"
+    command -v qemu-aarch64-static >/dev/null || missing "the aarch64 kernels (no qemu-aarch64-static)"
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+    cargo test --release --locked --target "$triple" --lib --test engines -- \
+        engine::cpu golden_fused verify_engines threads::
+    ;;
+*)
+    sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2
+    exit 2
+    ;;
+esac
