@@ -36,6 +36,6 @@ else
 fi
 
 [ "${1:-}" != --install ] || exit 0
-cargo build --release --quiet
+cargo build --release --locked --quiet
 # no hub, no telemetry: everything is local
 HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1 TRANSFORMERS_VERBOSITY=error exec "$PYTHON" scripts/hf_roundtrip.py "${CARGO_TARGET_DIR:-target}/release/runner"

@@ -68,6 +68,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/env"
 "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
+if [ -n "$portable" ] && command -v objdump >/dev/null; then
+    newest=$(objdump -T "$work/env/bin/runner" | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -n 1)
+    [ "$(printf '%s\n' "$newest" GLIBC_2.17 | sort -V | tail -n 1)" = GLIBC_2.17 ] || fail "it needs $newest"
+    step "the newest symbol of the C library that it needs is of $newest"
+fi
 mkdir "$work/home" "$work/empty"
 # a user of whom nothing is known, with the environment active
 user() { env -i HOME="$work/home" PATH="$work/env/bin:/usr/bin:/bin" VIRTUAL_ENV="$work/env" "$@"; }

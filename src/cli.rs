@@ -118,7 +118,7 @@ pub enum Command {
         one(plain, "The recipe, then a key such as optimizer.lr or a table").value_name("RECIPE [KEY]")
     }))]
     Explain(ExplainArgs),
-    /// Print the JSON Schema of recipes, for editors, or that of comparisons or of events
+    /// Print the JSON Schema of recipes, for editors, or that of comparisons or of events, or a page of all keys
     Schema(SchemaArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),

@@ -107,7 +107,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[("runner data prepare 'pages/*.jsonl' --out datasets/pages", "make shards of tokens from text")],
     ),
     ("runner data inspect", &[("runner data inspect datasets/pages", "what data files hold")]),
-    ("runner schema", &[("runner schema", "the JSON Schema that editors complete a recipe by")]),
+    (
+        "runner schema",
+        &[
+            ("runner schema", "the JSON Schema that editors complete a recipe by"),
+            ("runner schema keys", "every key, with its values, default and meaning"),
+        ],
+    ),
     (
         "runner completions",
         &[("runner completions bash", "a line `source <(runner completions bash)` in ~/.bashrc reads it")],

@@ -254,12 +254,15 @@ pub struct SchemaArgs {
     pub of: SchemaOf,
 }
 
-/// What there is a JSON Schema of.
+/// What there is a JSON Schema of; the keys are a page in Markdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SchemaOf {
     /// Recipes, for editors.
     #[value(name = "recipe")]
     Recipes,
+    /// The keys of recipes, as a page for readers.
+    #[value(name = "keys")]
+    Keys,
     /// What `compare --format json` prints.
     #[value(name = "compare")]
     Comparisons,

@@ -8,16 +8,22 @@ pub(crate) mod shown;
 
 use std::path::PathBuf;
 
+/// The pages of the site, in their order.
+pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
+
 /// Every document, by its path in the repository. `tests/documents/pages.rs` holds the list against what is there.
 pub(crate) const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
+    SUMMARY,
     "docs/distributed.md",
     "docs/evaluation.md",
     "docs/gpu.md",
     "docs/guarantees.md",
+    "docs/recipe-keys.md",
     "docs/sampling.md",
     "docs/scaling.md",
     "docs/targets.md",
@@ -72,4 +78,26 @@ pub(crate) fn blocks(document: &str, text: &str) -> Vec<Block> {
     }
     assert_eq!(indent, None, "{document}: a block without an end");
     found
+}
+
+/// A document without its fenced blocks.
+pub(crate) fn outside_of_blocks(document: &str, text: &str) -> String {
+    // what is not closed is reported
+    blocks(document, text);
+    let mut is_inside = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        if !is_fence && !is_inside {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        is_inside ^= is_fence;
+    }
+    kept
+}
+
+/// Where the links and pictures of a text lead, as they are written.
+pub(crate) fn links(text: &str) -> Vec<&str> {
+    text.split("](").skip(1).filter_map(|after| after.split(')').next()).collect()
 }

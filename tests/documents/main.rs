@@ -8,6 +8,8 @@ mod document_support;
 mod source_support;
 
 mod architecture;
+mod book;
 mod commands;
 mod manual;
 mod pages;
+mod supply;

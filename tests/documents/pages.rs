@@ -6,7 +6,7 @@ use crate::document_support;
 use crate::source_support;
 
 use clap::CommandFactory;
-use document_support::{DOCUMENTS, blocks, read, root};
+use document_support::{DOCUMENTS, blocks, links, read, root};
 use runner::cli::Cli;
 use runner::recipe::keys::{KEYS, OnResume, find};
 use runner::report::{metrics::metrics, plot::quantities};
@@ -352,7 +352,7 @@ fn links_between_the_documents_lead_somewhere() {
     for document in DOCUMENTS {
         let text = read(document);
         let mut known: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
-        for link in text.split("](").skip(1).filter_map(|after| after.split(')').next()) {
+        for link in links(&text) {
             if link.starts_with("http") {
                 continue;
             }

@@ -4,7 +4,7 @@ use crate::recipe_support;
 
 use recipe_support::{Recipes, printed, set};
 use runner::recipe::keys::{KEYS, Kind, TABLES};
-use runner::recipe::{json_schema, load};
+use runner::recipe::{json_schema, key_reference, load};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,33 @@ fn the_committed_schema_is_the_one_that_is_printed() {
     let printed = printed(&recipes_dir(), "schema");
     assert_eq!(printed, format!("{}\n", json_schema()));
     assert!(committed == printed, "refresh it: runner schema > recipes/recipe.schema.json");
+}
+
+#[test]
+fn the_committed_page_of_keys_is_the_one_that_is_printed() {
+    let committed = std::fs::read_to_string(recipes_dir().join("../docs/recipe-keys.md")).expect("committed");
+    let printed = printed(&recipes_dir(), "schema keys");
+    assert_eq!(printed, format!("{}\n", key_reference()));
+    assert!(committed == printed, "refresh it: runner schema keys > docs/recipe-keys.md");
+}
+
+#[test]
+fn the_page_of_keys_has_each_in_a_row_of_its_table() {
+    let page = key_reference();
+    for key in KEYS {
+        let heading = if key.table().is_empty() { "Outside of the tables" } else { key.table() };
+        let (_, section) = page.split_once(&format!("\n## {heading}\n")).expect("a section");
+        let section = section.split("\n## ").next().expect("its rows");
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{}` |", key.leaf())));
+        let row = row.unwrap_or_else(|| panic!("{} has no row", key.path));
+        let cells = row.replace("\\|", "").matches('|').count();
+        assert_eq!(cells, 6, "{row}");
+        assert!(row.contains(&key.doc[1..]), "{row}");
+        let default = key.default_json();
+        assert!(default.is_none() || !row.contains("| none |") && !row.contains("| required |"), "{row}");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, KEYS.len());
 }
 
 #[test]
