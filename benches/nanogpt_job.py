@@ -62,7 +62,7 @@ def ours(runner, threads):
         recipe = ROOT / "recipes" / "shakespeare-char.toml"
         seconds, run = timed([runner, recipe, "--runs-dir", runs, *changes])
         record = json.loads((Path(run.strip()) / "run.json").read_text())
-    return seconds, record["final_val_loss"]
+    return seconds, record["results"]["final_val_loss"]
 
 
 def tokens(folder):

@@ -5,7 +5,7 @@
 
 use crate::engine::EngineError;
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 /// All allocations of a plan, zero at first; pages are taken from the system when they are first written.
 pub(super) struct Memory {
@@ -17,7 +17,8 @@ pub(super) struct Memory {
 type Written<'a, const N: usize> = [&'a mut [f32]; N];
 
 struct Slab {
-    map: MmapMut,
+    /// Raw, for a pointer for writing must not come from a shared view of the same bytes.
+    map: MmapRaw,
     len: usize,
 }
 
@@ -31,7 +32,7 @@ impl Slab {
         // Large pages save address translations; where they are not to be had, nothing is lost.
         #[cfg(all(target_os = "linux", not(miri)))]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Some(Self { map, len: elements }))
+        Ok(Some(Self { map: map.into(), len: elements }))
     }
 }
 
@@ -117,7 +118,7 @@ impl Memory {
         let end = span.start.checked_add(span.len);
         assert!(end.is_some_and(|end| end <= slab.len), "{span:?} exceeds its buffer of {}", slab.len);
         // Only ever written through slices that `split` makes from an exclusive borrow.
-        slab.map.as_ptr().cast::<f32>().cast_mut().wrapping_add(span.start)
+        slab.map.as_mut_ptr().cast::<f32>().wrapping_add(span.start)
     }
 }
 
