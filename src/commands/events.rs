@@ -79,6 +79,7 @@ impl Audience for Events {
             Event::CudaPassedOver(missing) => {
                 self.warn(format!("the CUDA device is not used: {missing}; {}", missing.help));
             }
+            Event::TurnedAway(text) => self.warn(text.to_owned()),
             Event::AlreadyDiverged { error, .. } => {
                 self.write("end", json!({ "status": "diverged", "error": error, "before": true }));
             }

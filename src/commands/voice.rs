@@ -108,6 +108,7 @@ impl Voice {
 fn is_amiss(event: &Event) -> bool {
     match event {
         Event::CudaPassedOver(_)
+        | Event::TurnedAway(_)
         | Event::AlreadyDiverged { .. }
         | Event::Damaged { .. }
         | Event::SetAside { .. }
@@ -137,6 +138,7 @@ impl Audience for Voice {
                     say(&format!("warning: the CUDA device is not used: {missing}; {}", missing.help));
                 });
             }
+            Event::TurnedAway(text) => say(&format!("warning: {text}")),
             Event::AlreadyFinished { run, by_recipe, reached } => {
                 let fresh = if by_recipe { "; --fresh starts over" } else { "" };
                 let run = run.display();
