@@ -5,8 +5,8 @@
 #
 # The run over the network must end with the bytes of two ranks on one host; ranks whose homes have different secrets must
 # part with a message; after the cable is cut both must name the other one and end in time, and --resume must go on from the
-# last checkpoint to the same bytes. The network loses one packet in a hundred and delays each by 20 ms, where the kernel
-# can do that. Needs root. What cannot be had leaves a line `two_hosts: not tested: ...` on stderr.
+# last checkpoint to the same bytes. The network loses one packet in a hundred and delays each by 20 ms, by netem or else by
+# scripts/slow_cable.py. Needs root. What cannot be had leaves a line `two_hosts: not tested: ...` on stderr.
 #
 # Exit code: 0 all that was tested holds, 1 something does not.
 set -euo pipefail
@@ -24,7 +24,9 @@ runner=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/runner}")
 
 work=$(mktemp -d)
 hosts=("runner-a-$$" "runner-b-$$")
+carrier=
 cleanup() {
+    [ -z "$carrier" ] || kill "$carrier" 2>/dev/null || true
     # what still runs there, if a test has failed
     for host in "${hosts[@]}"; do
         for process in $(ip netns pids "$host" 2>/dev/null); do
@@ -45,30 +47,48 @@ fail() {
     exit 1
 }
 
-# addresses of a network that exists between the two alone
-zero=10.77.0.1
-one=10.77.0.2
-network() {
-    ip netns add "${hosts[0]}" && ip netns add "${hosts[1]}" &&
-        ip link add name cable netns "${hosts[0]}" type veth peer name cable netns "${hosts[1]}" &&
-        ip -n "${hosts[0]}" address add "$zero/24" dev cable && ip -n "${hosts[1]}" address add "$one/24" dev cable &&
-        for host in "${hosts[@]}"; do
-            ip -n "$host" link set lo up && ip -n "$host" link set cable up || return 1
-        done
-}
 command -v ip >/dev/null || {
     untested "ranks on two hosts (no ip of iproute2)"
     exit 0
 }
-network 2>"$work/network" || {
+{ ip netns add "${hosts[0]}" && ip netns add "${hosts[1]}"; } 2>"$work/network" || {
     untested "ranks on two hosts (no right to make network namespaces: $(head -n 1 "$work/network"))"
     exit 0
 }
+
+# addresses of a network that exists between the two alone
+zero=10.77.0.1
+one=10.77.0.2
+
+# A pair of interfaces; packets are delayed and lost by the kernel.
+kernel_cable() {
+    ip link add name cable netns "${hosts[0]}" type veth peer name cable netns "${hosts[1]}" || return 1
+    for host in "${hosts[@]}"; do
+        ip netns exec "$host" tc qdisc add dev cable root netem delay 20ms loss 1% || return 1
+    done
+}
+
+# The same by a program, for kernels that cannot do that.
+own_cable() {
+    ip -n "${hosts[0]}" link del cable 2>/dev/null || true
+    python3 scripts/slow_cable.py "${hosts[@]}" --delay 0.02 --loss 0.01 >"$work/cable.log" 2>&1 &
+    carrier=$!
+    for _ in $(seq 100); do
+        ! grep -q ready "$work/cable.log" || return 0
+        kill -0 "$carrier" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+kernel_cable 2>"$work/netem" || own_cable || {
+    untested "ranks on two hosts (neither netem nor /dev/net/tun: $(tail -n 1 "$work/netem" "$work/cable.log" | tr '\n' ' '))"
+    exit 0
+}
+ip -n "${hosts[0]}" address add "$zero" peer "$one" dev cable
+ip -n "${hosts[1]}" address add "$one" peer "$zero" dev cable
 for host in "${hosts[@]}"; do
-    if ! ip netns exec "$host" tc qdisc add dev cable root netem delay 20ms loss 1% 2>"$work/netem"; then
-        untested "a network that delays and loses packets (netem: $(tail -n 1 "$work/netem"))"
-        break
-    fi
+    ip -n "$host" link set lo up
+    ip -n "$host" link set cable up
 done
 
 timeout_s=5

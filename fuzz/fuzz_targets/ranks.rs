@@ -58,7 +58,9 @@ fn notice(bytes: &[u8]) {
     let error = decode(bytes, SIZE);
     match &error {
         CommError::Lost { rank, .. } => assert!(*rank < SIZE),
-        CommError::Silent { ranks, .. } => assert!(!ranks.is_empty() && ranks.iter().all(|rank| *rank < SIZE)),
+        CommError::Silent { ranks, .. } => {
+            assert!(!ranks.is_empty() && ranks.iter().all(|rank| *rank < SIZE))
+        }
         CommError::Failed(_) => {}
         CommError::Absent { .. } => panic!("nobody sends that"),
     }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 /// Every document, by its path in the repository. `tests/documents/pages.rs` holds the list against what is there.
 pub(crate) const DOCUMENTS: &[&str] = &[
     "README.md",
+    "SECURITY.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",

@@ -288,7 +288,7 @@ fn the_guide_to_data_shows_what_happens() {
 #[test]
 fn the_pages_for_contributors_show_commands_that_exist() {
     let lab = Lab::new();
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] {
         check(&lab, page);
     }
 }
