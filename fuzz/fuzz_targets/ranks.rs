@@ -47,7 +47,7 @@ fn messages(bytes: &[u8], cut: usize) {
         assert!(incoming.held() <= arrived + arrived.div_ceil(HEAD) * BESIDES);
         // as a rank that asks for a message now and then
         if piece[0].is_multiple_of(3)
-            && let Some(Received::Notice(contents)) = incoming.next()
+            && let Some(Received::Notice(contents)) = incoming.pop()
         {
             notice(&contents);
         }

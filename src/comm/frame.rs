@@ -88,7 +88,7 @@ impl Frame {
     /// The next message that arrives before the deadline. A failure overtakes all other messages.
     pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Received> {
         loop {
-            if let Some(message) = self.incoming.next() {
+            if let Some(message) = self.incoming.pop() {
                 return Ok(message);
             }
             if let Some(kind) = self.ended {

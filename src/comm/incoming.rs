@@ -107,7 +107,7 @@ impl Incoming {
     }
 
     /// The next message. A notice overtakes all others.
-    pub fn next(&mut self) -> Option<Received> {
+    pub fn pop(&mut self) -> Option<Received> {
         self.notice().map(Received::Notice).or_else(|| {
             let message = self.arrived.pop_front()?;
             self.count_out(&message);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn all(incoming: &mut Incoming) -> Vec<Received> {
-        std::iter::from_fn(|| incoming.next()).collect()
+        std::iter::from_fn(|| incoming.pop()).collect()
     }
 
     proptest! {
