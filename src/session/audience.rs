@@ -38,8 +38,8 @@ pub trait Audience {
 pub enum Event<'a> {
     /// `compute.device = "auto"` has chosen the CPU although the machine has a CUDA device, for this reason.
     CudaPassedOver(&'a CudaMissing),
-    /// Ranks that are processes cannot meet as they should: a process that cannot take part was turned away, or something
-    /// else than rank 0 answers. A sentence; the ranks go on waiting for each other.
+    /// Ranks that are processes cannot meet as they should: a process that cannot take part was turned away, or
+    /// something else than rank 0 answers. A sentence; the ranks go on waiting for each other.
     TurnedAway(&'a str),
     /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {

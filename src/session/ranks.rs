@@ -29,8 +29,8 @@ pub fn place() -> Result<Option<&'static Placement>, UsageError> {
     place.as_ref().map(Option::as_ref).map_err(|problem| UsageError(problem.clone()))
 }
 
-/// Joins the other ranks that the launcher started; `None` without a launcher. `warn` is told, in a sentence, of processes
-/// that cannot take part.
+/// Joins the other ranks that the launcher started; `None` without a launcher. `warn` is told, in a sentence, of
+/// processes that cannot take part.
 ///
 /// # Errors
 /// Where the others cannot be reached, the ranks have no secret that they share, or this build cannot meet them.
