@@ -215,7 +215,8 @@ impl Introduction {
 /// A failure in the words and the framing of version 1, which ends such a rank at once.
 fn to_version_1() -> Vec<u8> {
     const NOTICE: u8 = 1;
-    let text = br#"{"Failed":"rank 0 speaks a newer version of this protocol: all ranks must be the same build of runner"}"#;
+    let text =
+        br#"{"Failed":"rank 0 speaks a newer version of this protocol: all ranks must be the same build of runner"}"#;
     [&[NOTICE][..], &(text.len() as u64).to_le_bytes(), text].concat()
 }
 

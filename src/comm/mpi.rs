@@ -2,8 +2,9 @@
 //!
 //! MPI moves the values. Messages and failures stay with [`Tcp`], because an MPI call that waits for a dead
 //! process never returns. For the same reason MPI's calls are non-blocking here: they are polled until they
-//! are done or a rank is lost. MPI also carries the secret by which the ranks know each other when they meet by TCP. The library chooses the order of a sum, so results agree with those of other
-//! implementations up to rounding.
+//! are done or a rank is lost. The library chooses the order of a sum, so results agree with those of other
+//! implementations up to rounding. MPI also carries the secret by which the ranks know each other when they
+//! meet by TCP.
 
 use super::{Comm, CommError, Joining, Secret, Tcp};
 use mpi::Threading;

@@ -28,7 +28,8 @@ pub(super) fn encode(error: &CommError) -> Vec<u8> {
 }
 
 /// Decodes a failure that another rank reports, in a run of `size` ranks. A broken message, or one that names ranks
-/// which the run does not have, is a failure without a cause. Texts are shown to people, so they cannot act on a terminal.
+/// which the run does not have, is a failure without a cause.
+/// Texts are shown to people, so they cannot act on a terminal.
 pub fn decode(message: &[u8], size: usize) -> CommError {
     match serde_json::from_slice(message) {
         Ok(Notice::Lost { rank, why }) if rank < size => CommError::Lost { rank, size, why: short(&why) },

@@ -113,7 +113,8 @@ impl Tcp {
     }
 
     /// Makes a failure final. Rank 0 also tells the others, the blamed ranks last, since they may take
-    /// nothing. Another rank that gives rank 0 up tells it so: if rank 0 was only stopped, it blames nobody else when it
+    /// nothing.
+    /// Another rank that gives rank 0 up tells it so: if rank 0 was only stopped, it blames nobody else when it
     /// goes on.
     fn fail(&self, peers: &mut Peers, error: CommError) -> CommError {
         if self.rank == 0 {
