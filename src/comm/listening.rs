@@ -7,8 +7,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 /// Rank 0's listening sockets.
 ///
 /// An address that is written out is taken literally. The addresses of a name are taken unless they lead to the
-/// loopback, as those of many machines do for their own name, and only for them. Where none is this machine's (others reach it
-/// through another one that translates addresses), and for `0.0.0.0` and `::`, it listens on all addresses.
+/// loopback, as those of many machines do for their own name, and only for them. Where none is this machine's
+/// (others reach it through another one that translates addresses), and for `0.0.0.0` and `::`, it listens on all
+/// addresses.
 pub(super) fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, CommError> {
     let failed = |error: std::io::Error| {
         CommError::Failed(format!(
