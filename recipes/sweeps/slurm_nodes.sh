@@ -3,10 +3,11 @@
 #
 #     RECIPE=recipes/gpt3-xl.toml sbatch --nodes=4 recipes/sweeps/slurm_nodes.sh [options of runner]
 #
-# Ranks find each other by SLURM's own variables. Recipe, data and the directory of runs must lie on a disk that all nodes
-# share. Submitting it again goes on from the last checkpoint, also with another number of nodes (as `--resume RUN --set
-# batch.world_size=...` then). Two minutes before the time is up SLURM sends SIGTERM to all ranks: one checkpoint is saved,
-# and the job is queued again.
+# Ranks find each other by SLURM's own variables, and know each other by a secret in the home that nodes share; where they
+# share none, set RUNNER_SECRET_FILE or RUNNER_SECRET (docs/distributed.md). Recipe, data and the directory of runs must lie
+# on a disk that all nodes share. Submitting it again goes on from the last checkpoint, also with another number of nodes
+# (as `--resume RUN --set batch.world_size=...` then). Two minutes before the time is up SLURM sends SIGTERM to all ranks:
+# one checkpoint is saved, and the job is queued again.
 #
 #SBATCH --job-name=runner
 #SBATCH --nodes=2

@@ -127,6 +127,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("runs/NAME-HASH/checkpoints/step-N/", "a checkpoint, which Hugging Face's GPT2LMHeadModel loads"),
     ("datasets/", "where data are fetched to, and where the recipes of the program look for them"),
     ("~/.cache/runner/", "what was measured on this machine: peak rates, predicted times, compiled kernels"),
+    ("~/.cache/runner/ranks.secret", "the secret by which your ranks know each other, made on first use"),
 ];
 
 /// Environment variables, and what they do.
@@ -135,6 +136,8 @@ pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("RUNNER_SIMD", "avx512, avx2 or baseline: the vector instructions of the CPU kernels"),
     ("HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY, SSL_CERT_FILE", "where and how `runner data fetch` downloads"),
     ("RUNNER_CUDA_LIBS", "directories in which CUDA's libraries are looked for first"),
+    ("RUNNER_SECRET_FILE, RUNNER_SECRET", "the secret by which ranks on several machines know each other"),
+    ("RUNNER_JOIN_TIMEOUT_S", "how many seconds ranks wait for each other at the start; 600 if not set"),
     ("XDG_CACHE_HOME", "where runner/ keeps what it found out about this machine, instead of ~/.cache"),
 ];
 

@@ -5,25 +5,41 @@
 //! [`Threads`] for the threads of one process, [`Tcp`] for several processes. With the feature `mpi`, `Mpi`
 //! is like [`Tcp`] but leaves sums to MPI.
 //!
+//! Processes that meet by TCP prove to each other that they know one [`Secret`] before either says more.
+//!
 //! All ranks call the same functions in the same order. A rank that cannot go on calls [`Comm::abandon`], so
 //! that the others learn why instead of waiting. If a rank dies or hangs, the others return an error that
 //! names it.
 
 mod frame;
+mod greeting;
+mod incoming;
 pub mod launch;
+mod listening;
 mod meeting;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod notice;
+mod patience;
+mod secret;
 mod solo;
 mod tcp;
 mod threads;
 
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
+pub use secret::Secret;
 pub use solo::Solo;
 pub use tcp::Tcp;
 pub use threads::Threads;
+
+/// What reads bytes from other processes, apart from the connections that they come from: for those that test it with
+/// bytes of their own.
+pub mod wire {
+    pub use super::greeting::{Greeting, Heard, Refusal};
+    pub use super::incoming::{Incoming, Received, longest};
+    pub use super::notice::decode;
+}
 
 use std::ops::Range;
 use std::time::Duration;
@@ -56,9 +72,32 @@ pub enum CommError {
         /// How long the others waited, in seconds.
         seconds: u64,
     },
+    /// Ranks did not come to where all meet.
+    #[error(
+        "{} of {size} did not join within {seconds} s (RUNNER_JOIN_TIMEOUT_S): not started, or cut off from rank 0",
+        named(.ranks)
+    )]
+    Absent {
+        /// The ranks that did not come.
+        ranks: Vec<usize>,
+        /// The number of ranks.
+        size: usize,
+        /// How long rank 0 waited, in seconds.
+        seconds: u64,
+    },
     /// The connection itself failed.
     #[error("{0}")]
     Failed(String),
+}
+
+/// How ranks meet by TCP.
+pub struct Joining<'a> {
+    /// What all of them know.
+    pub secret: &'a Secret,
+    /// How long they wait for each other.
+    pub timeout: Duration,
+    /// Told, in a sentence, about processes that cannot take part. It is called a few times at most.
+    pub warn: &'a dyn Fn(&str),
 }
 
 /// Names ranks in words: "rank 3", "ranks 1 and 3".
@@ -131,7 +170,8 @@ pub trait Comm: Send + Sync {
             packed.extend(message);
         }
         self.broadcast(&mut packed)?;
-        unpack(&packed).ok_or_else(|| CommError::Failed("a message of rank 0 was cut short".to_owned()))
+        let messages = unpack(&packed).filter(|messages| messages.len() == self.size());
+        messages.ok_or_else(|| CommError::Failed("rank 0 sent what is no message of each rank".to_owned()))
     }
 
     /// The sum of one number over all ranks, added in the order of ranks.

@@ -3,9 +3,10 @@
 //! MPI moves the values. Messages and failures stay with [`Tcp`], because an MPI call that waits for a dead
 //! process never returns. For the same reason MPI's calls are non-blocking here: they are polled until they
 //! are done or a rank is lost. The library chooses the order of a sum, so results agree with those of other
-//! implementations up to rounding.
+//! implementations up to rounding. MPI also carries the secret by which the ranks know each other when they
+//! meet by TCP.
 
-use super::{Comm, CommError, Tcp};
+use super::{Comm, CommError, Joining, Secret, Tcp};
 use mpi::Threading;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
 use mpi::environment::{Universe, processor_name};
@@ -52,11 +53,11 @@ impl Drop for Library {
 }
 
 impl Mpi {
-    /// Starts MPI and joins the other ranks within `timeout`.
+    /// Starts MPI and joins the other ranks within `timeout`. `warn` is told of processes that cannot take part.
     ///
     /// # Errors
     /// When MPI allows calls from the first thread only, or the ranks cannot reach each other by TCP.
-    pub fn join(timeout: Duration) -> Result<Self, CommError> {
+    pub fn join(timeout: Duration, warn: &dyn Fn(&str)) -> Result<Self, CommError> {
         let failed = |what: &str| CommError::Failed(format!("MPI cannot be used: {what}"));
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
             .ok_or_else(|| failed("it has been started before"))?;
@@ -65,7 +66,7 @@ impl Mpi {
         }
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
-        let control = meet(&world, rank, size, timeout)?;
+        let control = meet(&world, rank, size, timeout, warn)?;
         let buffers = [0, 1].map(|_| Vec::leak(vec![0.0; BLOCK]));
         let library = Library { universe: Some(universe), world, buffers: Some(buffers) };
         Ok(Self { control, library: Mutex::new(library) })
@@ -148,7 +149,13 @@ impl Mpi {
 }
 
 /// Connects the ranks by TCP: rank 0 listens, and MPI tells the others where.
-fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration) -> Result<Tcp, CommError> {
+fn meet(
+    world: &SimpleCommunicator,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+    warn: &dyn Fn(&str),
+) -> Result<Tcp, CommError> {
     const NAME: usize = 256;
     let failed = |what: String| CommError::Failed(format!("MPI's ranks cannot meet by TCP: {what}"));
     let host = processor_name().map_err(|_| failed("the machine's name is not valid UTF-8".to_owned()))?;
@@ -163,13 +170,17 @@ fn meet(world: &SimpleCommunicator, rank: usize, size: usize, timeout: Duration)
     let first = world.process_at_rank(0);
     first.broadcast_into(&mut port[..]);
     first.broadcast_into(&mut name[..]);
+    let mut secret = if rank == 0 { Secret::random().map_err(failed)? } else { Default::default() };
+    first.broadcast_into(&mut secret[..]);
+    let secret = Secret::new(secret.to_vec(), "from MPI").expect("long enough");
+    let joining = Joining { secret: &secret, timeout, warn };
     match listener {
-        Some(listener) => Tcp::host(size, listener, timeout),
+        Some(listener) => Tcp::host(size, listener, &joining),
         None => {
             let there = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
             // a machine's own name need not resolve to itself
             let there = if there == host { "127.0.0.1".to_owned() } else { there };
-            Tcp::join(rank, size, &there, port[0], timeout)
+            Tcp::join(rank, size, &there, port[0], &joining)
         }
     }
 }

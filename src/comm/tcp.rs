@@ -6,10 +6,13 @@
 //! sends signs of life meanwhile, so that only the rank that hangs is blamed. Sums of host memory go through
 //! rank 0 in the order of ranks, which works everywhere but is fast enough for small models only.
 
-use super::frame::{Frame, Received, bytes, fill};
+use super::frame::{Frame, bytes, fill};
+use super::incoming::{Received, longest};
+use super::listening::listen;
 use super::meeting::{connect, host};
 use super::notice::{decode, encode};
-use super::{Comm, CommError};
+use super::patience::Patience;
+use super::{Comm, CommError, Joining};
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::ops::Range;
@@ -48,27 +51,32 @@ struct Peers {
 
 impl Tcp {
     /// Joins the ranks that meet at `port` of `host_name`, rank 0's machine, and returns when all have
-    /// arrived.
+    /// arrived. A single rank listens nowhere.
     ///
     /// # Errors
-    /// When rank 0 cannot listen there or cannot be reached, or when a rank has not arrived within `timeout`.
+    /// When rank 0 cannot listen there or cannot be reached, when either end does not know the other's secret, or
+    /// when a rank has not arrived in time.
     pub fn join(
         rank: usize,
         size: usize,
         host_name: &str,
         port: u16,
-        timeout: Duration,
+        joining: &Joining,
     ) -> Result<Self, CommError> {
-        let streams = match rank {
-            0 => host(size, super::meeting::listen(host_name, port)?, timeout)?,
-            _ => vec![connect(rank, size, host_name, port, timeout)?],
+        let streams = match (rank, size) {
+            (_, 1) => Vec::new(),
+            (0, _) => host(size, &listen(host_name, port)?, joining)?,
+            _ => vec![connect(rank, size, (host_name, port), joining)?],
         };
-        Ok(Self::new(rank, size, timeout, streams))
+        Ok(Self::new(rank, size, joining.timeout, streams))
     }
 
     /// Rank 0, on a port that it listens on already; returns when all ranks have arrived.
-    pub fn host(size: usize, listener: TcpListener, timeout: Duration) -> Result<Self, CommError> {
-        Ok(Self::new(0, size, timeout, host(size, listener, timeout)?))
+    ///
+    /// # Errors
+    /// When a rank has not arrived in time, or two say that they are the same.
+    pub fn host(size: usize, listener: TcpListener, joining: &Joining) -> Result<Self, CommError> {
+        Ok(Self::new(0, size, joining.timeout, host(size, &[listener], joining)?))
     }
 
     fn new(rank: usize, size: usize, timeout: Duration, streams: Vec<Frame>) -> Self {
@@ -106,17 +114,21 @@ impl Tcp {
 
     /// Makes a failure final. Rank 0 also tells the others, the blamed ranks last, since they may take
     /// nothing.
+    /// Another rank that gives rank 0 up tells it so: if rank 0 was only stopped, it blames nobody else when it
+    /// goes on.
     fn fail(&self, peers: &mut Peers, error: CommError) -> CommError {
         if self.rank == 0 {
             let notice = encode(&error);
             let blamed = |rank: usize| match &error {
                 CommError::Lost { rank: lost, .. } => *lost == rank,
                 CommError::Silent { ranks, .. } => ranks.contains(&rank),
-                CommError::Failed(_) => false,
+                CommError::Absent { .. } | CommError::Failed(_) => false,
             };
             let mut order: Vec<usize> = (0..peers.streams.len()).collect();
             order.sort_by_key(|stream| blamed(stream + 1));
             order.into_iter().for_each(|stream| peers.streams[stream].tell(&notice));
+        } else if matches!(error, CommError::Silent { .. }) {
+            peers.streams[0].tell(&encode(&error));
         }
         peers.failed.get_or_insert(error).clone()
     }
@@ -126,31 +138,35 @@ impl Tcp {
     }
 
     /// How long this rank waits for another.
-    fn patience(&self, peers: &Peers) -> Duration {
-        if self.rank == 0 { peers.timeout } else { peers.timeout + GRACE }
+    fn patience(&self, peers: &Peers) -> Patience {
+        Patience::new(if self.rank == 0 { peers.timeout } else { peers.timeout + GRACE })
     }
 
     /// Waits for a message from a peer.
     fn receive(&self, peers: &mut Peers, from: usize) -> Result<Vec<u8>, CommError> {
-        let patience = self.patience(peers);
-        let mut deadline = Instant::now() + patience;
+        let mut patience = self.patience(peers);
         let mut sign = Instant::now() + SIGN_OF_LIFE;
         loop {
-            match peers.streams[from].receive(Instant::now() + TICK) {
+            let (begun, arrived) = (Instant::now(), peers.streams[from].arrived());
+            let received = peers.streams[from].receive(begun + TICK);
+            patience.waited(begun, TICK);
+            match received {
                 Ok(Received::Data(message)) => return Ok(message),
                 Ok(Received::Notice(notice)) => {
                     let error = decode(&notice, self.size);
                     return Err(self.fail(peers, error));
                 }
                 // it is alive, but waits for another rank or works
-                Ok(Received::SignOfLife) => deadline = Instant::now() + patience,
+                Ok(Received::SignOfLife) => patience.renew(),
+                // a long message
+                Ok(Received::Nothing) if peers.streams[from].arrived() > arrived => patience.renew(),
                 Ok(Received::Nothing) => {}
                 Err(error) => {
                     let error = self.ended(from, &error);
                     return Err(self.fail(peers, error));
                 }
             }
-            if Instant::now() > deadline {
+            if patience.is_over() {
                 self.look(peers)?;
                 let ranks = (from..peers.streams.len())
                     .filter(|&stream| stream == from || peers.streams[stream].is_silent())
@@ -190,12 +206,20 @@ impl Tcp {
 
     /// Sends a message and waits until the peer has taken it.
     fn send(&self, peers: &mut Peers, to: usize, message: &[u8]) -> Result<(), CommError> {
-        let patience = self.patience(peers);
-        let mut deadline = Instant::now() + patience;
+        if message.len() > longest(self.size) {
+            let length = message.len();
+            let error =
+                CommError::Failed(format!("a message of {length} bytes is longer than ranks may send"));
+            return Err(self.fail(peers, error));
+        }
+        let mut patience = self.patience(peers);
         let mut sign = Instant::now() + SIGN_OF_LIFE;
         peers.streams[to].send(message);
         loop {
-            match peers.streams[to].flush(TICK) {
+            let begun = Instant::now();
+            let sent = peers.streams[to].flush(TICK);
+            patience.waited(begun, TICK);
+            match sent {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {
@@ -208,12 +232,12 @@ impl Tcp {
             if self.rank > 0 {
                 self.look(peers)?;
                 if peers.streams[0].has_shown_life() {
-                    deadline = Instant::now() + patience;
+                    patience.renew();
                 }
             } else {
                 self.wait_visibly(peers, &mut sign)?;
             }
-            if Instant::now() > deadline {
+            if patience.is_over() {
                 let error = self.silent(vec![self.at(to)], peers);
                 return Err(self.fail(peers, error));
             }

@@ -30,6 +30,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     }
     let tell = |progress: Progress| match progress {
         Progress::WarmUp { step, ms } => say(&format!("warm-up step {step}/{WARM_UP}: {ms:.1} ms")),
+        Progress::TurnedAway(text) => say(&format!("warning: {text}")),
         Progress::Hung(error) => signals::end_hung(error),
     };
     let Some(measured) = Throughput::measure(&resolved, args.steps, &Cache::of_user(), &tell)? else {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Listens to a session. Of several ranks only rank 0 tells what becomes of the run; every launched rank tells what it
-/// prepares: a CUDA device that is passed over, long passes over data.
+/// prepares: a CUDA device that is passed over, processes that it turns away, long passes over data.
 pub trait Audience {
     /// Something has happened.
     fn tell(&self, event: Event);
@@ -38,6 +38,9 @@ pub trait Audience {
 pub enum Event<'a> {
     /// `compute.device = "auto"` has chosen the CPU although the machine has a CUDA device, for this reason.
     CudaPassedOver(&'a CudaMissing),
+    /// Ranks that are processes cannot meet as they should: a process that cannot take part was turned away, or
+    /// something else than rank 0 answers. A sentence; the ranks go on waiting for each other.
+    TurnedAway(&'a str),
     /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {
         /// The run's directory.

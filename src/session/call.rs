@@ -1,6 +1,6 @@
 //! A call of the program that trains: what all its recipes share, and what all ranks do for each of them.
 
-use super::audience::Audience;
+use super::audience::{Audience, Event};
 use super::ending::{Elsewhere, Ending};
 use super::inputs::{self, Data};
 use super::machine::Cache;
@@ -60,7 +60,7 @@ impl<'a> Call<'a> {
         mut self,
         work: impl FnOnce(&Self) -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
-        self.joined = ranks::join()?;
+        self.joined = ranks::join(&|text| self.audience.tell(Event::TurnedAway(text)))?;
         if self.leads() && !self.dry {
             // of processes that were killed while they encoded a text or checked a file
             files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);

@@ -32,6 +32,7 @@ mod requests;
 mod resume;
 mod saved;
 mod saver;
+mod secret;
 pub mod standing;
 mod start;
 mod step_times;

@@ -2,15 +2,22 @@
 //! first step.
 
 use super::ending::{Elsewhere, Ending, OnOthers, UsageError};
+use super::secret::secret;
 use crate::comm::launch::{self, Meeting, Placement};
-use crate::comm::{Comm, CommError, Tcp, named};
+use crate::comm::{Comm, CommError, Joining, Solo, Tcp, named};
 use crate::engine::EngineError;
 use crate::recipe::{self, Recipe};
+use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long ranks that are started together may take to find each other; `distributed.timeout_s` is not known before.
-const JOINING: Duration = Duration::from_secs(600);
+/// How long ranks that are started together may take to find each other, in seconds, where [`JOIN_VARIABLE`] does not
+/// say. Ranks agree on the recipe, and so on `distributed.timeout_s`, only after they have met.
+const JOINING_S: u64 = 600;
+/// The longest time that [`JOIN_VARIABLE`] can ask for: a week.
+const LONGEST_S: u64 = 7 * 24 * 3600;
+/// Sets how long ranks may take to find each other.
+const JOIN_VARIABLE: &str = "RUNNER_JOIN_TIMEOUT_S";
 
 /// The place that a launcher gave this process, if one did.
 ///
@@ -22,22 +29,40 @@ pub fn place() -> Result<Option<&'static Placement>, UsageError> {
     place.as_ref().map(Option::as_ref).map_err(|problem| UsageError(problem.clone()))
 }
 
-/// Joins the other ranks that the launcher started; `None` without a launcher.
+/// Joins the other ranks that the launcher started; `None` without a launcher. `warn` is told, in a sentence, of
+/// processes that cannot take part.
 ///
 /// # Errors
-/// Where the others cannot be reached, or this build cannot meet them.
-pub fn join() -> anyhow::Result<Option<Arc<dyn Comm>>> {
+/// Where the others cannot be reached, the ranks have no secret that they share, or this build cannot meet them.
+pub fn join(warn: &dyn Fn(&str)) -> anyhow::Result<Option<Arc<dyn Comm>>> {
     let Some(place) = place()? else { return Ok(None) };
+    let timeout = joining_time(std::env::var_os(JOIN_VARIABLE).as_deref())?;
     let comm: Arc<dyn Comm> = match &place.meeting {
-        Meeting::At { host, port } => Arc::new(Tcp::join(place.rank, place.size, host, *port, JOINING)?),
-        Meeting::Mpi => join_mpi(place)?,
+        // there is nobody to meet
+        Meeting::At { .. } if place.size == 1 => Arc::new(Solo),
+        Meeting::At { host, port } => {
+            let joining = Joining { secret: &secret()?, timeout, warn };
+            Arc::new(Tcp::join(place.rank, place.size, host, *port, &joining)?)
+        }
+        Meeting::Mpi => join_mpi(place, timeout, warn)?,
     };
     Ok(Some(comm))
 }
 
+/// How long ranks may take to find each other, from the variable that says so.
+fn joining_time(said: Option<&OsStr>) -> Result<Duration, UsageError> {
+    let Some(said) = said.map(OsStr::to_string_lossy) else { return Ok(Duration::from_secs(JOINING_S)) };
+    let seconds = said.trim().parse().ok().filter(|seconds| (1..=LONGEST_S).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        UsageError(format!(
+            "{JOIN_VARIABLE} is `{said}`, which is no whole number of seconds from 1 to {LONGEST_S}"
+        ))
+    })
+}
+
 #[cfg(feature = "mpi")]
-fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
-    let comm = crate::comm::Mpi::join(JOINING)?;
+fn join_mpi(place: &Placement, timeout: Duration, warn: &dyn Fn(&str)) -> anyhow::Result<Arc<dyn Comm>> {
+    let comm = crate::comm::Mpi::join(timeout, warn)?;
     if (comm.rank(), comm.size()) != (place.rank, place.size) {
         return Err(UsageError(format!(
             "{} says that this is rank {} of {}, and the MPI that this build links that it is rank {} of {}: the \
@@ -55,7 +80,7 @@ fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_mpi(place: &Placement) -> anyhow::Result<Arc<dyn Comm>> {
+fn join_mpi(place: &Placement, _timeout: Duration, _warn: &dyn Fn(&str)) -> anyhow::Result<Arc<dyn Comm>> {
     Err(UsageError(format!(
         "{} started this process, and this build has no MPI: build it with `cargo build --release --features mpi`, \
          or set MASTER_ADDR and MASTER_PORT for the ranks to meet by TCP",

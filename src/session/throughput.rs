@@ -64,7 +64,7 @@ impl Throughput {
         let blame = at_its_key(resolved);
         let hardware = machine::hardware(recipe).map_err(&blame)?;
         let plan = Plan::new(recipe, &hardware, data, None).map_err(&blame)?;
-        let joined = ranks::join()?;
+        let joined = ranks::join(&|text| tell(Progress::TurnedAway(text)))?;
         if let Some(comm) = &joined {
             // the peak is measured while the others wait
             comm.set_working(true);
@@ -115,7 +115,7 @@ impl Throughput {
     }
 }
 
-/// Told what happens meanwhile; only rank 0 tells.
+/// Told what happens meanwhile; only rank 0 tells of steps.
 pub type Tell<'a> = dyn Fn(Progress) + Sync + 'a;
 
 /// What happens while a throughput is measured.
@@ -128,6 +128,8 @@ pub enum Progress<'a> {
         /// Its milliseconds.
         ms: f64,
     },
+    /// Ranks cannot meet as they should; see [`Event::TurnedAway`](super::Event::TurnedAway).
+    TurnedAway(&'a str),
     /// A rank that is a thread of this process hangs; see [`Event::Hung`](super::Event::Hung).
     Hung(&'a anyhow::Error),
 }

@@ -49,6 +49,7 @@ mod signals;
 mod simd_levels;
 mod split;
 mod strange_files;
+mod strangers;
 mod streams;
 mod target;
 mod tokenizers;

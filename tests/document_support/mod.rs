@@ -14,6 +14,7 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 /// Every document, by its path in the repository. `tests/documents/pages.rs` holds the list against what is there.
 pub(crate) const DOCUMENTS: &[&str] = &[
     "README.md",
+    "SECURITY.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",

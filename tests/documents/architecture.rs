@@ -102,6 +102,7 @@ const RULES: &[Rule] = &[
             // connections, and what they fail with
             "comm/tcp.rs",
             "comm/frame.rs",
+            "comm/listening.rs",
             "comm/meeting.rs",
             "regular.rs",
             "recipe/",
