@@ -5,6 +5,7 @@
 
 use super::layout::{self, Piece};
 use crate::data::Progress;
+use crate::json;
 use crate::recipe::Diagnostics;
 use crate::report::numbers::{bytes, roughly};
 use crate::run::facts::now;
@@ -84,7 +85,7 @@ pub(super) fn event(kind: &str, fields: Map<String, Json>) {
     let mut event = Map::from_iter([("event".to_owned(), kind.into()), ("time".to_owned(), now().into())]);
     event.extend(fields);
     // in one piece, or lines of processes that share a file would mix
-    let _ = io::stderr().lock().write_all(format!("{}\n", Json::Object(event)).as_bytes());
+    let _ = io::stderr().lock().write_all(format!("{}\n", json::shown(&Json::Object(event))).as_bytes());
 }
 
 /// [`say`] for a text in which only the colours that this program chose can act on the terminal.

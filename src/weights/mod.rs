@@ -159,8 +159,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
     let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
-    let is_beside = |name: &&&str| Path::new(name).file_name().is_some_and(|last| last == Path::new(name));
-    if let Some(elsewhere) = names.iter().find(|name| !is_beside(name)) {
+    if let Some(elsewhere) = names.iter().find(|name| !regular::is_beside(name)) {
         return Err(vec![format!("{INDEX}: `{elsewhere}` is no file beside it, and no other is read")]);
     }
     Ok(names.into_iter().map(|name| path.join(name)).collect())

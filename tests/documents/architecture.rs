@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 const IMPORTS: &[(&str, &[&str])] = &[
     ("wording", &[]),
     ("regular", &[]),
+    ("json", &[]),
     ("weights", &[]),
     ("data", &["weights"]),
     ("recipe", &["data", "weights"]),
@@ -44,7 +45,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// What every module may import.
-const COMMON: &[&str] = &["regular", "wording"];
+const COMMON: &[&str] = &["json", "regular", "wording"];
 
 /// Something that only some places may do.
 struct Rule {
