@@ -7,6 +7,7 @@
 use crate::regular;
 use crate::run::RunError;
 use crate::run::files::whole_lines;
+use crate::run::records::HEADER;
 use memchr::{memchr, memchr2};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -27,14 +28,11 @@ pub struct Scanned {
 pub fn header(path: &Path) -> Vec<String> {
     let mut line = Vec::new();
     let read = regular::open(path);
-    match read.and_then(|file| BufReader::new(file.take(HEADER)).read_until(b'\n', &mut line)) {
+    match read.and_then(|file| BufReader::new(file.take(HEADER as u64)).read_until(b'\n', &mut line)) {
         Ok(_) => scan_bytes(whole_lines(&line), &[], |_| {}).header,
         Err(_) => Vec::new(),
     }
 }
-
-/// The first line of a log is never longer, in bytes.
-const HEADER: u64 = 1 << 20;
 
 fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
     if file.metadata()?.len() > regular::LOG {
@@ -103,6 +101,10 @@ pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
 
 /// [`scan`] over text in memory, which begins with a header.
 pub fn scan_bytes(bytes: &[u8], wanted: &[&str], each: impl FnMut(&[f64])) -> Scanned {
+    if bytes.len() > HEADER && !bytes[..HEADER].contains(&b'\n') {
+        // a name would take more memory than it has bytes
+        return Scanned { malformed: 1, ..Scanned::default() };
+    }
     match std::str::from_utf8(bytes) {
         // our own writer never quotes
         Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, each),

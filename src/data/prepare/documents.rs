@@ -28,8 +28,8 @@ pub(super) fn longest(bytes: u64) -> usize {
     bytes.saturating_mul(64).saturating_add(32 << 20).min(LONGEST as u64) as usize
 }
 
-/// What may still come out of a packed file, in bytes: a few bytes can state any number of rows, or repeat a text without
-/// end, and nobody waits for that.
+/// What may still come out of a packed file, in bytes: a few bytes can state any number of rows, or repeat a text
+/// without end, and nobody waits for that.
 pub(super) struct Allowance(u64);
 
 impl Allowance {

@@ -5,6 +5,7 @@
 //! by themselves begin with a letter, so a program reads what it expects.
 
 use super::{Cell, Export, Table};
+use crate::wording::no_formula;
 use serde_json::Value;
 
 /// The format.
@@ -31,12 +32,6 @@ fn plain(cell: &Cell) -> String {
         Value::String(text) => no_formula(text.clone()),
         other => other.to_string(),
     }
-}
-
-/// A text that no spreadsheet runs.
-fn no_formula(text: String) -> String {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();
-    if is_formula { format!("'{text}") } else { text }
 }
 
 #[cfg(test)]

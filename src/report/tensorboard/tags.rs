@@ -25,13 +25,14 @@ pub(super) const RECIPE: &str = "recipe";
 /// second time.
 pub(super) fn tags(log: &str, header: &[String]) -> Vec<Option<String>> {
     let (mut columns, mut taken) = (HashSet::new(), HashSet::new());
-    let tag = |column: &String| {
+    let mut tags = Vec::new();
+    for column in header {
         let is_new = column != STEP && columns.insert(column);
         let tag = Some(tag(log, column)).filter(|_| is_new);
         // only a log of another program has two columns that one tag would suit
-        tag.filter(|tag| taken.insert(tag.clone()))
-    };
-    header.iter().map(tag).collect()
+        tags.push(tag.filter(|tag| taken.insert(tag.clone())));
+    }
+    tags
 }
 
 /// `train/loss`, `val/loss`, `val/loss_NAME` for a named set, `tasks/NAME_acc` for a task.
