@@ -26,6 +26,8 @@ pub use named::checkpoint_name;
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// That of the older format, whose files are not read together.
+const TORCH_INDEX: &str = "pytorch_model.bin.index.json";
 /// In a directory without those: Hugging Face's older name, and nanoGPT's.
 const TORCH: [&str; 2] = ["pytorch_model.bin", "ckpt.pt"];
 /// What the hub calls OpenAI's models, which nanoGPT takes for `init_from`.
@@ -151,7 +153,15 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let index = path.join(INDEX);
     if !index.exists() {
         let torch = TORCH.iter().map(|name| path.join(name)).find(|path| path.exists());
-        let none = || vec![format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or "))];
+        let none = || {
+            vec![match path.join(TORCH_INDEX).exists() {
+                true => format!(
+                    "`{TORCH_INDEX}` is of weights in several files of PyTorch, which are not read: load the model with \
+                 transformers and save it with `model.save_pretrained(DIR, safe_serialization=True)`"
+                ),
+                false => format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or ")),
+            }]
+        };
         return torch.map(|path| vec![path]).ok_or_else(none);
     }
     let index = json(&index).map_err(|problem| vec![problem])?;

@@ -9,7 +9,7 @@ use std::io::Write;
 const SIZE: usize = 8 << 20;
 
 /// Files that every reader is given.
-pub fn plain() -> Vec<Vec<u8>> {
+pub(crate) fn plain() -> Vec<Vec<u8>> {
     vec![
         Vec::new(),
         vec![0; 1],
@@ -32,7 +32,7 @@ fn text(begin: &str, piece: &str, end: &str) -> Vec<u8> {
 }
 
 /// Files with the readers that they are for. The first byte of some says what their names are.
-pub fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
+pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
     let with = |kind: u8, bytes: Vec<u8>| [&[kind][..], &bytes].concat();
     let pickled = |kind: u8, bytes: Vec<u8>| with(kind, bytes);
     vec![

@@ -15,10 +15,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A reader of bytes, with a directory for temporary files.
-pub type Reader = fn(&Path, &[u8]);
+pub(crate) type Reader = fn(&Path, &[u8]);
 
 /// All readers by name.
-pub const ALL: [(&str, Reader); 12] = [
+pub(crate) const ALL: [(&str, Reader); 12] = [
     ("config", config),
     ("corpus", corpus),
     ("log", log),
@@ -47,7 +47,7 @@ fn check(error: &impl ToString) {
 
 /// Hugging Face's `config.json`, and the index of a model in several files: any bytes are one or refused, and no name in
 /// them leads out of the directory.
-pub fn config(dir: &Path, data: &[u8]) {
+pub(crate) fn config(dir: &Path, data: &[u8]) {
     let model = dir.join("model");
     fs::create_dir_all(&model).expect("a directory");
     write(&model, "config.json", data);
@@ -68,7 +68,7 @@ pub fn config(dir: &Path, data: &[u8]) {
 
 /// Files of text, whatever their names say: any bytes become the tokens that the card counts, or are refused and leave
 /// nothing behind. JSON lines become what another parser finds in them.
-pub fn corpus(dir: &Path, data: &[u8]) {
+pub(crate) fn corpus(dir: &Path, data: &[u8]) {
     const NAMES: [&str; 7] =
         ["a.txt", "a.jsonl", "a.parquet", "a.txt.gz", "a.jsonl.gz", "a.txt.zst", "a.jsonl.zst"];
     let Some((&kind, bytes)) = data.split_first() else { return };
@@ -116,7 +116,7 @@ pub fn corpus(dir: &Path, data: &[u8]) {
 
 /// `train.csv` and `val.csv`: any bytes are rows or an error; what is cut back has no row that was to go, and cutting it
 /// again changes nothing.
-pub fn log(_: &Path, data: &[u8]) {
+pub(crate) fn log(_: &Path, data: &[u8]) {
     let path = Path::new("train.csv");
     let Some((&step, bytes)) = data.split_first() else { return };
     let first_step_to_drop = u64::from(step);
@@ -135,7 +135,7 @@ pub fn log(_: &Path, data: &[u8]) {
 }
 
 /// Megatron-LM's data: any bytes as the index beside 64 tokens are refused, or describe those tokens and no others.
-pub fn megatron(dir: &Path, data: &[u8]) {
+pub(crate) fn megatron(dir: &Path, data: &[u8]) {
     let tokens: Vec<u8> = (1..=64u16).flat_map(|token| (257 * token).to_le_bytes()).collect();
     let path = write(dir, "m.bin", &tokens);
     write(dir, "m.idx", data);
@@ -152,7 +152,7 @@ pub fn megatron(dir: &Path, data: &[u8]) {
 
 /// Recipes: any text is either a recipe or refused with a message, which can be shown; a recipe that was read can be
 /// written and is then the same.
-pub fn recipe(dir: &Path, data: &[u8]) {
+pub(crate) fn recipe(dir: &Path, data: &[u8]) {
     let path = write(dir, "r.toml", data);
     let none = Overrides::default();
     match load(&path, &none) {
@@ -178,7 +178,7 @@ pub fn recipe(dir: &Path, data: &[u8]) {
 }
 
 /// A run of somebody else: any bytes as its record, its recipe and its logs are shown as far as they can be read.
-pub fn run(dir: &Path, data: &[u8]) {
+pub(crate) fn run(dir: &Path, data: &[u8]) {
     let run = dir.join("run");
     fs::create_dir_all(&run).expect("a directory");
     for name in ["run.json", "recipe.toml", "train.csv", "val.csv"] {
@@ -193,7 +193,7 @@ pub fn run(dir: &Path, data: &[u8]) {
 
 /// Weights, in the formats of safetensors, PyTorch and llm.c: any bytes are a model of these dimensions, all of whose
 /// elements are read, or refused.
-pub fn safetensors(dir: &Path, data: &[u8]) {
+pub(crate) fn safetensors(dir: &Path, data: &[u8]) {
     let dims = Dims { n_layer: 1, n_head: 1, n_embd: 2, block_size: 2, vocab_size: 3, padded_vocab: 4 };
     let layout = ParamLayout::new(&dims);
     let path = write(dir, "weights.safetensors", data);
@@ -205,7 +205,7 @@ pub fn safetensors(dir: &Path, data: &[u8]) {
 }
 
 /// Files of tokens: any bytes under any extension are a data set whose rows can all be read, or refused.
-pub fn shard(dir: &Path, data: &[u8]) {
+pub(crate) fn shard(dir: &Path, data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else { return };
     // text is encoded and kept, which is slow and not what is looked for here
     let name = ["a.bin", "a.npy", "a.dat"][usize::from(kind) % 3];
@@ -239,7 +239,7 @@ fn open_options(dir: &Path, block_size: usize, vocab_size: usize) -> OpenOptions
 
 /// `state.json` and `run.json`: any bytes are read or refused; what was read is written as what reads the same. A
 /// state's checksum is put right first, or nothing would get past it.
-pub fn state(_: &Path, data: &[u8]) {
+pub(crate) fn state(_: &Path, data: &[u8]) {
     let path = Path::new("state.json");
     let state = CheckpointState::from_json(path, data);
     assert!(state.map_or_else(|error| !error.to_string().is_empty(), |_| true));
@@ -263,7 +263,7 @@ pub fn state(_: &Path, data: &[u8]) {
 }
 
 /// Files of examples to score: any bytes are a task whose examples fit into the model, or refused.
-pub fn task(dir: &Path, data: &[u8]) {
+pub(crate) fn task(dir: &Path, data: &[u8]) {
     let path = write(dir, "task.jsonl", data);
     let limits = Limits { block_size: 16, vocab_size: 50257 };
     for definition in [Definition::PerToken, Definition::LmEval] {
@@ -284,7 +284,7 @@ pub fn task(dir: &Path, data: &[u8]) {
 
 /// A model's `tokenizer.json`: any bytes are a vocabulary that decodes what it encodes, are taken for GPT-2's, or
 /// refused.
-pub fn tokenizer(dir: &Path, data: &[u8]) {
+pub(crate) fn tokenizer(dir: &Path, data: &[u8]) {
     let model = dir.join("tokenizer");
     fs::create_dir_all(&model).expect("a directory");
     write(&model, "tokenizer.json", data);
@@ -305,7 +305,7 @@ fn round_trip(tokenizer: &Tokenizer) {
 
 /// What says which text tokens stand for, nanoGPT's `meta.pkl` and `dataset.json`: any bytes are a vocabulary that
 /// decodes what it encodes, or refused.
-pub fn vocabulary(dir: &Path, data: &[u8]) {
+pub(crate) fn vocabulary(dir: &Path, data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else { return };
     let names = ["meta.pkl", "dataset.json"];
     let at = usize::from(kind) % 2;

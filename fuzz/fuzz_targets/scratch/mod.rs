@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 #[allow(dead_code, reason = "a target calls one of them")]
 #[path = "../../../tests/untrusted/readers.rs"]
-pub mod readers;
+pub(crate) mod readers;
 
 /// The directory of this process.
-pub fn dir() -> &'static Path {
+pub(crate) fn dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let dir = std::env::temp_dir().join(format!("runner-fuzz-{}", std::process::id()));
