@@ -143,9 +143,11 @@ mod tests {
     fn a_document_of_too_many_values_is_refused() {
         let list = |count: u32| format!("[{}]", vec!["0"; count as usize].join(","));
         assert!(value(list(MOST - 1).as_bytes()).is_ok());
-        for text in [list(MOST), "[[],".repeat(MOST as usize), "{\"a\":{".repeat(100) + &list(MOST)] {
+        for text in
+            [list(MOST), format!("{{\"a\": {}", list(MOST)), format!("[{}", "{},".repeat(MOST as usize))]
+        {
             let error = value(text.as_bytes()).expect_err("too many").to_string();
-            assert!(error.contains("more than 262144 values") || error.contains("recursion"), "{error}");
+            assert!(error.contains("more than 262144 values"), "{error}");
         }
     }
 

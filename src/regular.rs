@@ -8,8 +8,10 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// More than any JSON document or recipe of a run holds, in bytes.
+/// More than any JSON document of a run holds, in bytes.
 pub const DOCUMENT: u64 = 64 << 20;
+/// More than any recipe holds, in bytes: what reads TOML takes fifty times its text.
+pub const RECIPE: u64 = 4 << 20;
 /// More than any log holds, in bytes: forty million steps. Files that claim a terabyte take no room on a disk.
 pub const LOG: u64 = 4 << 30;
 

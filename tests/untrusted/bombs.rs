@@ -21,7 +21,7 @@ pub(crate) fn plain() -> Vec<Vec<u8>> {
         b"{\"a\":".repeat(100_000),
         text("[", "0,", "0]"),
         text("\"", "a", "\""),
-        b"\x80\x02".iter().copied().chain([b'('; SIZE / 2]).collect(),
+        repeated(b"\x80\x02", b"(", b""),
         b"a = [".repeat(20_000),
     ]
 }
