@@ -141,25 +141,27 @@ impl Task {
         let bytes = regular::read_within(path, LARGEST);
         let bytes = bytes.map_err(|error| EvalError::Read { path: path.to_owned(), error })?;
         let mut room = Room::of(bytes.len());
-        let (kind, encoded) = match llmc::is_eval_file(&bytes) {
+        // one after the other: texts and tokens of all examples together would take twice the memory
+        type Examples<'a> = Box<dyn Iterator<Item = Result<Encoded, EvalError>> + 'a>;
+        let (kind, encoded): (_, Examples) = match llmc::is_eval_file(&bytes) {
             true if definition == Definition::LmEval || tokenizer.kind() != TokenizerKind::Gpt2 => {
                 let what =
                     "llm.c's file, which has GPT-2's tokens and no text: give the JSONL of the task".into();
                 return Err(EvalError::NoTask { path: path.to_owned(), what });
             }
-            true => (Kind::Choice, llmc::read(path, &bytes, &mut room)?),
+            true => (Kind::Choice, Box::new(llmc::read(path, &bytes, &mut room)?.into_iter().map(Ok))),
             false => {
                 let documents = documents::read(path, &bytes)?;
                 let kind = match documents.first() {
                     Some((_, Document::LastWord(_))) => Kind::LastWord,
                     _ => Kind::Choice,
                 };
-                let encode = |(line, document)| {
+                let encode = move |(line, document)| {
                     encode(document, definition, tokenizer, &mut room)
                         .map(|encoded| Encoded { place: format!("line {line}"), ..encoded })
                         .map_err(|problem| EvalError::Line { path: path.to_owned(), line, problem })
                 };
-                (kind, documents.into_iter().map(encode).collect::<Result<_, _>>()?)
+                (kind, Box::new(documents.into_iter().map(encode)))
             }
         };
         let mut task = Self {
@@ -171,7 +173,7 @@ impl Task {
             limits,
         };
         for one in encoded {
-            task.push(path, one, tokenizer)?;
+            task.push(path, one?, tokenizer)?;
         }
         Ok(task)
     }

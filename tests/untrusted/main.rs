@@ -64,12 +64,6 @@ fn peak_of(work: impl FnOnce()) -> usize {
 
 fn check(what: &str, reader: Reader, dir: &Path, bytes: &[u8]) {
     let taken = peak_of(|| reader(dir, bytes));
-    eprintln!(
-        "DEBUG {what} {} took {} = {:.1}",
-        bytes.len(),
-        taken,
-        taken as f64 / (bytes.len() as f64 + 1.0)
-    );
     let allowed = TIMES * bytes.len() + BESIDES;
     assert!(taken <= allowed, "{what}: {taken} bytes were taken for a file of {}", bytes.len());
 }
