@@ -9,6 +9,7 @@ pub mod cuda;
 pub mod data;
 pub mod engine;
 pub mod eval;
+pub mod json;
 pub mod model;
 pub mod plan;
 pub mod recipe;

@@ -8,8 +8,26 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// More than any JSON document or recipe of a run holds, in bytes.
+/// More than any JSON document of a run holds, in bytes.
 pub const DOCUMENT: u64 = 64 << 20;
+/// More than any recipe holds, in bytes: what reads TOML takes fifty times its text.
+pub const RECIPE: u64 = 4 << 20;
+/// More than any log holds, in bytes: forty million steps. Files that claim a terabyte take no room on a disk.
+pub const LOG: u64 = 4 << 30;
+
+const STRANGE: &str = "it is not a regular file";
+
+/// Whether an error of this module says that a path leads to a pipe, a socket or a device.
+#[must_use]
+pub fn is_strange(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|told| told.to_string() == STRANGE)
+}
+
+/// Whether a name from a file is that of a file beside it, and leads nowhere else.
+#[must_use]
+pub fn is_beside(name: &str) -> bool {
+    !name.contains('\0') && Path::new(name).file_name().is_some_and(|last| last == name)
+}
 
 /// Opens a regular file for reading, without waiting.
 ///
@@ -33,22 +51,27 @@ pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// As those of [`open`]; [`ErrorKind::InvalidInput`] for a link.
 pub fn open_unlinked(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // The system's own answer to a link is one about loops, which the user could not act on.
-    if path.is_symlink() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link"));
-    }
+    refuse_link(path)?;
     regular(opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW))
 }
 
-/// The bytes of a regular file.
+/// Checks that a name is none of a link, which could lead to what is not meant. Nothing by that name is fine.
 ///
 /// # Errors
-/// As those of [`open`].
+/// [`ErrorKind::InvalidInput`].
+pub fn refuse_link(path: &Path) -> io::Result<()> {
+    match path.is_symlink() {
+        true => Err(io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link")),
+        false => Ok(()),
+    }
+}
+
+/// The bytes of a regular file of at most [`LOG`] bytes.
+///
+/// # Errors
+/// As those of [`read_within`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = open(path)?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))?;
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    read_within(path, LOG)
 }
 
 /// The bytes of a regular file of at most `most` bytes.
@@ -56,13 +79,20 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As those of [`open`]; [`ErrorKind::FileTooLarge`].
 pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
+    let too_large = || {
         let problem = format!("it is larger than {} MiB", most >> 20);
-        return Err(io::Error::new(ErrorKind::FileTooLarge, problem));
+        io::Error::new(ErrorKind::FileTooLarge, problem)
+    };
+    let file = open(path)?;
+    // said before anything is read; a file may also grow meanwhile
+    let length = file.metadata()?.len();
+    if length > most {
+        return Err(too_large());
     }
-    Ok(bytes)
+    let mut bytes = Vec::new();
+    bytes.try_reserve(length as usize)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// The text of a regular file of at most `most` bytes.
@@ -76,7 +106,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 
 /// The file if it is a regular one.
 fn regular(opened: io::Result<File>) -> io::Result<File> {
-    let strange = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
+    let strange = || io::Error::new(ErrorKind::InvalidInput, STRANGE);
     match opened {
         Ok(file) => match file.metadata()?.file_type() {
             kind if kind.is_dir() => Err(io::Error::new(ErrorKind::IsADirectory, "it is a directory")),
@@ -132,7 +162,28 @@ mod tests {
         let append = |name: &str| open_unlinked(&path(name), OpenOptions::new().append(true).create(true));
         assert!(append("file").is_ok() && append("new").is_ok());
         assert_eq!(append("link").map_err(kind).err(), Some(ErrorKind::InvalidInput));
+        let strange = |name: &str| read(&path(name)).is_err_and(|error| is_strange(&error));
+        assert!(strange("pipe") && strange("zeros") && !strange("link") && !strange("nothing"));
         assert_eq!(append("pipe").map_err(kind).err(), Some(ErrorKind::InvalidInput));
+    }
+
+    #[test]
+    fn a_file_that_only_claims_to_be_large_is_not_read() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("file");
+        fs::write(&path, "text").expect("write");
+        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("sparse");
+        assert_eq!(read(&path).map_err(|error| error.kind()), Err(ErrorKind::FileTooLarge));
+    }
+
+    #[test]
+    fn a_name_beside_a_file_leads_nowhere_else() {
+        for name in ["a", "a.b", "..a", "ä"] {
+            assert!(is_beside(name), "{name}");
+        }
+        for name in ["", ".", "..", "/", "/a", "a/b", "../a", "a/", "a\0"] {
+            assert!(!is_beside(name), "{name:?}");
+        }
     }
 
     #[test]

@@ -54,6 +54,23 @@ pub fn is_tame(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// The beginning of a text, of `most` characters at most; an ellipsis stands for the rest.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A text for a cell of CSV that no spreadsheet takes for a formula and runs: an apostrophe comes before what begins like
+/// one, as OWASP advises. A number stays as it is.
+#[must_use]
+pub fn no_formula(text: String) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();
+    if is_formula { format!("'{text}") } else { text }
+}
+
 fn replaced(text: &str, keeps: impl Fn(char) -> bool) -> String {
     text.chars().map(|c| if keeps(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
@@ -68,6 +85,12 @@ mod tests {
         assert_eq!([1, 19_073].map(|n| grouped(n, "step")), ["1 step", "19,073 steps"]);
         assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
         assert_eq!(count(1_usize, "seed"), "1 seed");
+    }
+
+    #[test]
+    fn a_long_text_is_shortened_between_characters() {
+        assert_eq!([3, 4].map(|most| shortened("äöüß", most)), ["äöü…", "äöüß"]);
+        assert_eq!(shortened("", 0), "");
     }
 
     #[test]

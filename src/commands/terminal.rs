@@ -5,11 +5,12 @@
 
 use super::layout::{self, Piece};
 use crate::data::Progress;
+use crate::json;
 use crate::recipe::Diagnostics;
 use crate::report::numbers::{bytes, roughly};
 use crate::run::facts::now;
 use crate::session::ending::Elsewhere;
-use crate::wording::{tame, tame_line};
+use crate::wording::{shortened, tame, tame_line};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 use serde_json::{Map, Value as Json};
@@ -46,6 +47,9 @@ struct Name {
     /// The run's path, with which some lines begin of themselves.
     path: String,
 }
+
+/// Bytes of a line of a message at most.
+const MOST_LINE: usize = 1 << 14;
 
 /// Whether stderr gets JSON alone.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -84,12 +88,17 @@ pub(super) fn event(kind: &str, fields: Map<String, Json>) {
     let mut event = Map::from_iter([("event".to_owned(), kind.into()), ("time".to_owned(), now().into())]);
     event.extend(fields);
     // in one piece, or lines of processes that share a file would mix
-    let _ = io::stderr().lock().write_all(format!("{}\n", Json::Object(event)).as_bytes());
+    let _ = io::stderr().lock().write_all(format!("{}\n", json::shown(&Json::Object(event))).as_bytes());
 }
 
 /// [`say`] for a text in which only the colours that this program chose can act on the terminal.
 fn write(text: &str) {
     let screen = screen();
+    // a name from a file may be as long as the file
+    let text: &str = &match text.lines().any(|line| line.len() > MOST_LINE) {
+        true => text.lines().map(|line| shortened(line, MOST_LINE / 4) + "\n").collect::<String>(),
+        false => text.to_owned(),
+    };
     let text = match &screen.name {
         Some(name) => text.lines().map(|line| name.before(line) + "\n").collect(),
         None => format!("{text}\n"),

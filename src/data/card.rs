@@ -3,7 +3,7 @@
 use super::DataError;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::write::write_whole;
-use crate::regular;
+use crate::{json, regular};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub const CARD: &str = "dataset.json";
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
 /// No card of less than a million shards comes near this size.
-const MAX_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// What a prepared set says about itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,9 +40,16 @@ pub struct Card {
     /// The shards to validate on; without files where none were asked for.
     pub val: Part,
     /// What was asked for.
+    #[serde(deserialize_with = "json::bounded")]
     pub options: serde_json::Value,
     /// What was read, in order.
     pub sources: Vec<SourceCard>,
+}
+
+/// The version alone.
+#[derive(Deserialize)]
+struct Stated {
+    version: Option<u64>,
 }
 
 /// Shards of one purpose.
@@ -90,9 +97,9 @@ impl Card {
             }
         };
         let malformed = |problem: String| DataError::Vocabulary { path: path.clone(), problem };
-        let value: serde_json::Value =
+        let stated: Stated =
             serde_json::from_slice(&bytes).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
-        match value.get("version").and_then(serde_json::Value::as_u64) {
+        match stated.version {
             Some(1) => {}
             Some(version) => {
                 return Err(malformed(format!("version {version} is not known, only {VERSION}")));
@@ -101,7 +108,7 @@ impl Card {
                 return Err(malformed("it has no `version`, so no `runner data prepare` wrote it".into()));
             }
         }
-        serde_json::from_value(value).map(Some).map_err(|error| malformed(error.to_string()))
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(error.to_string()))
     }
 
     /// Writes the card into a directory, whole or not at all.

@@ -5,6 +5,7 @@
 //! the bytes of the file that was opened, so another file at its path only matters if it holds something else.
 
 use super::DataError;
+use crate::regular;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -131,7 +132,7 @@ impl Guard {
             was_read = true;
             let is_same = match &self.file {
                 Some(file) => self.is_same(file),
-                None => File::open(&self.path).and_then(|file| self.is_same(&file)),
+                None => regular::open(&self.path).and_then(|file| self.is_same(&file)),
             };
             if !is_same.map_err(|error| self.unreadable(&error))? {
                 return Err(self.changed("its contents are others than at the start".to_owned()));
@@ -145,7 +146,7 @@ impl Guard {
             && !seen.other.is_some_and(|before| is_known(&before, &other))
         {
             let is_same = other.bytes == self.bytes
-                && File::open(&self.path)
+                && regular::open(&self.path)
                     .and_then(|file| self.is_same(&file))
                     .map_err(|error| self.unreadable(&error))?;
             if !is_same {

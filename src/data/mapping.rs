@@ -1,6 +1,7 @@
 //! Maps files into memory, so that tokens are read without being copied.
 
 use super::DataError;
+use crate::regular;
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -8,15 +9,11 @@ use std::path::Path;
 
 /// Opens a regular file and maps it into memory. An empty file maps to no bytes.
 pub(super) fn map(path: &Path) -> Result<(File, Mmap), DataError> {
-    // checked before it is opened, because opening a pipe waits for a writer
-    let meta = std::fs::metadata(path).map_err(DataError::read(path))?;
-    if meta.is_dir() {
-        return Err(DataError::Directory { path: path.into() });
-    }
-    if !meta.is_file() {
-        return Err(DataError::NotRegular { path: path.into() });
-    }
-    let file = File::open(path).map_err(DataError::read(path))?;
+    let file = regular::open(path).map_err(|error| match error.kind() {
+        ErrorKind::IsADirectory => DataError::Directory { path: path.into() },
+        _ if regular::is_strange(&error) => DataError::NotRegular { path: path.into() },
+        _ => DataError::read(path)(error),
+    })?;
     // SAFETY: the map is read-only. This program never writes to a file that has its final name, and
     // datasets/README.md tells users not to change the files of a running experiment.
     let map = unsafe { Mmap::map(&file) }.map_err(|error| match error.kind() {

@@ -1,6 +1,8 @@
 //! Examples as text: the lines of JSONL files.
 
 use super::EvalError;
+use crate::json;
+use crate::wording::shortened;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -57,9 +59,9 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Vec<(usize, Document)>, 
         if text.trim_ascii().is_empty() {
             continue;
         }
-        let value: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| at(line, format!("no JSON object: {error}")))?;
-        let document = document(&value).map_err(|problem| at(line, problem))?;
+        let value = json::value(text).map_err(|error| at(line, format!("no JSON object: {error}")))?;
+        let value = value.as_object().ok_or_else(|| at(line, "no JSON object, but another value".into()))?;
+        let document = document(value).map_err(|problem| at(line, problem))?;
         if let Some((first, before)) = documents.first()
             && std::mem::discriminant(before) != std::mem::discriminant(&document)
         {
@@ -110,11 +112,12 @@ fn document(line: &Map<String, Value>) -> Result<Document, String> {
         let Some((context, word)) =
             text.trim_end().rsplit_once(' ').filter(|(context, _)| !context.is_empty())
         else {
-            return Err(format!("`text` is {text:?}, which has no word before its last one"));
+            let text = excerpt(&text.into());
+            return Err(format!("`text` is {text}, which has no word before its last one"));
         };
         return Ok(Document::LastWord(LastWord { context: context.to_owned(), word: word.to_owned() }));
     }
-    let keys: Vec<String> = line.keys().map(|key| format!("`{key}`")).collect();
+    let keys: Vec<String> = line.keys().take(20).map(|key| format!("`{}`", shortened(key, 80))).collect();
     let found = if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
     Err(format!(
         "no example: it has {found}, but needs `ctx`, `endings` and `label` (HellaSwag), `context`, `endings` and \
@@ -122,10 +125,15 @@ fn document(line: &Map<String, Value>) -> Result<Document, String> {
     ))
 }
 
+/// As much of a value as a message has room for.
+fn excerpt(value: &Value) -> String {
+    shortened(&value.to_string(), 200)
+}
+
 fn string(line: &Map<String, Value>, key: &str) -> Result<String, String> {
     match line.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(format!("`{key}` is {other}, but must be a text")),
+        Some(other) => Err(format!("`{key}` is {}, but must be a text", excerpt(other))),
         None => Err(format!("`{key}` is missing")),
     }
 }
@@ -136,11 +144,11 @@ fn endings(line: &Map<String, Value>) -> Result<(Vec<String>, usize), String> {
         Some(Value::Array(list)) => {
             return Err(format!("`endings` has {}, but a choice needs two", list.len()));
         }
-        Some(other) => return Err(format!("`endings` is {other}, but must be a list of texts")),
+        Some(other) => return Err(format!("`endings` is {}, but must be a list of texts", excerpt(other))),
         None => return Err("`endings` is missing".into()),
     };
     let text = |ending: &Value| {
-        ending.as_str().map(str::to_owned).ok_or_else(|| format!("the ending {ending} is no text"))
+        ending.as_str().map(str::to_owned).ok_or_else(|| format!("the ending {} is no text", excerpt(ending)))
     };
     let endings: Vec<String> = list.iter().map(text).collect::<Result<_, _>>()?;
     let label = line.get("label").ok_or("`label` is missing")?;
@@ -152,7 +160,8 @@ fn endings(line: &Map<String, Value>) -> Result<(Vec<String>, usize), String> {
     match number.map(|number: u64| number as usize) {
         Some(label) if label < endings.len() => Ok((endings, label)),
         _ => Err(format!(
-            "`label` is {label}, but must be from 0 to {}, the number of the right ending",
+            "`label` is {}, but must be from 0 to {}, the number of the right ending",
+            excerpt(label),
             endings.len() - 1
         )),
     }

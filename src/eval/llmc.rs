@@ -3,7 +3,7 @@
 //! its index, the label, the number of endings, then length and tokens of the context and of each ending.
 
 use super::EvalError;
-use super::task::Encoded;
+use super::task::{Encoded, Room};
 use std::path::Path;
 
 const MAGIC: i32 = 20_240_522;
@@ -16,7 +16,7 @@ pub(super) fn is_eval_file(bytes: &[u8]) -> bool {
 }
 
 /// The examples of a file that begins with the magic number.
-pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Encoded>, EvalError> {
+pub(super) fn read(path: &Path, bytes: &[u8], room: &mut Room) -> Result<Vec<Encoded>, EvalError> {
     let no_task = |what: String| EvalError::NoTask { path: path.to_owned(), what };
     let word = |index: usize| {
         let bytes = bytes.get(4 * index..4 * index + 4)?.try_into().ok()?;
@@ -32,18 +32,17 @@ pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Encoded>, EvalError>
     if count <= 0 {
         return Err(EvalError::Empty { path: path.to_owned() });
     }
-    let words: Vec<u16> = body.chunks_exact(2).map(|word| u16::from_le_bytes([word[0], word[1]])).collect();
-    let mut words = words.into_iter();
+    let mut words = body.chunks_exact(2).map(|word| u16::from_le_bytes([word[0], word[1]]));
     let example = |example, problem: String| EvalError::Example { path: path.to_owned(), example, problem };
     (0..count as usize)
         .map(|index| {
-            let encoded = one(&mut words).map_err(|problem| example(index, problem))?;
+            let encoded = one(&mut words, room).map_err(|problem| example(index, problem))?;
             Ok(Encoded { place: format!("example {index}"), ..encoded })
         })
         .collect()
 }
 
-fn one(words: &mut impl Iterator<Item = u16>) -> Result<Encoded, String> {
+fn one(words: &mut impl Iterator<Item = u16>, room: &mut Room) -> Result<Encoded, String> {
     let mut read = 0;
     let mut next = || {
         read += 1;
@@ -64,12 +63,13 @@ fn one(words: &mut impl Iterator<Item = u16>) -> Result<Encoded, String> {
         (0..len).map(|_| next().map(u32::from)).collect::<Result<Vec<u32>, _>>()
     };
     let context = tokens()?;
-    let mut pairs = Vec::with_capacity(usize::from(endings));
+    let mut pairs = Vec::new();
     for _ in 0..endings {
         let ending = tokens()?;
         if ending.is_empty() {
             return Err("one of its endings has no token".into());
         }
+        room.take(context.len() + ending.len())?;
         pairs.push((context.clone(), ending));
     }
     if 2 * read != usize::from(bytes) {

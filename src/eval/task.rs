@@ -3,7 +3,11 @@
 use super::documents::{self, Choice, Document, LastWord};
 use super::{EvalError, Share, llmc, lm_eval};
 use crate::data::tokenizer::{Tokenizer, TokenizerKind};
+use crate::regular;
 use std::path::Path;
+
+/// Bytes of a file of examples at most.
+const LARGEST: u64 = 2 << 30;
 
 /// What an example asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +103,28 @@ pub(super) struct Encoded {
     pub(super) place: String,
 }
 
+/// Tokens that a file's examples may still have. Each ending comes with its context, so a long context with many
+/// endings would fill the memory from a small file, and take a day to score.
+pub(super) struct Room(usize);
+
+impl Room {
+    /// Tokens for each byte of a file: a context of two thousand bytes may have fifty endings.
+    const PER_BYTE: usize = 32;
+
+    /// That of a file of `bytes` bytes.
+    pub(super) fn of(bytes: usize) -> Self {
+        Self(bytes.saturating_mul(Self::PER_BYTE).saturating_add(1 << 20))
+    }
+
+    /// Takes tokens from it.
+    pub(super) fn take(&mut self, tokens: usize) -> Result<(), String> {
+        let left = self.0.checked_sub(tokens);
+        self.0 =
+            left.ok_or("its endings repeat a long context too often: shorten it, or leave out endings")?;
+        Ok(())
+    }
+}
+
 impl Task {
     /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`,
     /// `endings`, `label`), or texts whose last word is asked for (`text`). What the file holds decides, not its name.
@@ -112,26 +138,30 @@ impl Task {
         tokenizer: &Tokenizer,
         limits: Limits,
     ) -> Result<Self, EvalError> {
-        let bytes = std::fs::read(path).map_err(|error| EvalError::Read { path: path.to_owned(), error })?;
-        let (kind, encoded) = match llmc::is_eval_file(&bytes) {
+        let bytes = regular::read_within(path, LARGEST);
+        let bytes = bytes.map_err(|error| EvalError::Read { path: path.to_owned(), error })?;
+        let mut room = Room::of(bytes.len());
+        // one after the other: texts and tokens of all examples together would take twice the memory
+        type Examples<'a> = Box<dyn Iterator<Item = Result<Encoded, EvalError>> + 'a>;
+        let (kind, encoded): (_, Examples) = match llmc::is_eval_file(&bytes) {
             true if definition == Definition::LmEval || tokenizer.kind() != TokenizerKind::Gpt2 => {
                 let what =
                     "llm.c's file, which has GPT-2's tokens and no text: give the JSONL of the task".into();
                 return Err(EvalError::NoTask { path: path.to_owned(), what });
             }
-            true => (Kind::Choice, llmc::read(path, &bytes)?),
+            true => (Kind::Choice, Box::new(llmc::read(path, &bytes, &mut room)?.into_iter().map(Ok))),
             false => {
                 let documents = documents::read(path, &bytes)?;
                 let kind = match documents.first() {
                     Some((_, Document::LastWord(_))) => Kind::LastWord,
                     _ => Kind::Choice,
                 };
-                let encode = |(line, document)| {
-                    encode(document, definition, tokenizer)
+                let encode = move |(line, document)| {
+                    encode(document, definition, tokenizer, &mut room)
                         .map(|encoded| Encoded { place: format!("line {line}"), ..encoded })
                         .map_err(|problem| EvalError::Line { path: path.to_owned(), line, problem })
                 };
-                (kind, documents.into_iter().map(encode).collect::<Result<_, _>>()?)
+                (kind, Box::new(documents.into_iter().map(encode)))
             }
         };
         let mut task = Self {
@@ -143,7 +173,7 @@ impl Task {
             limits,
         };
         for one in encoded {
-            task.push(path, one, tokenizer)?;
+            task.push(path, one?, tokenizer)?;
         }
         Ok(task)
     }
@@ -227,7 +257,12 @@ pub(super) fn tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Stri
     Ok(tokens.into_iter().map(u32::from).collect())
 }
 
-fn encode(document: Document, definition: Definition, tokenizer: &Tokenizer) -> Result<Encoded, String> {
+fn encode(
+    document: Document,
+    definition: Definition,
+    tokenizer: &Tokenizer,
+    room: &mut Room,
+) -> Result<Encoded, String> {
     let choice = match (document, definition) {
         (Document::LastWord(LastWord { context, word }), _) => {
             let pair = (tokens(tokenizer, &context)?, tokens(tokenizer, &format!(" {word}"))?);
@@ -244,6 +279,7 @@ fn encode(document: Document, definition: Definition, tokenizer: &Tokenizer) -> 
     let alone = tokens(tokenizer, &context)?;
     for ending in endings {
         let continuation = format!("{delimiter}{ending}");
+        room.take(alone.len() + continuation.len() / 8)?;
         pairs.push(match definition {
             Definition::PerToken => (alone.clone(), tokens(tokenizer, &continuation)?),
             Definition::LmEval => lm_eval::pair(tokenizer, &context, &continuation)?,

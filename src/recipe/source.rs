@@ -6,13 +6,10 @@
 use super::shipped::{self, Shipped};
 use crate::regular;
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// No recipe comes near this size; a data file given by mistake does.
-const MAX_BYTES: u64 = 4 << 20;
 
 /// Where a text comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,23 +110,16 @@ fn unreadable(reason: impl Into<String>, help: impl Into<String>) -> Unreadable 
 
 /// Reads a recipe's text.
 pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
-    // Looked at before it is opened: opening a pipe would wait for a writer.
-    let kind = fs::metadata(path).map_err(|error| from_io(path, &error))?.file_type();
-    if kind.is_dir() {
-        return Err(unreadable("it is a directory", "name a recipe file in it"));
-    }
-    if !kind.is_file() {
-        return Err(unreadable("it is not a regular file", "write the recipe to a file and name that"));
-    }
-    let mut bytes = Vec::new();
-    let read = regular::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-    read.map_err(|error| from_io(path, &error))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(unreadable(
-            format!("it is larger than {} MiB", MAX_BYTES >> 20),
-            "a recipe is a short TOML file; is this a data file?",
-        ));
-    }
+    let mut bytes = regular::read_within(path, regular::RECIPE).map_err(|error| match error.kind() {
+        ErrorKind::IsADirectory => unreadable("it is a directory", "name a recipe file in it"),
+        ErrorKind::FileTooLarge => {
+            unreadable(error.to_string(), "a recipe is a short TOML file; is this a data file?")
+        }
+        _ if regular::is_strange(&error) => {
+            unreadable(error.to_string(), "write the recipe to a file and name that")
+        }
+        _ => from_io(path, &error),
+    })?;
     // A byte order mark would shift the columns of the first line.
     if bytes.starts_with("\u{feff}".as_bytes()) {
         bytes.drain(..3);

@@ -104,7 +104,7 @@ fn read(value: &Value) -> Option<Stated> {
 /// The numbers in the recipe of a run, with that file and whether all of them bind.
 fn of_run(run: &Path, is_exact: bool) -> Option<Written> {
     let file = run.join(RUNS_RECIPE);
-    let keys = written(&regular::read_text(&file, regular::DOCUMENT).ok()?).ok()?;
+    let keys = written(&regular::read_text(&file, regular::RECIPE).ok()?).ok()?;
     let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));
     Some((file, numbers.collect(), is_exact))
 }

@@ -75,7 +75,7 @@ pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<U
     for (file, columns) in LOGS {
         let (left, right) = (Log::read(&left.join(file))?, Log::read(&right.join(file))?);
         if file == dir::TRAIN_CSV {
-            compared = left.rows.len().max(right.rows.len());
+            compared = left.count.max(right.count);
         }
         if let Some(found) = compare(file, columns, &left, &right, rtol) {
             return Ok(Some(found));
@@ -86,7 +86,7 @@ pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<U
 
 fn compare(file: &'static str, columns: &[Column], left: &Log, right: &Log, rtol: f64) -> Option<Unequal> {
     let mut places = Vec::new();
-    let are_there = !left.rows.is_empty() && !right.rows.is_empty();
+    let are_there = left.count > 0 && right.count > 0;
     for column in columns.iter().filter(|column| column.is_deterministic && are_there).map(|c| c.name) {
         match (left.place(column), right.place(column)) {
             (Some(left), Some(right)) => places.push((column, left, right)),
@@ -97,7 +97,7 @@ fn compare(file: &'static str, columns: &[Column], left: &Log, right: &Log, rtol
             }
         }
     }
-    for (l, r) in left.rows.iter().zip(&right.rows) {
+    for (l, r) in left.rows().zip(right.rows()) {
         for &(column, at_left, at_right) in &places {
             let (a, b) = (l.get(at_left).unwrap_or_default(), r.get(at_right).unwrap_or_default());
             if !equal(a, b, rtol) {
@@ -107,7 +107,7 @@ fn compare(file: &'static str, columns: &[Column], left: &Log, right: &Log, rtol
             }
         }
     }
-    let (left, right) = (left.rows.len(), right.rows.len());
+    let (left, right) = (left.count, right.count);
     (left != right).then_some(Unequal::Rows { file, left, right })
 }
 
@@ -123,10 +123,16 @@ fn equal(left: &str, right: &str, rtol: f64) -> bool {
     }
 }
 
+fn reader(log: &[u8]) -> csv::Reader<&[u8]> {
+    csv::Reader::from_reader(whole_lines(log))
+}
+
 /// A log as its texts, so that a message shows what the file says.
 struct Log {
     header: csv::StringRecord,
-    rows: Vec<csv::StringRecord>,
+    /// The whole file: a row that is kept takes a hundred times the memory of a short one.
+    bytes: Vec<u8>,
+    count: usize,
 }
 
 impl Log {
@@ -135,12 +141,21 @@ impl Log {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?,
         };
-        let mut reader = csv::Reader::from_reader(whole_lines(&bytes));
+        let mut reader = reader(&bytes);
         let malformed =
             |error: csv::Error| RunError::Malformed { path: PathBuf::from(path), problem: error.to_string() };
         let header = reader.headers().map_err(malformed)?.clone();
-        let rows = reader.into_records().collect::<Result<_, _>>().map_err(malformed)?;
-        Ok(Self { header, rows })
+        let (mut row, mut count) = (csv::StringRecord::new(), 0);
+        while reader.read_record(&mut row).map_err(malformed)? {
+            count += 1;
+        }
+        drop(reader);
+        Ok(Self { header, bytes, count })
+    }
+
+    /// The rows; all of them could be read before.
+    fn rows(&self) -> impl Iterator<Item = csv::StringRecord> {
+        reader(&self.bytes).into_records().map_while(Result::ok)
     }
 
     fn place(&self, column: &str) -> Option<usize> {

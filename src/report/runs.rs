@@ -123,7 +123,7 @@ impl Run {
             warn(&error);
         }
         let file = path.join(dir::RECIPE);
-        let text = regular::read_text(&file, regular::DOCUMENT);
+        let text = regular::read_text(&file, regular::RECIPE);
         if let (Ok(text), Some(record)) = (&text, &record)
             && !is_own(path, text, record)
         {

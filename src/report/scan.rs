@@ -7,7 +7,9 @@
 use crate::regular;
 use crate::run::RunError;
 use crate::run::files::whole_lines;
+use crate::run::records::HEADER;
 use memchr::{memchr, memchr2};
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -25,10 +27,18 @@ pub struct Scanned {
 /// The columns of a log, in order. A missing file, one without a whole line and one that cannot be read have none.
 pub fn header(path: &Path) -> Vec<String> {
     let mut line = Vec::new();
-    match regular::open(path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line)) {
+    let read = regular::open(path);
+    match read.and_then(|file| BufReader::new(file.take(HEADER as u64)).read_until(b'\n', &mut line)) {
         Ok(_) => scan_bytes(whole_lines(&line), &[], |_| {}).header,
         Err(_) => Vec::new(),
     }
+}
+
+fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    if file.metadata()?.len() > regular::LOG {
+        return Err(std::io::Error::new(ErrorKind::FileTooLarge, "it is larger than any log"));
+    }
+    file.take(regular::LOG).read_to_end(buffer).map(drop)
 }
 
 /// How much of the end of a log is read to find its last row.
@@ -38,7 +48,7 @@ const TAIL: u64 = 1 << 14;
 /// order. A missing file has no rows, and neither has one that cannot be read: it must not hide the other runs.
 pub fn scan(path: &Path, wanted: &[&str], buffer: &mut Vec<u8>, each: impl FnMut(&[f64])) -> Scanned {
     buffer.clear();
-    match regular::open(path).and_then(|mut file| file.read_to_end(buffer)) {
+    match regular::open(path).and_then(|file| read_log(file, buffer)) {
         Ok(_) => scan_bytes(whole_lines(buffer), wanted, each),
         Err(error) if error.kind() == ErrorKind::NotFound => Scanned::default(),
         Err(error) => {
@@ -66,7 +76,8 @@ pub fn last_row(path: &Path, wanted: &[&str]) -> Result<Option<Vec<f64>>, RunErr
             bytes.truncate(bytes.iter().position(|&b| b == b'\n').map_or(0, |end| end + 1));
             file.seek(SeekFrom::Start(length - TAIL))?;
         }
-        file.read_to_end(&mut bytes)?;
+        // a log may grow meanwhile, but not by much
+        file.take(4 * TAIL).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let bytes = read().map_err(|error| RunError::Io { action: "read", path: path.to_owned(), error })?;
@@ -90,6 +101,10 @@ pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
 
 /// [`scan`] over text in memory, which begins with a header.
 pub fn scan_bytes(bytes: &[u8], wanted: &[&str], each: impl FnMut(&[f64])) -> Scanned {
+    if bytes.len() > HEADER && !bytes[..HEADER].contains(&b'\n') {
+        // a name would take more memory than it has bytes
+        return Scanned { malformed: 1, ..Scanned::default() };
+    }
     match std::str::from_utf8(bytes) {
         // our own writer never quotes
         Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, each),

@@ -1,8 +1,10 @@
 //! Cutting a log back to a checkpoint: a resumed run takes the steps behind it again.
 
 use super::RunError;
+use super::error::Context;
 use super::files;
 use super::records::{Table, read_or_empty};
+use crate::regular;
 use std::path::Path;
 
 /// What [`cut_back`] kept of a log.
@@ -21,6 +23,7 @@ pub struct Kept {
 ///
 /// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
+    regular::refuse_link(path).context("open", path)?;
     let bytes = read_or_empty(path)?;
     let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
     if output != bytes {

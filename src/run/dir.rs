@@ -5,6 +5,7 @@ use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
 use super::{fault, files};
+use crate::regular;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -77,6 +78,8 @@ impl RunDir {
         let lock = Lock::acquire(&path.join(lock::FILE))?;
         let run = Self { path, handle, _lock: lock };
         run.check()?;
+        // older checkpoints are removed, and other runs' may lie behind a link
+        regular::refuse_link(&run.checkpoints()).context("use", &run.checkpoints())?;
         files::sweep(run.path())?;
         if run.checkpoints().is_dir() {
             files::sweep(&run.checkpoints())?;

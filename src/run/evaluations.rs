@@ -7,6 +7,7 @@
 use super::error::Context;
 use super::{RunError, dir, files};
 use crate::regular;
+use crate::wording::{no_formula, shortened};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +50,7 @@ pub fn append(run: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
     let path = run.join(dir::EVAL_CSV);
     let mut held = locked(&path)?;
     let mut text = String::new();
-    held.read_to_string(&mut text).context("read", &path)?;
+    held.by_ref().take(regular::LOG).read_to_string(&mut text).context("read", &path)?;
     let text = with_row(&text, evaluation).map_err(|problem| RunError::malformed(&path, problem))?;
     files::write_atomic(&path, text.as_bytes(), "eval_csv")
 }
@@ -78,11 +79,15 @@ fn with_row(text: &str, evaluation: &Evaluation) -> Result<String, String> {
         columns.extend(COLUMNS.iter().map(|(name, _)| name));
     }
     let step_at = columns.iter().position(|name| *name == "step").ok_or("it has no column `step`")?;
-    let mut rows: Vec<Vec<String>> = Vec::new();
+    let written = columns.len();
+    let mut rows: Vec<&str> = Vec::new();
     for line in lines.filter(|line| !line.is_empty()) {
-        let mut cells: Vec<String> = String::from_utf8_lossy(line).split(',').map(str::to_owned).collect();
-        cells.resize(columns.len(), String::new());
-        rows.push(cells);
+        let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8")?;
+        // rows are not filled up: a file of two megabytes could ask for a terabyte of empty cells
+        if line.bytes().filter(|&byte| byte == b',').count() + 1 != written {
+            return Err(format!("the row `{}` has not {written} cells, as its header", shortened(line, 80)));
+        }
+        rows.push(line);
     }
     let mut own = vec![String::new(); columns.len()];
     for (name, value) in cells(evaluation) {
@@ -90,16 +95,20 @@ fn with_row(text: &str, evaluation: &Evaluation) -> Result<String, String> {
             Some(at) => own[at] = value,
             None => {
                 columns.push(name);
-                rows.iter_mut().for_each(|row| row.push(String::new()));
                 own.push(value);
             }
         }
     }
-    let step = |row: &[String]| row[step_at].parse().unwrap_or(0u64);
+    let step = |row: &str| row.split(',').nth(step_at).and_then(|cell| cell.parse().ok()).unwrap_or(0u64);
     let at = rows.partition_point(|row| step(row) <= evaluation.step);
-    rows.insert(at, own);
-    let line = |cells: &[String]| cells.join(",") + "\n";
-    Ok(columns.join(",") + "\n" + &rows.iter().map(|row| line(row)).collect::<String>())
+    let added = ",".repeat(columns.len() - written);
+    let row = |row: &&str| format!("{row}{added}\n");
+    let (before, after) = rows.split_at(at);
+    let mut out = columns.join(",") + "\n";
+    out.extend(before.iter().map(row));
+    out += &(own.join(",") + "\n");
+    out.extend(after.iter().map(row));
+    Ok(out)
 }
 
 /// The cells of a row by their columns.
@@ -113,7 +122,7 @@ fn cells(evaluation: &Evaluation) -> Vec<(&str, String)> {
         ("tokens", tokens.to_string()),
         ("evaluated", plain(evaluated)),
         ("precision", plain(precision)),
-        ("data", data.join(";")),
+        ("data", no_formula(data.join(";"))),
         ("data_tokens", data_tokens.map(|tokens| tokens.to_string()).unwrap_or_default()),
     ];
     cells.extend(values.iter().map(|(name, value)| (name.as_str(), value.to_string())));

@@ -47,7 +47,7 @@ pub(super) fn to_json(dims: &Dims) -> String {
 pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
     let path = model_dir.join(CONFIG);
     let text = regular::read_within(&path, regular::DOCUMENT).context("read", &path)?;
-    let config: Value = serde_json::from_slice(&text).map_err(|error| RunError::malformed(&path, error))?;
+    let config = crate::json::value(&text).map_err(|error| RunError::malformed(&path, error))?;
     let number = |names: &[&str]| names.iter().find_map(|&name| config.get(name)?.as_u64());
     dims_of(&Stated {
         n_layer: number(&["n_layer"]),

@@ -228,7 +228,7 @@ fn places_of<R: Row>(
 
 /// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
 fn reopen(path: &Path) -> Result<File, RunError> {
-    regular::open_with(path, OpenOptions::new().read(true).append(true)).context("open", path)
+    regular::open_unlinked(path, OpenOptions::new().read(true).append(true)).context("open", path)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::digest::FileDigest;
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
 use crate::engine::FastPaths;
-use crate::regular;
+use crate::{json, regular};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -285,7 +285,7 @@ pub(super) fn from_versioned_json<T: serde::de::DeserializeOwned>(
     bytes: &[u8],
     newest: u64,
 ) -> Result<T, RunError> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| RunError::malformed(path, error))?;
+    let value = json::value(bytes).map_err(|error| RunError::malformed(path, error))?;
     match value.get("format_version").and_then(Value::as_u64) {
         Some(found) if found > newest => {
             Err(RunError::NewerFormat { path: path.to_owned(), found, supported: newest })

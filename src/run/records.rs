@@ -12,6 +12,9 @@ use std::collections::HashMap;
 use std::io::{Cursor, ErrorKind};
 use std::path::{Path, PathBuf};
 
+/// The names of all columns of a log take no more bytes.
+pub const HEADER: usize = 1 << 16;
+
 /// Reads a log's whole rows in order; a missing file has none. Takes no lock: a torn last line is not an error, a
 /// malformed line before it is ([`RunError::Malformed`] naming it).
 pub fn read<R: Row>(path: &Path) -> Result<impl Iterator<Item = Result<R, RunError>>, RunError> {
@@ -55,6 +58,9 @@ impl<S: std::io::Read> Table<S> {
         let mut builder = csv::ReaderBuilder::new();
         let mut reader = builder.terminator(csv::Terminator::Any(b'\n')).quoting(false).from_reader(source);
         let header = reader.headers().map_err(|error| RunError::malformed(path, error))?;
+        if header.as_byte_record().as_slice().len() > HEADER || header.len() > HEADER {
+            return Err(RunError::malformed(path, "its first line is too long for the names of columns"));
+        }
         let columns = header.iter().enumerate().map(|(i, name)| (name.trim().to_owned(), i)).collect();
         Ok(Self { path: path.to_owned(), columns, reader })
     }

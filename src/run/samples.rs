@@ -39,9 +39,7 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
     // said now, and not when the first sample is to be written
-    if path.is_symlink() {
-        regular::open_unlinked(path, OpenOptions::new().read(true)).context("open", path)?;
-    }
+    regular::refuse_link(path).context("open", path)?;
     let bytes = match regular::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         read => read.context("read", path)?,

@@ -8,15 +8,59 @@ use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
 use crate::regular;
 use crate::weights::{self, ElementType, Foreign, Place};
+use crate::wording::shortened;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// The format's own limit on a header.
 const MAX_HEADER: u64 = 100_000_000;
+/// Dimensions of a tensor at most; no format has more.
+const MOST_DIMENSIONS: usize = 32;
+
+/// The tensors of a header, in its order. The crate's own way to read one keeps every value of it in between, which
+/// takes fifty times its length.
+struct Header(Vec<(String, TensorInfo)>);
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(Tensors).map(Self)
+    }
+}
+
+struct Tensors;
+
+impl<'de> Visitor<'de> for Tensors {
+    type Value = Vec<(String, TensorInfo)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("tensors by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut tensors: Vec<(String, TensorInfo)> = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let info: TensorInfo = map.next_value()?;
+            if info.shape.len() > MOST_DIMENSIONS {
+                let (name, found) = (shortened(&name, 80), info.shape.len());
+                return Err(A::Error::custom(format!("`{name}` has {found} dimensions")));
+            }
+            tensors.push((name, info));
+        }
+        tensors.sort_by_key(|(_, info)| info.data_offsets);
+        Ok(tensors)
+    }
+}
 
 /// A safetensors file being written: the header first, then every tensor in its order.
 #[derive(Debug)]
@@ -94,15 +138,21 @@ impl TensorFile {
         }
         let mut header = vec![0; header_length as usize];
         file.read_exact(&mut header).context("read", path)?;
-        let metadata: Metadata = serde_json::from_slice(&header)
-            .map_err(|error| RunError::malformed(path, format!("the safetensors header: {error}")))?;
+        let broken = |error: String| RunError::malformed(path, format!("the safetensors header: {error}"));
+        let Header(tensors) = serde_json::from_slice(&header).map_err(|error| broken(error.to_string()))?;
+        drop(header);
+        let count = tensors.len();
+        let metadata = Metadata::new(None, tensors).map_err(|error| broken(error.to_string()))?;
         let data_start = 8 + header_length;
-        let expected = data_start + metadata.data_len() as u64;
+        let expected = data_start.saturating_add(metadata.data_len() as u64);
         if expected != length {
             let problem = format!("its header describes {expected} bytes, the file has {length}");
             return Err(RunError::malformed(path, problem));
         }
         let names = metadata.offset_keys();
+        if names.len() != count {
+            return Err(broken("it names a tensor twice".into()));
+        }
         let place = |name: &String| {
             let info = metadata.info(name)?;
             let place = Place {

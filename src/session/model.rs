@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// The values of a run's written recipe by their keys; none where it cannot be read.
 pub(super) fn written_recipe(run: &Path) -> Vec<(String, serde_json::Value)> {
-    let text = regular::read_text(&run.join(crate::run::dir::RECIPE), regular::DOCUMENT).unwrap_or_default();
+    let text = regular::read_text(&run.join(crate::run::dir::RECIPE), regular::RECIPE).unwrap_or_default();
     crate::recipe::written(&text).unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! Hugging Face's `config.json`.
 
 use super::Stated;
-use crate::regular;
+use crate::{json, regular};
 use serde_json::Value;
 use std::path::Path;
 
@@ -36,5 +36,5 @@ pub fn json(path: &Path) -> Result<Value, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let read = regular::read_within(path, MAX_BYTES);
     let bytes = read.map_err(|error| format!("could not read {name}: {error}"))?;
-    serde_json::from_slice(&bytes).map_err(|error| format!("{name} is malformed: {error}"))
+    json::value(&bytes).map_err(|error| format!("{name} is malformed: {error}"))
 }

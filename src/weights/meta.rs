@@ -31,10 +31,10 @@ pub fn characters(path: &Path) -> Result<Option<Vec<char>>, String> {
     let pickle =
         pickle::read(&bytes).map_err(|told| told.replace(&format!("; {}", pickle::SAVE_WEIGHTS), ""))?;
     let Some(list) = pickle.get(pickle.root, "itos") else { return Ok(None) };
-    let Object::Dict(items) = &pickle.objects[list] else { return Err("its `itos` is no dictionary".into()) };
+    let Object::Dict(items) = pickle.object(list) else { return Err("its `itos` is no dictionary".into()) };
     let mut all = vec![None; items.len()];
     for (id, c) in items {
-        let Object::Int(id) = pickle.objects[*id] else {
+        let Object::Int(id) = *pickle.object(*id) else {
             return Err("its `itos` has an id that is no number".into());
         };
         let mut characters = pickle.text(*c).unwrap_or_default().chars();

@@ -26,6 +26,8 @@ pub use named::checkpoint_name;
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// That of the older format, whose files are not read together.
+const TORCH_INDEX: &str = "pytorch_model.bin.index.json";
 /// In a directory without those: Hugging Face's older name, and nanoGPT's.
 const TORCH: [&str; 2] = ["pytorch_model.bin", "ckpt.pt"];
 /// What the hub calls OpenAI's models, which nanoGPT takes for `init_from`.
@@ -151,7 +153,15 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let index = path.join(INDEX);
     if !index.exists() {
         let torch = TORCH.iter().map(|name| path.join(name)).find(|path| path.exists());
-        let none = || vec![format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or "))];
+        let none = || {
+            vec![match path.join(TORCH_INDEX).exists() {
+                true => format!(
+                    "`{TORCH_INDEX}` is of weights in several files of PyTorch, which are not read: load the model with \
+                 transformers and save it with `model.save_pretrained(DIR, safe_serialization=True)`"
+                ),
+                false => format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or ")),
+            }]
+        };
         return torch.map(|path| vec![path]).ok_or_else(none);
     }
     let index = json(&index).map_err(|problem| vec![problem])?;
@@ -159,8 +169,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
     let map = map.ok_or_else(|| vec![format!("{INDEX} has no table `weight_map`")])?;
     let names: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     let names = names.ok_or_else(|| vec![format!("{INDEX}: `weight_map` should map names to files")])?;
-    let is_beside = |name: &&&str| Path::new(name).file_name().is_some_and(|last| last == Path::new(name));
-    if let Some(elsewhere) = names.iter().find(|name| !is_beside(name)) {
+    if let Some(elsewhere) = names.iter().find(|name| !regular::is_beside(name)) {
         return Err(vec![format!("{INDEX}: `{elsewhere}` is no file beside it, and no other is read")]);
     }
     Ok(names.into_iter().map(|name| path.join(name)).collect())

@@ -6,74 +6,18 @@
 //!
 //! The instructions are those of Python's `pickletools`, protocols 2 to 5.
 
-use super::ElementType;
+mod values;
+
 use std::collections::HashMap;
+use values::{NO_STORAGE, Name, Storage, Tensor, size, sizes, storage};
+
+pub(super) use values::{Id, Object, Pickle, View};
 
 /// A file of tensors has a few thousand objects.
 const MOST_OBJECTS: usize = 1 << 20;
-
-/// An object's place in [`Pickle::objects`].
-pub(super) type Id = usize;
-
-/// A value that a pickle makes.
-#[derive(Debug, Clone)]
-pub(super) enum Object {
-    None,
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    Text(String),
-    Tuple(Vec<Id>),
-    List(Vec<Id>),
-    Dict(Vec<(Id, Id)>),
-    Name(Name),
-    Storage(Storage),
-    Tensor(Tensor),
-}
-
-/// A name that a pickle may mention.
-#[derive(Debug, Clone)]
-pub(super) enum Name {
-    RebuildTensor,
-    OrderedDict,
-    Storage(ElementType),
-}
-
-/// Elements in an entry of the archive.
-#[derive(Debug, Clone)]
-pub(super) struct Storage {
-    pub(super) elements: ElementType,
-    /// The entry's name below `data/`.
-    pub(super) key: String,
-    pub(super) len: u64,
-}
-
-/// A view of a storage, in elements.
-#[derive(Debug, Clone)]
-pub(super) struct Tensor {
-    pub(super) storage: Storage,
-    pub(super) offset: u64,
-    pub(super) shape: Vec<u64>,
-    pub(super) strides: Vec<u64>,
-}
-
-/// The values of a pickle.
-pub(super) struct Pickle {
-    pub(super) objects: Vec<Object>,
-    pub(super) root: Id,
-}
-
-impl Pickle {
-    /// The value of a dictionary's text key.
-    pub(super) fn get(&self, dict: Id, key: &str) -> Option<Id> {
-        let Object::Dict(items) = &self.objects[dict] else { return None };
-        items.iter().rev().find(|(name, _)| self.text(*name) == Some(key)).map(|(_, value)| *value)
-    }
-
-    pub(super) fn text(&self, id: Id) -> Option<&str> {
-        if let Object::Text(text) = &self.objects[id] { Some(text) } else { None }
-    }
-}
+/// References to objects at most, in all lists, tuples and dictionaries and on the stack. An instruction of two bytes
+/// makes one.
+const MOST_REFERENCES: usize = 1 << 23;
 
 /// Whether a file that begins so is a bare pickle.
 pub(super) fn begins(head: &[u8]) -> bool {
@@ -89,6 +33,8 @@ struct Machine<'a> {
     /// Lengths of the stack where sequences begin.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
+    /// References that were made.
+    references: usize,
 }
 
 /// Reads a whole pickle.
@@ -99,6 +45,7 @@ pub(super) fn read(bytes: &[u8]) -> Done<Pickle> {
         stack: Vec::new(),
         marks: Vec::new(),
         memo: HashMap::new(),
+        references: 0,
     };
     while !machine.step()? {}
     let root = machine.pop()?;
@@ -115,7 +62,10 @@ impl Machine<'_> {
             },
             0x95 => drop(self.take(8)?),
             b'.' => return Ok(true),
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                self.refer()?;
+                self.marks.push(self.stack.len());
+            }
             b'N' => self.push(Object::None)?,
             0x88 => self.push(Object::Bool(true))?,
             0x89 => self.push(Object::Bool(false))?,
@@ -259,9 +209,23 @@ impl Machine<'_> {
         if self.objects.len() == MOST_OBJECTS {
             return Err(format!("its pickle makes more than {MOST_OBJECTS} objects"));
         }
-        self.stack.push(self.objects.len());
+        self.refer()?;
+        self.stack.push(self.objects.len() as Id);
         self.objects.push(object);
         Ok(())
+    }
+
+    /// Counts a reference, which takes memory wherever it is moved to.
+    fn refer(&mut self) -> Done<()> {
+        self.references += 1;
+        if self.references > MOST_REFERENCES {
+            return Err(format!("its pickle refers more than {MOST_REFERENCES} times to its objects"));
+        }
+        Ok(())
+    }
+
+    fn object(&self, id: Id) -> &Object {
+        &self.objects[id as usize]
     }
 
     fn pop(&mut self) -> Done<Id> {
@@ -270,8 +234,9 @@ impl Machine<'_> {
 
     fn pop_text(&mut self) -> Done<String> {
         let id = self.pop()?;
-        match &self.objects[id] {
-            Object::Text(text) => Ok(text.clone()),
+        match self.object(id) {
+            // a name of this length is none that is known
+            Object::Text(text) => Ok(text.chars().take(200).collect()),
             _ => Err("its pickle has a name that is no text".into()),
         }
     }
@@ -284,24 +249,29 @@ impl Machine<'_> {
     fn remember(&mut self, slot: u32) -> Done<()> {
         let top = *self.stack.last().ok_or_else(underflow)?;
         self.memo.insert(slot, top);
-        Ok(())
+        match self.memo.len() {
+            // more than there are objects
+            0..=MOST_OBJECTS => Ok(()),
+            _ => Err(format!("its pickle remembers more than {MOST_OBJECTS} objects")),
+        }
     }
 
     fn recall(&mut self, slot: u32) -> Done<()> {
         let id = *self.memo.get(&slot).ok_or("its pickle asks for an object that it has not made")?;
+        self.refer()?;
         self.stack.push(id);
         Ok(())
     }
 
     fn top_dict(&mut self) -> Done<&mut Vec<(Id, Id)>> {
-        match self.stack.last().map(|&id| &mut self.objects[id]) {
+        match self.stack.last().map(|&id| &mut self.objects[id as usize]) {
             Some(Object::Dict(items)) => Ok(items),
             _ => Err("its pickle fills what is no dictionary".into()),
         }
     }
 
     fn top_list(&mut self) -> Done<&mut Vec<Id>> {
-        match self.stack.last().map(|&id| &mut self.objects[id]) {
+        match self.stack.last().map(|&id| &mut self.objects[id as usize]) {
             Some(Object::List(items)) => Ok(items),
             _ => Err("its pickle appends to what is no list".into()),
         }
@@ -324,21 +294,16 @@ impl Machine<'_> {
     /// A call, of the two functions that files of tensors call.
     fn reduce(&mut self) -> Done<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
-        let Object::Tuple(arguments) = &self.objects[arguments] else {
+        let Object::Tuple(arguments) = self.object(arguments) else {
             return Err("its pickle calls a function without arguments".into());
         };
-        let made = match (&self.objects[function], &arguments[..]) {
+        let made = match (self.object(function), &arguments[..]) {
             (Object::Name(Name::OrderedDict), []) => Object::Dict(Vec::new()),
-            (Object::Name(Name::RebuildTensor), [storage, offset, shape, strides, ..]) => {
-                let Object::Storage(storage) = &self.objects[*storage] else {
-                    return Err("its pickle has a tensor without a storage".into());
-                };
-                Object::Tensor(Tensor {
-                    storage: storage.clone(),
-                    offset: self.size(*offset)?,
-                    shape: self.sizes(*shape)?,
-                    strides: self.sizes(*strides)?,
-                })
+            (Object::Name(Name::RebuildTensor), &[storage, offset, shape, strides, ..]) => {
+                let Object::Storage(_) = self.object(storage) else { return Err(NO_STORAGE.into()) };
+                sizes(&self.objects, shape)?;
+                sizes(&self.objects, strides)?;
+                Object::Tensor(Tensor { storage, shape, strides, offset: size(&self.objects, offset)? })
             }
             _ => return Err("its pickle calls what is no function of a file of tensors".into()),
         };
@@ -349,30 +314,14 @@ impl Machine<'_> {
     fn persistent(&mut self) -> Done<()> {
         let id = self.pop()?;
         let malformed = || "its pickle refers to what is no storage".to_owned();
-        let Object::Tuple(parts) = &self.objects[id] else { return Err(malformed()) };
-        let [kind, class, key, _, len, ..] = &parts[..] else { return Err(malformed()) };
-        match [kind, class, key].map(|&part| &self.objects[part]) {
-            [Object::Text(kind), Object::Name(Name::Storage(elements)), Object::Text(key)]
-                if kind == "storage" =>
-            {
-                let storage = Storage { elements: elements.clone(), key: key.clone(), len: self.size(*len)? };
-                self.push(Object::Storage(storage))
+        let Object::Tuple(parts) = self.object(id) else { return Err(malformed()) };
+        let &[kind, class, key, _, len, ..] = &parts[..] else { return Err(malformed()) };
+        match [kind, class, key].map(|part| self.object(part)) {
+            [Object::Text(kind), Object::Name(Name::Storage(_)), Object::Text(_)] if kind == "storage" => {
+                let len = size(&self.objects, len)?;
+                self.push(Object::Storage(Storage { class, key, len }))
             }
             _ => Err(malformed()),
-        }
-    }
-
-    fn size(&self, id: Id) -> Done<u64> {
-        match self.objects[id] {
-            Object::Int(value) if value >= 0 => Ok(value as u64),
-            _ => Err("its pickle has a size that is no natural number".into()),
-        }
-    }
-
-    fn sizes(&self, id: Id) -> Done<Vec<u64>> {
-        match &self.objects[id] {
-            Object::Tuple(sizes) if sizes.len() <= 8 => sizes.iter().map(|&id| self.size(id)).collect(),
-            _ => Err("its pickle has a shape that is none".into()),
         }
     }
 }
@@ -382,18 +331,6 @@ pub(super) const SAVE_WEIGHTS: &str =
 
 fn underflow() -> String {
     "its pickle takes more from the stack than there is".into()
-}
-
-/// The type of the elements of a storage class of PyTorch.
-fn storage(class: &str) -> Option<ElementType> {
-    Some(match class {
-        "FloatStorage" => ElementType::F32,
-        "HalfStorage" => ElementType::F16,
-        "BFloat16Storage" => ElementType::Bf16,
-        "DoubleStorage" | "LongStorage" | "IntStorage" | "ShortStorage" | "CharStorage" | "ByteStorage"
-        | "BoolStorage" => ElementType::Other(class.trim_end_matches("Storage").to_owned()),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! nanoGPT saves a dictionary with the weights under `model` and the dimensions under `model_args`; Hugging Face and
 //! many others save the weights themselves. Optimizer states, step counts and settings in such a file are left alone.
 
-use super::pickle::{self, Id, Object, Pickle, Tensor};
+use super::pickle::{self, Id, Object, Pickle, View};
 use super::{Foreign, Place, Stated};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -13,6 +13,11 @@ use zip::{CompressionMethod, ZipArchive};
 
 /// Describing GPT-2's tensors and their moments takes a few hundred kilobytes.
 const MAX_PICKLE: u64 = 16 << 20;
+
+/// Bytes of the name of an entry at most: PyTorch numbers them.
+const LONGEST_KEY: usize = 1 << 10;
+/// Differences from GPT-2 that are listed.
+const MOST_PROBLEMS: usize = 8;
 
 /// Where files keep their weights beside other things.
 const WEIGHTS: [&str; 2] = ["model", "state_dict"];
@@ -81,24 +86,27 @@ impl<'a> Archive<'a> {
     }
 
     /// The place of a tensor.
-    fn place(&mut self, tensor: &Tensor) -> Result<Place, String> {
-        let Tensor { storage, offset, shape, strides } = tensor;
+    fn place(&mut self, view: View) -> Result<Place, String> {
+        let View { elements: kind, key, stored, offset, shape, strides } = view;
         let elements = shape.iter().try_fold(1_u64, |all, &n| all.checked_mul(n)).ok_or("it is too large")?;
-        let whole = elements.checked_add(*offset).is_some_and(|end| end <= storage.len);
+        let whole = elements.checked_add(offset).is_some_and(|end| end <= stored);
         if !whole {
             return Err("it reaches beyond its storage".into());
         }
-        if !is_contiguous(shape, strides) {
+        if !is_contiguous(&shape, &strides) {
             return Err(format!("it is a view with strides {strides:?}: save `tensor.contiguous()`"));
         }
-        let name = format!("data/{}", storage.key);
+        if key.len() > LONGEST_KEY {
+            return Err("the name of its entry is too long".into());
+        }
+        let name = format!("data/{key}");
         let (start, bytes) = self.entry(&name)?.ok_or_else(|| format!("its entry {name} is missing"))?;
-        let width = storage.elements.width().unwrap_or(1) as u64;
-        if storage.len.checked_mul(width).is_none_or(|needed| needed > bytes) {
-            return Err(format!("its entry {name} has {bytes} bytes, too few for {} elements", storage.len));
+        let width = kind.width().unwrap_or(1) as u64;
+        if stored.checked_mul(width).is_none_or(|needed| needed > bytes) {
+            return Err(format!("its entry {name} has {bytes} bytes, too few for {stored} elements"));
         }
         Ok(Place {
-            elements: storage.elements.clone(),
+            elements: kind,
             shape: shape.iter().map(|&n| n as usize).collect(),
             // what is not read has no width here, and its offset does not matter
             offset: start + offset * width,
@@ -125,16 +133,17 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
     let text = archive.bytes("data.pkl", MAX_PICKLE)?.ok_or("its data.pkl is missing")?;
     let pickle = pickle::read(&text)?;
     let weights = WEIGHTS.iter().find_map(|name| pickle.get(pickle.root, name)).unwrap_or(pickle.root);
-    let Object::Dict(items) = &pickle.objects[weights] else {
+    let Object::Dict(items) = pickle.object(weights) else {
         return Err("it is no dictionary of tensors".into());
     };
     let mut tensors = BTreeMap::new();
     for (key, value) in items {
         let name = pickle.text(*key).ok_or("its weights have a name that is no text")?;
-        let Object::Tensor(tensor) = &pickle.objects[*value] else {
+        let Object::Tensor(tensor) = pickle.object(*value) else {
             return Err(format!("`{}` is no tensor", shown(name)));
         };
-        let place = archive.place(tensor).map_err(|problem| format!("`{}`: {problem}", shown(name)))?;
+        let place = pickle.view(*tensor).and_then(|view| archive.place(view));
+        let place = place.map_err(|problem| format!("`{}`: {problem}", shown(name)))?;
         let name = PREFIXES.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name));
         if tensors.insert(name.to_owned(), place).is_some() {
             return Err(format!("`{}` is there twice", shown(name)));
@@ -146,8 +155,8 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
 }
 
 fn stated(path: &Path, pickle: &Pickle, arguments: Id) -> Stated {
-    let number = |name: &str| match pickle.objects[pickle.get(arguments, name)?] {
-        Object::Int(value) => u64::try_from(value).ok(),
+    let number = |name: &str| match pickle.object(pickle.get(arguments, name)?) {
+        Object::Int(value) => u64::try_from(*value).ok(),
         _ => None,
     };
     Stated {
@@ -163,8 +172,8 @@ fn stated(path: &Path, pickle: &Pickle, arguments: Id) -> Stated {
 /// What the arguments turn on that GPT-2 does not have: a variant of nanoGPT has arguments of its own.
 fn unknown(pickle: &Pickle, arguments: Id) -> Vec<String> {
     const KNOWN: [&str; 7] = ["n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout"];
-    let Object::Dict(items) = &pickle.objects[arguments] else { return Vec::new() };
-    let is_off = |id: Id| match &pickle.objects[id] {
+    let Object::Dict(items) = pickle.object(arguments) else { return Vec::new() };
+    let is_off = |id: Id| match pickle.object(id) {
         Object::None | Object::Bool(false) | Object::Int(0) => true,
         Object::Float(value) => *value == 0.0,
         _ => false,
@@ -172,6 +181,7 @@ fn unknown(pickle: &Pickle, arguments: Id) -> Vec<String> {
     let unknown = items.iter().filter(|(_, value)| !is_off(*value)).filter_map(|(key, _)| pickle.text(*key));
     unknown
         .filter(|name| !KNOWN.contains(name))
+        .take(MOST_PROBLEMS)
         .map(|name| format!("{ARGUMENTS} sets `{}`, which GPT-2 does not have", shown(name)))
         .collect()
 }

@@ -104,6 +104,53 @@ fn what_a_run_says_of_itself_is_shown_and_does_nothing() {
 }
 
 #[test]
+fn events_spell_what_a_terminal_would_obey() {
+    let lab = Lab::new();
+    let init = format!("model.init_from=\"{NASTY}.safetensors\"").replace(NASTY, &escaped(NASTY));
+    let mut args = tiny("runs", &[&init]);
+    args.extend(["--log-format", "json"].map(str::to_owned));
+    let ended = lab.run(args);
+    check(&ended, 2, &["[31mX", "\\u009b", "\\u202e"]);
+    let spelled = |line: &str| serde_json::from_str::<Value>(line).expect("JSON").to_string();
+    assert!(ended.stderr.lines().any(|line| spelled(line).contains('\u{9b}')), "{}", ended.stderr);
+}
+
+#[test]
+fn a_message_has_an_end() {
+    let lab = Lab::new();
+    lab.write("long.jsonl", format!("{{\"{}\": 1}}\n", "x".repeat(1 << 20)));
+    let ended = lab.run(["data", "prepare", "long.jsonl", "--out", "out"]);
+    check(&ended, 2, &["it has no field `text`: choose one of xxxx"]);
+    assert!(ended.stderr.len() < 20_000, "{} bytes", ended.stderr.len());
+    let long = format!("{{'descr': '<u2', 'shape': ({}x)}}", "1, ".repeat(1 << 18));
+    let mut bytes = b"\x93NUMPY\x02\0".to_vec();
+    bytes.extend((long.len() as u32).to_le_bytes());
+    bytes.extend(long.bytes());
+    lab.write("long.npy", bytes);
+    let ended = lab.run(tiny("runs", &["data.train=long.npy"]));
+    check(&ended, 2, &["long.npy"]);
+    assert!(ended.stderr.len() < 50_000, "{} bytes", ended.stderr.len());
+}
+
+/// A spreadsheet runs what begins with an equals sign.
+#[test]
+fn a_name_in_csv_is_no_formula() {
+    let lab = Lab::new();
+    let short = ["schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let run = lab.train(&short);
+    lab.train(&[short[0], short[1], "seed=2"]);
+    fs::rename(&run, lab.path("runs").join("=1+1|a")).expect("renamed");
+    for args in [&["list", "--format", "csv"][..], &["compare", "runs", "--format", "csv"]] {
+        let ended = lab.run(args);
+        check(&Ended { stdout: ended.stdout.replace("\r\n", "\n"), ..ended }, 0, &[]);
+        let ended = lab.run(args);
+        assert!(ended.stdout.contains("\n'=1+1|a,"), "{}", ended.stdout);
+    }
+    let ended = lab.run(["compare", "runs", "--format", "markdown"]);
+    assert!(ended.stdout.contains("=1+1\\|a"), "{}", ended.stdout);
+}
+
+#[test]
 fn what_a_lock_says_is_shown_in_part_and_does_nothing() {
     let lab = Lab::new();
     let (mut live, gate) = lab.held(lab.command(tiny("runs", &[])), "csv.before_row:3");

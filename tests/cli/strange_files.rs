@@ -96,6 +96,82 @@ fn the_lock_is_not_taken_through_a_link() {
 }
 
 #[test]
+fn logs_and_checkpoints_are_not_written_through_links() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let before = fs::read(path.join("train.csv")).expect("a log");
+    fs::rename(path.join("train.csv"), lab.path("mine.csv")).expect("moved");
+    symlink(lab.path("mine.csv"), path.join("train.csv")).expect("a link");
+    run(&lab, tiny("runs", &[])).expect(1).says(&["/train.csv`", "it is a symbolic link: remove the link"]);
+    assert!(fs::read(lab.path("mine.csv")).expect("a file") == before);
+    fs::remove_file(path.join("train.csv")).expect("removed");
+    fs::rename(lab.path("mine.csv"), path.join("train.csv")).expect("back");
+    // older checkpoints would be removed, and those of another run may lie there
+    fs::rename(path.join("checkpoints"), lab.path("others")).expect("moved");
+    symlink(lab.path("others"), path.join("checkpoints")).expect("a link");
+    for more in [None, Some("--fresh")] {
+        let args = tiny("runs", &[]).into_iter().chain(more.map(str::to_owned));
+        run(&lab, args).expect(1).says(&["/checkpoints`", "it is a symbolic link: remove the link"]);
+    }
+    assert_eq!(fs::read_dir(lab.path("others")).expect("a directory").count(), 2);
+    fs::remove_file(path.join("checkpoints")).expect("removed");
+    fs::rename(lab.path("others"), path.join("checkpoints")).expect("back");
+    run(&lab, tiny("runs", &[])).expect(0);
+}
+
+#[test]
+fn a_state_that_names_files_elsewhere_is_damage() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let newest = path.join("checkpoints/step-00000008");
+    let mut state = CheckpointState::read(&newest).expect("a state");
+    let secret = lab.write("secret", "mine");
+    let digest = state.files.values().next().expect("a file").clone();
+    state.files.insert(secret.display().to_string(), digest);
+    fs::write(newest.join("state.json"), state.to_json()).expect("written");
+    run(&lab, tiny("runs", &[])).expect(0).says(&["secret` is no file beside it", "damaged-1-step-00000008"]);
+}
+
+#[test]
+fn a_lock_of_a_preparation_is_not_taken_through_a_link() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text");
+    let precious = lab.write("precious", "mine");
+    fs::create_dir_all(lab.path("out/.prepare")).expect("a directory");
+    symlink(&precious, lab.path("out/.prepare/lock")).expect("a link");
+    let ended = run(&lab, ["data", "prepare", "a.txt", "--out", "out"]);
+    assert_ne!(ended.code, Some(0));
+    ended.says(&["lock`", "it is a symbolic link: remove the link"]);
+    assert_eq!(fs::read_to_string(&precious).expect("a file"), "mine");
+}
+
+#[test]
+fn files_of_tasks_that_are_none_are_refused() {
+    let lab = Lab::new();
+    let path = lab.train(&["schedule.max_steps=3", "schedule.warmup_steps=0"]);
+    pipe(&lab.path("pipe.jsonl"));
+    symlink("/dev/zero", lab.path("zeros.jsonl")).expect("a link");
+    let sparse = fs::File::create(lab.path("sparse.jsonl")).expect("a file");
+    sparse.set_len(1 << 40).expect("sparse");
+    for (name, what) in [
+        ("pipe.jsonl", "it is not a regular file"),
+        ("zeros.jsonl", "it is not a regular file"),
+        ("sparse.jsonl", "it is larger than 2048 MiB"),
+    ] {
+        let path = path.to_str().expect("UTF-8");
+        run(&lab, ["eval", path, "--tasks", name]).expect(2).says(&[name, what]);
+    }
+}
+
+#[test]
+fn a_model_in_several_files_of_pytorch_is_named() {
+    let lab = Lab::new();
+    lab.write("w/pytorch_model.bin.index.json", json!({ "weight_map": { "a": "b" } }).to_string());
+    let refused = run(&lab, tiny("runs", &["model.init_from=w"]));
+    refused.expect(2).says(&["pytorch_model.bin.index.json", "save_pretrained", "safe_serialization=True"]);
+}
+
+#[test]
 fn weights_that_are_no_files_are_refused() {
     let lab = Lab::new();
     let make = |name: &str| {

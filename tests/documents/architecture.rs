@@ -14,6 +14,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("wording", &[]),
     ("regular", &[]),
     ("sync", &[]),
+    ("json", &[]),
     ("weights", &[]),
     ("data", &["weights"]),
     ("recipe", &["data", "weights"]),
@@ -46,7 +47,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// What every module may import.
-const COMMON: &[&str] = &["regular", "sync", "wording"];
+const COMMON: &[&str] = &["json", "regular", "sync", "wording"];
 
 /// Something that only some places may do.
 struct Rule {

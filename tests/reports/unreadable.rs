@@ -47,6 +47,46 @@ fn two(lab: &Lab) -> [String; 2] {
     })
 }
 
+/// A file that claims a terabyte takes no room on a disk, and none in memory: the program may have two gigabytes.
+#[test]
+fn a_file_that_claims_a_terabyte_hides_no_other_run() {
+    let lab = Lab::new();
+    let [sound, strange] = two(&lab);
+    let path = lab.path("runs").join(&strange);
+    for file in ["train.csv", "val.csv", "run.json", "recipe.toml", "samples.txt", "eval.csv"] {
+        let path = path.join(file);
+        let before = fs::read(&path).ok();
+        fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|file| file.set_len(1 << 40))
+            .expect("sparse");
+        for args in [
+            &["list"][..],
+            &["compare", "runs"],
+            &["compare", "runs", "--plot", "x.html"],
+            &["watch", "runs"],
+            &["export", "runs", "--tensorboard", "events"],
+        ] {
+            let mut command = lab.launcher("sh");
+            command.args(["-c", "ulimit -v 4000000; exec \"$RUNNER\" \"$@\"", "limited"]);
+            let ended = support::ended({
+                command.args(args).env("RAYON_NUM_THREADS", "2");
+                command
+            });
+            assert!(matches!(ended.code, Some(0..=2)), "{file} {args:?}: {:?} {}", ended.code, ended.stderr);
+            if args[0] == "list" {
+                assert!(ended.stdout.contains(&sound) && ended.stdout.contains(&strange), "{}", ended.stdout);
+            }
+        }
+        match before {
+            Some(bytes) => fs::write(&path, bytes).expect("written"),
+            None => fs::remove_file(&path).expect("removed"),
+        }
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_read_hides_no_other_run() {
     let lab = Lab::new();

@@ -1,21 +1,19 @@
-//! Files for what reads files: in a directory of this process, best put on a file system in memory by `TMPDIR`.
+//! A directory of this process for temporary files, best put on a file system in memory by `TMPDIR`, and the readers,
+//! which the tests of the main build call too.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+#[allow(dead_code, reason = "a target calls one of them")]
+#[path = "../../../tests/untrusted/readers.rs"]
+pub(crate) mod readers;
+
 /// The directory of this process.
-pub fn dir() -> &'static Path {
+pub(crate) fn dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let dir = std::env::temp_dir().join(format!("runner-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for temporary files");
         dir
     })
-}
-
-/// Writes a file there and returns its path.
-pub fn write(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = dir().join(name);
-    std::fs::write(&path, bytes).expect("a temporary file");
-    path
 }

@@ -1,5 +1,6 @@
 //! The digests by which servers name contents.
 
+use crate::regular;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -41,7 +42,7 @@ impl Digest {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn of(self, path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+        let mut file = regular::open(path)?;
         Ok(match self {
             Self::Sha256(_) => {
                 let mut hasher = Sha256::new();

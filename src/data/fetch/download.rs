@@ -2,6 +2,7 @@
 
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
+use crate::regular;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +40,8 @@ impl Folder {
         let (parts, is_new) = (out.join(PARTS), !out.exists());
         fs::create_dir_all(&parts).map_err(write(&parts))?;
         let path = parts.join(LOCK);
-        let lock = OpenOptions::new().create(true).append(true).open(&path).map_err(write(&path))?;
+        let lock = regular::open_unlinked(&path, OpenOptions::new().create(true).append(true));
+        let lock = lock.map_err(write(&path))?;
         match lock.try_lock() {
             // a process that has just ended takes its lock away
             Ok(()) if inode(lock.metadata()) == inode(fs::metadata(&path)) => {
@@ -131,7 +133,7 @@ impl Folder {
         }
         let path = self.out.join(&wanted.name);
         let publish = || -> std::io::Result<u64> {
-            let file = File::open(&part)?;
+            let file = regular::open(&part)?;
             file.sync_all()?;
             let directory = path.parent().unwrap_or(&self.out);
             fs::create_dir_all(directory)?;
@@ -189,7 +191,8 @@ impl Folder {
         if answer.start != held {
             return Err(Fault::passing("the server sends another part of the file than it was asked for"));
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(part).map_err(failed)?;
+        let mut file =
+            regular::open_unlinked(part, OpenOptions::new().create(true).append(true)).map_err(failed)?;
         let mut chunk = vec![0; CHUNK];
         let end = wanted.size.or(answer.total);
         loop {

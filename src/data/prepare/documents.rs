@@ -1,12 +1,12 @@
 //! Documents of files of text, one after the other, in parts that can be encoded by themselves.
 
 use super::PrepareError;
-use super::field::Field;
+use super::field::{Field, Found};
 use super::parquet;
 use super::sources::{Packing, Shape, TextFile};
 use crate::data::{DataError, Tokenizer};
+use crate::wording::shortened;
 use serde::de::DeserializeSeed;
-use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
@@ -16,6 +16,41 @@ use std::path::Path;
 const PART: usize = 256 << 10;
 /// The longest document of a line or a table, and the longest text without a place to cut it.
 const LONGEST: usize = 1 << 30;
+/// What a packed file may unfold to: `FREE` bytes, and this many for each of its own. Deflate comes to 1032.
+const UNFOLDS: u64 = 2048;
+const FREE: u64 = 256 << 20;
+/// What a document counts for besides its bytes: one without a text takes time too.
+const DOCUMENT: u64 = 16;
+
+/// Bytes of a document, a page or an uncut text at most, of a packed file of `bytes` bytes: what is held in memory
+/// stays in proportion to the file.
+pub(super) fn longest(bytes: u64) -> usize {
+    bytes.saturating_mul(64).saturating_add(32 << 20).min(LONGEST as u64) as usize
+}
+
+/// What may still come out of a packed file, in bytes: a few bytes can state any number of rows, or repeat a text
+/// without end, and nobody waits for that.
+pub(super) struct Allowance(u64);
+
+impl Allowance {
+    /// That of a file of `bytes` bytes.
+    pub(super) fn of(bytes: u64) -> Self {
+        Self(bytes.saturating_mul(UNFOLDS).saturating_add(FREE))
+    }
+
+    /// Takes bytes from it.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), String> {
+        self.0 = self.0.checked_sub(bytes as u64).ok_or_else(|| {
+            format!("it unfolds to more than {UNFOLDS} times its size, as no text does: unpack it yourself to use it")
+        })?;
+        Ok(())
+    }
+
+    /// Takes what documents count for besides their bytes.
+    pub(super) fn take_documents(&mut self, count: u64) -> Result<(), String> {
+        self.take(usize::try_from(count.saturating_mul(DOCUMENT)).unwrap_or(usize::MAX))
+    }
+}
 /// Bytes that are read at a time.
 const BLOCK: usize = 64 << 10;
 
@@ -46,6 +81,20 @@ struct Counted<'a, R> {
     advance: &'a dyn Fn(u64),
 }
 
+/// Ends where a packed file unfolds to more than text does.
+struct Bounded<R> {
+    inner: R,
+    allowance: Allowance,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(out)?;
+        self.allowance.take(read).map_err(std::io::Error::other)?;
+        Ok(read)
+    }
+}
+
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(out)?;
@@ -68,21 +117,25 @@ impl Reading<'_> {
             return parquet::texts(path, open, self.field, advance, &mut |text| self.whole(text, take));
         }
         let counted = Counted { inner: open, advance };
+        let packed = |inner| Bounded { inner, allowance: Allowance::of(file.bytes) };
         match file.packing {
             Packing::Plain => self.unpacked(file, counted, take),
-            Packing::Gzip => self.unpacked(
-                file,
-                flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BLOCK, counted)),
-                take,
-            ),
-            Packing::Zstd => self.unpacked(file, Frames::new(BufReader::with_capacity(BLOCK, counted)), take),
+            Packing::Gzip => {
+                let input = flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BLOCK, counted));
+                self.unpacked(file, packed(Box::new(input) as Box<dyn Read>), take)
+            }
+            Packing::Zstd => {
+                let input = Frames::new(BufReader::with_capacity(BLOCK, counted));
+                self.unpacked(file, packed(Box::new(input)), take)
+            }
         }
     }
 
     fn unpacked(&self, file: &TextFile, input: impl Read, take: Take) -> Result<(), PrepareError> {
+        let longest = if file.packing == Packing::Plain { LONGEST } else { longest(file.bytes) };
         match file.shape {
-            Shape::Text => self.text(&file.path, input, take),
-            _ => self.lines(&file.path, input, take),
+            Shape::Text => self.text(&file.path, longest, input, take),
+            _ => self.lines(&file.path, longest, input, take),
         }
     }
 
@@ -97,7 +150,7 @@ impl Reading<'_> {
         take(Part { text: rest, is_first, is_last: true })
     }
 
-    fn lines(&self, path: &Path, input: impl Read, take: Take) -> Result<(), PrepareError> {
+    fn lines(&self, path: &Path, longest: usize, input: impl Read, take: Take) -> Result<(), PrepareError> {
         let mut input = BufReader::with_capacity(BLOCK, input);
         let (mut line, mut number) = (Vec::new(), 0u64);
         loop {
@@ -108,12 +161,15 @@ impl Reading<'_> {
                 place: format!("line {number}"),
                 problem,
             };
-            let read = input.by_ref().take(LONGEST as u64 + 1).read_until(b'\n', &mut line);
+            let read = input.by_ref().take(longest as u64 + 1).read_until(b'\n', &mut line);
             if read.map_err(|error| unreadable(path, error))? == 0 {
                 return Ok(());
             }
-            if line.len() > LONGEST {
-                return Err(problem("it is longer than 1 GiB: a JSON object per line is needed".into()));
+            if line.len() > longest {
+                let mib = longest >> 20;
+                return Err(problem(format!(
+                    "it is longer than {mib} MiB: a JSON object per line is needed"
+                )));
             }
             if line.trim_ascii().is_empty() {
                 continue;
@@ -134,21 +190,12 @@ impl Reading<'_> {
         let mut input = serde_json::Deserializer::from_str(line);
         let found = Field(self.field).deserialize(&mut input).and_then(|found| input.end().map(|()| found));
         match found {
-            Ok(Some(Value::String(text))) => Ok(text),
-            Ok(Some(other)) => {
-                let kind = match other {
-                    Value::Null => "null",
-                    Value::Bool(_) => "a truth value",
-                    Value::Number(_) => "a number",
-                    Value::Array(_) => "a list",
-                    _ => "an object",
-                };
+            Ok(Found::Text(text)) => Ok(text),
+            Ok(Found::Other(kind)) => {
                 Err(format!("its field `{}` is {kind}, not a text: choose another with --field", self.field))
             }
-            Ok(None) => {
-                let fields = serde_json::from_str::<serde_json::Map<_, Value>>(line).unwrap_or_default();
-                let fields: Vec<&str> = fields.keys().map(String::as_str).take(20).collect();
-                Err(no_field(self.field, &fields))
+            Ok(Found::Missing(fields)) => {
+                Err(no_field(self.field, &fields.iter().map(String::as_str).collect::<Vec<_>>()))
             }
             Err(error) => {
                 // the place in the file is known better than serde_json knows it
@@ -159,7 +206,13 @@ impl Reading<'_> {
         }
     }
 
-    fn text(&self, path: &Path, mut input: impl Read, take: Take) -> Result<(), PrepareError> {
+    fn text(
+        &self,
+        path: &Path,
+        longest: usize,
+        mut input: impl Read,
+        take: Take,
+    ) -> Result<(), PrepareError> {
         let mut text =
             Documents { reading: self, text: String::new(), searched: 0, uncut: 0, is_first: true };
         let (mut block, mut filled) = (vec![0; BLOCK], 0);
@@ -183,9 +236,10 @@ impl Reading<'_> {
             let end = bytes.len();
             block.copy_within(valid..end, 0);
             (filled, offset) = (end - valid, offset + valid);
-            if text.text.len() > LONGEST {
+            if text.text.len() > longest {
                 let place = format!("from byte {} on", offset - text.text.len());
-                let problem = "there is more than 1 GiB of text without a place to cut it".into();
+                let mib = longest >> 20;
+                let problem = format!("there are more than {mib} MiB of text without a place to cut it");
                 return Err(PrepareError::Document { path: path.into(), place, problem });
             }
             if text.hand_out(read == 0, take).is_break() || read == 0 {
@@ -292,7 +346,10 @@ impl<R: BufRead> Read for Frames<R> {
 pub(super) fn no_field(field: &str, fields: &[&str]) -> String {
     match fields {
         [] => format!("it has no field `{field}`, and no other"),
-        _ => format!("it has no field `{field}`: choose one of {} with --field", fields.join(", ")),
+        _ => {
+            let fields: Vec<String> = fields.iter().take(20).map(|name| shortened(name, 80)).collect();
+            format!("it has no field `{field}`: choose one of {} with --field", fields.join(", "))
+        }
     }
 }
 

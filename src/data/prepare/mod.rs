@@ -19,12 +19,12 @@ use super::card::{CARD, Card};
 use super::progress::Task;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::{DataError, Progress};
+use crate::regular;
 use documents::Reading;
 use serde_json::json;
 use sources::TextFile;
 use state::{State, Workplace};
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -235,7 +235,7 @@ fn finished(options: &Options, files: &[TextFile], hooks: &Hooks) -> Result<Opti
 }
 
 fn check_digest(options: &Options, file: &TextFile, expected: &str) -> Result<(), PrepareError> {
-    let mut open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+    let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
     if pipeline::digest(&file.path, &mut open)?.to_hex().as_str() == expected {
         return Ok(());
     }
@@ -296,7 +296,7 @@ fn vocabulary(
             // parts may be cut anywhere between two characters
             let reading = reading(options, Tokenizer::bytes());
             for file in files {
-                let open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+                let open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
                 reading.documents(file, open, &|by| task.advance(by), &mut |part| {
                     let mut last = None;
                     for c in part.text.chars().filter(|c| last.replace(*c) != Some(*c)) {

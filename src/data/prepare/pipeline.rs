@@ -9,6 +9,7 @@ use super::documents::{Part, Reading};
 use super::sources::TextFile;
 use crate::data::scan::Identity;
 use crate::data::{DataError, Tokenizer};
+use crate::regular;
 use std::fs::File;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -180,7 +181,7 @@ impl Pipeline<'_> {
         let (from, skipped) = self.from;
         for (number, file) in self.files.iter().enumerate().skip(from) {
             let first = if number == from { skipped } else { 0 };
-            let mut open = File::open(&file.path).map_err(DataError::read(&file.path))?;
+            let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
             let before = Identity::of(&file.path, &open)?;
             let digest = digest(&file.path, &mut open)?;
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
@@ -225,7 +226,7 @@ impl Pipeline<'_> {
 
 /// Whether a file is what it was: the same to the system, or at least with the same digest.
 pub(super) fn is_unchanged(path: &Path, before: &Identity, blake3: &str) -> Result<bool, PrepareError> {
-    let mut open = match File::open(path) {
+    let mut open = match regular::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         open => open.map_err(DataError::read(path))?,
     };

@@ -4,7 +4,9 @@ use super::PrepareError;
 use crate::data::DataError;
 use crate::data::card::CARD;
 use crate::data::source::{Source, expand};
+use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How documents lie in a file.
@@ -49,7 +51,7 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
                 let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
                 if meta.is_dir() {
                     let before = files.len();
-                    walk(&path, &mut files)?;
+                    walk(&path, &mut files, &mut HashSet::new())?;
                     if files.len() == before {
                         return Err(PrepareError::NoFile { path });
                     }
@@ -70,8 +72,12 @@ pub(super) fn find(named: &[String]) -> Result<Vec<TextFile>, PrepareError> {
 }
 
 /// Adds the files of text below a directory. Hidden ones are left out, and so is everything that is no text of a
-/// corpus.
-fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
+/// corpus. A directory is walked once: links may lead to it again and again, and in circles.
+fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -> Result<(), PrepareError> {
+    let meta = fs::metadata(dir).map_err(DataError::read(dir))?;
+    if !seen.insert((meta.dev(), meta.ino())) {
+        return Ok(());
+    }
     let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
     let mut paths = Vec::new();
     for entry in entries {
@@ -86,7 +92,7 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>) -> Result<(), PrepareError> {
         }
         let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
         if meta.is_dir() {
-            walk(&path, files)?;
+            walk(&path, files, seen)?;
         } else if let Some((shape, packing)) = kind(&path).filter(|_| meta.is_file()) {
             files.push(TextFile { path, shape, packing, bytes: meta.len() });
         }
@@ -150,6 +156,12 @@ mod tests {
                 .to_string()
                 .contains("a.txt` is empty")
         );
+        // two links in a directory lead to 2^40 paths
+        for name in ["round", "again"] {
+            std::os::unix::fs::symlink(".", dir.path().join("b").join(name)).expect("a link");
+        }
+        fs::write(dir.path().join("a.txt"), "x").expect("written");
+        assert_eq!(find(&[dir.path().display().to_string()]).expect("found").len(), 3);
         let pdf = dir.path().join("b/notes.pdf").display().to_string();
         assert!(find(&[pdf]).expect_err("refused").to_string().contains("not known to be text"));
     }

@@ -8,6 +8,7 @@ use crate::data::DataError;
 use crate::data::card::SourceCard;
 use crate::data::scan::Identity;
 use crate::data::write::{TEMPORARY, write_whole};
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -90,7 +91,8 @@ impl Workplace {
         let inside = dir.join(DIRECTORY);
         fs::create_dir_all(&inside).map_err(DataError::write(&inside))?;
         let path = inside.join(LOCK);
-        let lock = File::create(&path).map_err(DataError::write(&path))?;
+        let lock = regular::open_unlinked(&path, fs::OpenOptions::new().create(true).append(true));
+        let lock = lock.map_err(DataError::write(&path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(PrepareError::Locked { dir: dir.into() }),
@@ -125,7 +127,7 @@ impl Workplace {
         if !path.exists() {
             return Ok(None);
         }
-        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        let bytes = regular::read_within(&path, regular::DOCUMENT).map_err(DataError::read(&path))?;
         serde_json::from_slice(&bytes).map(Some).map_err(|error| PrepareError::Occupied {
             dir: self.dir.clone(),
             what: format!("an unfinished preparation whose state cannot be read ({error})"),

@@ -6,9 +6,12 @@
 
 use super::bpe::Bpe;
 use super::{Characters, END_OF_TEXT, Inner, Tokenizer, TokenizerKind, VOCAB_SIZE};
+use crate::regular;
 use crate::weights;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -18,6 +21,22 @@ const TOKENIZER: &str = "tokenizer.json";
 const SPECIAL: &str = "<|endoftext|>";
 /// No tokenizer comes near this size.
 const MAX_BYTES: u64 = 64 << 20;
+
+/// What is asked of a `tokenizer.json`: one with merges is not read on, for its vocabulary may be of any size.
+#[derive(Deserialize)]
+struct Document {
+    model: Model,
+    pre_tokenizer: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    #[serde(rename = "type")]
+    kind: String,
+    #[allow(dead_code, reason = "that it is empty is all that is asked")]
+    merges: [IgnoredAny; 0],
+    vocab: BTreeMap<String, u64>,
+}
 
 impl Tokenizer {
     /// The files by which Hugging Face's libraries know this tokenizer, for a model of `vocab_size` ids that takes
@@ -106,18 +125,16 @@ impl Tokenizer {
             let characters = characters.map_err(|problem| format!("`{}`: {problem}", list.display()))?;
             return Ok(characters.map_or_else(|| Self::gpt2().clone(), Self::chars));
         }
-        let known = fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
-        let document = known.then(|| fs::read(&path).ok()).flatten();
-        let Some(document) = document.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()) else {
+        let document = regular::read_within(&path, MAX_BYTES).ok();
+        // another model's has merges, or is of another kind
+        let document = document.and_then(|bytes| serde_json::from_slice::<Document>(&bytes).ok());
+        let Some(Document { model: Model { kind, vocab, .. }, pre_tokenizer }) = document else {
             return Ok(Self::gpt2().clone());
         };
-        let model = &document["model"];
-        let has_merges = model["merges"].as_array().is_none_or(|merges| !merges.is_empty());
-        let (true, false, Some(vocab)) = (model["type"] == "BPE", has_merges, model["vocab"].as_object())
-        else {
+        if kind != "BPE" {
             return Ok(Self::gpt2().clone());
-        };
-        if !document["pre_tokenizer"].is_null() {
+        }
+        if pre_tokenizer.is_some() {
             let is_bytes = vocab.len() == 256
                 && (0..=u8::MAX).all(|byte| vocab.get(&spelled(&[byte])) == Some(&byte.into()));
             return Ok(if is_bytes { Self::bytes().clone() } else { Self::gpt2().clone() });
@@ -126,7 +143,7 @@ impl Tokenizer {
         for (text, id) in vocab {
             let mut characters = text.chars();
             let c = characters.next().filter(|_| characters.next().is_none());
-            let place = id.as_u64().and_then(|id| all.get_mut(usize::try_from(id).ok()?));
+            let place = usize::try_from(id).ok().and_then(|id| all.get_mut(id));
             match place {
                 Some(place) if c.is_some() && place.is_none() => *place = c,
                 _ => return Err(format!("`{}` does not number single characters", path.display())),

@@ -32,7 +32,12 @@ impl Export for Html {
 /// Text that is no markup, and in which no character turns the direction of what follows.
 #[must_use]
 pub fn escaped(text: &str) -> String {
-    tame(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    tame(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -21,15 +21,47 @@ impl Export for Markdown {
     }
 }
 
-/// A cell must stay on its line and within its bars, and is no markup.
+/// A cell must stay on its line and within its bars, and is no markup: no tag, no link, no picture that tells another
+/// machine who reads the table.
 fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('\n', "<br>");
-    tame_line(&text)
+    let mut out = String::new();
+    let mut before = None;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '\n' => out += "<br>",
+            // within a word it is none
+            '_' if is_word(before) && is_word(rest.peek().copied()) => out.push(c),
+            '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '~' | '$' => out.extend(['\\', c]),
+            _ => out.push(c),
+        }
+        before = Some(c);
+    }
+    tame_line(&out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_no_markup() {
+        for (text, expected) in [
+            ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)>"),
+            ("![](http://x/y.png)", "!\\[\\](http://x/y.png)"),
+            ("[a](javascript:b)", "\\[a\\](javascript:b)"),
+            ("`a|b` *c* ~d~ _e_ $f$", "\\`a\\|b\\` \\*c\\* \\~d\\~ \\_e\\_ \\$f\\$"),
+            ("a\\|b", "a\\\\\\|b"),
+            ("&lt;b&gt;", "&amp;lt;b&amp;gt;"),
+            ("schedule.max_steps", "schedule.max_steps"),
+            ("a\nb\r\u{1b}", "a<br>b\u{fffd}\u{fffd}"),
+        ] {
+            assert_eq!(escaped(text), expected);
+        }
+    }
 
     #[test]
     fn cells_do_not_break_the_table() {

@@ -7,6 +7,7 @@ use crate::run::columns::ValRow;
 use crate::run::dir;
 use crate::run::row::Row;
 use crate::wording::tame_line;
+use std::collections::HashSet;
 
 /// The column along which TensorBoard shows the others.
 pub(super) const STEP: &str = "step";
@@ -23,12 +24,13 @@ pub(super) const RECIPE: &str = "recipe";
 /// The tags of the columns of a log, in the order of its header; `None` for the step, and for a column that is there a
 /// second time.
 pub(super) fn tags(log: &str, header: &[String]) -> Vec<Option<String>> {
-    let mut tags: Vec<Option<String>> = Vec::new();
-    for (place, column) in header.iter().enumerate() {
-        let is_new = column != STEP && !header[..place].contains(column);
+    let (mut columns, mut taken) = (HashSet::new(), HashSet::new());
+    let mut tags = Vec::new();
+    for column in header {
+        let is_new = column != STEP && columns.insert(column);
         let tag = Some(tag(log, column)).filter(|_| is_new);
         // only a log of another program has two columns that one tag would suit
-        tags.push(tag.filter(|tag| tags.iter().flatten().all(|other| other != tag)));
+        tags.push(tag.filter(|tag| taken.insert(tag.clone())));
     }
     tags
 }

@@ -121,7 +121,11 @@ impl CheckpointState {
             let (path, expected) = (path.to_owned(), expected.to_owned());
             return Err(RunError::Corrupted { path, expected, found });
         }
-        serde_json::from_value(value).map_err(|error| RunError::malformed(path, error))
+        let state: Self = serde_json::from_value(value).map_err(|error| RunError::malformed(path, error))?;
+        match state.files.keys().find(|name| !regular::is_beside(name)) {
+            Some(name) => Err(RunError::malformed(path, format!("`{name}` is no file beside it"))),
+            None => Ok(state),
+        }
     }
 
     /// The text of the state's file.

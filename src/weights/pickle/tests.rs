@@ -30,11 +30,11 @@ fn values_are_those_that_python_would_make() {
         X\x01\x00\x00\x00b\x8a\x02,\x01u.";
     let pickle = read(bytes).expect("plain values");
     let list = pickle.get(pickle.root, "a").expect("a");
-    let Object::List(items) = &pickle.objects[list] else { panic!("a list") };
-    let items: Vec<String> = items.iter().map(|&id| format!("{:?}", pickle.objects[id])).collect();
+    let Object::List(items) = pickle.object(list) else { panic!("a list") };
+    let items: Vec<String> = items.iter().map(|&id| format!("{:?}", pickle.object(id))).collect();
     assert_eq!(items, ["Int(1)", "Int(-2)", "Float(2.5)", "None", "Bool(true)"]);
     let b = pickle.get(pickle.root, "b").expect("b");
-    assert!(matches!(pickle.objects[b], Object::Int(300)));
+    assert!(matches!(pickle.object(b), Object::Int(300)));
     assert!(pickle.get(pickle.root, "c").is_none());
 }
 

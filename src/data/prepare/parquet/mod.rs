@@ -8,17 +8,31 @@ mod hybrid;
 mod thrift;
 
 use super::PrepareError;
-use super::documents::no_field;
+use super::documents::{Allowance, longest, no_field};
 use crate::data::DataError;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::Path;
-use thrift::Item;
+use thrift::{Item, LEAF, Wanted};
 
 const MAGIC: &[u8; 4] = b"PAR1";
-/// Bytes of a page at most.
-const PAGE: i64 = 1 << 30;
+/// What is needed of the footer: the schema's types, repetitions, names and numbers of children, and of each column of
+/// a group of rows its codec, number of values, and where its pages and its dictionary begin.
+const FOOTER: Wanted = Wanted(&[
+    (2, Wanted(&[(1, LEAF), (3, LEAF), (4, LEAF), (5, LEAF)])),
+    (4, Wanted(&[(1, Wanted(&[(3, Wanted(&[(4, LEAF), (5, LEAF), (9, LEAF), (11, LEAF)]))]))])),
+]);
+/// What is needed of a page's header: its kind, sizes and checksum, and the counts, encodings and lengths of each kind.
+const PAGE: Wanted = Wanted(&[
+    (1, LEAF),
+    (2, LEAF),
+    (3, LEAF),
+    (4, LEAF),
+    (5, Wanted(&[(1, LEAF), (2, LEAF)])),
+    (7, Wanted(&[(1, LEAF)])),
+    (8, Wanted(&[(1, LEAF), (4, LEAF), (5, LEAF), (6, LEAF), (7, LEAF)])),
+]);
 /// Parquet's number for byte arrays.
 const BYTE_ARRAY: i64 = 6;
 /// Names of the encodings by their numbers.
@@ -53,9 +67,12 @@ pub(super) fn texts(
     let column = Column::find(&footer, field).map_err(at("its schema".into()))?;
     let groups = footer.list(4);
     let (mut row, mut reported) = (0, 0);
+    let mut left = Left { bytes, allowance: Allowance::of(bytes) };
+    let page = longest(bytes);
     for (index, group) in groups.iter().enumerate() {
         let chunk = group.list(1).get(column.index).and_then(|chunk| chunk.get(3));
-        let mut pages = Pages { input: &mut input, column: &column, row, dictionary: Vec::new() };
+        let dictionary = Dictionary::default();
+        let mut pages = Pages { input: &mut input, column: &column, row, dictionary, left: &mut left, page };
         let read = chunk.ok_or_else(|| "its column is not described".to_owned());
         let read = read.and_then(|chunk| pages.chunk(chunk, take));
         row = pages.row;
@@ -80,7 +97,7 @@ fn footer(input: &mut BufReader<File>, bytes: u64) -> Result<Item, String> {
         return Err(damaged(std::io::ErrorKind::InvalidData.into()));
     }
     input.seek(SeekFrom::Start(bytes - 8 - len)).map_err(damaged)?;
-    thrift::structure(&mut input.take(len))
+    thrift::structure(&mut input.take(len), FOOTER)
 }
 
 /// The column that holds the texts.
@@ -121,10 +138,44 @@ impl Column {
 fn subtree(schema: &[Item], at: usize) -> usize {
     let (mut end, mut left) = (at, 1);
     while let Some(element) = schema.get(end).filter(|_| left > 0) {
-        left += element.int(5).unwrap_or(0).max(0) - 1;
+        left = element.int(5).unwrap_or(0).max(0).saturating_add(left - 1);
         end += 1;
     }
     end
+}
+
+/// What a file may still make work of.
+struct Left {
+    /// Bytes of the file that no page has taken: pages do not overlap.
+    bytes: u64,
+    /// What may come out of it.
+    allowance: Allowance,
+}
+
+/// The texts to which pages refer by their numbers.
+#[derive(Default)]
+struct Dictionary {
+    page: Vec<u8>,
+    /// Where each text lies in the page.
+    texts: Vec<(u32, u32)>,
+}
+
+impl Dictionary {
+    fn new(page: Vec<u8>, count: i64) -> Option<Self> {
+        let mut texts = Vec::new();
+        let mut rest = &page[..];
+        for _ in 0..count {
+            let text = plain(&mut rest)?;
+            let end = u32::try_from(page.len() - rest.len()).ok()?;
+            texts.push((end - text.len() as u32, end));
+        }
+        Some(Self { page, texts })
+    }
+
+    fn get(&self, index: u32) -> Option<&[u8]> {
+        let &(start, end) = self.texts.get(index as usize)?;
+        self.page.get(start as usize..end as usize)
+    }
 }
 
 /// The pages of a column in a group of rows.
@@ -133,7 +184,10 @@ struct Pages<'a> {
     column: &'a Column,
     /// Rows before the page.
     row: u64,
-    dictionary: Vec<Vec<u8>>,
+    dictionary: Dictionary,
+    left: &'a mut Left,
+    /// Bytes of a page at most, packed or not.
+    page: usize,
 }
 
 impl Pages<'_> {
@@ -152,27 +206,31 @@ impl Pages<'_> {
             chunk.int(11).and_then(|at| u64::try_from(at).ok()).filter(|at| (4..data).contains(at));
         let unreadable = |error: std::io::Error| format!("its column could not be read: {error}");
         self.input.seek(SeekFrom::Start(dictionary.unwrap_or(data))).map_err(unreadable)?;
-        let end = self.row + values;
+        let end = self.row.checked_add(values).ok_or(BROKEN)?;
         while self.row < end {
-            let header = thrift::structure(self.input)?;
-            let size = |id| header.int(id).filter(|size| (0..=PAGE).contains(size));
+            let begin = self.input.stream_position().map_err(unreadable)?;
+            let header = thrift::structure(self.input, PAGE)?;
+            let size = |id| header.int(id).and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= self.page);
             let (Some(full), Some(packed)) = (size(2), size(3)) else {
                 return Err("a page states a size that it cannot have".into());
             };
             let mut page = Vec::new();
             let read = self.input.by_ref().take(packed as u64).read_to_end(&mut page).map_err(unreadable)?;
-            if read as i64 != packed {
+            if read != packed {
                 return Err("a page is cut off: fetch the file again".into());
             }
+            let taken = self.input.stream_position().map_err(unreadable)? - begin;
+            self.left.bytes =
+                self.left.bytes.checked_sub(taken).ok_or("its pages overlap: fetch it again")?;
+            self.left.allowance.take(full)?;
             let mut sum = flate2::Crc::new();
             sum.update(&page);
             if header.int(4).is_some_and(|stated| stated as u32 != sum.sum()) {
                 return Err(BROKEN.into());
             }
-            let full = full as usize;
             match header.int(1) {
                 Some(0) => {
-                    let page = unpack(codec, &page, full)?;
+                    let page = unpack(codec, page, full)?;
                     let header = header.get(5).ok_or(BROKEN)?;
                     let (levels, values) = match self.column.is_optional {
                         true => hybrid::with_length(&page).ok_or(BROKEN)?,
@@ -183,13 +241,9 @@ impl Pages<'_> {
                     }
                 }
                 Some(2) => {
-                    let page = unpack(codec, &page, full)?;
+                    let page = unpack(codec, page, full)?;
                     let count = header.get(7).and_then(|header| header.int(1)).ok_or(BROKEN)?;
-                    self.dictionary.clear();
-                    let mut rest = &page[..];
-                    for _ in 0..count {
-                        self.dictionary.push(plain(&mut rest).ok_or(BROKEN)?.to_vec());
-                    }
+                    self.dictionary = Dictionary::new(page, count).ok_or(BROKEN)?;
                 }
                 Some(3) => {
                     let header = header.get(8).ok_or(BROKEN)?;
@@ -199,7 +253,7 @@ impl Pages<'_> {
                         page.split_at_checked(levels.saturating_add(repeats)).ok_or(BROKEN)?;
                     let is_packed = header.get(7) != Some(&Item::Bool(false));
                     let full = full.checked_sub(levels.len()).ok_or(BROKEN)?;
-                    let values = unpack(if is_packed { codec } else { 0 }, rest, full)?;
+                    let values = unpack(if is_packed { codec } else { 0 }, rest.to_vec(), full)?;
                     let levels = &levels[repeats..];
                     if self.values(header.int(1), header.int(4), levels, &values, end, take)?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -222,8 +276,11 @@ impl Pages<'_> {
         end: u64,
         take: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, String> {
-        let count = count.and_then(|count| u64::try_from(count).ok()).filter(|count| self.row + count <= end);
+        let count =
+            count.and_then(|count| u64::try_from(count).ok()).filter(|&count| count <= end - self.row);
         let count = count.ok_or(BROKEN)?;
+        // a few bytes may state any number of rows
+        self.left.allowance.take_documents(count)?;
         if self.column.is_optional {
             let mut levels = hybrid::Runs::new(levels, 1);
             for _ in 0..count {
@@ -255,9 +312,10 @@ impl Pages<'_> {
                 None => plain(&mut rest).ok_or(BROKEN)?,
                 Some(indices) => {
                     let index = indices.next().ok_or(BROKEN)?;
-                    self.dictionary.get(index as usize).ok_or(BROKEN)?
+                    self.dictionary.get(index).ok_or(BROKEN)?
                 }
             };
+            self.left.allowance.take(bytes.len())?;
             let text = std::str::from_utf8(bytes);
             let text =
                 text.map_err(|error| format!("its text is not UTF-8 at byte {}", error.valid_up_to()))?;
@@ -281,19 +339,21 @@ fn plain<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// The contents of a page, `full` bytes.
-fn unpack(codec: i64, page: &[u8], full: usize) -> Result<Vec<u8>, String> {
+fn unpack(codec: i64, page: Vec<u8>, full: usize) -> Result<Vec<u8>, String> {
     let bounded = |input: &mut dyn Read| {
-        let mut out = Vec::with_capacity(full);
+        let mut out = Vec::new();
         input.take(full as u64 + 1).read_to_end(&mut out).map(|_| out).ok()
     };
     let unpacked = match codec {
-        0 => Some(page.to_vec()),
-        1 if snap::raw::decompress_len(page).ok() == Some(full) => {
-            snap::raw::Decoder::new().decompress_vec(page).ok()
+        0 => Some(page),
+        1 if snap::raw::decompress_len(&page).ok() == Some(full) => {
+            snap::raw::Decoder::new().decompress_vec(&page).ok()
         }
         1 => None,
-        2 => bounded(&mut flate2::read::MultiGzDecoder::new(page)),
-        6 => ruzstd::decoding::StreamingDecoder::new(page).ok().and_then(|mut input| bounded(&mut input)),
+        2 => bounded(&mut flate2::read::MultiGzDecoder::new(&page[..])),
+        6 => {
+            ruzstd::decoding::StreamingDecoder::new(&page[..]).ok().and_then(|mut input| bounded(&mut input))
+        }
         other => {
             let name = usize::try_from(other).ok().and_then(|at| CODECS.get(at));
             let name = name.map_or_else(|| other.to_string(), ToString::to_string);

@@ -82,3 +82,86 @@ fn damage_is_refused_or_another_text() {
         assert!(refused > 10, "{name}: {refused}");
     }
 }
+
+/// A structure in Thrift's compact protocol: bytes behind the step to a field's number and its kind.
+fn fields(fields: &[(u8, u8, Vec<u8>)]) -> Vec<u8> {
+    let mut out: Vec<u8> =
+        fields.iter().flat_map(|(step, kind, value)| [&[step << 4 | kind][..], value].concat()).collect();
+    out.push(0);
+    out
+}
+
+fn number(value: u64) -> Vec<u8> {
+    let mut value = value << 1;
+    let mut out = Vec::new();
+    while value > 0x7f {
+        out.push(0x80 | (value & 0x7f) as u8);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// Twelve structures or fewer.
+fn list(items: &[Vec<u8>]) -> Vec<u8> {
+    [&[(items.len() as u8) << 4 | 12][..], &items.concat()].concat()
+}
+
+/// A file of one required column of texts, with the rows and the places that its groups state.
+fn file(pages: &[u8], groups: &[(u64, u64)]) -> Vec<u8> {
+    let root = fields(&[(4, 8, b"\x01r".to_vec()), (1, 5, number(1))]);
+    let text = fields(&[(1, 5, number(6)), (2, 5, number(0)), (1, 8, b"\x04text".to_vec())]);
+    let group = |&(rows, at): &(u64, u64)| {
+        let meta = fields(&[(4, 5, number(0)), (1, 6, number(rows)), (4, 6, number(at))]);
+        fields(&[(1, 9, list(&[fields(&[(3, 12, meta)])]))])
+    };
+    let groups: Vec<_> = groups.iter().map(group).collect();
+    let footer = fields(&[(2, 9, list(&[root, text])), (2, 9, list(&groups))]);
+    [MAGIC, pages, &footer, &(footer.len() as u32).to_le_bytes(), MAGIC].concat()
+}
+
+/// A page of a kind, with the fields that a header of its kind begins with.
+fn page(kind: u64, field: u8, count: u64, encoding: u64, body: &[u8]) -> Vec<u8> {
+    let size = || number(body.len() as u64);
+    let inner = fields(&[(1, 5, number(count)), (1, 5, number(encoding))]);
+    let header = fields(&[(1, 5, number(kind)), (1, 5, size()), (1, 5, size()), (field - 3, 12, inner)]);
+    [&header[..], body].concat()
+}
+
+#[test]
+fn a_few_bytes_do_not_state_a_billion_rows() {
+    let empty = page(2, 7, 1, 0, &[0; 4]);
+    // of indices of no bits, one run of so many
+    let many = |rows: u64| page(0, 5, rows, 8, &[&[0][..], &number(rows)].concat());
+    let read = |rows: u64| read(&file(&[&empty[..], &many(rows)].concat(), &[(rows, 4)]), "text");
+    assert_eq!(read(1000), Ok(vec![String::new(); 1000]));
+    for rows in [1 << 33, 1 << 62, u64::MAX >> 1] {
+        let problem = read(rows).expect_err("refused");
+        assert!(problem.contains("unfolds to more than 2048 times its size"), "{rows}: {problem}");
+    }
+}
+
+#[test]
+fn pages_do_not_overlap() {
+    let body = [&40u32.to_le_bytes()[..], &[b'a'; 40]].concat();
+    let one = page(0, 5, 1, 0, &body);
+    let two = one.len() as u64 + 4;
+    let text = "a".repeat(40);
+    let both = [&one[..], &one].concat();
+    assert_eq!(read(&file(&both, &[(1, 4), (1, two)]), "text"), Ok(vec![text.clone(), text]));
+    let problem = read(&file(&one, &[(1, 4); 12]), "text").expect_err("refused");
+    assert!(problem.contains("its pages overlap"), "{problem}");
+}
+
+#[test]
+fn numbers_that_no_file_has_are_refused() {
+    let one = page(0, 5, 1, 0, &[0; 4]);
+    // the second group's rows do not fit behind those of the first
+    let problem = read(&file(&one, &[(1, 4), (u64::MAX >> 1, 4)]), "text").expect_err("refused");
+    assert!(!problem.is_empty());
+    let mut wide = file(&one, &[(1, 4)]);
+    // the root has as many children as there are numbers
+    let at = wide.windows(3).position(|bytes| bytes == b"\x01r\x15").expect("the root") + 3;
+    wide[at] = 0x7e;
+    assert_eq!(read(&wide, "text"), Ok(vec![String::new()]));
+}
