@@ -86,7 +86,8 @@ pub fn find(name: &str) -> Option<&'static Shipped> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 
-/// What is wrong with a name that no shipped recipe has, and what to do. `before` stands before the name of another one.
+/// What is wrong with a name that no shipped recipe has, and what to do. `before` stands before the name of another
+/// one.
 #[must_use]
 pub fn unknown(name: &str, before: &str) -> (String, String) {
     let help = match nearest(name) {
