@@ -171,6 +171,7 @@ impl Audience for Voice {
             // the board looks at the pulse; the others are warnings
             Event::MicroStep
             | Event::CudaPassedOver(_)
+            | Event::TurnedAway(_)
             | Event::Damaged { .. }
             | Event::RecipeRestored { .. }
             | Event::LogRestored { .. }
