@@ -18,7 +18,6 @@ pub(crate) const DOCUMENTS: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    "SECURITY.md",
     SUMMARY,
     "docs/distributed.md",
     "docs/evaluation.md",
