@@ -63,8 +63,8 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// A text for a cell of CSV that no spreadsheet takes for a formula and runs: an apostrophe comes before what begins like
-/// one, as OWASP advises. A number stays as it is.
+/// A text for a cell of CSV that no spreadsheet takes for a formula and runs: an apostrophe comes before what begins
+/// like one, as OWASP advises. A number stays as it is.
 #[must_use]
 pub fn no_formula(text: String) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) && text.parse::<f64>().is_err();

@@ -156,8 +156,8 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Vec<String>> {
         let none = || {
             vec![match path.join(TORCH_INDEX).exists() {
                 true => format!(
-                    "`{TORCH_INDEX}` is of weights in several files of PyTorch, which are not read: load the model with \
-                 transformers and save it with `model.save_pretrained(DIR, safe_serialization=True)`"
+                    "`{TORCH_INDEX}` is of weights in several files of PyTorch, which are not read: load the model \
+                 with transformers and save it with `model.save_pretrained(DIR, safe_serialization=True)`"
                 ),
                 false => format!("the directory has neither {MODEL} nor {INDEX}, {}", TORCH.join(" or ")),
             }]
