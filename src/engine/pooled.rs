@@ -177,7 +177,8 @@ impl<E: Engine + Send, P: Executor> Engine for Pooled<E, P> {
 /// Flushes denormal numbers to zero on this thread from now on, for AdamW's moments decay into them, and arithmetic on
 /// them is many times slower. Returns what [`restore`] takes.
 pub(super) fn flush_denormals() -> u64 {
-    #[cfg(target_arch = "x86_64")]
+    // Miri does not interpret assembly
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         const FLUSH_TO_ZERO: u32 = 1 << 15;
         const DENORMALS_ARE_ZERO: u32 = 1 << 6;
@@ -191,7 +192,7 @@ pub(super) fn flush_denormals() -> u64 {
         restore(u64::from(control | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO));
         u64::from(control)
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         const FLUSH_TO_ZERO: u64 = 1 << 24;
         let mut control: u64;
@@ -202,24 +203,24 @@ pub(super) fn flush_denormals() -> u64 {
         restore(control | FLUSH_TO_ZERO);
         control
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     0
 }
 
 /// Gives this thread's floating-point control register the flags that it had.
 fn restore(control: u64) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let control = control as u32;
         // SAFETY: loads a value that was read there, perhaps with the flags for denormals set.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, readonly)) };
     }
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: writes a value that was read from this register, perhaps with the flush flag set.
     unsafe {
         std::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack));
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = control;
 }
 

@@ -27,6 +27,7 @@ fn every_task_runs_once_however_many_helpers_are_awake() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri does not flush denormal numbers")]
 fn helpers_come_and_flush_denormals() {
     let team = Team::new(2).expect("two threads can start");
     let (seen, helped) = (AtomicBool::new(false), AtomicBool::new(false));
