@@ -6,5 +6,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let answered = completions::answer();
-    answered.unwrap_or_else(|| runner::commands::dispatch(runner::cli::Cli::parse())).into()
+    let called = || match runner::cli::Cli::try_parse() {
+        Ok(cli) => runner::commands::dispatch(cli),
+        Err(answer) => runner::commands::say_of_usage(&answer),
+    };
+    answered.unwrap_or_else(called).into()
 }

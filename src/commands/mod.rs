@@ -83,6 +83,20 @@ pub fn dispatch(cli: Cli) -> Exit {
     }
 }
 
+/// Prints what a command line led to instead of a command: help and the version on stdout, what is wrong with it on
+/// stderr.
+pub fn say_of_usage(answer: &clap::Error) -> Exit {
+    let printed = answer.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if answer.use_stderr() => Exit::Usage,
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            terminal::report(&anyhow::Error::new(error).context("could not write to stdout"));
+            Exit::Failure
+        }
+        _ => Exit::Finished,
+    }
+}
+
 /// Says in words what a panic means that comes of a thread which the system does not start: the standard library and
 /// rayon leave no other way of asking for one in some places. Other panics are shown as they are.
 fn explain_missing_threads() {

@@ -56,13 +56,18 @@ fn lines_of_runs_that_share_a_terminal_have_their_names() {
 #[test]
 fn a_stdout_that_takes_nothing_is_named() {
     let lab = Lab::new();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
-    let mut command = lab.command(["schema"]);
-    command.stdout(full).stderr(Stdio::piped());
-    let output = command.spawn().and_then(std::process::Child::wait_with_output).expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("could not write to stdout: No space left on device"), "{said}");
+    for args in
+        [&["schema"][..], &["--help"], &["-h"], &["plan", "--help"], &["help", "data"], &["--version"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+        let mut command = lab.command(args);
+        command.stdout(full).stderr(Stdio::piped());
+        let output =
+            command.spawn().and_then(std::process::Child::wait_with_output).expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("could not write to stdout: No space left on device"), "{args:?}: {said}");
+    }
 }
 
 #[test]
