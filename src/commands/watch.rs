@@ -17,7 +17,7 @@ use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, significant, thousands};
 use crate::report::runs::Run;
 use crate::run::column::Unit;
-use crate::run::{RunError, RunStatus, dir};
+use crate::run::{RunError, RunStatus, dir, lock};
 use crate::session::{Ending, UsageError};
 use crate::wording::tame;
 use header::Figure;
@@ -130,7 +130,7 @@ impl Watched {
     fn poll(&mut self, view: &View) -> Option<String> {
         let before = self.problem.take();
         // asked first: what a run logs before it ends is then seen with its end
-        let status = match crate::run::status(&self.path) {
+        let status = match crate::run::status(&self.path).and_then(|status| self.held(status)) {
             Ok(status) => status,
             // it is being started over
             Err(RunError::NotARun { .. }) => RunStatus::Created,
@@ -169,6 +169,17 @@ impl Watched {
         }
         let is_new = is_new || self.problem != before;
         (is_new || train.added > 0 || val.added > 0).then(|| self.whole_line(view))
+    }
+
+    /// The status, unless the lock is no file: nobody would ever learn that its holder has ended.
+    fn held(&self, status: RunStatus) -> Result<RunStatus, RunError> {
+        match status {
+            RunStatus::Created | RunStatus::Running => match lock::is_held(&self.path.join(lock::FILE)) {
+                Err(error) if error.is_damage() => Err(error),
+                _ => Ok(status),
+            },
+            _ => Ok(status),
+        }
     }
 
     fn has_ended(&self, may_resume: bool) -> bool {

@@ -3,15 +3,18 @@
 //! A file appears whole or not at all, and begins with a checksum. If it cannot be read, the work is done
 //! again; if it cannot be written, the work is done at every start.
 
+use crate::regular;
 use std::io::Write;
 use std::path::Path;
 
 /// Bytes of the checksum before the content.
 const CHECKSUM: usize = blake3::OUT_LEN;
+/// More than any of the files holds, in bytes.
+pub(super) const LONGEST: u64 = 64 << 20;
 
 /// The content of a file that [`write`] wrote, if it is undamaged.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = std::fs::read(path).ok()?;
+    let mut bytes = regular::read_within(path, LONGEST).ok()?;
     let (checksum, content) = bytes.split_at_checked(CHECKSUM)?;
     if blake3::hash(content).as_bytes() != checksum {
         return None;
@@ -62,6 +65,10 @@ mod tests {
         assert_eq!(read(&path), None);
         write(&path, b"");
         assert_eq!(read(&path).as_deref(), Some(&b""[..]), "empty content is content");
+        std::fs::remove_file(&path).expect("removed");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo is there").success());
+        assert_eq!(read(&path), None, "nothing waits for a pipe");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! be deleted.
 
 use super::cache;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,8 @@ impl Choices {
 
     /// The choices on disk. A file that is broken or belongs to another machine counts as empty.
     fn stored(&self) -> Known {
-        let file = std::fs::read(&self.path).ok().and_then(|text| serde_json::from_slice::<File>(&text).ok());
+        let text = regular::read_within(&self.path, cache::LONGEST).ok();
+        let file = text.and_then(|text| serde_json::from_slice::<File>(&text).ok());
         file.filter(|file| file.machine == self.machine).map(|file| file.known).unwrap_or_default()
     }
 }

@@ -8,6 +8,7 @@ use super::DataError;
 use super::progress::{NoProgress, Progress, Task};
 use super::tokens::Tokens;
 use super::write::write_whole;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes hashed and searched together, while they are in cache; a multiple of every token width.
 const SEGMENT: usize = 16 << 20;
+/// More than any record holds, in bytes.
+const LONGEST_RECORD: u64 = 1 << 20;
 
 /// The results of a pass over a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,8 +133,8 @@ impl Scanner<'_> {
         let key = [role.as_bytes(), b"\0", canonical(path)?.as_os_str().as_encoded_bytes()].concat();
         let record_path = self.cache_dir.join(format!("{}.scan.json", &blake3::hash(&key).to_hex()[..32]));
         // a record that is missing, unreadable or of another version is replaced
-        let record =
-            fs::read(&record_path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        let record = regular::read_within(&record_path, LONGEST_RECORD).ok();
+        let record = record.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
         if let Some(record) = record.filter(|record| record.file == before) {
             return Ok(record.scan);
         }
@@ -217,6 +220,20 @@ mod tests {
         // an unreadable record is replaced
         fs::write(&records(&cache)[0], b"{\"file\":").expect("written");
         assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6));
+        // and so is what is no file, for which nothing waits
+        for by in ["a pipe", "zeros without end"] {
+            let record = records(&cache).remove(0);
+            fs::remove_file(&record).expect("removed");
+            match by {
+                "a pipe" => {
+                    let made = std::process::Command::new("mkfifo").arg(&record).status();
+                    assert!(made.expect("mkfifo is there").success());
+                }
+                _ => std::os::unix::fs::symlink("/dev/zero", &record).expect("a link"),
+            }
+            assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 6), "{by}");
+            assert_eq!(scan(&path, &cache, 5), (fresh.clone(), 0), "{by} was replaced");
+        }
         // and so is the record of a file that another one of the same size and modification time has replaced
         let time = fs::metadata(&path).and_then(|meta| meta.modified()).expect("a time");
         let other = dir.path().join("b.bin");

@@ -143,6 +143,14 @@ fn a_record_that_cannot_be_read_is_named_and_a_lock_that_cannot_be_asked_leaves_
     let list = run(&lab, &["list"]);
     assert!(list.stdout.contains("running"), "{}", list.stdout);
     list.says(&["warning: could not open", &format!("{strange}/lock")]);
+    // and nothing waits for an end of it that would never show
+    for by in STRANGE {
+        replace(&at.join("lock"), by);
+        let watched = run_to(&lab, 1, &["watch", &sound, &strange]).stdout;
+        assert!(watched.contains(&format!("{sound}: finished")), "{by}: {watched}");
+        assert!(watched.contains(&format!("{strange}: running")), "{by}: {watched}");
+        assert!(watched.contains(&format!("could not open `runs/{strange}/lock`")), "{by}: {watched}");
+    }
     for by in STRANGE {
         replace(&at.join("run.json"), by);
         let list = run(&lab, &["list"]);

@@ -3,16 +3,19 @@
 //! The cache is a convenience. A file that cannot be read counts as empty, and what cannot be written is found out
 //! again next time.
 
+use crate::regular;
 use crate::run::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Held while a file is read, changed and written.
 const LOCK: &str = "lock";
+/// More than any of the files holds, in bytes.
+const LONGEST: u64 = 4 << 20;
 /// How often the lock is tried before the change is given up, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -36,7 +39,7 @@ impl Cache {
 
     /// What a file remembers, by key.
     pub(super) fn read<T: DeserializeOwned>(&self, file: &str) -> BTreeMap<String, T> {
-        let bytes = self.dir.as_ref().and_then(|dir| std::fs::read(dir.join(file)).ok());
+        let bytes = self.dir.as_ref().and_then(|dir| regular::read_within(&dir.join(file), LONGEST).ok());
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
@@ -59,7 +62,7 @@ impl Cache {
 
 /// The lock file, locked; `None` where that is not to be had.
 fn locked(path: &Path) -> Option<File> {
-    let file = File::options().create(true).append(true).open(path).ok()?;
+    let file = regular::open_with(path, OpenOptions::new().create(true).append(true)).ok()?;
     (0..ATTEMPTS).find_map(|attempt| {
         if attempt > 0 {
             std::thread::sleep(PAUSE);
@@ -104,5 +107,31 @@ mod tests {
             all.insert("a".to_owned(), 1_u32);
         });
         assert!(cache.read::<u32>("x.json").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_file_counts_as_empty_and_is_replaced() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let cache = Cache::at(dir.path());
+        let remember = || {
+            cache.update("x.json", |all| {
+                all.insert("a".to_owned(), 1_u32);
+            });
+            cache.read::<u32>("x.json").len()
+        };
+        let pipe = |name: &str| {
+            let made = std::process::Command::new("mkfifo").arg(dir.path().join(name)).status();
+            assert!(made.expect("mkfifo is there").success());
+        };
+        pipe("x.json");
+        assert_eq!((cache.read::<u32>("x.json").len(), remember()), (0, 1));
+        std::fs::remove_file(dir.path().join("x.json")).expect("removed");
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("x.json")).expect("a link");
+        assert_eq!((cache.read::<u32>("x.json").len(), remember()), (0, 1));
+        // without its lock nothing is remembered, and nothing waits for it
+        std::fs::remove_file(dir.path().join("x.json")).expect("removed");
+        std::fs::remove_file(dir.path().join(LOCK)).expect("it was made");
+        pipe(LOCK);
+        assert_eq!(remember(), 0);
     }
 }
