@@ -2,7 +2,7 @@
 
 use super::DataError;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
-use super::write::write_whole;
+use super::write::{Made, whole, write_whole};
 use crate::{json, regular};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -59,6 +59,38 @@ pub struct Part {
     pub tokens: u64,
     /// Their names, in order.
     pub files: Vec<String>,
+    /// blake3 of the tokens in each of them, in order; none in cards of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blake3: Vec<String>,
+}
+
+impl Part {
+    /// Adds a shard.
+    pub(super) fn push(&mut self, name: String, made: &Made) {
+        self.tokens += made.tokens;
+        self.files.push(name);
+        self.blake3.push(made.blake3.clone());
+    }
+
+    /// The first of the shards in a directory that is not what it was when it was written, and how. Reads all of them;
+    /// `advance` is told about their bytes.
+    pub(super) fn damage(&self, dir: &Path, advance: &dyn Fn(u64)) -> Result<Option<String>, DataError> {
+        let mut tokens = 0;
+        for (number, name) in self.files.iter().enumerate() {
+            let path = dir.join(name);
+            if !regular::is_beside(name) || !path.is_file() {
+                return Ok(Some(format!("not its shard {name}")));
+            }
+            let is_stated = |made: &Made| self.blake3.get(number).is_none_or(|digest| *digest == made.blake3);
+            let Some(made) = whole(&path)?.filter(is_stated) else {
+                return Ok(Some(format!("not its shard {name} as it was written")));
+            };
+            tokens += made.tokens;
+            advance(2 * made.tokens);
+        }
+        let stated = self.tokens;
+        Ok((tokens != stated).then(|| format!("{tokens} tokens in its shards and not the stated {stated}")))
+    }
 }
 
 /// A file of text that a set was prepared from.

@@ -5,8 +5,10 @@
 
 use super::DataError;
 use super::llmc::{CHECKSUM, HEADER, MAGIC};
+use crate::regular;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -30,12 +32,53 @@ pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<
     while tokens.peek().is_some() {
         writer.push(tokens.by_ref().take(BLOCK))?;
     }
-    writer.finish()
+    writer.finish().map(|made| made.tokens)
 }
 
 /// The checksum that [`ShardWriter`] stored in a shard's header.
 pub(super) fn stored_checksum(header: &[u8]) -> &[u8] {
     &header[CHECKSUM]
+}
+
+/// The tokens of a shard of [`ShardWriter`] that is whole; `None` for what is missing, cut off or changed. Reads it.
+pub(super) fn whole(path: &Path) -> Result<Option<Made>, DataError> {
+    let read = || -> io::Result<Option<Made>> {
+        let mut file = match regular::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let length = file.metadata()?.len();
+        let (Some(tokens), 0) = (length.checked_sub(HEADER as u64).map(|bytes| bytes / 2), length % 2) else {
+            return Ok(None);
+        };
+        let mut header = [0; HEADER];
+        file.read_exact(&mut header)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file)?;
+        let made = Made { tokens, blake3: hasher.finalize().to_hex().to_string() };
+        Ok((header == header_of(tokens, &hasher.finalize())).then_some(made))
+    };
+    read().map_err(DataError::read(path))
+}
+
+/// What a shard of so many tokens, with this digest, begins with.
+fn header_of(tokens: u64, digest: &blake3::Hash) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    for (place, word) in header.chunks_exact_mut(4).zip([MAGIC, 1, tokens as i32]) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    header[CHECKSUM].copy_from_slice(digest.as_bytes());
+    header
+}
+
+/// A file of tokens that is complete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Made {
+    /// Tokens in it.
+    pub(super) tokens: u64,
+    /// blake3 of what it holds; of a shard, of what follows its header.
+    pub(super) blake3: String,
 }
 
 /// A shard that is being written.
@@ -70,14 +113,11 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Completes the header, moves the file to its path and returns the number of tokens.
-    pub(super) fn finish(self) -> Result<u64, DataError> {
+    /// Completes the header and moves the file to its path.
+    pub(super) fn finish(self) -> Result<Made, DataError> {
         let Self { path, file, hasher, count } = self;
-        let mut header = [0; HEADER];
-        for (place, word) in header.chunks_exact_mut(4).zip([MAGIC, 1, count as i32]) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        header[CHECKSUM].copy_from_slice(hasher.finalize().as_bytes());
+        let digest = hasher.finalize();
+        let header = header_of(count, &digest);
         let complete = || -> io::Result<()> {
             let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.rewind()?;
@@ -85,7 +125,7 @@ impl ShardWriter {
             publish(file, &path)
         };
         complete().map_err(DataError::write(&path))?;
-        Ok(count)
+        Ok(Made { tokens: count, blake3: digest.to_hex().to_string() })
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 
 #[test]
 fn a_name_that_leads_out_of_the_directory_is_refused() {
-    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin"] {
+    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/lock", ".fetch/evil.part"] {
         let lab = Lab::new();
         let server = Server::start(move |_, _| listed(&[entry(path, b"x")]));
         fetch(&lab, &server, &[REPO, "--out", "in/got"]).expect(1).says(&["which leads elsewhere"]);

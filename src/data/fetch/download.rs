@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The directory for what is not complete, which no pattern for data reaches.
-const PARTS: &str = ".fetch";
+pub(super) const PARTS: &str = ".fetch";
 /// Held by the process that writes there.
 const LOCK: &str = "lock";
 /// The first wait after a failure; each further one is twice as long.
@@ -38,6 +38,8 @@ impl Folder {
     /// It cannot be written, or another process fetches into it.
     pub(super) fn open(out: &Path) -> Result<Self, FetchError> {
         let (parts, is_new) = (out.join(PARTS), !out.exists());
+        // what is left over is removed at the end, and files that are none of ours may lie behind a link
+        regular::refuse_link(&parts).map_err(write(&parts))?;
         fs::create_dir_all(&parts).map_err(write(&parts))?;
         let path = parts.join(LOCK);
         let lock = regular::open_unlinked(&path, OpenOptions::new().create(true).append(true));

@@ -154,7 +154,7 @@ pub enum FetchError {
         /// The directory.
         out: PathBuf,
     },
-    /// A name that leads out of the directory.
+    /// A name that leads out of the directory, or to where its unfinished files are.
     #[error("`{url}` has the name `{}`, which leads elsewhere than into --out: it is not fetched", name.display())]
     Unsafe {
         /// The address.

@@ -166,7 +166,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
-    let state = match place.state()? {
+    let state = match place.state(options.is_spooled())? {
         Some(state) => {
             check_options(options, &state.options, "an unfinished preparation")?;
             check_sources(options, &files, &state, hooks)?;
@@ -181,7 +181,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
             None => State { options: options.identity(), ..State::default() },
         },
     };
-    let mut work = work::Work::new(options, &files, &place, state, hooks);
+    let mut work = work::Work::new(options, &files, &place, state, hooks)?;
     let ended =
         vocabulary(options, &files, &mut work.state, hooks).and_then(|tokenizer| work.run(&tokenizer));
     if ended.as_ref().is_err_and(PrepareError::is_of_source) {
@@ -214,11 +214,14 @@ fn finished(options: &Options, files: &[TextFile], hooks: &Hooks) -> Result<Opti
     }
     let Some(card) = Card::read(dir)? else { return Ok(None) };
     check_options(options, &card.options, "another preparation")?;
-    if let Some(gone) = card.train.files.iter().chain(&card.val.files).find(|name| !dir.join(name).is_file())
-    {
-        let what = format!("a {CARD} but not its shard {gone}");
-        return Err(PrepareError::Occupied { dir: dir.clone(), what });
+    let task = Task::start(hooks.progress, "checking the shards", 2 * card.tokens);
+    for part in [&card.train, &card.val] {
+        if let Some(damage) = part.damage(dir, &|by| task.advance(by))? {
+            let what = format!("a {CARD} but {damage}");
+            return Err(PrepareError::Occupied { dir: dir.clone(), what });
+        }
     }
+    drop(task);
     // what was read after the limit was reached does not matter
     let is_limited = options.limit_tokens.is_some();
     if card.sources.len() > files.len() || card.sources.len() < files.len() && !is_limited {

@@ -2,7 +2,7 @@
 
 use crate::data::DataError;
 use crate::data::card::Part;
-use crate::data::write::ShardWriter;
+use crate::data::write::{Made, ShardWriter};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,8 @@ pub(super) struct Shards<'a> {
     stretches: VecDeque<Stretch>,
     pub(super) train: Part,
     pub(super) val: Part,
+    /// All complete shards, in the order of their tokens.
+    pub(super) made: Vec<Made>,
     open: Option<(ShardWriter, u64)>,
     /// Is told before a shard gets its name.
     fault: &'a dyn Fn(&str) -> std::io::Result<()>,
@@ -61,21 +63,30 @@ impl<'a> Shards<'a> {
             (Validation::Fraction(_) | Validation::None, _) => vec![train],
         };
         let (dir, stretches) = (dir.to_owned(), stretches.into());
-        Self { dir, shard_tokens, stretches, train: Part::default(), val: Part::default(), open: None, fault }
+        let (train, val) = <(Part, Part)>::default();
+        Self { dir, shard_tokens, stretches, train, val, made: Vec::new(), open: None, fault }
     }
 
     /// Number of complete shards.
     pub(super) fn complete(&self) -> u64 {
-        (self.train.files.len() + self.val.files.len()) as u64
+        self.made.len() as u64
     }
 
-    /// Passes over the shards of the first `tokens` tokens, which exist already.
-    pub(super) fn skip(&mut self, mut tokens: u64) {
-        while tokens > 0 {
-            let here = self.room().min(tokens);
-            self.note(here);
-            tokens -= here;
-        }
+    /// Tokens of the complete shards.
+    pub(super) fn tokens(&self) -> u64 {
+        self.train.tokens + self.val.tokens
+    }
+
+    /// Passes over shards that exist already; false if they are not cut as these would be.
+    pub(super) fn pass(&mut self, made: &[Made]) -> bool {
+        made.iter().enumerate().all(|(number, shard)| {
+            let room = self.room();
+            let is_cut_here = shard.tokens == room || shard.tokens < room && number + 1 == made.len();
+            if is_cut_here {
+                self.note(shard.clone());
+            }
+            is_cut_here
+        })
     }
 
     /// Tokens of the next shard.
@@ -112,14 +123,14 @@ impl<'a> Shards<'a> {
     }
 
     /// Counts the next shard as complete.
-    fn note(&mut self, tokens: u64) {
+    fn note(&mut self, made: Made) {
         let Some(stretch) = self.stretches.front_mut() else { return };
-        stretch.left = stretch.left.map(|left| left - tokens);
+        stretch.left = stretch.left.map(|left| left - made.tokens);
         let is_val = stretch.is_val;
         let name = self.name(is_val);
         let part = if is_val { &mut self.val } else { &mut self.train };
-        part.tokens += tokens;
-        part.files.push(name);
+        part.push(name, &made);
+        self.made.push(made);
     }
 
     /// Writes tokens up to the end of the shard at most, and returns how many.
@@ -144,11 +155,11 @@ impl<'a> Shards<'a> {
 
     /// Completes the open shard, if there is one.
     pub(super) fn close(&mut self) -> Result<(), DataError> {
-        let Some((writer, count)) = self.open.take() else { return Ok(()) };
+        let Some((writer, _)) = self.open.take() else { return Ok(()) };
         let path = self.dir.join(self.name(self.stretches.front().is_some_and(|stretch| stretch.is_val)));
         (self.fault)("before_shard").map_err(DataError::write(&path))?;
-        writer.finish()?;
-        self.note(count);
+        let made = writer.finish()?;
+        self.note(made);
         (self.fault)("after_shard").map_err(DataError::write(&path))
     }
 }
@@ -171,8 +182,12 @@ mod tests {
         }
         shards.close().expect("closed");
         let mut again = Shards::new(dir.path(), 10, validation, Some(total), &|_| Ok(()));
-        again.skip(total);
+        assert!(again.pass(&shards.made));
         assert_eq!((&again.train, &again.val), (&shards.train, &shards.val));
+        assert_eq!((again.tokens(), again.complete()), (total, shards.made.len() as u64));
+        for part in [&shards.train, &shards.val] {
+            assert_eq!(part.damage(dir.path(), &|_| ()).expect("read"), None);
+        }
         for file in shards.train.files.iter().chain(&shards.val.files) {
             assert!(dir.path().join(file).exists(), "{file}");
         }
@@ -190,5 +205,22 @@ mod tests {
         assert_eq!(parts(Validation::Tokens(13), 25), [(12, train(2)), (13, two)]);
         assert_eq!(parts(Validation::Fraction(0.1), 25), [(23, train(3)), (2, names(&["val-000000.bin"]))]);
         assert_eq!(parts(Validation::Tokens(30), 25)[0].0, 0);
+    }
+
+    #[test]
+    fn shards_that_would_not_be_cut_like_this_are_not_passed_over() {
+        let made = |tokens: &[u64]| -> Vec<Made> {
+            tokens.iter().map(|tokens| Made { tokens: *tokens, blake3: String::new() }).collect()
+        };
+        let passes = |tokens: &[u64]| {
+            let dir = Path::new("nowhere");
+            Shards::new(dir, 10, Validation::Tokens(15), Some(40), &|_| Ok(())).pass(&made(tokens))
+        };
+        for sound in [&[][..], &[10], &[10, 5, 10], &[10, 5, 10, 3]] {
+            assert!(passes(sound), "{sound:?}");
+        }
+        for wrong in [&[11][..], &[u64::MAX], &[10, 10], &[3, 10], &[10, 5, 10, 3, 10]] {
+            assert!(!passes(wrong), "{wrong:?}");
+        }
     }
 }

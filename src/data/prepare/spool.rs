@@ -6,11 +6,11 @@
 //! per run.
 
 use crate::data::DataError;
-use crate::data::write::write_through;
+use crate::data::write::{Made, write_through};
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -41,22 +41,23 @@ pub(super) fn key(seed: u64, document: u64) -> u64 {
         .wrapping_add(document.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// The run that is being filled, and the number of those before it.
+/// The run that is being filled, and those before it.
 pub(super) struct Spool {
     dir: PathBuf,
     run: usize,
-    pub(super) runs: u64,
+    pub(super) runs: Vec<Made>,
     tokens: Vec<u16>,
     records: Vec<(Order, usize, usize)>,
 }
 
-fn path(dir: &Path, run: u64) -> PathBuf {
+/// Where the run with a number lies.
+pub(super) fn path(dir: &Path, run: usize) -> PathBuf {
     dir.join(format!("run-{run:06}"))
 }
 
 impl Spool {
-    /// A spool in `dir` that has `runs` runs already, and writes others of `run` tokens.
-    pub(super) fn new(dir: &Path, run: usize, runs: u64) -> Self {
+    /// A spool in `dir` that has `runs` already, and writes others of `run` tokens.
+    pub(super) fn new(dir: &Path, run: usize, runs: Vec<Made>) -> Self {
         Self { dir: dir.to_owned(), run, runs, tokens: Vec::new(), records: Vec::new() }
     }
 
@@ -80,18 +81,26 @@ impl Spool {
             return Ok(());
         }
         self.records.sort_unstable_by_key(|record| record.0);
-        write_through(&path(&self.dir, self.runs), |out| {
+        let (mut hasher, mut record) = (blake3::Hasher::new(), Vec::new());
+        write_through(&path(&self.dir, self.runs.len()), |out| {
             for (order, start, len) in &self.records {
+                record.clear();
                 for word in [order.key, order.document, order.within, *len as u64] {
-                    out.write_all(&word.to_le_bytes())?;
+                    record.extend(word.to_le_bytes());
                 }
-                for token in &self.tokens[*start..start + len] {
-                    out.write_all(&token.to_le_bytes())?;
+                out.write_all(&record)?;
+                hasher.update(&record);
+                for tokens in self.tokens[*start..start + len].chunks(BUFFER / 2) {
+                    record.clear();
+                    record.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
+                    out.write_all(&record)?;
+                    hasher.update(&record);
                 }
             }
             Ok(())
         })?;
-        self.runs += 1;
+        let (tokens, blake3) = (self.tokens.len() as u64, hasher.finalize().to_hex().to_string());
+        self.runs.push(Made { tokens, blake3 });
         self.tokens.clear();
         self.records.clear();
         Ok(())
@@ -113,7 +122,7 @@ impl Open {
     /// Reads the next buffer; false at the end of the file.
     fn fill(&mut self) -> Result<bool, DataError> {
         let mut read = || {
-            let mut file = File::open(&self.path)?;
+            let mut file = regular::open(&self.path)?;
             file.seek(SeekFrom::Start(self.offset))?;
             self.buffer.clear();
             file.take(self.size as u64).read_to_end(&mut self.buffer)
@@ -153,10 +162,10 @@ impl Open {
 /// Hands out the tokens of `runs` runs in the order of their records.
 pub(super) fn merge<E: From<DataError>>(
     dir: &Path,
-    runs: u64,
+    runs: usize,
     mut take: impl FnMut(&[u16]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let size = (BUFFERS / runs.max(1) as usize).clamp(4096, BUFFER);
+    let size = (BUFFERS / runs.max(1)).clamp(4096, BUFFER);
     let mut open = Vec::new();
     let mut heads = BinaryHeap::new();
     for run in 0..runs {
@@ -192,7 +201,7 @@ mod tests {
     #[test]
     fn runs_come_back_in_the_order_of_their_records() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut spool = Spool::new(dir.path(), 64, 0);
+        let mut spool = Spool::new(dir.path(), 64, Vec::new());
         let mut expected = Vec::new();
         for document in 0..100u64 {
             let tokens: Vec<u16> =
@@ -211,10 +220,14 @@ mod tests {
             expected.push((key(7, document), tokens));
         }
         spool.close().expect("written");
-        assert!(spool.runs > 10);
+        assert!(spool.runs.len() > 10);
+        for (number, run) in spool.runs.iter().enumerate() {
+            let bytes = std::fs::read(path(dir.path(), number)).expect("a run");
+            assert_eq!(blake3::hash(&bytes).to_hex().to_string(), run.blake3);
+        }
         expected.sort();
         let mut found = Vec::new();
-        let merged: Result<(), DataError> = merge(dir.path(), spool.runs, |tokens| {
+        let merged: Result<(), DataError> = merge(dir.path(), spool.runs.len(), |tokens| {
             found.extend_from_slice(tokens);
             Ok(())
         });

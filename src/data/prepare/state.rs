@@ -7,8 +7,8 @@ use super::PrepareError;
 use crate::data::DataError;
 use crate::data::card::SourceCard;
 use crate::data::scan::Identity;
-use crate::data::write::{TEMPORARY, write_whole};
-use crate::regular;
+use crate::data::write::{Made, TEMPORARY, write_whole};
+use crate::{json, regular};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -41,6 +41,7 @@ pub(super) struct Begun {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct State {
     /// What was asked for.
+    #[serde(deserialize_with = "json::bounded")]
     pub(super) options: serde_json::Value,
     /// The vocabulary, for a tokenizer of characters.
     pub(super) characters: Option<String>,
@@ -53,11 +54,11 @@ pub(super) struct State {
     /// How often each token was taken.
     pub(super) counts: Vec<u64>,
     /// Runs of the spool that are complete.
-    pub(super) runs: u64,
+    pub(super) runs: Vec<Made>,
     /// Whether everything was read, so that only the spool is left to be written into shards.
     pub(super) is_read: bool,
-    /// Tokens in complete shards.
-    pub(super) in_shards: u64,
+    /// Shards that are complete, in the order of their tokens.
+    pub(super) shards: Vec<Made>,
     /// The last state that was kept before the source at the position began: what is gone on from once a source that is
     /// wrong is mended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +70,33 @@ impl State {
     pub(super) fn tokens(&self) -> u64 {
         self.counts.iter().sum()
     }
+
+    /// Tokens in complete shards.
+    pub(super) fn in_shards(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.tokens).sum()
+    }
+
+    /// Whether the numbers go together, as those do that were kept here: others might be more than can be counted.
+    fn is_sound(&self, is_spooled: bool) -> bool {
+        const MOST: u64 = 1 << 60;
+        let of = |files: &[Made]| sum(files.iter().map(|made| made.tokens)).filter(|sum| *sum < MOST);
+        let (tokens, runs, shards) = (sum(self.counts.iter().copied()), of(&self.runs), of(&self.shards));
+        let in_files = match is_spooled {
+            true => runs == tokens && shards <= if self.is_read { tokens } else { Some(0) },
+            false => shards == tokens && self.runs.is_empty() && !self.is_read,
+        };
+        let Position { file, document, within } = self.position;
+        in_files
+            && runs.is_some()
+            && shards.is_some()
+            && file < self.sources.len().max(1)
+            && [self.documents, self.bytes, document, within].iter().all(|number| *number < MOST)
+            && self.before.as_ref().is_none_or(|before| before.is_sound(is_spooled))
+    }
+}
+
+fn sum(mut numbers: impl Iterator<Item = u64>) -> Option<u64> {
+    numbers.try_fold(0u64, u64::checked_add)
 }
 
 /// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
@@ -89,6 +117,8 @@ impl Workplace {
     pub(super) fn open(dir: &Path) -> Result<Self, PrepareError> {
         let is_new = !dir.exists();
         let inside = dir.join(DIRECTORY);
+        // what is unfinished is removed, and files that are none of ours may lie behind a link
+        regular::refuse_link(&inside).map_err(DataError::write(&inside))?;
         fs::create_dir_all(&inside).map_err(DataError::write(&inside))?;
         let path = inside.join(LOCK);
         let lock = regular::open_unlinked(&path, fs::OpenOptions::new().create(true).append(true));
@@ -121,17 +151,24 @@ impl Workplace {
         self.dir.join(DIRECTORY)
     }
 
-    /// The state of a preparation that was begun here.
-    pub(super) fn state(&self) -> Result<Option<State>, PrepareError> {
+    /// The state of a preparation that was begun here, which keeps all tokens on the disk first or does not.
+    pub(super) fn state(&self, is_spooled: bool) -> Result<Option<State>, PrepareError> {
         let path = self.inside().join(STATE);
         if !path.exists() {
             return Ok(None);
         }
         let bytes = regular::read_within(&path, regular::DOCUMENT).map_err(DataError::read(&path))?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| PrepareError::Occupied {
-            dir: self.dir.clone(),
-            what: format!("an unfinished preparation whose state cannot be read ({error})"),
-        })
+        let occupied = |why: &str| self.unfinished(&format!("whose state cannot be read ({why})"));
+        let state: State = serde_json::from_slice(&bytes).map_err(|error| occupied(&error.to_string()))?;
+        if !state.is_sound(is_spooled) {
+            return Err(occupied("its numbers contradict each other"));
+        }
+        Ok(Some(state))
+    }
+
+    /// The error that what was begun here cannot be gone on with.
+    pub(super) fn unfinished(&self, what: &str) -> PrepareError {
+        PrepareError::Occupied { dir: self.dir.clone(), what: format!("an unfinished preparation {what}") }
     }
 
     /// Keeps a state.

@@ -9,6 +9,8 @@ use super::{Hooks, Options, PrepareError};
 use crate::data::card::{Card, SourceCard};
 use crate::data::progress::Task;
 use crate::data::{DataError, Tokenizer};
+use crate::regular;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
 /// A preparation under way.
@@ -34,11 +36,41 @@ enum Sink {
 }
 
 /// The shards of a state that are complete.
-fn complete<'a>(options: &Options, place: &Workplace, state: &State, hooks: &'a Hooks) -> Shards<'a> {
+fn complete<'a>(
+    options: &Options,
+    place: &Workplace,
+    state: &State,
+    hooks: &'a Hooks,
+) -> Result<Shards<'a>, PrepareError> {
     let total = state.is_read.then(|| state.tokens());
     let mut shards = Shards::new(&place.dir, options.shard_tokens, options.validation, total, hooks.fault);
-    shards.skip(state.in_shards);
-    shards
+    match shards.pass(&state.shards) {
+        true => Ok(shards),
+        false => Err(place.unfinished("whose state lists shards of other sizes")),
+    }
+}
+
+/// Checks that the files of a state are what they were when they were written.
+fn check_files(place: &Workplace, state: &State, shards: &Shards, hooks: &Hooks) -> Result<(), PrepareError> {
+    let runs = state.runs.iter().map(|run| run.tokens).sum::<u64>();
+    let task = Task::start(hooks.progress, "checking what is complete", 2 * (runs + shards.tokens()));
+    for part in [&shards.train, &shards.val] {
+        if let Some(damage) = part.damage(&place.dir, &|by| task.advance(by))? {
+            return Err(place.unfinished(&format!("but {damage}")));
+        }
+    }
+    for (number, run) in state.runs.iter().enumerate() {
+        let path = spool::path(&place.inside(), number);
+        let found = match regular::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound || regular::is_strange(&error) => None,
+            open => Some(pipeline::digest(&path, &mut open.map_err(DataError::read(&path))?)?),
+        };
+        if found.is_none_or(|found| found.to_hex().as_str() != run.blake3) {
+            return Err(place.unfinished(&format!("but not its {} as it was written", path.display())));
+        }
+        task.advance(2 * run.tokens);
+    }
+    Ok(())
 }
 
 impl<'a> Work<'a> {
@@ -48,12 +80,13 @@ impl<'a> Work<'a> {
         place: &'a Workplace,
         state: State,
         hooks: &'a Hooks<'a>,
-    ) -> Self {
-        let shards = complete(options, place, &state, hooks);
+    ) -> Result<Self, PrepareError> {
+        let shards = complete(options, place, &state, hooks)?;
+        check_files(place, &state, &shards, hooks)?;
         shards.clear_following();
         let tokens = state.tokens();
         let kept = (State { before: None, ..state.clone() }, true);
-        Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, kept }
+        Ok(Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, kept })
     }
 
     /// Goes back to where the source began that is being read, which is wrong or has changed: nothing that was made of
@@ -62,7 +95,7 @@ impl<'a> Work<'a> {
         let Some(before) = self.state.before.take() else { return Ok(()) };
         self.state = *before;
         self.place.keep(&self.state)?;
-        self.shards = complete(self.options, self.place, &self.state, self.hooks);
+        self.shards = complete(self.options, self.place, &self.state, self.hooks)?;
         self.shards.clear_following();
         Ok(())
     }
@@ -74,7 +107,7 @@ impl<'a> Work<'a> {
 
     /// The number of files of tokens that a later call goes on from.
     pub(super) fn kept(&self) -> u64 {
-        if self.state.in_shards > 0 { self.shards.complete() } else { self.state.runs }
+        if self.state.shards.is_empty() { self.state.runs.len() as u64 } else { self.shards.complete() }
     }
 
     /// Does everything that is left.
@@ -139,7 +172,7 @@ impl<'a> Work<'a> {
             advance: &advance,
         };
         let mut sink = match self.options.is_spooled() {
-            true => Sink::Spool(Spool::new(&self.place.inside(), spool::RUN, self.state.runs)),
+            true => Sink::Spool(Spool::new(&self.place.inside(), spool::RUN, self.state.runs.clone())),
             false => Sink::Shards,
         };
         // tokens of the document that are in complete files already
@@ -274,13 +307,13 @@ impl<'a> Work<'a> {
         match sink {
             Sink::Shards => {
                 self.shards.close()?;
-                self.state.in_shards = self.shards.train.tokens + self.shards.val.tokens;
+                self.state.shards.clone_from(&self.shards.made);
             }
             Sink::Spool(spool) => {
                 let inside = self.place.inside();
                 (self.hooks.fault)("before_run").map_err(DataError::write(&inside))?;
                 spool.close()?;
-                self.state.runs = spool.runs;
+                self.state.runs.clone_from(&spool.runs);
             }
         }
         Ok(())
@@ -298,12 +331,11 @@ impl<'a> Work<'a> {
     /// Writes the tokens of the spool into shards.
     fn write_spooled(&mut self) -> Result<(), PrepareError> {
         let total = self.state.tokens();
-        let Options { shard_tokens, validation, out, .. } = self.options;
-        self.shards = Shards::new(&self.place.dir, *shard_tokens, *validation, Some(total), self.hooks.fault);
-        self.shards.skip(self.state.in_shards);
-        let task = Task::start(self.hooks.progress, &format!("writing {}", out.display()), 2 * total);
-        let mut skipped = self.state.in_shards;
-        spool::merge(&self.place.inside(), self.state.runs, |tokens| {
+        self.shards = complete(self.options, self.place, &self.state, self.hooks)?;
+        let what = format!("writing {}", self.options.out.display());
+        let task = Task::start(self.hooks.progress, &what, 2 * total);
+        let mut skipped = self.state.in_shards();
+        spool::merge(&self.place.inside(), self.state.runs.len(), |tokens| {
             task.advance(2 * tokens.len() as u64);
             let passed = tokens.len().min(usize::try_from(skipped).unwrap_or(usize::MAX));
             skipped -= passed as u64;
@@ -313,14 +345,17 @@ impl<'a> Work<'a> {
                 rest = &rest[taken..];
                 if self.shards.is_full() {
                     self.shards.close()?;
-                    self.state.in_shards = self.shards.train.tokens + self.shards.val.tokens;
+                    self.state.shards.clone_from(&self.shards.made);
                     self.keep()?;
                 }
             }
             Ok::<(), PrepareError>(())
         })?;
         self.shards.close()?;
-        self.state.in_shards = total;
-        Ok(())
+        self.state.shards.clone_from(&self.shards.made);
+        match self.shards.tokens() == total {
+            true => Ok(()),
+            false => Err(self.place.unfinished("whose state counts other tokens than it has kept")),
+        }
     }
 }
