@@ -4,11 +4,14 @@ use super::exit::Exit;
 use super::terminal;
 use crate::cli::manual::{ENVIRONMENT, EXAMPLES, EXIT_CODES, Example, FILES};
 use crate::cli::{Cli, ManArgs};
+use crate::regular;
 use crate::wording::count;
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
 
 /// Writes a page for the program and one for each command, and prints the directory.
@@ -31,7 +34,10 @@ fn write(command: Command, words: &str, dir: &Path) -> anyhow::Result<usize> {
         pages += write(below.clone(), &format!("{words} {}", below.get_name()), dir)?;
     }
     let path = dir.join(format!("{}.1", words.replace(' ', "-")));
-    std::fs::write(&path, page(command, words)?)
+    let page = page(command, words)?;
+    // nobody has named the file, so a link in its place does not say where the page should go
+    regular::open_unlinked(&path, OpenOptions::new().write(true).create(true))
+        .and_then(|mut file| file.set_len(0).and_then(|()| file.write_all(&page)))
         .with_context(|| format!("could not write `{}`", path.display()))?;
     Ok(pages)
 }

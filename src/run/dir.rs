@@ -52,6 +52,10 @@ impl RunDir {
             return Err(RunError::InvalidId { id: id.to_owned() });
         }
         let path = runs_dir.join(id);
+        // runs may be moved and linked, but what lies behind another link is nothing to write into
+        if !is_run(&path) {
+            regular::refuse_link(&path).context("begin a run in", &path)?;
+        }
         files::create_dir_all(&path)?;
         let run = Self::lock(path)?;
         if fresh {

@@ -9,9 +9,12 @@
 use super::RunError;
 use super::error::Context;
 use super::{fault, lock};
-use std::ffi::OsStr;
+use rustix::fs::{self as unix, AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +22,9 @@ use std::time::Duration;
 const TEMPORARY: &str = ".tmp-";
 /// A directory that is being replaced: still good until its successor has the name.
 const OLD: &str = ".old-";
+
+/// How directories are opened whose entries are deleted.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Writes a file atomically and durably.
 ///
@@ -120,20 +126,33 @@ pub fn remove(path: &Path, scope: &str) -> Result<(), RunError> {
 ///
 /// Fault point: `mid_delete` (before each file of a directory).
 pub(super) fn delete(path: &Path, scope: &str) -> io::Result<()> {
-    let delete = || {
-        if !fs::symlink_metadata(path)?.is_dir() {
-            return fs::remove_file(path);
+    let name = path.file_name().unwrap_or_default();
+    let above = unix::open(parent(path), DIRECTORY, Mode::empty())?;
+    delete_in(above.as_fd(), &CString::new(name.as_encoded_bytes())?, scope)
+}
+
+/// Deletes by the handles of directories: whatever somebody puts in the place of one meanwhile, such as a link, nothing
+/// is deleted elsewhere.
+fn delete_in(above: BorrowedFd, name: &CStr, scope: &str) -> io::Result<()> {
+    let delete = || -> io::Result<()> {
+        let dir = match unix::openat(above, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(dir) => dir,
+            // a file, or a link, wherever that leads
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(unix::unlinkat(above, name, AtFlags::empty())?),
+            Err(error) => return Err(error.into()),
+        };
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&dir)? {
+            names.push(entry?.file_name().to_owned());
         }
-        let mut paths = fs::read_dir(path)?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<io::Result<Vec<_>>>()?;
+        names.retain(|name| ![&b"."[..], b".."].contains(&name.as_bytes()));
         // a run is known by its lock to the end
-        paths.sort_by_key(|path| path.ends_with(lock::FILE));
-        for path in paths {
+        names.sort_by_key(|name| name.as_bytes() == lock::FILE.as_bytes());
+        for name in names {
             fault::point(scope, "mid_delete")?;
-            delete(&path, scope)?;
+            delete_in(dir.as_fd(), &name, scope)?;
         }
-        fs::remove_dir(path)
+        Ok(unix::unlinkat(above, name, AtFlags::REMOVEDIR)?)
     };
     match delete() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

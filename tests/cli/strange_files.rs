@@ -96,6 +96,50 @@ fn the_lock_is_not_taken_through_a_link() {
 }
 
 #[test]
+fn a_run_does_not_begin_behind_a_link_and_goes_on_behind_one() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    let id = path.file_name().expect("a name").to_owned();
+    let mine = ["train.csv", "samples.txt", "checkpoints/mine"];
+    for name in mine {
+        lab.write(&format!("mine/{name}"), "mine");
+    }
+    fs::create_dir(lab.path("linked")).expect("a directory");
+    symlink(lab.path("mine"), lab.path("linked").join(&id)).expect("a link");
+    for more in [None, Some("--fresh")] {
+        let args = tiny("linked", &[]).into_iter().chain(more.map(str::to_owned));
+        run(&lab, args).expect(1).says(&["linked/tiny-", "it is a symbolic link: remove the link"]);
+        for name in mine {
+            assert_eq!(fs::read_to_string(lab.path("mine").join(name)).expect(name), "mine");
+        }
+        assert_eq!(fs::read_dir(lab.path("mine")).expect("a directory").count(), mine.len());
+    }
+    // that of a run which was moved
+    fs::remove_file(lab.path("linked").join(&id)).expect("removed");
+    symlink(&path, lab.path("linked").join(&id)).expect("a link");
+    run(&lab, tiny("linked", &[])).expect(0);
+    assert_eq!(record(&path)["status"], "finished");
+}
+
+#[test]
+fn pages_are_not_written_through_links() {
+    let lab = Lab::new();
+    let precious = lab.write("precious", "mine");
+    fs::create_dir(lab.path("man1")).expect("a directory");
+    symlink(&precious, lab.path("man1/runner.1")).expect("a link");
+    run(&lab, ["man", "man1"]).expect(1).says(&["man1/runner.1`", "it is a symbolic link: remove the link"]);
+    assert_eq!(fs::read_to_string(&precious).expect("a file"), "mine");
+    fs::remove_file(lab.path("man1/runner.1")).expect("removed");
+    pipe(&lab.path("man1/runner.1"));
+    run(&lab, ["man", "man1"]).expect(1).says(&["man1/runner.1`", "it is not a regular file"]);
+    fs::remove_file(lab.path("man1/runner.1")).expect("removed");
+    // longer than a page
+    lab.write("man1/runner.1", "x".repeat(1 << 20));
+    run(&lab, ["man", "man1"]).expect(0);
+    assert!(fs::metadata(lab.path("man1/runner.1")).expect("a page").len() < 1 << 20);
+}
+
+#[test]
 fn logs_and_checkpoints_are_not_written_through_links() {
     let lab = Lab::new();
     let path = killed(&lab, "runs");
@@ -143,6 +187,29 @@ fn a_lock_of_a_preparation_is_not_taken_through_a_link() {
     assert_ne!(ended.code, Some(0));
     ended.says(&["lock`", "it is a symbolic link: remove the link"]);
     assert_eq!(fs::read_to_string(&precious).expect("a file"), "mine");
+}
+
+#[test]
+fn a_preparation_or_a_download_does_not_work_behind_a_link() {
+    let lab = Lab::new();
+    lab.write("a.txt", "some text");
+    let names = [".tmp-mine", "run-000000", "state.json", "x.part"];
+    for name in names {
+        lab.write(&format!("mine/{name}"), "mine");
+    }
+    for (work, args) in [
+        (".prepare", &["prepare", "a.txt", "--shuffle-seed", "1"][..]),
+        (".fetch", &["fetch", "tinyshakespeare", "--retries", "0", "--from", "http://127.0.0.1:1/x"]),
+    ] {
+        fs::create_dir_all(lab.path("out")).expect("a directory");
+        symlink(lab.path("mine"), lab.path("out").join(work)).expect("a link");
+        let ended = run(&lab, [&["data"], args, &["--out", "out"]].concat());
+        ended.expect(1).says(&[&format!("out/{work}`"), "it is a symbolic link: remove the link"]);
+        for name in names {
+            assert_eq!(fs::read_to_string(lab.path("mine").join(name)).expect(name), "mine");
+        }
+        assert_eq!(fs::read_dir(lab.path("mine")).expect("a directory").count(), names.len(), "{work}");
+    }
 }
 
 #[test]

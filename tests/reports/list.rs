@@ -213,6 +213,34 @@ fn a_removal_that_was_killed_is_no_run_and_the_next_one_finishes_it() {
 }
 
 #[test]
+fn what_takes_the_place_of_a_directory_while_a_run_is_removed_leads_nowhere() {
+    for visit in 1..=9 {
+        let lab = lab();
+        for name in ["a", "b", "c", "d"] {
+            lab.write(&format!("runs/fake-1/checkpoints/step-1/{name}"), "the run's");
+            lab.write(&format!("mine/step-1/{name}"), "mine");
+            lab.write(&format!("mine/{name}"), "mine");
+        }
+        let command = lab.command(["list", "fake-1", "--remove", "--yes"]);
+        let (live, gate) = lab.held(command, &format!("remove.mid_delete:{visit}"));
+        gate.reached();
+        let entries = std::fs::read_dir(lab.path("runs")).expect("a directory");
+        let mut entries = entries.map(|entry| entry.expect("an entry").path());
+        let doomed = entries.find(|path| path.to_string_lossy().contains("/.tmp-")).expect("it is renamed");
+        for place in ["checkpoints/step-1", "checkpoints"] {
+            // what is deleted already needs no place
+            if std::fs::rename(doomed.join(place), lab.path("aside")).is_ok() {
+                std::os::unix::fs::symlink(lab.path("mine"), doomed.join(place)).expect("a link");
+                break;
+            }
+        }
+        gate.open();
+        live.end();
+        assert_eq!(support::everything(&lab.path("mine")).len(), 8, "at file {visit}");
+    }
+}
+
+#[test]
 fn what_else_goes_with_a_run_is_said_before() {
     let lab = lab();
     let run = lab.path("runs/fake-1");
