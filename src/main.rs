@@ -5,6 +5,7 @@ use runner::commands::completions;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    runner::commands::outlive_early();
     let answered = completions::answer();
     let called = || match runner::cli::Cli::try_parse() {
         Ok(cli) => runner::commands::dispatch(cli),

@@ -45,6 +45,12 @@ use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 
+/// Keeps signals that end no command from ending the process before it knows its command. What fails here fails again
+/// in [`dispatch`], which says so.
+pub fn outlive_early() {
+    let _ = signals::outlive();
+}
+
 /// Runs what the command line asks for and reports errors on stderr.
 pub fn dispatch(cli: Cli) -> Exit {
     explain_missing_threads();

@@ -1,6 +1,8 @@
 //! `samples.txt`: the text that a run generated, one section per sampling.
 
+use super::digest::FileDigest;
 use super::error::Context;
+use super::records::read_or_empty;
 use super::{RunError, fault, files};
 use crate::regular;
 use std::fs::OpenOptions;
@@ -40,21 +42,41 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
 pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
     // said now, and not when the first sample is to be written
     regular::refuse_link(path).context("open", path)?;
-    let bytes = match regular::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.context("read", path)?,
-    };
-    let mut keep = 0;
-    for line in bytes.split_inclusive(|&b| b == b'\n') {
-        if step_of(line).is_some_and(|step| step >= first_step_to_drop) {
-            break;
-        }
-        keep += line.len();
-    }
-    if keep < bytes.len() {
-        files::write_atomic(path, &bytes[..keep], "samples_cut")?;
+    let bytes = read_or_empty(path)?;
+    let kept = before(&bytes, first_step_to_drop);
+    if kept.len() < bytes.len() {
+        files::write_atomic(path, kept, "samples_cut")?;
     }
     Ok(())
+}
+
+/// The digest of the samples before a step. A missing file has no samples.
+pub fn digest_before(path: &Path, step: u64) -> Result<FileDigest, RunError> {
+    Ok(FileDigest::of(before(&read_or_empty(path)?, step)))
+}
+
+/// Checks that the samples before a step have this digest.
+///
+/// Errors: [`RunError::Log`] says how they differ.
+pub fn verify_before(path: &Path, step: u64, expected: &FileDigest) -> Result<(), RunError> {
+    let found = digest_before(path, step)?;
+    if found == *expected {
+        return Ok(());
+    }
+    let problem = match found.bytes == expected.bytes {
+        true => format!("its first {} bytes were changed", expected.bytes),
+        false => {
+            format!("it has {} bytes before step {step}, and {} were written", found.bytes, expected.bytes)
+        }
+    };
+    Err(RunError::Log { path: path.to_owned(), problem })
+}
+
+/// What stands before the first sample of a step or a later one.
+fn before(bytes: &[u8], step: u64) -> &[u8] {
+    let is_before = |line: &&[u8]| step_of(line).is_none_or(|found| found < step);
+    let lines = bytes.split_inclusive(|&b| b == b'\n').take_while(is_before);
+    &bytes[..lines.map(<[u8]>::len).sum()]
 }
 
 /// Bytes at the end of the file in which [`newest`] looks.

@@ -139,6 +139,9 @@ pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Re
             seal::verify_beginning(&run.join(name), expected)?;
         }
     }
+    if let Some(expected) = state.logs.get(dir::SAMPLES) {
+        samples::verify_before(&run.join(dir::SAMPLES), state.step, expected)?;
+    }
     Ok(())
 }
 

@@ -260,10 +260,14 @@ impl Events for Recorder<'_> {
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
         self.val_log.sync()?;
-        let logs = BTreeMap::from([
+        let mut logs = BTreeMap::from([
             (dir::TRAIN_CSV.to_owned(), self.train_log.digest_before(progress.step)),
             (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
         ]);
+        if self.job.recipe().sample.every > 0 {
+            let digest = samples::digest_before(&self.job.dir.samples(), progress.step)?;
+            logs.insert(dir::SAMPLES.to_owned(), digest);
+        }
         let state = saved::state(self.job, progress, self.elapsed_s(), logs);
         self.saver.wait()?;
         self.settle_best()?;

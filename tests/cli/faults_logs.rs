@@ -94,6 +94,40 @@ fn logs_that_were_lost_or_edited_are_not_gone_on_from() {
 }
 
 #[test]
+fn samples_that_were_lost_or_edited_are_not_gone_on_from() {
+    let lab = Lab::new();
+    let sampled = ["sample.every=3", "sample.tokens=4", "model.vocab_size=50257"];
+    let whole = essence(&lab.train_in("whole", &sampled));
+    let run = lab.crash("runs", &sampled, "csv.before_row:12");
+    let path = run.join("samples.txt");
+    let good = fs::read_to_string(&path).expect("samples");
+    assert!(good.contains("=== step 6 ==="), "{good}");
+    type Damage = fn(&str) -> Option<String>;
+    let damages: [(Damage, &str); 5] = [
+        (|_| None, "it has 0 bytes before step 8"),
+        (|good| Some("x".repeat(good.len() + 1)), "were written"),
+        (|good| Some(format!("=== step 1 ===\nmine\n\n{good}")), "bytes before step 8"),
+        (|good| Some(good.replacen("=== step 6 ===", "=== step 5 ===", 1)), "bytes were changed"),
+        (|good| Some(good.replacen("=== step 6 ===", "=== step 9 ===", 1)), "bytes before step 8"),
+    ];
+    for (i, (damage, says)) in damages.into_iter().enumerate() {
+        match damage(&good) {
+            Some(text) => fs::write(&path, text).expect("written"),
+            None => fs::remove_file(&path).expect("removed"),
+        }
+        let before = without_lock(&run);
+        let refused = lab.run(tiny("runs", &sampled));
+        refused.expect(1).says(&["samples.txt` is not as the run has written it", says, "--fresh"]);
+        assert!(without_lock(&run) == before, "damage {i}: a refusal changes nothing");
+    }
+    // what follows the checkpoint is made again in any case
+    let later = format!("{good}=== step 8 ===\nmine\n\n");
+    fs::write(&path, later).expect("written");
+    lab.run(tiny("runs", &sampled)).expect(0);
+    assert!(essence(&run) == whole);
+}
+
+#[test]
 fn checkpoints_of_earlier_versions_are_gone_on_from_if_the_rows_are_there() {
     let lab = Lab::new();
     let whole = essence(&lab.train_in("whole", KEEP));

@@ -92,7 +92,8 @@ pub struct CheckpointState {
     /// The best evaluation whose checkpoint is kept, under `checkpoint.keep_best`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<BestState>,
-    /// Size and digest of what the logs hold before `step`, by name; empty in checkpoints of earlier versions.
+    /// Size and digest of what the logs, and the samples if there are any, hold before `step`, by name; empty in
+    /// checkpoints of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<String, FileDigest>,
     /// Size and digest of every other file; set when written.
