@@ -7,8 +7,10 @@ pub use super::results::Results;
 use super::scan::{last_of, scan};
 use super::stats::median;
 use super::target::{Search, Target};
+use crate::run::checkpoint::FileDigest;
 use crate::run::column::{Aggregate, Unit};
-use crate::run::dir;
+use crate::run::{dir, seal};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Memory that is reused from run to run.
@@ -42,10 +44,18 @@ pub struct Gathered {
     pub reached: bool,
     /// Why a log could not be read, one line each, naming it.
     pub unreadable: Vec<String>,
+    /// How a log is not the one that the run finished with, one line each, naming it.
+    pub changed: Vec<String>,
 }
 
-/// Gathers the metrics of the table and what else is `wanted` of the run in `run`.
-pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
+/// Gathers the metrics of the table and what else is `wanted` of the run in `run`, which finished with these `logs`, if
+/// it has.
+pub fn gather(
+    run: &Path,
+    logs: &BTreeMap<String, FileDigest>,
+    wanted: Wanted,
+    scratch: &mut Scratch,
+) -> Gathered {
     let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
     let mut search = Search::new(targets);
@@ -75,6 +85,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
         }
         each.iter_mut().for_each(|fold| fold.take(row));
     });
+    let mut changed: Vec<String> = difference(run, dir::TRAIN_CSV, bytes, logs).into_iter().collect();
     let wanted = place(&mut last);
     if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
         last.iter_mut().for_each(|fold| fold.take(&row));
@@ -84,8 +95,8 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
     let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
-    let logs = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
-    let is_elsewhere = logs.into_iter().any(|log| log == dir::EVAL_CSV);
+    let of_metrics = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
+    let is_elsewhere = of_metrics.into_iter().any(|log| log == dir::EVAL_CSV);
     for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
@@ -103,6 +114,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
                 }
             }
         });
+        changed.extend(difference(run, log, bytes, logs));
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
@@ -111,7 +123,17 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
         unreadable.extend(evaluated.unreadable);
     }
     search.finish(cut, &mut results);
-    Gathered { results, malformed, reached, unreadable }
+    Gathered { results, malformed, reached, unreadable, changed }
+}
+
+/// How a log of these bytes is not the one that a finished run has on record.
+fn difference(run: &Path, log: &str, bytes: &[u8], logs: &BTreeMap<String, FileDigest>) -> Option<String> {
+    let expected = logs.get(log)?;
+    if bytes.len() as u64 == expected.bytes && FileDigest::of(bytes) == *expected {
+        return None;
+    }
+    // the file may have been given more columns since
+    seal::verify_whole(&run.join(log), expected).err().map(|error| error.to_string())
 }
 
 /// A metric while the rows of its log go by.
@@ -252,7 +274,8 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default()).results
+        gather(run.path(), &BTreeMap::new(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
+            .results
     }
 
     #[test]
@@ -332,7 +355,7 @@ mod tests {
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), wanted, &mut Scratch::default());
+        let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -359,7 +382,7 @@ mod tests {
         );
         let read = |run: &tempfile::TempDir| {
             let wanted = Wanted { further: &asked, ..Wanted::default() };
-            let found = gather(run.path(), wanted, &mut Scratch::default());
+            let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

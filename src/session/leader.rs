@@ -18,8 +18,7 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
-use crate::regular;
-use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
+use crate::run::checkpoint::{self, CheckpointState, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
@@ -321,8 +320,7 @@ impl Job<'_> {
         let file = self.resolved.files.last().filter(|file| file.is_file());
         record.git_commit = file.and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
-        let recipe = FileDigest::of(&regular::read(&self.dir.recipe())?);
-        record.files = BTreeMap::from([(dir::RECIPE.to_owned(), recipe)]);
+        record.files = BTreeMap::from([(dir::RECIPE.to_owned(), self.dir.recipe_digest()?)]);
         Ok(record)
     }
 }

@@ -110,3 +110,14 @@ fn the_list_has_every_name_with_size_licence_and_origin() {
     }
     assert!(list.contains("from     http://mirror.example/datasets/kjj0/finewebedu10B-gpt2\n"), "{list}");
 }
+
+#[test]
+fn a_list_that_names_a_file_twice_or_leads_round_is_refused() {
+    let lab = Lab::new();
+    let server = Server::start(|asked, _| {
+        let next = format!("<http://{}/page>; rel=\"next\"", asked.header("host").expect("a host"));
+        listed(&[entry("x.bin", b"x")]).with("Link", next)
+    });
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&["it names `x.bin` twice"]);
+    assert!(!lab.path("got").exists());
+}
