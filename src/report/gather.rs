@@ -3,13 +3,14 @@
 use super::around::{Around, Clock};
 use super::axis::{Axis, Cut};
 use super::metrics::{Metric, metrics};
+use super::own::other_log;
 pub use super::results::Results;
 use super::scan::{last_of, scan};
 use super::stats::median;
 use super::target::{Search, Target};
 use crate::run::checkpoint::FileDigest;
 use crate::run::column::{Aggregate, Unit};
-use crate::run::{dir, seal};
+use crate::run::dir;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -85,7 +86,8 @@ pub fn gather(
         }
         each.iter_mut().for_each(|fold| fold.take(row));
     });
-    let mut changed: Vec<String> = difference(run, dir::TRAIN_CSV, bytes, logs).into_iter().collect();
+    let mut changed: Vec<String> =
+        other_log(run, dir::TRAIN_CSV, logs, |noted| *noted == FileDigest::of(bytes)).into_iter().collect();
     let wanted = place(&mut last);
     if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
         last.iter_mut().for_each(|fold| fold.take(&row));
@@ -114,7 +116,7 @@ pub fn gather(
                 }
             }
         });
-        changed.extend(difference(run, log, bytes, logs));
+        changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
@@ -124,16 +126,6 @@ pub fn gather(
     }
     search.finish(cut, &mut results);
     Gathered { results, malformed, reached, unreadable, changed }
-}
-
-/// How a log of these bytes is not the one that a finished run has on record.
-fn difference(run: &Path, log: &str, bytes: &[u8], logs: &BTreeMap<String, FileDigest>) -> Option<String> {
-    let expected = logs.get(log)?;
-    if bytes.len() as u64 == expected.bytes && FileDigest::of(bytes) == *expected {
-        return None;
-    }
-    // the file may have been given more columns since
-    seal::verify_whole(&run.join(log), expected).err().map(|error| error.to_string())
 }
 
 /// A metric while the rows of its log go by.

@@ -3,6 +3,7 @@
 use crate::report::differences::{self, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
+use crate::report::own::other_log;
 use crate::report::runs::Run;
 use crate::report::scan::last_row;
 use crate::run::column::Unit;
@@ -43,6 +44,12 @@ impl Item {
             .iter()
             .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
             .max();
+        // the size tells another log nearly always; `compare`, which reads it, goes by its digest
+        for log in [dir::TRAIN_CSV, dir::VAL_CSV] {
+            let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
+            let changed = other_log(path, log, &run.facts.logs, |noted| noted.bytes == size);
+            run.warnings.extend(changed);
+        }
         let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
         Ok(Self { run, last, val_loss, age })
     }

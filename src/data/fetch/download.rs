@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The directory for what is not complete, which no pattern for data reaches.
-const PARTS: &str = ".fetch";
+pub(super) const PARTS: &str = ".fetch";
 /// Held by the process that writes there.
 const LOCK: &str = "lock";
 /// The first wait after a failure; each further one is twice as long.
@@ -144,8 +144,8 @@ impl Folder {
         publish().map_err(write(&path))
     }
 
-    /// Where the file lies until it is complete: named after its name, for two files may have the same contents, and
-    /// after its contents, or its address.
+    /// Where the file lies until it is complete: named after its contents, or its address, and after its name, for two
+    /// files may have the same contents.
     fn part(&self, wanted: &Wanted) -> PathBuf {
         let short = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_owned();
         let key = match wanted.digest {
@@ -153,7 +153,7 @@ impl Folder {
             None => short(wanted.url.as_bytes()),
         };
         let name = short(wanted.name.as_os_str().as_encoded_bytes());
-        self.parts.join(format!("{name}-{key}.part"))
+        self.parts.join(format!("{key}-{name}.part"))
     }
 
     /// Downloads what is missing, over one connection.
