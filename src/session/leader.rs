@@ -22,6 +22,7 @@ use crate::run::checkpoint::{self, CheckpointState, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -287,10 +288,14 @@ impl Job<'_> {
     }
 
     /// The name of the run's directory.
-    fn id(&self) -> std::io::Result<String> {
+    fn id(&self) -> anyhow::Result<String> {
         let path = self.dir.path();
         // of `.` the path does not tell
-        let path = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize()? };
+        let path = if path.file_name().is_some() {
+            path.to_owned()
+        } else {
+            path.canonicalize().with_context(|| format!("could not read `{}`", path.display()))?
+        };
         Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 

@@ -261,7 +261,7 @@ fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
 
 fn run_id(run: &Path) -> anyhow::Result<String> {
     // of `.` the path does not tell
-    let run = run.canonicalize()?;
+    let run = run.canonicalize().with_context(|| format!("could not read `{}`", run.display()))?;
     Ok(run.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }
 
