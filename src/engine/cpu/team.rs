@@ -15,7 +15,7 @@ use crate::engine::pooled::flush_denormals;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Condvar, InTurns, Mutex, MutexGuard, spin_loop};
+use crate::sync::{Arc, Condvar, InTurns, Mutex, MutexGuard, in_one_order, spin_loop};
 use crate::wording::count;
 use std::any::Any;
 use std::cell::Cell;
@@ -171,6 +171,7 @@ impl Shared {
         // waits until no helper is inside again, also when this thread panics.
         unsafe { self.job.write(Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job))) };
         self.gate.store(((gate & !(JOB - 1)) + JOB) | OPEN, SeqCst);
+        in_one_order();
         // either this sees who is asleep, or who goes to sleep sees the gate
         if self.asleep.load(SeqCst) > 0 {
             drop(self.lock());
@@ -223,6 +224,7 @@ impl Shared {
         }
         let mut bed = self.lock();
         self.asleep.fetch_add(1, SeqCst);
+        in_one_order();
         loop {
             let gate = self.gate.load(SeqCst);
             if ready(gate) {
