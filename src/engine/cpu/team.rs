@@ -24,9 +24,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::PoisonError;
 
 /// Looks at the gate without a pause in which others run; some tens of microseconds.
-const CLOSELY: u32 = if cfg!(loom) { 0 } else { 2_000 };
+const CLOSELY: u32 = if cfg!(any(loom, miri)) { 0 } else { 2_000 };
 /// Looks between which others may run, after that; about a millisecond where nothing else wants to run.
-const PATIENTLY: u32 = if cfg!(loom) { 1 } else { 2_000 };
+const PATIENTLY: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 
 // The gate, one word: how many helpers are inside, whether it is open, whether the team is dismissed, and the job's
 // number.
