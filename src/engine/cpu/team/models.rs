@@ -117,7 +117,7 @@ fn with_a_panic(team: &Team, place: &InTurns<usize>, failing: usize) -> bool {
             if task == failing {
                 resume_unwind(Box::new("told"));
             }
-            // SAFETY: this task alone writes, and the call waits for it however it ends, which is what the models prove.
+            // SAFETY: this task alone writes, and the call waits for it however it ends: what the models prove.
             unsafe { place.write(task + 1) };
         });
     };
