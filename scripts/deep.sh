@@ -31,8 +31,13 @@ sanitized() {
     # that is told to do so: dfdx would use features of a nightly one that have changed since.
     export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$1" CARGO_TARGET_DIR=$target/$1 TSAN_OPTIONS="halt_on_error=1"
     local test=(cargo test -Zbuild-std --target "$host" --release --locked)
+    # AddressSanitizer also counts what is not freed: the imitation of a driver frees little, and a device that does not
+    # answer is left alone on purpose
+    local skip=()
+    [ "$1" = thread ] || skip=(--skip gpu_ranks::)
     "${test[@]}" --lib -- --skip data::tokenizer
-    "${test[@]}" --test engines -- golden_fused comm_ threads:: ranks:: recompute run_ watch:: evaluation:: generation::
+    "${test[@]}" --test engines -- golden_fused comm_ threads:: ranks:: recompute run_ watch:: evaluation:: generation:: \
+        "${skip[@]}"
 }
 
 case ${1:-} in
