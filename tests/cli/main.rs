@@ -16,6 +16,7 @@ mod crash_kills;
 mod crash_starts;
 mod crash_writes;
 mod data_changes;
+mod data_kills;
 mod data_prepare;
 mod data_refused;
 mod determinism;
