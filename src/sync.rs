@@ -21,6 +21,14 @@ type Inner<T> = loom::cell::UnsafeCell<T>;
 #[cfg(not(all(loom, test)))]
 type Inner<T> = std::cell::UnsafeCell<T>;
 
+/// What one thread did before this comes before what another one does after its own, or the other way round: as between
+/// sequentially consistent accesses, which Loom takes for weaker ones than they are. Elsewhere they need no help.
+#[inline(always)]
+pub(crate) fn in_one_order() {
+    #[cfg(all(loom, test))]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
 /// A value that threads read and write in turns which something else settles. Loom sees when two would overlap.
 #[derive(Debug, Default)]
 pub(crate) struct InTurns<T>(Inner<T>);

@@ -2,6 +2,8 @@
 
 #[cfg(all(loom, test))]
 mod models;
+#[cfg(all(not(loom), test))]
+mod tests;
 
 use super::{Comm, CommError, share};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -35,13 +35,22 @@ _runner() {
         fi
         ((i == COMP_CWORD)) && index=$((${#words[@]} - 1)) && words=("${words[@]:0:index+1}") && break
     done
-    local current=${words[index]} IFS=$'\013' prefix=
+    local current=${words[index]} prefix=
     [[ $COMP_WORDBREAKS == *=* && $current == *=* ]] && prefix=${current%"${current##*=}"}
     [[ $COMP_WORDBREAKS == *:* && $current == *:* ]] && [[ ${#prefix} -eq 0 ]] && prefix=${current%"${current##*:}"}
-    COMPREPLY=($(_CLAP_IFS="$IFS" _CLAP_COMPLETE_INDEX="$index" VARIABLE=bash COMPLETER -- "${words[@]}"))
-    [[ $? == 0 ]] || { COMPREPLY=(); return; }
+    local all one
+    COMPREPLY=()
+    all=$(_CLAP_IFS=$'\013' _CLAP_COMPLETE_INDEX="$index" VARIABLE=bash COMPLETER -- "${words[@]}") || return 0
+    while [[ -n $all ]]; do
+        one=${all%%$'\013'*}
+        if [[ $all == *$'\013'* ]]; then all=${all#*$'\013'}; else all=; fi
+        one=${one#"$prefix"}
+        # names of files may hold anything, commands included
+        [[ $one == *[!A-Za-z0-9_./=:@%+,-]* ]] && printf -v one %q "$one"
+        COMPREPLY+=("$one")
+    done
     ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *[=/:] ]] && compopt -o nospace
-    COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
+    return 0
 }
 complete -o bashdefault -F _runner BIN
 "#;
@@ -79,12 +88,55 @@ impl EnvCompleter for Bash {
     }
 }
 
+/// PowerShell, which puts words on the line as they are.
+struct PowerShell;
+
+impl EnvCompleter for PowerShell {
+    fn name(&self) -> &'static str {
+        "powershell"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        clap_complete::env::Powershell.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        variable: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        clap_complete::env::Powershell.write_registration(variable, name, bin, completer, out)
+    }
+
+    // names of files may hold anything, commands included: only words that mean themselves are offered
+    fn write_complete(
+        &self,
+        command: &mut clap::Command,
+        words: Vec<OsString>,
+        here: Option<&Path>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut all = Vec::new();
+        clap_complete::env::Powershell.write_complete(command, words, here, &mut all)?;
+        for line in String::from_utf8_lossy(&all).lines() {
+            let word = line.split('\t').next().unwrap_or(line);
+            if word.chars().all(|c| c.is_alphanumeric() || "_./=:%+-~".contains(c)) {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The shells that can be asked for.
 const SHELLS: Shells<'static> = Shells(&[
     &Bash,
     &clap_complete::env::Elvish,
     &clap_complete::env::Fish,
-    &clap_complete::env::Powershell,
+    &PowerShell,
     &clap_complete::env::Zsh,
 ]);
 

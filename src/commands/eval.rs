@@ -11,6 +11,7 @@ use crate::data::NoProgress;
 use crate::eval::{Kind, Task};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::session::UsageError;
+use crate::session::audience::Silence;
 use crate::session::evaluation::{
     Evaluated, Request, TaskFile, Tasks, Working, all_checkpoints, evaluate, evaluate_named, no_run,
 };
@@ -50,7 +51,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     if args.save {
         // before the work, and not after it
         for named in &args.models {
-            if matches!(Source::find(named, request.runs_dir)?, Source::Weights(_)) {
+            if matches!(Source::find(named, request.runs_dir, &Silence)?, Source::Weights(_)) {
                 return Err(no_run(&named.display().to_string()).into());
             }
         }

@@ -3,12 +3,15 @@
 use super::around::{Around, Clock};
 use super::axis::{Axis, Cut};
 use super::metrics::{Metric, metrics};
+use super::own::other_log;
 pub use super::results::Results;
 use super::scan::{last_of, scan};
 use super::stats::median;
 use super::target::{Search, Target};
+use crate::run::checkpoint::FileDigest;
 use crate::run::column::{Aggregate, Unit};
 use crate::run::dir;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Memory that is reused from run to run.
@@ -42,10 +45,18 @@ pub struct Gathered {
     pub reached: bool,
     /// Why a log could not be read, one line each, naming it.
     pub unreadable: Vec<String>,
+    /// How a log is not the one that the run finished with, one line each, naming it.
+    pub changed: Vec<String>,
 }
 
-/// Gathers the metrics of the table and what else is `wanted` of the run in `run`.
-pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
+/// Gathers the metrics of the table and what else is `wanted` of the run in `run`, which finished with these `logs`, if
+/// it has.
+pub fn gather(
+    run: &Path,
+    logs: &BTreeMap<String, FileDigest>,
+    wanted: Wanted,
+    scratch: &mut Scratch,
+) -> Gathered {
     let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
     let mut search = Search::new(targets);
@@ -75,6 +86,8 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
         }
         each.iter_mut().for_each(|fold| fold.take(row));
     });
+    let mut changed: Vec<String> =
+        other_log(run, dir::TRAIN_CSV, logs, |noted| *noted == FileDigest::of(bytes)).into_iter().collect();
     let wanted = place(&mut last);
     if let Some(row) = last_of(bytes, &wanted).filter(|_| !last.is_empty()) {
         last.iter_mut().for_each(|fold| fold.take(&row));
@@ -84,8 +97,8 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
     let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
-    let logs = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
-    let is_elsewhere = logs.into_iter().any(|log| log == dir::EVAL_CSV);
+    let of_metrics = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
+    let is_elsewhere = of_metrics.into_iter().any(|log| log == dir::EVAL_CSV);
     for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
@@ -103,6 +116,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
                 }
             }
         });
+        changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
@@ -111,7 +125,7 @@ pub fn gather(run: &Path, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
         unreadable.extend(evaluated.unreadable);
     }
     search.finish(cut, &mut results);
-    Gathered { results, malformed, reached, unreadable }
+    Gathered { results, malformed, reached, unreadable, changed }
 }
 
 /// A metric while the rows of its log go by.
@@ -252,7 +266,8 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default()).results
+        gather(run.path(), &BTreeMap::new(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
+            .results
     }
 
     #[test]
@@ -332,7 +347,7 @@ mod tests {
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), wanted, &mut Scratch::default());
+        let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -359,7 +374,7 @@ mod tests {
         );
         let read = |run: &tempfile::TempDir| {
             let wanted = Wanted { further: &asked, ..Wanted::default() };
-            let found = gather(run.path(), wanted, &mut Scratch::default());
+            let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

@@ -1,11 +1,12 @@
-//! Whether the recipe in a run's directory is the one that the run is trained by.
+//! Whether the recipe and the logs in a run's directory are its own.
 //!
 //! A report shows what `recipe.toml` says, so an edited one would be believed. Reading two thousand runs must stay
 //! quick: a recipe is only resolved where its bytes are not those on record.
 
 use crate::recipe::identity_of_file;
 use crate::run::checkpoint::FileDigest;
-use crate::run::{RunRecord, dir};
+use crate::run::{RunRecord, dir, seal};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Whether the recipe of `run` with this text has the identity on record. It may differ in what is kept and shown, and
@@ -22,4 +23,18 @@ pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> bool {
         // this version wrote it, and can no longer read it
         None => noted.is_none(),
     }
+}
+
+/// How a log of `run` is not the one that it finished with, whose digest is among those of its `logs`. `is_same` tells
+/// quickly that it is; what it does not know to be the same is read.
+#[must_use]
+pub fn other_log(
+    run: &Path,
+    log: &str,
+    logs: &BTreeMap<String, FileDigest>,
+    is_same: impl FnOnce(&FileDigest) -> bool,
+) -> Option<String> {
+    let noted = logs.get(log).filter(|noted| !is_same(noted))?;
+    // it may have been given more columns since
+    seal::verify_whole(&run.join(log), noted).err().map(|error| error.to_string())
 }

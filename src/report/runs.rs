@@ -9,6 +9,7 @@ use super::own::is_own;
 use super::scan::last_row;
 use crate::recipe::written;
 use crate::regular;
+use crate::run::checkpoint::FileDigest;
 use crate::run::record::ReachedTarget;
 use crate::run::{RunError, RunRecord, RunStatus, dir, lock, record};
 use rayon::prelude::*;
@@ -67,6 +68,8 @@ pub struct Facts {
     pub digests: BTreeMap<String, String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
+    /// Size and digest of the logs that it finished with; empty for a run that has not, and in earlier versions' records.
+    pub logs: BTreeMap<String, FileDigest>,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
@@ -79,7 +82,13 @@ pub struct Facts {
 
 impl From<RunRecord> for Facts {
     fn from(record: RunRecord) -> Self {
+        let mut logs = record.files;
+        logs.remove(dir::RECIPE);
+        if record.status != RunStatus::Finished {
+            logs.clear();
+        }
         Self {
+            logs,
             id: record.id,
             name: record.name,
             total_steps: record.total_steps,
@@ -163,8 +172,10 @@ impl Run {
     /// Errors: [`RunError::NotARun`] if `path` holds no run.
     pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
-        let Gathered { results, malformed, reached, unreadable } = gather(path, wanted, scratch);
+        let Gathered { results, malformed, reached, unreadable, changed } =
+            gather(path, &run.facts.logs, wanted, scratch);
         run.results = results;
+        run.warnings.extend(changed);
         let is_readable = unreadable.is_empty();
         run.warnings.extend(unreadable);
         run.complete &= is_readable;

@@ -1,6 +1,7 @@
 //! The directory of one run: created without a race, locked, cleaned, and where everything in it lies.
 
 use super::RunError;
+use super::digest::FileDigest;
 use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
@@ -135,6 +136,14 @@ impl RunDir {
     /// The resolved recipe's file.
     pub fn recipe(&self) -> PathBuf {
         self.path.join(RECIPE)
+    }
+
+    /// Size and digest of the resolved recipe's file.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn recipe_digest(&self) -> Result<FileDigest, RunError> {
+        let path = self.recipe();
+        Ok(FileDigest::of(&regular::read(&path).context("read", &path)?))
     }
 
     /// The training log's file.

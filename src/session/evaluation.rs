@@ -1,7 +1,7 @@
 //! Evaluating models: runs, checkpoints and weights from elsewhere, on data and tasks. A run that trains at the moment
 //! is read as any other, without its lock.
 
-use super::audience::Audience;
+use super::audience::{Audience, Silence};
 use super::ending::UsageError;
 use super::inputs::{self, Limits};
 use super::model::{self, Model, Options, Source};
@@ -10,6 +10,7 @@ use crate::engine::EngineError;
 use crate::eval::{self, Cut, DataLoss, Definition, EvalError, Kind, Passes, Score, Share, Tally, Task};
 use crate::recipe::{Overrides, load};
 use crate::run::checkpoint::{self, Reader};
+use crate::run::named::own;
 use crate::run::{RunError, dir, evaluations, facts};
 use anyhow::Context;
 use std::ops::ControlFlow;
@@ -170,13 +171,13 @@ pub fn all_checkpoints(
     runs_dir: &Path,
     mut left_out: impl FnMut(&Path, &RunError),
 ) -> anyhow::Result<Vec<Source>> {
-    let Source::Run { run, .. } = Source::find(named, runs_dir)? else {
+    let Source::Run { run, .. } = Source::find(named, runs_dir, &Silence)? else {
         let message = format!("--all-checkpoints takes runs, but `{}` is none", named.display());
         return Err(UsageError(message).into());
     };
     let mut sources = Vec::new();
     for (_, path) in checkpoint::list(&run)? {
-        match Reader::open(&path).and_then(|mut reader| reader.verify()) {
+        match Reader::open(&path).and_then(|mut reader| reader.verify()).and_then(|()| own(&path)) {
             Ok(()) => sources.push(Source::Checkpoint(path)),
             Err(error) => left_out(&path, &error),
         }
@@ -198,14 +199,14 @@ pub fn evaluate_named(
     audience: &dyn Audience,
 ) -> anyhow::Result<Evaluated> {
     for _ in 1..ATTEMPTS {
-        let source = Source::find(named, request.runs_dir)?;
+        let source = Source::find(named, request.runs_dir, audience)?;
         let checkpoint = matches!(source, Source::Run { .. }).then(|| source.weights().to_owned());
         match evaluate(source, request, tasks, audience) {
             Err(_) if checkpoint.is_some_and(|checkpoint| !checkpoint.exists()) => {}
             other => return other,
         }
     }
-    evaluate(Source::find(named, request.runs_dir)?, request, tasks, audience)
+    evaluate(Source::find(named, request.runs_dir, audience)?, request, tasks, audience)
 }
 
 /// The tasks of a request as they were encoded for models so far.

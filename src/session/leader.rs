@@ -18,11 +18,11 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
-use crate::regular;
-use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
+use crate::run::checkpoint::{self, CheckpointState, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -291,10 +291,14 @@ impl Job<'_> {
     }
 
     /// The name of the run's directory.
-    fn id(&self) -> std::io::Result<String> {
+    fn id(&self) -> anyhow::Result<String> {
         let path = self.dir.path();
         // of `.` the path does not tell
-        let path = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize()? };
+        let path = if path.file_name().is_some() {
+            path.to_owned()
+        } else {
+            path.canonicalize().with_context(|| format!("could not read `{}`", path.display()))?
+        };
         Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 
@@ -324,8 +328,7 @@ impl Job<'_> {
         let file = self.resolved.files.last().filter(|file| file.is_file());
         record.git_commit = file.and_then(|file| facts::git_commit(file.parent()?));
         record.plan = serde_json::to_value(self.plan.document())?;
-        let recipe = FileDigest::of(&regular::read(&self.dir.recipe())?);
-        record.files = BTreeMap::from([(dir::RECIPE.to_owned(), recipe)]);
+        record.files = BTreeMap::from([(dir::RECIPE.to_owned(), self.dir.recipe_digest()?)]);
         Ok(record)
     }
 }

@@ -15,8 +15,8 @@ use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
 use crate::regular;
-use crate::run::checkpoint;
-use crate::run::named::{checkpoint_of, latest};
+use crate::run::checkpoint::{self, Rejected};
+use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
 use crate::weights;
 use std::path::{Path, PathBuf};
@@ -92,13 +92,19 @@ impl Source {
     /// `@STEP` after a run names one of its checkpoints.
     ///
     /// # Errors
-    /// [`RunError`] where the name leads to no run, or to a run without such or without an intact checkpoint;
-    /// [`UsageError`] for weights without a configuration.
-    pub fn find(named: &Path, runs_dir: &Path) -> anyhow::Result<Self> {
+    /// [`RunError`] where the name leads to no run, or to a run without such or without an intact checkpoint, or to
+    /// another run's checkpoint; [`UsageError`] for weights without a configuration.
+    pub fn find(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
+        let passed_over = |rejected: &Rejected| {
+            let Rejected { path: checkpoint, reason } = rejected;
+            audience.tell(Event::Damaged { checkpoint, reason });
+        };
         if named.join("config.json").is_file() {
-            let is_checkpoint = checkpoint::is_checkpoint(named);
-            let source = if is_checkpoint { Self::Checkpoint } else { Self::Weights };
-            return Ok(source(named.to_owned()));
+            if !checkpoint::is_checkpoint(named) {
+                return Ok(Self::Weights(named.to_owned()));
+            }
+            own(named)?;
+            return Ok(Self::Checkpoint(named.to_owned()));
         }
         if named.extension().is_some_and(|extension| extension == "safetensors") && named.is_file() {
             if named.with_file_name("config.json").is_file() {
@@ -114,11 +120,11 @@ impl Source {
         }
         let run = match find::one(runs_dir, named) {
             Err(RunError::NamesCheckpoint { run, word, .. }) => {
-                return Ok(Self::Checkpoint(checkpoint_of(&run, &word)?));
+                return Ok(Self::Checkpoint(checkpoint_of(&run, &word, passed_over)?));
             }
             found => found?,
         };
-        let checkpoint = latest(&run)?;
+        let checkpoint = latest(&run, passed_over)?;
         Ok(Self::Run { run, checkpoint })
     }
 
@@ -184,7 +190,7 @@ pub fn open(
     options: &Options,
     audience: &dyn Audience,
 ) -> anyhow::Result<Model> {
-    open_source(Source::find(named, runs_dir)?, options, audience)
+    open_source(Source::find(named, runs_dir, audience)?, options, audience)
 }
 
 /// Opens the model of a source that is known already.

@@ -10,6 +10,7 @@ use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find, seal};
+use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -77,9 +78,12 @@ fn begun(run: &Path, original: &Resolved, resolved: &Resolved) -> anyhow::Result
 fn runs_dir_of(run: &Path) -> anyhow::Result<PathBuf> {
     Ok(match run.parent() {
         // the parent of `.` and `..` does not stand in the path
-        _ if run.file_name().is_none() || run.ends_with("..") => {
-            run.canonicalize()?.parent().unwrap_or(run).to_owned()
-        }
+        _ if run.file_name().is_none() || run.ends_with("..") => run
+            .canonicalize()
+            .with_context(|| format!("could not read `{}`", run.display()))?
+            .parent()
+            .unwrap_or(run)
+            .to_owned(),
         Some(parent) if parent == Path::new("") => PathBuf::from("."),
         Some(parent) => parent.to_owned(),
         None => run.to_owned(),

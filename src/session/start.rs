@@ -10,7 +10,7 @@ use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader, newest_intact};
-use crate::run::named::checkpoint_of;
+use crate::run::named::{checkpoint_of, own};
 use crate::run::record::Parent;
 use crate::run::{RunError, dir, import};
 use crate::weights::checkpoint_name;
@@ -202,7 +202,7 @@ fn named(resolved: &Resolved, path: &Path) -> anyhow::Result<Option<Named>> {
     let Some((run, word)) = checkpoint_name(path).filter(|(run, _)| dir::is_run(run)) else {
         return Ok(None);
     };
-    match checkpoint_of(run, word) {
+    match checkpoint_of(run, word, |_| {}) {
         Ok(checkpoint) => Ok(Some(Named { run: run.to_owned(), checkpoint })),
         Err(error) if error.is_usage() => {
             let message = relative(&format!("`{INIT_FROM}`: {error}"));
@@ -238,18 +238,21 @@ fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
     let steps: Vec<u64> =
         checkpoint::list(run).context(INIT_FROM)?.into_iter().map(|(step, _)| step).collect();
     let known = || steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    match branch.step {
+    let found: anyhow::Result<PathBuf> = match branch.step {
         Some(step) if !steps.contains(&step) => {
             let help =
                 if steps.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known()) };
             Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into())
         }
-        Some(step) => Reader::open(&checkpoint::path_of(run, step)).context(INIT_FROM),
+        Some(step) => Ok(checkpoint::path_of(run, step)),
         None => match newest_intact(run).context(INIT_FROM)?.reader {
-            Some(reader) => Ok(reader),
+            Some(reader) => Ok(reader.path().to_owned()),
             None => Err(anyhow::Error::from(RunError::NoCheckpoint { path: run.clone() }).context(INIT_FROM)),
         },
-    }
+    };
+    let path = found?;
+    own(&path).context(INIT_FROM)?;
+    Reader::open(&path).context(INIT_FROM)
 }
 
 fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
@@ -258,7 +261,7 @@ fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {
 
 fn run_id(run: &Path) -> anyhow::Result<String> {
     // of `.` the path does not tell
-    let run = run.canonicalize()?;
+    let run = run.canonicalize().with_context(|| format!("could not read `{}`", run.display()))?;
     Ok(run.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }
 

@@ -254,8 +254,8 @@ fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
         let sets = [KEEP, &[background]].concat();
         let whole = essence(&lab.train_in(&format!("whole-{background}"), &sets));
         for point in ["csv.before_row:8", "checkpoint.mid_model:30"] {
-            for how in ["moved", "removed", "replaced"] {
-                let name = format!("{how}-{background}-{point}").replace(['.', ':', '='], "-");
+            for how in ["moved", "moved with all runs", "removed", "replaced"] {
+                let name = format!("{how}-{background}-{point}").replace(['.', ':', '=', ' '], "-");
                 let (live, gate) = lab.held(lab.command(tiny(&name, &sets)), point);
                 let run = lab.only_run(&name);
                 // steps and evaluations that are logged when nothing moves: a checkpoint in the background holds the
@@ -281,6 +281,10 @@ fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
                 let elsewhere = lab.path(format!("elsewhere-{name}")).join(id(&run));
                 fs::create_dir_all(elsewhere.parent().expect("a parent")).expect("a directory");
                 match how {
+                    "moved with all runs" => {
+                        fs::remove_dir(elsewhere.parent().expect("a parent")).expect("it is empty");
+                        fs::rename(lab.path(&name), elsewhere.parent().expect("a parent")).expect("moved");
+                    }
                     // at once: file by file, the run could meet a directory that lacks only some of them
                     "removed" => {
                         fs::rename(&run, &elsewhere).expect("moved");
@@ -296,9 +300,10 @@ fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
                 live.end().expect(1).says(&[&path, "was moved, removed or replaced", "--resume"]);
                 match how {
                     "replaced" => assert_eq!(fs::read_dir(&run).expect("read").count(), 0, "{name}"),
+                    "moved with all runs" => assert!(!lab.path(&name).exists(), "{name}: a ghost"),
                     _ => assert!(!run.exists(), "{name}: a ghost"),
                 }
-                if how == "moved" {
+                if how.starts_with("moved") {
                     let path = elsewhere.display().to_string();
                     lab.run(["--resume", &path]).expect(0);
                     let moved = support::results(&elsewhere);

@@ -204,3 +204,39 @@ fn sampling_from_a_run_without_a_checkpoint_is_a_mistake_and_from_a_damaged_one_
     let path = run.display().to_string();
     lab.run(["sample", &path, "--prompt", "!"]).expect(1).says(&["none of its checkpoints is intact"]);
 }
+
+#[test]
+fn a_model_is_taken_from_a_checkpoint_of_its_own_run_and_damage_to_newer_ones_is_said() {
+    let lab = Lab::new();
+    let run = killed(&lab, "runs");
+    let path = run.display().to_string();
+    let newest = run.join("checkpoints/step-00000008");
+    let own = fs::read(newest.join("model.safetensors")).expect("weights");
+    fs::write(newest.join("model.safetensors"), &own[1..]).expect("written");
+    let said = lab.run(["sample", &path, "--prompt", "!", "--tokens", "2"]);
+    said.expect(0).says(&["step-00000008", "model.safetensors"]);
+
+    let other = lab.crash("others", &[KEEP[0], "seed=7"], "csv.before_row:12");
+    fs::remove_dir_all(&newest).expect("removed");
+    fs::rename(other.join("checkpoints/step-00000008"), &newest).expect("moved");
+    let [at, checkpoint] = [format!("{path}@8"), newest.display().to_string()];
+    for named in [&path, &at, &checkpoint] {
+        for args in [vec!["sample", named, "--prompt", "!"], vec!["eval", named, "--data", "data/val.bin"]] {
+            lab.run(&args).expect(1).says(&["belongs to an experiment with hash", "directory of its own"]);
+        }
+    }
+    let branch = format!("model.init_from={{run=\"{path}\",step=8}}");
+    lab.run(["tiny.toml", "--set", &branch]).expect(1).says(&["belongs to an experiment with hash"]);
+    // in a directory that is no run's it is a checkpoint as any other
+    fs::rename(&newest, lab.path("elsewhere")).expect("moved");
+    lab.run(["sample", "elsewhere", "--prompt", "!", "--tokens", "2"]).expect(0);
+}
+
+#[test]
+fn a_recipe_in_a_run_that_is_no_file_is_named() {
+    let lab = Lab::new();
+    let run = killed(&lab, "runs");
+    fs::remove_file(run.join("recipe.toml")).expect("removed");
+    std::os::unix::fs::symlink("/dev/zero", run.join("recipe.toml")).expect("a link");
+    lab.run(tiny("runs", KEEP)).expect(1).says(&["recipe.toml", "not a regular file"]);
+}

@@ -8,7 +8,7 @@ use std::fs;
 
 #[test]
 fn a_name_that_leads_out_of_the_directory_is_refused() {
-    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/lock", ".fetch/evil.part"] {
+    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/evil.bin"] {
         let lab = Lab::new();
         let server = Server::start(move |_, _| listed(&[entry(path, b"x")]));
         fetch(&lab, &server, &[REPO, "--out", "in/got"]).expect(1).says(&["which leads elsewhere"]);
@@ -109,4 +109,26 @@ fn the_list_has_every_name_with_size_licence_and_origin() {
         assert!(list.contains(known.licence) && list.contains(known.out));
     }
     assert!(list.contains("from     http://mirror.example/datasets/kjj0/finewebedu10B-gpt2\n"), "{list}");
+}
+
+#[test]
+fn a_list_that_names_a_file_twice_or_leads_round_is_refused() {
+    let lab = Lab::new();
+    let server = Server::start(|asked, _| {
+        let next = format!("<http://{}/page>; rel=\"next\"", asked.header("host").expect("a host"));
+        listed(&[entry("x.bin", b"x")]).with("Link", next)
+    });
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&["it names `x.bin` twice"]);
+    assert!(!lab.path("got").exists());
+}
+
+#[test]
+fn a_link_among_the_files_is_not_followed() {
+    let lab = Lab::new();
+    std::fs::create_dir_all(lab.path("got")).expect("a directory");
+    std::fs::create_dir(lab.path("elsewhere")).expect("a directory");
+    std::os::unix::fs::symlink(lab.path("elsewhere"), lab.path("got/link")).expect("a link");
+    let server = Server::start(|_, _| listed(&[entry("link/deep/x.bin", b"x")]));
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&["which leads elsewhere"]);
+    assert_eq!(everything(&lab.path("elsewhere")), [""; 0]);
 }

@@ -16,8 +16,8 @@ mod crash_kills;
 mod crash_starts;
 mod crash_writes;
 mod data_changes;
-#[path = "data_damaged.rs"]
 mod data_damaged;
+mod data_kills;
 mod data_prepare;
 mod data_refused;
 mod determinism;

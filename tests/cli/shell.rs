@@ -158,6 +158,31 @@ fn bash_completes_words_that_it_splits() {
 }
 
 #[test]
+fn a_name_that_a_shell_would_run_is_quoted_or_not_offered() {
+    let lab = Lab::new();
+    for name in ["zz$(touch pwned)", "zz`touch pwned`", "zz;touch pwned", "zz*"] {
+        lab.write(&format!("runs/{name}/recipe.toml"), "");
+    }
+    lab.write("zz-a", "");
+    let found = in_bash(&lab, "runner watch zz", &["runner", "watch", "zz"], "zz");
+    let expected = [r"zz\$\(touch\ pwned\)", r"zz\*", r"zz\;touch\ pwned", r"zz\`touch\ pwned\`"];
+    let mut found: Vec<&str> = found.iter().map(String::as_str).collect();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    let script = format!("printf '%s\n' {}", found.join(" "));
+    let output = lab.launcher("bash").args(["-c", &script]).output().expect("bash");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("zz$(touch pwned)\n"),
+        "they are the names again"
+    );
+    assert!(!lab.path("pwned").exists());
+
+    let mut command = lab.command(["--", "runner", "watch", "zz"]);
+    command.env("_RUNNER_COMPLETE", "powershell");
+    assert_eq!(support::ended(command).expect(0).stdout, "");
+}
+
+#[test]
 fn every_command_has_a_page_with_examples_files_environment_and_codes() {
     let lab = Lab::new();
     lab.run(["man", "share/man1"]).expect(0);

@@ -203,3 +203,22 @@ fn a_copy_of_a_run_is_no_further_seed() {
     let drawn = fs::read_to_string(alone.path("a.svg")).expect("drawn");
     assert!(!drawn.contains("n = 3") && !drawn.contains("bands"), "{drawn}");
 }
+
+#[test]
+fn a_log_that_a_finished_run_did_not_write_is_named() {
+    let lab = Lab::new();
+    let [mine, other] = ["seed=1", "seed=2"].map(|seed| lab.train(&[seed]));
+    let said = lab.run(["compare", "runs"]);
+    assert!(!said.expect(0).stderr.contains("not as the run has written it"), "{}", said.stderr);
+    for log in ["train.csv", "val.csv"] {
+        let own = fs::read(mine.join(log)).expect("a log");
+        fs::copy(other.join(log), mine.join(log)).expect("copied");
+        for command in ["compare", "list"] {
+            let said = lab.run([command].iter().chain((command == "compare").then_some(&"runs")));
+            let file = format!("{}/{log}", mine.file_name().and_then(|id| id.to_str()).expect("an id"));
+            said.expect(0).says(&[&file, "is not as the run has written it"]);
+        }
+        fs::write(mine.join(log), own).expect("written");
+    }
+    assert!(!lab.run(["compare", "runs"]).expect(0).stderr.contains("not as the run has written it"));
+}

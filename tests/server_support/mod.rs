@@ -39,6 +39,8 @@ pub(crate) struct Reply {
     body: Vec<u8>,
     /// Bytes that are sent at a time.
     piece: usize,
+    /// Waited after each piece.
+    pause: Duration,
     /// After the body the connection stays open, and silent, as long as this file exists.
     held: Option<PathBuf>,
 }
@@ -46,7 +48,15 @@ pub(crate) struct Reply {
 impl Reply {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        Self { status, headers: Vec::new(), length: body.len(), body, piece: usize::MAX, held: None }
+        Self {
+            status,
+            headers: Vec::new(),
+            length: body.len(),
+            body,
+            piece: usize::MAX,
+            pause: Duration::ZERO,
+            held: None,
+        }
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
@@ -78,6 +88,12 @@ impl Reply {
         self
     }
 
+    /// The same answer, with a pause after each piece.
+    pub(crate) fn slowly(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
     /// The same answer, of which nothing more comes while the file exists.
     pub(crate) fn held(mut self, gate: PathBuf) -> Self {
         self.held = Some(gate);
@@ -93,6 +109,7 @@ impl Reply {
         for piece in self.body.chunks(self.piece.max(1)) {
             stream.write_all(piece)?;
             stream.flush()?;
+            std::thread::sleep(self.pause);
         }
         while self.held.as_ref().is_some_and(|gate| gate.exists()) {
             std::thread::sleep(Duration::from_millis(5));

@@ -3,8 +3,10 @@
 use crate::report::differences::{self, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
+use crate::report::own::other_log;
 use crate::report::runs::Run;
 use crate::report::scan::last_row;
+use crate::run::checkpoint::FileDigest;
 use crate::run::column::Unit;
 use crate::run::{RunError, dir};
 use crate::session::UsageError;
@@ -16,6 +18,9 @@ use std::time::{Duration, SystemTime};
 
 /// Runs of several recipes differ in more keys than this; then only those count in which runs of one name differ.
 const MOST_KEYS: usize = 5;
+
+/// Bytes of a log that is read whole, to hold it against its digest.
+const SHORT: u64 = 1 << 15;
 
 /// A run in the list.
 pub(super) struct Item {
@@ -43,6 +48,12 @@ impl Item {
             .iter()
             .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
             .max();
+        // of a long log the size tells; `compare`, which reads all of it, goes by the digest
+        for log in [dir::TRAIN_CSV, dir::VAL_CSV] {
+            let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
+            let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
+            run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
+        }
         let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
         Ok(Self { run, last, val_loss, age })
     }

@@ -47,7 +47,7 @@ fn check(args: &SampleArgs) -> Result<(), UsageError> {
 pub(super) fn run(args: &SampleArgs) -> anyhow::Result<Exit> {
     check(args)?;
     let options = super::options(&args.compute)?;
-    let source = Source::find(&args.model, &args.runs.runs_dir)?;
+    let source = Source::find(&args.model, &args.runs.runs_dir, &Voice::default())?;
     let tokenizer = &source.tokenizer()?;
     let vocab_size = source.dims()?.vocab_size;
     let mut prompts = Vec::new();

@@ -146,13 +146,16 @@ impl Folder {
         publish().map_err(write(&path))
     }
 
-    /// Where the file lies until it is complete: named after its contents, or after its address.
+    /// Where the file lies until it is complete: named after its contents, or its address, and after its name, for two
+    /// files may have the same contents.
     fn part(&self, wanted: &Wanted) -> PathBuf {
+        let short = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_owned();
         let key = match wanted.digest {
             Some(digest) => digest.to_string().replace(':', "-"),
-            None => blake3::hash(wanted.url.as_bytes()).to_hex()[..32].to_owned(),
+            None => short(wanted.url.as_bytes()),
         };
-        self.parts.join(key + ".part")
+        let name = short(wanted.name.as_os_str().as_encoded_bytes());
+        self.parts.join(format!("{key}-{name}.part"))
     }
 
     /// Downloads what is missing, over one connection.

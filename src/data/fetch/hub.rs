@@ -7,6 +7,7 @@ use super::client::{Client, Fault};
 use super::download::persist;
 use super::{CATALOGUE, Digest, FetchError, Wanted};
 use glob::{MatchOptions, Pattern};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The hub that is asked unless `HF_ENDPOINT` names another.
@@ -16,6 +17,9 @@ const SCHEME: &str = "hf://datasets/";
 const SHOWN: usize = 5;
 /// No list has more pages.
 const PAGES: usize = 10_000;
+/// No list has more files, and their names no more bytes in all: it is held in memory.
+const FILES: usize = 1_000_000;
+const NAMES: usize = 64 << 20;
 
 /// Files of a data set on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,13 +76,20 @@ impl Address {
         let mut next =
             Some(format!("{}/api/datasets/{}/tree/{revision}?recursive=true", client.endpoint, self.repo));
         let mut all: Vec<(String, Wanted)> = Vec::new();
-        for _ in 0..PAGES {
-            let Some(url) = next.take() else { break };
+        let (mut names, mut pages, mut held) = (HashSet::new(), 0, 0);
+        while let Some(url) = next.take() {
             let (page, following) = persist(&url, retries, || client.list(&url), |_: &Fault| false)?;
             let wrong = |why: &str| FetchError::Listing { url: url.clone(), why: why.into() };
             let entries = page.as_array().ok_or_else(|| wrong("it is no list"))?;
             for entry in entries.iter().filter(|entry| entry["type"] != "directory") {
                 let path = entry["path"].as_str().ok_or_else(|| wrong("an entry has no path"))?;
+                if !names.insert(path.to_owned()) {
+                    return Err(wrong(&format!("it names `{path}` twice")));
+                }
+                held += path.len();
+                if all.len() == FILES || held > NAMES {
+                    return Err(wrong(&format!("it is longer than {FILES} files or {NAMES} bytes of names")));
+                }
                 let lfs = &entry["lfs"]["oid"];
                 let oid = if lfs.is_string() { lfs } else { &entry["oid"] };
                 let wanted = Wanted {
@@ -93,6 +104,10 @@ impl Address {
                     digest: oid.as_str().map(|oid| oid.trim_start_matches("sha256:")).and_then(Digest::parse),
                 };
                 all.push((path.to_owned(), wanted));
+            }
+            pages += 1;
+            if pages == PAGES && following.is_some() {
+                return Err(wrong(&format!("it has more than {PAGES} pages")));
             }
             next = following;
         }

@@ -18,7 +18,7 @@ pub use error::FetchError;
 use super::Progress;
 use super::progress::Task;
 use client::Client;
-use download::Folder;
+use download::{Folder, PARTS};
 use hub::Address;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
@@ -158,9 +158,9 @@ pub fn fetch(
         (None, None) => Vec::new(),
     };
     for wanted in &wanted {
-        // names come from a server, and what is not complete lies in the directory as well
-        let is_ours = wanted.name.starts_with(download::PARTS);
-        if is_ours || wanted.name.components().any(|part| !matches!(part, Component::Normal(_))) {
+        // names come from a server
+        let leads_elsewhere = wanted.name.components().any(|part| !matches!(part, Component::Normal(_)));
+        if leads_elsewhere || wanted.name.starts_with(PARTS) || is_beyond_a_link(&out, &wanted.name) {
             return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
         }
     }
@@ -168,6 +168,12 @@ pub fn fetch(
     let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
     folder.close(result.is_ok());
     result
+}
+
+/// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
+fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
+    let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    above.map(|above| out.join(above)).any(|above| above.is_symlink())
 }
 
 /// The first files; if shards have uniform names, those for validation do not count and are taken too.

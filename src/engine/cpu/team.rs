@@ -15,7 +15,7 @@ use crate::engine::pooled::flush_denormals;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Condvar, InTurns, Mutex, MutexGuard, spin_loop};
+use crate::sync::{Arc, Condvar, InTurns, Mutex, MutexGuard, in_one_order, spin_loop};
 use crate::wording::count;
 use std::any::Any;
 use std::cell::Cell;
@@ -24,9 +24,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::PoisonError;
 
 /// Looks at the gate without a pause in which others run; some tens of microseconds.
-const CLOSELY: u32 = if cfg!(loom) { 0 } else { 2_000 };
+const CLOSELY: u32 = if cfg!(any(loom, miri)) { 0 } else { 2_000 };
 /// Looks between which others may run, after that; about a millisecond where nothing else wants to run.
-const PATIENTLY: u32 = if cfg!(loom) { 1 } else { 2_000 };
+const PATIENTLY: u32 = if cfg!(any(loom, miri)) { 1 } else { 2_000 };
 
 // The gate, one word: how many helpers are inside, whether it is open, whether the team is dismissed, and the job's
 // number.
@@ -171,6 +171,7 @@ impl Shared {
         // waits until no helper is inside again, also when this thread panics.
         unsafe { self.job.write(Some(std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(job))) };
         self.gate.store(((gate & !(JOB - 1)) + JOB) | OPEN, SeqCst);
+        in_one_order();
         // either this sees who is asleep, or who goes to sleep sees the gate
         if self.asleep.load(SeqCst) > 0 {
             drop(self.lock());
@@ -223,6 +224,7 @@ impl Shared {
         }
         let mut bed = self.lock();
         self.asleep.fetch_add(1, SeqCst);
+        in_one_order();
         loop {
             let gate = self.gate.load(SeqCst);
             if ready(gate) {

@@ -1,7 +1,6 @@
 //! The gate in every order of events that Loom finds, up to a number of preemptions.
 
 use super::*;
-use crate::sync::atomic::Ordering::SeqCst;
 
 /// Runs a model, with at most so many places where a thread is stopped in the middle of its work.
 fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
@@ -59,15 +58,89 @@ fn what_a_job_wrote_is_there_for_the_next_one() {
     });
 }
 
+/// Tasks each of which waits until all have begun: they need every worker at once.
+fn together(team: &Team) {
+    let threads = team.threads();
+    let (begun, all) = (Mutex::new(0), Condvar::new());
+    team.tasks(threads, |_, _| {
+        let mut begun = begun.lock().expect("nothing panics");
+        *begun += 1;
+        all.notify_all();
+        while *begun < threads {
+            begun = all.wait(begun).expect("nothing panics");
+        }
+    });
+}
+
+/// Lets as many helpers fall asleep; without this, Loom would seldom do so.
+fn wait_for_sleepers(team: &Team, helpers: usize) {
+    let shared = team.shared.as_ref().expect("helpers");
+    while shared.asleep.load(SeqCst) < helpers {
+        thread::yield_now();
+    }
+}
+
+/// A helper that is not woken would be missed by nobody but these tasks.
 #[test]
 fn a_helper_that_sleeps_is_woken() {
     model(2, || {
         let team = Team::new(2).expect("a thread");
-        let shared = team.shared.as_ref().expect("helpers").clone();
-        // without this, Loom would seldom let it fall asleep
-        while shared.asleep.load(SeqCst) == 0 {
-            thread::yield_now();
-        }
+        wait_for_sleepers(&team, 1);
+        together(&team);
+        count(&team, 2);
+    });
+}
+
+#[test]
+fn all_helpers_that_sleep_are_woken() {
+    model(1, || {
+        let team = Team::new(3).expect("two threads");
+        wait_for_sleepers(&team, 2);
+        together(&team);
+    });
+}
+
+/// Either the caller sees who is asleep, or who goes to sleep sees the gate.
+#[test]
+fn a_helper_that_goes_to_sleep_comes_to_the_next_job() {
+    model(3, || {
+        let team = Team::new(2).expect("a thread");
+        together(&team);
+        together(&team);
+    });
+}
+
+/// Runs tasks of which one panics, without a message for each order of events.
+fn with_a_panic(team: &Team, place: &InTurns<usize>, failing: usize) -> bool {
+    let run = || {
+        team.tasks(2, |task, _| {
+            if task == failing {
+                resume_unwind(Box::new("told"));
+            }
+            // SAFETY: this task alone writes, and the call waits for it however it ends: what the models prove.
+            unsafe { place.write(task + 1) };
+        });
+    };
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    // SAFETY: all tasks have ended.
+    let _ = unsafe { place.read() };
+    ended.is_err_and(|payload| payload.downcast_ref::<&str>() == Some(&"told"))
+}
+
+#[test]
+fn a_panic_of_the_caller_waits_for_the_helper() {
+    model(3, || {
+        let team = Team::new(2).expect("a thread");
+        assert!(with_a_panic(&team, &InTurns::default(), 0));
+        count(&team, 2);
+    });
+}
+
+#[test]
+fn a_panic_of_the_helper_reaches_the_caller() {
+    model(3, || {
+        let team = Team::new(2).expect("a thread");
+        assert!(with_a_panic(&team, &InTurns::default(), 1));
         count(&team, 2);
     });
 }
