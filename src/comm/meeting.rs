@@ -156,6 +156,12 @@ pub(super) fn host(
             }
         }
         guests = waiting;
+        // one whose process has ended meanwhile may be started again
+        for place in &mut ranks {
+            if place.as_mut().is_some_and(|there| there.look().is_err()) {
+                *place = None;
+            }
+        }
         if Instant::now() > deadline {
             let missing = (1..size).filter(|rank| ranks[rank - 1].is_none()).collect();
             let error = CommError::Absent { ranks: missing, size, seconds: joining.timeout.as_secs() };

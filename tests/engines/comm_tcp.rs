@@ -320,6 +320,22 @@ fn a_rank_that_ends_before_all_are_there_may_come_again() {
 }
 
 #[test]
+fn a_rank_that_ended_before_all_were_there_is_not_counted() {
+    let (listener, port) = self::listener();
+    // longer than the first one waits
+    let first = thread::spawn(move || host(3, listener, GRACE + 2 * SHORT).0.map(drop));
+    let gone = join(1, 3, port, Duration::from_secs(1)).map(drop);
+    assert!(gone.is_err(), "rank 2 is not there");
+    let last = join(2, 3, port, SHORT).map(drop);
+    assert!(last.is_err(), "rank 1 is not there any more");
+    match first.join().expect("no panic") {
+        // on a busy machine rank 2 may come too late as well
+        Err(CommError::Absent { ranks, .. }) => assert!(ranks.contains(&1), "{ranks:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_join_is_named() {
     let (listener, _) = self::listener();
     match host(3, listener, Duration::from_millis(200)).0.map(drop) {

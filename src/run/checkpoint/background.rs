@@ -10,10 +10,11 @@ use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use crate::run::RunError;
 use crate::run::error::Context;
-use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 /// Copies of everything that a checkpoint holds.
 #[derive(Debug)]
@@ -47,11 +48,16 @@ impl Background {
         besides: Vec<u64>,
     ) -> Result<Self, RunError> {
         let target = super::path_of(run_dir, snapshot.state.step);
+        let asked = inode(run_dir).context("read", run_dir)?;
         let run_dir = run_dir.to_owned();
         let thread = thread::Builder::new()
             .name("checkpoint".to_owned())
             .spawn(move || {
                 let start = Instant::now();
+                // a busy machine may let this thread wait while somebody moves the run away
+                if inode(&run_dir).ok() != Some(asked) {
+                    return Err(RunError::Gone { path: run_dir });
+                }
                 write(&run_dir, snapshot, keep, &besides).map(|()| start.elapsed())
             })
             .context("start a thread to write", &target)?;
@@ -79,6 +85,11 @@ impl Drop for Background {
             let _ = thread.join();
         }
     }
+}
+
+/// Which directory lies at a path.
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn write(run_dir: &Path, snapshot: Snapshot, keep: usize, besides: &[u64]) -> Result<(), RunError> {
