@@ -68,7 +68,8 @@ pub struct Facts {
     pub digests: BTreeMap<String, String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
-    /// Size and digest of the logs that it finished with; empty for a run that has not, and in earlier versions' records.
+    /// Size and digest of the logs that it finished with; empty for a run that has not, and in the records of earlier
+    /// versions.
     pub logs: BTreeMap<String, FileDigest>,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
