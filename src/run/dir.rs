@@ -83,9 +83,9 @@ impl RunDir {
         let lock = Lock::acquire(&path.join(lock::FILE))?;
         let run = Self { path, handle, _lock: lock };
         run.check()?;
-        // older checkpoints are removed, and other runs' may lie behind a link
-        regular::refuse_link(&run.checkpoints()).context("use", &run.checkpoints())?;
         files::sweep(run.path())?;
+        // asked last, for the other may take long
+        run.check()?;
         if run.checkpoints().is_dir() {
             files::sweep(&run.checkpoints())?;
         }
@@ -114,8 +114,10 @@ impl RunDir {
 
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
     ///
-    /// Errors: [`RunError::Gone`] if it was moved, removed or replaced.
+    /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of checkpoints
+    /// is a link, behind which another run's may lie.
     pub fn check(&self) -> Result<(), RunError> {
+        regular::refuse_link(&self.checkpoints()).context("use", &self.checkpoints())?;
         let ours = self.handle.metadata().context("read", &self.path)?;
         match fs::metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => Ok(()),

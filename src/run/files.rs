@@ -9,6 +9,7 @@
 use super::RunError;
 use super::error::Context;
 use super::{fault, lock};
+use crate::regular;
 use rustix::fs::{self as unix, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
@@ -65,6 +66,7 @@ impl NewDir {
     /// that: what was moved away must not come into being again.
     pub fn create(target: &Path) -> Result<Self, RunError> {
         let above = parent(target);
+        regular::refuse_link(above).context("use", above)?;
         match fs::create_dir(above) {
             Ok(()) => sync_dir(parent(above))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -16,7 +16,7 @@ const MARK: (&str, &str) = ("=== step ", " ===");
 ///
 /// Fault point: `samples.mid_write`.
 pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
-    let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, text.trim_end_matches('\n'));
+    let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, unmarked(text.trim_end_matches('\n')));
     let opened = regular::open_unlinked(path, OpenOptions::new().create(true).append(true));
     let mut file = opened.context("open", path)?;
     let len = file.metadata().context("read", path)?.len();
@@ -36,6 +36,15 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
         let _ = file.set_len(len);
     }
     written.context("append to", path)
+}
+
+/// A text in which no line is the mark of a sample: a blank comes before one that would be.
+fn unmarked(text: &str) -> String {
+    let line = |line: &str| match step_of(line.as_bytes()) {
+        Some(_) => format!(" {line}"),
+        None => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(line).collect()
 }
 
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
@@ -151,5 +160,18 @@ mod tests {
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
         cut_back(&path, 100).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);
+    }
+
+    #[test]
+    fn a_text_may_hold_what_looks_like_a_mark() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("samples.txt");
+        append(&path, 1, "x\n=== step 999 ===\ny").expect("written");
+        append(&path, 5, "z").expect("written");
+        let text = fs::read_to_string(&path).expect("read");
+        assert_eq!(sections(&text), [(1, "x\n === step 999 ===\ny"), (5, "z")]);
+        assert_eq!(before(text.as_bytes(), 5).len(), text.find("=== step 5").expect("there"));
+        cut_back(&path, 5).expect("cut");
+        assert_eq!(sections(&fs::read_to_string(&path).expect("read")), [(1, "x\n === step 999 ===\ny")]);
     }
 }

@@ -240,3 +240,36 @@ fn a_recipe_in_a_run_that_is_no_file_is_named() {
     std::os::unix::fs::symlink("/dev/zero", run.join("recipe.toml")).expect("a link");
     lab.run(tiny("runs", KEEP)).expect(1).says(&["recipe.toml", "not a regular file"]);
 }
+
+#[test]
+fn checkpoints_that_become_a_link_are_not_written_and_nothing_behind_it_is_deleted() {
+    let lab = Lab::new();
+    let victim = killed(&lab, "victim").join("checkpoints");
+    let (live, gate) = lab.held(lab.command(tiny("runs", &["checkpoint.keep=1"])), "csv.before_row:8");
+    gate.reached();
+    let run = lab.only_run("runs");
+    fs::rename(run.join("checkpoints"), run.join("mine")).expect("moved");
+    std::os::unix::fs::symlink(&victim, run.join("checkpoints")).expect("a link");
+    let before = everything(&victim);
+    gate.open();
+    live.end().expect(1).says(&["checkpoints", "symbolic link"]);
+    assert!(everything(&victim) == before);
+}
+
+#[test]
+fn a_log_of_very_many_columns_and_a_recipe_of_many_patterns_keep_nobody_waiting() {
+    let lab = Lab::new();
+    let run = lab.train(&[]);
+    let columns = 200_000;
+    let text = format!("step,tokens,val_loss{}\n1{}\n", ",a".repeat(columns), ",1".repeat(columns + 2));
+    fs::write(run.join("val.csv"), text).expect("written");
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+    let patterns: Vec<String> = (0..300).map(|i| format!("\"/**/x{i}*\"")).collect();
+    let line = recipe.lines().find(|line| line.starts_with("train = ")).expect("a line");
+    let edited = recipe.replace(line, &format!("train = [{}]", patterns.join(", ")));
+    fs::write(run.join("recipe.toml"), edited).expect("written");
+    for command in ["list", "compare"] {
+        let said = lab.run([command].iter().chain((command == "compare").then_some(&"runs")));
+        said.expect(0).says(&["val.csv", "recipe.toml", "was edited"]);
+    }
+}

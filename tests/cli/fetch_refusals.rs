@@ -8,7 +8,9 @@ use std::fs;
 
 #[test]
 fn a_name_that_leads_out_of_the_directory_is_refused() {
-    for path in ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/evil.bin"] {
+    for path in
+        ["../evil.bin", "/evil.bin", "a/../../evil.bin", ".fetch/evil.bin", "a//evil.bin", "a/./evil.bin"]
+    {
         let lab = Lab::new();
         let server = Server::start(move |_, _| listed(&[entry(path, b"x")]));
         fetch(&lab, &server, &[REPO, "--out", "in/got"]).expect(1).says(&["which leads elsewhere"]);
@@ -131,4 +133,33 @@ fn a_link_among_the_files_is_not_followed() {
     let server = Server::start(|_, _| listed(&[entry("link/deep/x.bin", b"x")]));
     fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&["which leads elsewhere"]);
     assert_eq!(everything(&lab.path("elsewhere")), [""; 0]);
+}
+
+#[test]
+fn what_appears_while_a_file_is_fetched_is_not_written_over() {
+    for is_link in [false, true] {
+        let lab = Lab::new();
+        let out = lab.path("got");
+        std::fs::create_dir(lab.path("elsewhere")).expect("a directory");
+        let (at, elsewhere) = (out.clone(), lab.path("elsewhere"));
+        let name = if is_link { "sub/x.bin" } else { "x.bin" };
+        let server = Server::start(move |asked, _| {
+            if asked.path.starts_with("/api") {
+                return listed(&[entry(name, b"theirs")]);
+            }
+            match is_link {
+                true => std::os::unix::fs::symlink(&elsewhere, at.join("sub")).expect("a link"),
+                false => fs::write(at.join("x.bin"), "mine").expect("written"),
+            }
+            Reply::part(b"theirs", asked)
+        });
+        let said = fetch(&lab, &server, &[REPO, "--out", "got"]);
+        if is_link {
+            said.expect(1).says(&["which leads elsewhere"]);
+            assert_eq!(everything(&lab.path("elsewhere")), [""; 0]);
+        } else {
+            said.expect(2).says(&["`got/x.bin` is there already", "while the file was fetched"]);
+            assert_eq!(fs::read(out.join("x.bin")).expect("read"), b"mine");
+        }
+    }
 }

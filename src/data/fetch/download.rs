@@ -1,7 +1,7 @@
 //! One file at a time: from where it stands to its name, through broken connections.
 
 use super::client::{Client, Fault};
-use super::{FetchError, Wanted};
+use super::{FetchError, Wanted, is_beyond_a_link};
 use crate::regular;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -134,16 +134,26 @@ impl Folder {
             is_second = true;
         }
         let path = self.out.join(&wanted.name);
+        // somebody may have put something there meanwhile
+        if is_beyond_a_link(&self.out, &wanted.name) {
+            return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
+        }
         let publish = || -> std::io::Result<u64> {
             let file = regular::open(&part)?;
             file.sync_all()?;
             let directory = path.parent().unwrap_or(&self.out);
             fs::create_dir_all(directory)?;
-            fs::rename(&part, &path)?;
+            name(&part, &path)?;
             File::open(directory)?.sync_all()?;
             Ok(file.metadata()?.len())
         };
-        publish().map_err(write(&path))
+        publish().map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => FetchError::Occupied {
+                path: path.clone(),
+                what: "it appeared while the file was fetched".to_owned(),
+            },
+            _ => write(&path)(error),
+        })
     }
 
     /// Where the file lies until it is complete: named after its contents, or its address, and after its name, for two
@@ -226,6 +236,17 @@ impl Folder {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Gives a file its name, which nothing may have yet.
+fn name(part: &Path, path: &Path) -> std::io::Result<()> {
+    match fs::hard_link(part, path) {
+        Ok(()) => fs::remove_file(part),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+        // a file system without a second name for a file
+        Err(_) if path.symlink_metadata().is_ok() => Err(ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(part, path),
     }
 }
 

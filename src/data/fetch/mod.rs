@@ -160,7 +160,13 @@ pub fn fetch(
     for wanted in &wanted {
         // names come from a server
         let leads_elsewhere = wanted.name.components().any(|part| !matches!(part, Component::Normal(_)));
-        if leads_elsewhere || wanted.name.starts_with(PARTS) || is_beyond_a_link(&out, &wanted.name) {
+        // the same path in another spelling
+        let is_plain = wanted.name.components().collect::<PathBuf>().as_os_str() == wanted.name.as_os_str();
+        if leads_elsewhere
+            || !is_plain
+            || wanted.name.starts_with(PARTS)
+            || is_beyond_a_link(&out, &wanted.name)
+        {
             return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
         }
     }
@@ -171,7 +177,7 @@ pub fn fetch(
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
-fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
+pub(super) fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
     let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     above.map(|above| out.join(above)).any(|above| above.is_symlink())
 }

@@ -159,13 +159,18 @@ impl Open {
     }
 }
 
+/// Bytes of the buffer of each of so many runs: an even number, for no token may lie in two buffers.
+fn buffer(runs: usize) -> usize {
+    (BUFFERS / runs.max(1)).clamp(4096, BUFFER) & !1
+}
+
 /// Hands out the tokens of `runs` runs in the order of their records.
 pub(super) fn merge<E: From<DataError>>(
     dir: &Path,
     runs: usize,
     mut take: impl FnMut(&[u16]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let size = (BUFFERS / runs.max(1)).clamp(4096, BUFFER);
+    let size = buffer(runs);
     let mut open = Vec::new();
     let mut heads = BinaryHeap::new();
     for run in 0..runs {
@@ -233,5 +238,10 @@ mod tests {
         });
         merged.expect("read");
         assert_eq!(found, expected.into_iter().flat_map(|(_, tokens)| tokens).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_token_lies_in_two_buffers() {
+        assert!((0..40_000).all(|runs| buffer(runs) % 2 == 0 && (4096..=BUFFER).contains(&buffer(runs))));
     }
 }

@@ -15,6 +15,7 @@ use super::error::Context;
 use super::{RunError, dir, files};
 use crate::engine::State;
 use crate::model::{ParamLayout, Tensor};
+use crate::regular;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -109,6 +110,9 @@ pub fn rotate(
     besides: &[u64],
     written: Option<&Path>,
 ) -> Result<Vec<PathBuf>, RunError> {
+    let checkpoints = run_dir.join(dir::CHECKPOINTS);
+    // what is older there may be another run's
+    regular::refuse_link(&checkpoints).context("use", &checkpoints)?;
     let all = list(run_dir)?;
     let whole: Vec<_> = all.iter().rev().filter(|(_, path)| Reader::open(path).is_ok()).take(keep).collect();
     let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
