@@ -35,7 +35,7 @@ pub struct RunDir {
     path: PathBuf,
     /// The directory itself, wherever it is moved.
     handle: File,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl RunDir {
@@ -81,7 +81,7 @@ impl RunDir {
     fn lock(path: PathBuf) -> Result<Self, RunError> {
         let handle = File::open(&path).context("open", &path)?;
         let lock = Lock::acquire(&path.join(lock::FILE))?;
-        let run = Self { path, handle, _lock: lock };
+        let run = Self { path, handle, lock };
         run.check()?;
         files::sweep(run.path())?;
         // asked last, for the other may take long
@@ -115,12 +115,14 @@ impl RunDir {
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
     ///
     /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of checkpoints
-    /// is a link, behind which another run's may lie.
+    /// is a link, behind which another run's may lie, or if the lock is no longer there.
     pub fn check(&self) -> Result<(), RunError> {
         regular::refuse_link(&self.checkpoints()).context("use", &self.checkpoints())?;
         let ours = self.handle.metadata().context("read", &self.path)?;
         match fs::metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => {
+                self.lock.check(&self.path.join(lock::FILE))
+            }
             _ => Err(RunError::Gone { path: self.path.clone() }),
         }
     }

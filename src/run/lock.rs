@@ -7,8 +7,9 @@ use super::RunError;
 use super::error::Context;
 use super::{facts, files};
 use crate::regular;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const MOST_WORDS: u64 = 200;
 /// The right to write a run; given back on drop.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -50,7 +51,21 @@ impl Lock {
         let line = format!("process {} on {} since {}\n", std::process::id(), facts::host(), facts::now());
         file.set_len(0).and_then(|()| file.rewind()).context("write", path)?;
         file.write_all(line.as_bytes()).context("write", path)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+
+    /// Checks that the file at `path` is still the one that is locked: of another one, another process may hold the
+    /// lock.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn check(&self, path: &Path) -> Result<(), RunError> {
+        let inode = |meta: Metadata| (meta.dev(), meta.ino());
+        let (ours, named) = (self.file.metadata().map(inode), fs::metadata(path).map(inode));
+        if ours.is_ok_and(|ours| named.is_ok_and(|named| ours == named)) {
+            return Ok(());
+        }
+        let gone = "it was removed or replaced, so that another process may write the run: this one ends";
+        Err(std::io::Error::other(gone)).context("keep", path)
     }
 }
 

@@ -322,3 +322,18 @@ fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
         }
     }
 }
+
+#[test]
+fn a_run_whose_lock_was_removed_leaves_it_to_the_process_that_came_after() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    let (live, gate) = lab.held(lab.command(tiny("runs", KEEP)), "csv.before_row:8");
+    gate.reached();
+    let run = lab.only_run("runs");
+    fs::remove_file(run.join("lock")).expect("removed");
+    lab.run(tiny("runs", KEEP)).expect(0);
+    gate.open();
+    live.end().expect(1).says(&["lock", "removed or replaced"]);
+    assert!(essence(&run) == whole);
+    lab.run(tiny("runs", KEEP)).expect(0).says(&["already finished"]);
+}
