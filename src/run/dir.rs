@@ -114,8 +114,8 @@ impl RunDir {
 
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
     ///
-    /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of checkpoints
-    /// is a link, behind which another run's may lie, or if the lock is no longer there.
+    /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of
+    /// checkpoints is a link, behind which another run's may lie, or if the lock is no longer there.
     pub fn check(&self) -> Result<(), RunError> {
         regular::refuse_link(&self.checkpoints()).context("use", &self.checkpoints())?;
         let ours = self.handle.metadata().context("read", &self.path)?;
