@@ -242,6 +242,8 @@ mod tests {
 
     #[test]
     fn no_token_lies_in_two_buffers() {
-        assert!((0..40_000).all(|runs| buffer(runs).is_multiple_of(2) && (4096..=BUFFER).contains(&buffer(runs))));
+        assert!(
+            (0..40_000).all(|runs| buffer(runs).is_multiple_of(2) && (4096..=BUFFER).contains(&buffer(runs)))
+        );
     }
 }
