@@ -3,7 +3,7 @@
 //! [`load`](super::load) refuses keys that this build does not know, as it must before training. A report only shows a
 //! run of another version, so this module keeps every key, known or not. It resolves nothing: the file is complete.
 
-use super::keys::{self, KEYS, Key};
+use super::keys::{self, KEYS, Key, Kind};
 use super::leaves;
 use serde_json::Value as Json;
 
@@ -26,6 +26,15 @@ pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     }
     found.sort_by_cached_key(|(key, _)| (rank(key), key.clone()));
     Ok(found)
+}
+
+/// Whether resolving these values reads directories: a layer below, or a pattern of files, may name a whole file system.
+#[must_use]
+pub fn asks_the_disk(values: &[(String, Json)]) -> bool {
+    let is_pattern = |value: &Json| value.to_string().contains(['*', '?']);
+    values.iter().any(|(path, value)| {
+        keys::find(path).is_some_and(|key| key.kind == Kind::Extends || key.is_path() && is_pattern(value))
+    })
 }
 
 /// The position of a key in a written recipe; unknown keys come last.
@@ -64,6 +73,15 @@ mod tests {
         assert_eq!(spelled(&found[2].1), "[0.9, 0.95]");
         assert!(is_default("optimizer.betas", &found[2].1) && is_default("optimizer.lr", &0.0006.into()));
         assert!(!is_default("model.n_layer", &found[1].1) && !is_default("schedule.max_steps", &1.into()));
+        assert!(!asks_the_disk(&found));
+        for (text, asks) in [
+            ("extends = \"base.toml\"", true),
+            ("data.train = [\"/*/*\"]", true),
+            ("data.train = [\"a.npy\"]", false),
+            ("name = \"what?\"", false),
+        ] {
+            assert_eq!(asks_the_disk(&written(text).expect("TOML")), asks, "{text}");
+        }
         assert!(written("a = [").is_err_and(|error| !error.contains('\n')));
     }
 }

@@ -3,10 +3,9 @@
 //! A report shows what `recipe.toml` says, so an edited one would be believed. Reading two thousand runs must stay
 //! quick: a recipe is only resolved where its bytes are not those on record.
 
-use crate::recipe::{identity_of_file, written};
+use crate::recipe::{asks_the_disk, identity_of_file, written};
 use crate::run::checkpoint::FileDigest;
 use crate::run::{RunRecord, dir, seal};
-use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> bool {
     if record.hash.is_empty() || noted.is_some_and(|noted| *noted == FileDigest::of(text.as_bytes())) {
         return true;
     }
-    if asks_the_disk(text) {
+    if written(text).is_ok_and(|values| asks_the_disk(&values)) {
         return noted.is_none();
     }
     match identity_of_file(&run.join(dir::RECIPE), &record.digests) {
@@ -27,14 +26,6 @@ pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> bool {
         // this version wrote it, and can no longer read it
         None => noted.is_none(),
     }
-}
-
-/// Whether to resolve a recipe means to read directories: it may name whole file systems.
-fn asks_the_disk(text: &str) -> bool {
-    let is_pattern = |value: &Json| value.to_string().contains(['*', '?']);
-    written(text).is_ok_and(|values| {
-        values.iter().any(|(key, value)| key == "extends" || key.starts_with("data.") && is_pattern(value))
-    })
 }
 
 /// How a log of `run` is not the one that it finished with, whose digest is among those of its `logs`. `is_same` tells
