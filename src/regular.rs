@@ -3,6 +3,11 @@
 //! A name in a run's directory, or of weights from elsewhere, may stand for a pipe, whose reader waits, or for a device
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
+mod open_dir;
+
+pub use open_dir::OpenDir;
+pub use rustix::fs::OFlags;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -61,9 +66,13 @@ pub fn open_unlinked(path: &Path, options: &mut OpenOptions) -> io::Result<File>
 /// [`ErrorKind::InvalidInput`].
 pub fn refuse_link(path: &Path) -> io::Result<()> {
     match path.is_symlink() {
-        true => Err(io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link")),
+        true => Err(refused()),
         false => Ok(()),
     }
+}
+
+fn refused() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "it is a symbolic link: remove the link")
 }
 
 /// The bytes of a regular file of at most [`LOG`] bytes.
@@ -79,11 +88,14 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As those of [`open`]; [`ErrorKind::FileTooLarge`].
 pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bytes_of(open(path)?, most)
+}
+
+fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let too_large = || {
         let problem = format!("it is larger than {} MiB", most >> 20);
         io::Error::new(ErrorKind::FileTooLarge, problem)
     };
-    let file = open(path)?;
     // said before anything is read; a file may also grow meanwhile
     let length = file.metadata()?.len();
     if length > most {

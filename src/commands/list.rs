@@ -8,7 +8,7 @@ use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
-use crate::run::{RunDir, RunError, RunStatus, dir, files};
+use crate::run::{RunDir, RunError, RunStatus, dir};
 use crate::session::UsageError;
 use crate::wording::{count, tame};
 use std::collections::BTreeSet;
@@ -125,7 +125,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         }
     }
     for item in items {
-        match remove_one(&item.run.path) {
+        match RunDir::open(bare(&item.run.path)).and_then(RunDir::remove) {
             Ok(()) => {
                 super::print(&format!("{}\n", item.run.path.display()))?;
             }
@@ -168,20 +168,6 @@ fn also(run: &Path) -> String {
         also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));
     }
     also
-}
-
-/// Removes a run. Its lock is held meanwhile, so that no process starts to train it.
-fn remove_one(path: &Path) -> Result<(), RunError> {
-    let path = bare(path);
-    let lock = RunDir::open(path)?;
-    // what a link leads to is the run; the link alone would be taken away and the run stay
-    let real = path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
-    files::remove(&real, "remove")?;
-    if path.is_symlink() {
-        files::remove(path, "remove")?;
-    }
-    drop(lock);
-    Ok(())
 }
 
 /// Asks for confirmation on the terminal; without a terminal that is an error.

@@ -16,7 +16,7 @@ pub const LOGS: [(&str, &[Column]); 2] =
 
 rows! {
     /// One optimizer step, a row of `train.csv`.
-    TrainRow {
+    TrainRow in dir::TRAIN_CSV {
         /// The step, counted from 0.
         step: u64 = 0 => Column {
             is_required: true,
@@ -121,7 +121,7 @@ rows! {
 
 rows! {
     /// One evaluation, a row of `val.csv`.
-    ValRow {
+    ValRow in dir::VAL_CSV {
         /// Optimizer steps taken before the evaluation.
         step: u64 = 0 => Column { is_required: true, ..Column::deterministic(Unit::Count) };
         /// Tokens trained on before the evaluation.

@@ -3,8 +3,8 @@
 use super::RunError;
 use super::error::Context;
 use super::files;
-use super::records::{Table, read_or_empty};
-use crate::regular;
+use super::records::Table;
+use crate::regular::{self, OpenDir};
 use std::path::Path;
 
 /// What [`cut_back`] kept of a log.
@@ -18,16 +18,16 @@ pub struct Kept {
     pub elapsed_s: f64,
 }
 
-/// Removes the rows whose step is `first_step_to_drop` or later, and a torn last line. The file is replaced atomically,
+/// Removes the rows of a run's log whose step is `first_step_to_drop` or later, and a torn last line. The file is replaced atomically,
 /// and not touched if it is as it should be. A missing file has no rows.
 ///
 /// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
-pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<Kept, RunError> {
-    regular::refuse_link(path).context("open", path)?;
-    let bytes = read_or_empty(path)?;
+pub fn cut_back(run: &OpenDir, log: &str, first_step_to_drop: u64) -> Result<Kept, RunError> {
+    let path = &run.join(log);
+    let bytes = run.read(log, regular::LOG).context("read", path)?;
     let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
     if output != bytes {
-        files::write_atomic(path, &output, "csv_cut")?;
+        files::write_in(run, log, &output, "csv_cut")?;
     }
     Ok(kept)
 }

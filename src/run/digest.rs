@@ -5,7 +5,6 @@
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
 
 /// Bytes handed to the hasher and the disk at a time; large enough for the hasher to use several threads.
 pub(super) const CHUNK: usize = 4 << 20;
@@ -37,9 +36,8 @@ pub(super) struct HashedFile {
 }
 
 impl HashedFile {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create_new(path)?;
-        Ok(Self { file, hasher: blake3::Hasher::new(), pending: Vec::with_capacity(CHUNK), bytes: 0 })
+    pub(super) fn new(file: File) -> Self {
+        Self { file, hasher: blake3::Hasher::new(), pending: Vec::with_capacity(CHUNK), bytes: 0 }
     }
 
     pub(super) fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -114,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("f");
         let values: Vec<f32> = (0..CHUNK / 2).map(|i| i as f32).collect();
-        let mut file = HashedFile::create(&path).expect("create");
+        let mut file = HashedFile::new(File::create_new(&path).expect("create"));
         file.write(b"odd").expect("write");
         file.write_f32(&values).expect("write");
         file.write(&vec![7; CHUNK + 1]).expect("write");

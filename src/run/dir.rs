@@ -5,13 +5,13 @@ use super::digest::FileDigest;
 use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
-use super::{fault, files};
-use crate::regular;
+use super::{deletion, fault, files};
+use crate::regular::{self, OpenDir};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Name of the resolved recipe in a run directory.
 pub const RECIPE: &str = "recipe.toml";
@@ -32,9 +32,8 @@ pub const EVENT_FILE: (&str, &str) = ("events.out.tfevents.", ".runner");
 /// A run directory that this process may write: it holds the lock until dropped.
 #[derive(Debug)]
 pub struct RunDir {
-    path: PathBuf,
     /// The directory itself, wherever it is moved.
-    handle: File,
+    dir: Arc<OpenDir>,
     lock: Lock,
 }
 
@@ -53,16 +52,19 @@ impl RunDir {
             return Err(RunError::InvalidId { id: id.to_owned() });
         }
         let path = runs_dir.join(id);
+        files::create_dir_all(runs_dir)?;
+        let runs = OpenDir::open(runs_dir).context("open", runs_dir)?;
+        runs.make(id).context("create", &path)?;
         // runs may be moved and linked, but what lies behind another link is nothing to write into
-        if !is_run(&path) {
-            regular::refuse_link(&path).context("begin a run in", &path)?;
-        }
-        files::create_dir_all(&path)?;
-        let run = Self::lock(path)?;
+        let dir = runs.inside(id).or_else(|refused| match OpenDir::open(&path) {
+            Ok(run) if run.has(RECIPE) => Ok(run),
+            _ => Err(refused),
+        });
+        let run = Self::lock(dir.context("begin a run in", &path)?)?;
         if fresh {
             run.discard()?;
         }
-        if !run.recipe().exists() {
+        if !run.dir.has(RECIPE) {
             run.write_recipe(recipe_toml)?;
         }
         Ok(run)
@@ -75,19 +77,17 @@ impl RunDir {
         if !is_run(path) {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
-        Self::lock(path.to_owned())
+        Self::lock(OpenDir::open(path).context("open", path)?)
     }
 
-    fn lock(path: PathBuf) -> Result<Self, RunError> {
-        let handle = File::open(&path).context("open", &path)?;
-        let lock = Lock::acquire(&path.join(lock::FILE))?;
-        let run = Self { path, handle, lock };
+    fn lock(dir: OpenDir) -> Result<Self, RunError> {
+        let lock = Lock::acquire(&dir)?;
+        let run = Self { dir: Arc::new(dir), lock };
         run.check()?;
-        files::sweep(run.path())?;
-        // asked last, for the other may take long
-        run.check()?;
-        if run.checkpoints().is_dir() {
-            files::sweep(&run.checkpoints())?;
+        files::sweep(&run.dir)?;
+        if run.dir.has(CHECKPOINTS) {
+            let checkpoints = run.dir.inside(CHECKPOINTS).context("use", &run.checkpoints())?;
+            files::sweep(&checkpoints)?;
         }
         Ok(run)
     }
@@ -97,19 +97,43 @@ impl RunDir {
     /// its files.
     fn discard(&self) -> Result<(), RunError> {
         for name in [record::FILE, CHECKPOINTS] {
-            let path = self.path.join(name);
-            if path.exists() {
-                files::remove(&path, "discard")?;
+            if self.dir.has(name) {
+                deletion::remove(&self.dir, name, "discard")?;
             }
         }
-        for entry in fs::read_dir(&self.path).context("read", &self.path)? {
-            let entry = entry.context("read", &self.path)?;
-            if entry.file_name() != lock::FILE && is_own(&entry.file_name()) {
-                fault::point("discard", "between").context("delete", &entry.path())?;
-                files::remove(&entry.path(), "discard")?;
+        for name in self.dir.names().context("read", self.path())? {
+            if name != lock::FILE && is_own(&name) {
+                fault::point("discard", "between").context("delete", &self.dir.join(&name))?;
+                deletion::remove(&self.dir, &name, "discard")?;
             }
         }
         Ok(())
+    }
+
+    /// Deletes the run with everything that lies in its directory. Its lock is held until nothing else is left, so that
+    /// no process starts to train it.
+    ///
+    /// Errors: [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
+    /// [`RunError::Io`].
+    pub fn remove(self) -> Result<(), RunError> {
+        let path = self.path();
+        // what a link leads to is the run; the link alone would be taken away and the run stay
+        let real = path.canonicalize().context("delete", path)?;
+        let link = path.is_symlink().then_some(path);
+        let name = real.file_name().unwrap_or_default();
+        let above = OpenDir::open(files::parent(&real)).context("delete", path)?;
+        let doomed = deletion::hide(&above, name, "remove").context("delete", path)?;
+        if !above.inside(&doomed).and_then(|found| found.is(&self.dir)).unwrap_or(false) {
+            above.rename(&doomed, name).context("restore", path)?;
+            return Err(RunError::Gone { path: path.to_owned() });
+        }
+        deletion::delete(&above, &doomed, "remove").context("delete", path)?;
+        let Some(link) = link else { return Ok(()) };
+        let beside = OpenDir::open(files::parent(link)).context("delete", link)?;
+        match link.file_name().filter(|name| beside.is_link(name)) {
+            Some(name) => deletion::remove(&beside, name, "remove"),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
@@ -117,29 +141,33 @@ impl RunDir {
     /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of
     /// checkpoints is a link, behind which another run's may lie, or if the lock is no longer there.
     pub fn check(&self) -> Result<(), RunError> {
-        regular::refuse_link(&self.checkpoints()).context("use", &self.checkpoints())?;
-        let ours = self.handle.metadata().context("read", &self.path)?;
-        match fs::metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => {
-                self.lock.check(&self.path.join(lock::FILE))
-            }
-            _ => Err(RunError::Gone { path: self.path.clone() }),
+        if !self.dir.is_in_place().context("read", self.path())? {
+            return Err(RunError::Gone { path: self.path().to_owned() });
         }
+        if self.dir.is_link(CHECKPOINTS) {
+            self.dir.inside(CHECKPOINTS).context("use", &self.checkpoints())?;
+        }
+        self.lock.check(&self.dir)
     }
 
     /// Replaces the resolved recipe.
     pub fn write_recipe(&self, recipe_toml: &str) -> Result<(), RunError> {
-        files::write_atomic(&self.recipe(), recipe_toml.as_bytes(), "recipe")
+        files::write_in(&self.dir, RECIPE, recipe_toml.as_bytes(), "recipe")
     }
 
     /// The run directory.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
+    }
+
+    /// The run directory, held open: what is written goes there, whatever takes its name.
+    pub fn open_dir(&self) -> &Arc<OpenDir> {
+        &self.dir
     }
 
     /// The resolved recipe's file.
     pub fn recipe(&self) -> PathBuf {
-        self.path.join(RECIPE)
+        self.dir.join(RECIPE)
     }
 
     /// Size and digest of the resolved recipe's file.
@@ -152,27 +180,27 @@ impl RunDir {
 
     /// The training log's file.
     pub fn train_csv(&self) -> PathBuf {
-        self.path.join(TRAIN_CSV)
+        self.dir.join(TRAIN_CSV)
     }
 
     /// The validation log's file.
     pub fn val_csv(&self) -> PathBuf {
-        self.path.join(VAL_CSV)
+        self.dir.join(VAL_CSV)
     }
 
     /// The generated text's file.
     pub fn samples(&self) -> PathBuf {
-        self.path.join(SAMPLES)
+        self.dir.join(SAMPLES)
     }
 
     /// The directory of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.path.join(CHECKPOINTS)
+        self.dir.join(CHECKPOINTS)
     }
 
     /// The run's record, if one has been written.
     pub fn record(&self) -> Result<Option<RunRecord>, RunError> {
-        RunRecord::read(&self.path)
+        RunRecord::read(self.path())
     }
 
     /// Replaces the run's record.
@@ -180,7 +208,7 @@ impl RunDir {
     /// Errors: as those of [`check`](Self::check); [`RunError::Io`].
     pub fn write_record(&self, record: &RunRecord) -> Result<(), RunError> {
         self.check()?;
-        record.write(&self.path)
+        record.write(&self.dir)
     }
 }
 
@@ -214,11 +242,12 @@ pub fn sweep_removed(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
         let is_run = fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file()) && foreign(path).is_empty();
         is_named && is_run && !lock::is_held(&lock).unwrap_or(true)
     };
-    let entries = fs::read_dir(runs_dir).context("read", runs_dir)?.filter_map(Result::ok);
-    let mut swept: Vec<_> = entries.map(|entry| entry.path()).filter(|path| left(path)).collect();
+    let above = OpenDir::open(runs_dir).context("open", runs_dir)?;
+    let names = above.names().context("read", runs_dir)?;
+    let mut swept: Vec<_> = names.iter().map(|name| above.join(name)).filter(|path| left(path)).collect();
     swept.sort();
     for path in &swept {
-        files::delete(path, "sweep").context("delete", path)?;
+        deletion::delete(&above, path.file_name().unwrap_or_default(), "sweep").context("delete", path)?;
     }
     Ok(swept)
 }

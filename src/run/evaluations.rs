@@ -6,11 +6,10 @@
 
 use super::error::Context;
 use super::{RunError, dir, files};
-use crate::regular;
+use crate::regular::{self, OFlags, OpenDir};
 use crate::wording::{no_formula, shortened};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The columns that every row has, with their meanings; those of the measured numbers follow.
@@ -48,24 +47,24 @@ pub struct Evaluation {
 /// [`RunError::Io`]; [`RunError::Malformed`] for a file that has no column `step`, which is left as it is.
 pub fn append(run: &Path, evaluation: &Evaluation) -> Result<(), RunError> {
     let path = run.join(dir::EVAL_CSV);
-    let mut held = locked(&path)?;
+    let run = OpenDir::open(run).context("open", run)?;
+    let mut held = locked(&run)?;
     let mut text = String::new();
     held.by_ref().take(regular::LOG).read_to_string(&mut text).context("read", &path)?;
     let text = with_row(&text, evaluation).map_err(|problem| RunError::malformed(&path, problem))?;
-    files::write_atomic(&path, text.as_bytes(), "eval_csv")
+    files::write_in(&run, dir::EVAL_CSV, text.as_bytes(), "eval_csv")
 }
 
 /// The file, made if it is not there, locked, and still the one that has the name.
-fn locked(path: &Path) -> Result<File, RunError> {
+fn locked(run: &OpenDir) -> Result<File, RunError> {
+    let path = run.join(dir::EVAL_CSV);
     loop {
-        let opened = regular::open_unlinked(path, OpenOptions::new().read(true).append(true).create(true));
-        let file = opened.context("open", path)?;
-        file.lock().context("lock", path)?;
-        let ours = file.metadata().context("read", path)?;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
+        let file = run.open_file(dir::EVAL_CSV, flags).context("open", &path)?;
+        file.lock().context("lock", &path)?;
         // the writer before may have put another file in its place
-        match std::fs::metadata(path) {
-            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
-            _ => {}
+        if run.is_named(dir::EVAL_CSV, &file).context("read", &path)? {
+            return Ok(file);
         }
     }
 }

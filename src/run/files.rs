@@ -1,22 +1,19 @@
 //! Files and directories that appear whole or not at all.
 //!
 //! Every write of a run goes through here. What is new is made under a temporary name in the same directory, synced,
-//! and renamed; what is deleted is renamed first, so nothing half-written or half-deleted ever carries a real name.
-//! After a crash, [`sweep`] removes what was left under temporary names; only the holder of the run's lock may.
+//! and renamed, so nothing half-written ever carries a real name. After a crash, [`sweep`] removes what was left under
+//! temporary names; only the holder of the run's lock may.
 //!
 //! Each function takes a `scope`, the prefix of its fault points: `scope.before_rename` and the like.
 
-use super::RunError;
+use super::deletion::{self, delete};
 use super::error::Context;
-use super::{fault, lock};
-use crate::regular;
-use rustix::fs::{self as unix, AtFlags, Dir, Mode, OFlags};
-use rustix::io::Errno;
-use std::ffi::{CStr, CString, OsStr};
+use super::{RunError, fault};
+use crate::regular::OpenDir;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,82 +21,85 @@ const TEMPORARY: &str = ".tmp-";
 /// A directory that is being replaced: still good until its successor has the name.
 const OLD: &str = ".old-";
 
-/// How directories are opened whose entries are deleted.
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// Writes a file atomically and durably.
+/// Writes a file of a directory atomically and durably.
 ///
 /// Fault points: `mid_write`, `before_rename`, `after_rename`.
-pub fn write_atomic(path: &Path, bytes: &[u8], scope: &str) -> Result<(), RunError> {
-    let temporary = temporary_name(path);
+pub fn write_in(dir: &OpenDir, name: &str, bytes: &[u8], scope: &str) -> Result<(), RunError> {
+    let (path, temporary) = (dir.join(name), temporary_name(OsStr::new(name)));
     let written = (|| {
         // a name that something else has taken is not written through
-        let _ = fs::remove_file(&temporary);
-        let mut file = File::create_new(&temporary)?;
+        let _ = dir.remove_file(&temporary);
+        let mut file = dir.create_file(&temporary)?;
         let (head, tail) = bytes.split_at(bytes.len() / 2);
         file.write_all(head)?;
         fault::point(scope, "mid_write")?;
         file.write_all(tail)?;
         file.sync_all()?;
         fault::point(scope, "before_rename")?;
-        fs::rename(&temporary, path)
+        dir.rename(&temporary, name)
     })();
     if written.is_err() {
         // The first error is the one to report; a leftover is swept when the run is next opened.
-        let _ = fs::remove_file(&temporary);
+        let _ = dir.remove_file(&temporary);
     }
-    written.context("write", path)?;
-    sync_dir(parent(path))?;
-    fault::point(scope, "after_rename").context("write", path)
+    written.context("write", &path)?;
+    dir.sync().context("sync", dir.path())?;
+    fault::point(scope, "after_rename").context("write", &path)
+}
+
+/// Writes a file atomically and durably, as [`write_in`] does.
+pub fn write_atomic(path: &Path, bytes: &[u8], scope: &str) -> Result<(), RunError> {
+    let dir = OpenDir::open(parent(path)).context("write", path)?;
+    write_in(&dir, &path.file_name().unwrap_or_default().to_string_lossy(), bytes, scope)
 }
 
 /// A directory being filled under a temporary name. Dropped without [`publish`](NewDir::publish), it is removed.
 #[derive(Debug)]
 pub struct NewDir {
-    temporary: PathBuf,
-    target: PathBuf,
+    above: OpenDir,
+    inside: OpenDir,
+    temporary: OsString,
+    target: String,
     published: bool,
 }
 
 impl NewDir {
-    /// Makes the temporary directory beside `target`. The directory above is created if it is missing, but none above
-    /// that: what was moved away must not come into being again.
-    pub fn create(target: &Path) -> Result<Self, RunError> {
-        let above = parent(target);
-        regular::refuse_link(above).context("use", above)?;
-        match fs::create_dir(above) {
-            Ok(()) => sync_dir(parent(above))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).context("create", above),
+    /// Makes the temporary directory in `above`, beside where `target` will be.
+    pub fn create(above: OpenDir, target: &str) -> Result<Self, RunError> {
+        let temporary = temporary_name(OsStr::new(target));
+        let path = above.join(&temporary);
+        if !above.make(&temporary).context("create", &path)? {
+            // from a process that had the same number, and was killed
+            delete(&above, &temporary, "sweep").context("delete", &path)?;
+            above.make(&temporary).context("create", &path)?;
         }
-        let temporary = temporary_name(target);
-        fs::create_dir(&temporary).context("create", &temporary)?;
-        Ok(Self { temporary, target: target.to_owned(), published: false })
+        let inside = above.inside(&temporary).context("open", &path)?;
+        Ok(Self { above, inside, temporary, target: target.to_owned(), published: false })
     }
 
     /// Where the files go meanwhile.
-    pub fn path(&self) -> &Path {
-        &self.temporary
+    pub fn dir(&self) -> &OpenDir {
+        &self.inside
     }
 
     /// Gives the directory its name, replacing one that has it. The files must have been synced by their writers.
     ///
     /// Fault points: `before_rename`, `mid_replace`, `after_rename`.
     pub fn publish(mut self, scope: &str) -> Result<(), RunError> {
-        sync_dir(&self.temporary)?;
-        fault::point(scope, "before_rename").context("publish", &self.target)?;
-        let parent = parent(&self.target);
-        let old = parent.join(prefixed(OLD, &self.target));
-        let replaces = self.target.exists();
+        let (above, target) = (&self.above, self.above.join(&self.target));
+        self.inside.sync().context("sync", self.inside.path())?;
+        fault::point(scope, "before_rename").context("publish", &target)?;
+        let old = prefixed(OLD, OsStr::new(&self.target));
+        let replaces = above.has(&self.target);
         if replaces {
-            fs::rename(&self.target, &old).context("rename", &self.target)?;
-            fault::point(scope, "mid_replace").context("publish", &self.target)?;
+            above.rename(&self.target, &old).context("rename", &target)?;
+            fault::point(scope, "mid_replace").context("publish", &target)?;
         }
-        fs::rename(&self.temporary, &self.target).context("publish", &self.target)?;
+        above.rename(&self.temporary, &self.target).context("publish", &target)?;
         self.published = true;
-        sync_dir(parent)?;
-        fault::point(scope, "after_rename").context("publish", &self.target)?;
-        if replaces { remove(&old, scope) } else { Ok(()) }
+        above.sync().context("sync", above.path())?;
+        fault::point(scope, "after_rename").context("publish", &target)?;
+        if replaces { deletion::remove(above, &old, scope) } else { Ok(()) }
     }
 }
 
@@ -107,58 +107,8 @@ impl Drop for NewDir {
     fn drop(&mut self) {
         if !self.published {
             // Best effort: the next opening of the run sweeps what stays.
-            let _ = fs::remove_dir_all(&self.temporary);
+            let _ = delete(&self.above, &self.temporary, "sweep");
         }
-    }
-}
-
-/// Deletes a file or a directory tree; its name is gone before anything in it is.
-///
-/// Fault points: `before_delete`, `mid_delete` (before each file of a directory).
-pub fn remove(path: &Path, scope: &str) -> Result<(), RunError> {
-    fault::point(scope, "before_delete").context("delete", path)?;
-    let doomed = temporary_name(path);
-    fs::rename(path, &doomed).context("delete", path)?;
-    sync_dir(parent(path))?;
-    delete(&doomed, scope).context("delete", path)
-}
-
-/// Deletes a file or a directory tree that nothing needs any more. What is gone already is no error: another process
-/// may delete the same.
-///
-/// Fault point: `mid_delete` (before each file of a directory).
-pub(super) fn delete(path: &Path, scope: &str) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default();
-    let above = unix::open(parent(path), DIRECTORY, Mode::empty())?;
-    delete_in(above.as_fd(), &CString::new(name.as_encoded_bytes())?, scope)
-}
-
-/// Deletes by the handles of directories: whatever somebody puts in the place of one meanwhile, such as a link, nothing
-/// is deleted elsewhere.
-fn delete_in(above: BorrowedFd, name: &CStr, scope: &str) -> io::Result<()> {
-    let delete = || -> io::Result<()> {
-        let dir = match unix::openat(above, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(dir) => dir,
-            // a file, or a link, wherever that leads
-            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(unix::unlinkat(above, name, AtFlags::empty())?),
-            Err(error) => return Err(error.into()),
-        };
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&dir)? {
-            names.push(entry?.file_name().to_owned());
-        }
-        names.retain(|name| ![&b"."[..], b".."].contains(&name.as_bytes()));
-        // a run is known by its lock to the end
-        names.sort_by_key(|name| name.as_bytes() == lock::FILE.as_bytes());
-        for name in names {
-            fault::point(scope, "mid_delete")?;
-            delete_in(dir.as_fd(), &name, scope)?;
-        }
-        Ok(unix::unlinkat(above, name, AtFlags::REMOVEDIR)?)
-    };
-    match delete() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        deleted => deleted,
     }
 }
 
@@ -169,20 +119,17 @@ pub(super) fn is_temporary(name: &OsStr) -> bool {
 
 /// Cleans a directory after a crash: temporaries are deleted, and a directory that was being replaced gets its name
 /// back unless its successor has it. Only for the holder of the run's lock.
-pub fn sweep(dir: &Path) -> Result<(), RunError> {
-    for entry in fs::read_dir(dir).context("read", dir)? {
-        let entry = entry.context("read", dir)?;
-        let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
-        if name.starts_with(TEMPORARY) {
-            delete(&path, "sweep").context("delete", &path)?;
-        } else if let Some(name) = name.strip_prefix(OLD) {
-            let target = dir.join(name);
-            if target.exists() {
-                remove(&path, "sweep")?;
+pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
+    for name in dir.names().context("read", dir.path())? {
+        let path = dir.join(&name);
+        if is_temporary(&name) {
+            delete(dir, &name, "sweep").context("delete", &path)?;
+        } else if let Some(target) = name.to_str().and_then(|name| name.strip_prefix(OLD)) {
+            if dir.has(target) {
+                deletion::remove(dir, &name, "sweep")?;
             } else {
-                fs::rename(&path, &target).context("restore", &target)?;
-                sync_dir(dir)?;
+                dir.rename(&name, target).context("restore", &path)?;
+                dir.sync().context("sync", dir.path())?;
             }
         }
     }
@@ -230,15 +177,20 @@ pub(super) fn parent(path: &Path) -> &Path {
     }
 }
 
-fn prefixed(prefix: &str, path: &Path) -> String {
-    format!("{prefix}{}", path.file_name().unwrap_or(OsStr::new("file")).to_string_lossy())
+fn prefixed(prefix: &str, name: &OsStr) -> OsString {
+    let mut prefixed = OsString::from(prefix);
+    prefixed.push(name);
+    prefixed
 }
 
-fn temporary_name(path: &Path) -> PathBuf {
+/// A name for what is to have this one, or had it.
+pub(super) fn temporary_name(name: &OsStr) -> OsString {
     // Threads of one process may write the same name at once.
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    parent(path).join(format!("{}-{}-{n}", prefixed(TEMPORARY, path), std::process::id()))
+    let mut temporary = prefixed(TEMPORARY, name);
+    temporary.push(format!("-{}-{n}", std::process::id()));
+    temporary
 }
 
 #[cfg(test)]
@@ -279,16 +231,17 @@ pub(super) mod tests {
     #[test]
     fn a_directory_appears_on_publication_only_and_replaces_its_predecessor() {
         let dir = tempfile::tempdir().expect("tempdir");
-        let target = dir.path().join("deep/target");
+        let target = dir.path().join("target");
+        let create = || NewDir::create(OpenDir::open(dir.path()).expect("open"), "target").expect("create");
         for content in ["one", "two"] {
-            let new = NewDir::create(&target).expect("create");
-            fs::write(new.path().join("f"), content).expect("write");
+            let new = create();
+            fs::write(new.dir().join("f"), content).expect("write");
             assert_ne!(fs::read_to_string(target.join("f")).unwrap_or_default(), content);
             new.publish("test").expect("publish");
             assert_eq!(fs::read_to_string(target.join("f")).expect("read"), content);
         }
-        drop(NewDir::create(&target).expect("create"));
-        assert_eq!(names(&dir.path().join("deep")), ["target"]);
+        drop(create());
+        assert_eq!(names(dir.path()), ["target"]);
     }
 
     #[test]
@@ -312,7 +265,7 @@ pub(super) mod tests {
             fs::write(dir.path().join(name).join("f"), name).expect("write");
         }
         fs::write(dir.path().join(".tmp-run.json-99-1"), "{").expect("write");
-        sweep(dir.path()).expect("sweep");
+        sweep(&OpenDir::open(dir.path()).expect("open")).expect("sweep");
         assert_eq!(names(dir.path()), ["step-1", "step-2"]);
         assert_eq!(fs::read_to_string(dir.path().join("step-1/f")).expect("read"), "step-1");
         assert_eq!(fs::read_to_string(dir.path().join("step-2/f")).expect("read"), ".old-step-2");

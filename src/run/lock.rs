@@ -5,11 +5,10 @@
 
 use super::RunError;
 use super::error::Context;
-use super::{facts, files};
-use crate::regular;
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use super::facts;
+use crate::regular::{self, OFlags, OpenDir};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,22 +28,21 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock file `path`, creating it if needed. Does not wait for a live holder.
+    /// Takes the lock of a run's directory, creating its file if needed. Does not wait for a live holder.
     ///
     /// Errors: [`RunError::Locked`] naming the holder; [`RunError::Io`] where files cannot be locked.
-    pub fn acquire(path: &Path) -> Result<Self, RunError> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
+    pub fn acquire(run: &OpenDir) -> Result<Self, RunError> {
+        let path = &run.join(FILE);
         // through a link, another file would be written to
-        let mut file = regular::open_unlinked(path, options).context("open", path)?;
+        let mut file = run.open_file(FILE, OFlags::RDWR | OFlags::CREATE).context("open", path)?;
         for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(source)) => return Err(source).context("lock", path),
                 Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(TryLockError::WouldBlock) => {
-                    let path = files::parent(path).to_owned();
-                    return Err(RunError::Locked { path, holder: words_of_holder(&mut file) });
+                    let holder = words_of_holder(&mut file);
+                    return Err(RunError::Locked { path: run.path().to_owned(), holder });
                 }
             }
         }
@@ -54,18 +52,17 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// Checks that the file at `path` is still the one that is locked: of another one, another process may hold the
+    /// Checks that the lock file of `run` is still the one that is locked: of another one, another process may hold the
     /// lock.
     ///
     /// Errors: [`RunError::Io`].
-    pub fn check(&self, path: &Path) -> Result<(), RunError> {
-        let inode = |meta: Metadata| (meta.dev(), meta.ino());
-        let (ours, named) = (self.file.metadata().map(inode), fs::metadata(path).map(inode));
-        if ours.is_ok_and(|ours| named.is_ok_and(|named| ours == named)) {
+    pub fn check(&self, run: &OpenDir) -> Result<(), RunError> {
+        let path = run.join(FILE);
+        if run.is_named(FILE, &self.file).context("read", &path)? {
             return Ok(());
         }
         let gone = "it was removed or replaced, so that another process may write the run: this one ends";
-        Err(std::io::Error::other(gone)).context("keep", path)
+        Err(std::io::Error::other(gone)).context("keep", &path)
     }
 }
 
@@ -114,23 +111,25 @@ mod tests {
     fn a_second_holder_is_refused_and_told_of_the_first() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join(FILE);
+        let run = OpenDir::open(dir.path()).expect("open");
         assert!(!is_held(&path).expect("no file yet"));
-        let first = Lock::acquire(&path).expect("free");
+        let first = Lock::acquire(&run).expect("free");
         assert!(is_held(&path).expect("held"));
         let told = holder(&path).expect("held").expect("a holder");
         assert!(told.starts_with(&format!("process {} on ", std::process::id())), "{told}");
-        let error = Lock::acquire(&path).expect_err("held");
+        let error = Lock::acquire(&run).expect_err("held");
         assert!(error.is_locked() && !error.is_usage());
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(first);
         assert!(!is_held(&path).expect("free") && holder(&path).expect("free").is_none());
-        Lock::acquire(&path).expect("free again, whatever the file says");
+        Lock::acquire(&run).expect("free again, whatever the file says");
     }
 
     #[test]
     fn probing_does_not_keep_a_writer_out() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join(FILE);
+        let run = OpenDir::open(dir.path()).expect("open");
         std::fs::write(&path, "").expect("write");
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -140,7 +139,7 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                drop(Lock::acquire(&path).expect("only probes in the way"));
+                drop(Lock::acquire(&run).expect("only probes in the way"));
             }
         });
     }

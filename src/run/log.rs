@@ -8,20 +8,20 @@
 use super::columns::{TrainRow, ValRow};
 use super::digest::FileDigest;
 use super::error::Context;
-use super::records::read_or_empty;
 use super::row::Row;
 use super::seal::{self, Growing};
 use super::{RunError, fault, files};
-use crate::regular;
-use std::fs::{File, OpenOptions};
+use crate::regular::{self, OFlags, OpenDir};
+use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::marker::PhantomData;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A log open for appending.
 #[derive(Debug)]
 pub struct Log<R> {
+    run: Arc<OpenDir>,
     path: PathBuf,
     file: File,
     /// The file up to its last whole row.
@@ -42,29 +42,30 @@ pub type TrainLog = Log<TrainRow>;
 pub type ValLog = Log<ValRow>;
 
 impl<R: Row> Log<R> {
-    /// Opens a log for appending and writes the header if there is none. A log that an earlier version began keeps its
+    /// Opens a log of a run for appending and writes the header if there is none. A log that an earlier version began keeps its
     /// own columns. The caller must hold the run's lock and must have called [`cut_back`](super::cut::cut_back).
     ///
     /// Errors: [`RunError::Malformed`] if the file has a column that this version lacks, or none that a log must have,
     /// or ends in a torn line.
-    pub fn open(path: &Path) -> Result<Self, RunError> {
-        Self::begin(path, &[], |name| {
+    pub fn open(run: &Arc<OpenDir>) -> Result<Self, RunError> {
+        Self::begin(run, &[], |name| {
             Err(format!("it has a column `{name}`, which this version does not write"))
         })
     }
 
     fn begin(
-        path: &Path,
+        run: &Arc<OpenDir>,
         further: &[String],
         unknown: impl Fn(&str) -> Result<Option<usize>, String>,
     ) -> Result<Self, RunError> {
+        let path = &run.join(R::FILE);
         let mut line = String::new();
         R::write_header(&mut line);
         further.iter().for_each(|name| line.insert_str(line.len() - 1, &format!(",{name}")));
-        let mut found = read_or_empty(path)?;
+        let mut found = run.read(R::FILE, regular::LOG).context("read", path)?;
         let mut places = None;
         if found.is_empty() {
-            files::write_atomic(path, line.as_bytes(), "csv_header")?;
+            files::write_in(run, R::FILE, line.as_bytes(), "csv_header")?;
             found = line.clone().into_bytes();
         } else if !found.ends_with(b"\n") {
             return Err(RunError::malformed(path, "its last line is torn"));
@@ -73,8 +74,9 @@ impl<R: Row> Log<R> {
             let known = places_of::<R>(&String::from_utf8_lossy(header), further, unknown);
             places = Some(known.map_err(|problem| RunError::malformed(path, problem))?);
         }
-        let (file, whole) = (reopen(path)?, Growing::new(&found));
-        Ok(Self { path: path.to_owned(), file, whole, before: None, places, line, rows: PhantomData })
+        let (file, whole) = (reopen(run, R::FILE)?, Growing::new(&found));
+        let (run, path) = (Arc::clone(run), path.to_owned());
+        Ok(Self { run, path, file, whole, before: None, places, line, rows: PhantomData })
     }
 
     /// Appends one row with one write. If the write fails, the file is cut to its length before it.
@@ -135,23 +137,19 @@ impl<R: Row> Log<R> {
     ///
     /// Errors: [`RunError::Log`] if something else is there.
     pub fn check(&mut self) -> Result<bool, RunError> {
-        let ours = self.file.metadata().context("read", &self.path)?;
-        let is_ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == (ours.dev(), ours.ino());
-        if std::fs::metadata(&self.path).is_ok_and(is_ours) {
-            if ours.len() == self.whole.bytes() {
-                return Ok(false);
-            }
-            return Err(self.changed(&ours.len()));
+        let length = self.file.metadata().context("read", &self.path)?.len();
+        if self.run.is_named(R::FILE, &self.file).context("read", &self.path)? {
+            return if length == self.whole.bytes() { Ok(false) } else { Err(self.changed(&length)) };
         }
         let mut written = Vec::new();
         let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut written));
         read.context("read", &self.path)?;
-        let found = read_or_empty(&self.path)?;
+        let found = self.run.read(R::FILE, regular::LOG).context("read", &self.path)?;
         if Growing::new(&written).digest() != self.digest() || !written.starts_with(&found) {
             return Err(self.changed(&found.len()));
         }
-        files::write_atomic(&self.path, &written, "csv_again")?;
-        self.file = reopen(&self.path)?;
+        files::write_in(&self.run, R::FILE, &written, "csv_again")?;
+        self.file = reopen(&self.run, R::FILE)?;
         Ok(true)
     }
 
@@ -181,8 +179,9 @@ impl ValLog {
     /// Opens a log as [`open`](Self::open) does, with columns behind those that every log has. Columns that a file
     /// lacks are added to it, empty in the rows that are there. Further ones that a file has stay, and stay empty from
     /// now on.
-    pub fn open_with(path: &Path, further: &[String]) -> Result<Self, RunError> {
-        let found = read_or_empty(path)?;
+    pub fn open_with(run: &Arc<OpenDir>, further: &[String]) -> Result<Self, RunError> {
+        let log = ValRow::FILE;
+        let found = run.read(log, regular::LOG).context("read", &run.join(log))?;
         let mut lines = found.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
         let header = lines.next().unwrap_or_default();
         let is_new = |name: &&String| !header.split(',').any(|column| column == name.as_str());
@@ -194,9 +193,9 @@ impl ValLog {
                 wider.extend(new.iter().map(|_| ','));
                 wider.push('\n');
             }
-            files::write_atomic(path, wider.as_bytes(), "csv_wider")?;
+            files::write_in(run, log, wider.as_bytes(), "csv_wider")?;
         }
-        Self::begin(path, further, |_| Ok(None))
+        Self::begin(run, further, |_| Ok(None))
     }
 }
 
@@ -227,8 +226,8 @@ fn places_of<R: Row>(
 }
 
 /// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
-fn reopen(path: &Path) -> Result<File, RunError> {
-    regular::open_unlinked(path, OpenOptions::new().read(true).append(true)).context("open", path)
+fn reopen(run: &OpenDir, name: &str) -> Result<File, RunError> {
+    run.open_file(name, OFlags::RDWR | OFlags::APPEND).context("open", &run.join(name))
 }
 
 #[cfg(test)]

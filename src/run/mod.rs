@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod column;
 pub mod columns;
 pub mod cut;
+pub mod deletion;
 mod digest;
 pub mod dir;
 pub mod error;

@@ -7,7 +7,8 @@ use super::digest::FileDigest;
 use super::error::Context;
 use super::{RunError, dir, facts, files, lock};
 use crate::engine::FastPaths;
-use crate::{json, regular};
+use crate::json;
+use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -248,12 +249,12 @@ impl RunRecord {
     }
 
     /// Writes the record atomically. Only for the holder of the run's lock.
-    pub fn write(&self, run_dir: &Path) -> Result<(), RunError> {
-        let path = run_dir.join(FILE);
+    pub fn write(&self, run: &OpenDir) -> Result<(), RunError> {
+        let path = run.join(FILE);
         let mut text =
             serde_json::to_string_pretty(self).map_err(|error| RunError::malformed(&path, error))?;
         text.push('\n');
-        files::write_atomic(&path, text.as_bytes(), "run_json")
+        files::write_in(run, FILE, text.as_bytes(), "run_json")
     }
 }
 
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(RunRecord::read(dir.path()).expect("absent"), None);
         let mut written = record();
         written.other.insert("of_a_later_build".into(), serde_json::json!([1, 2]));
-        written.write(dir.path()).expect("write");
+        written.write(&OpenDir::open(dir.path()).expect("open")).expect("write");
         assert_eq!(RunRecord::read(dir.path()).expect("read"), Some(written));
     }
 
@@ -355,7 +356,7 @@ mod tests {
         drop(run);
         assert_eq!(status(&path).expect("status"), RunStatus::Interrupted);
         record.status = RunStatus::Finished;
-        record.write(&path).expect("write");
+        record.write(&OpenDir::open(&path).expect("open")).expect("write");
         assert_eq!(status(&path).expect("status"), RunStatus::Finished);
     }
 }

@@ -109,12 +109,13 @@ mod tests {
     fn columns_are_found_by_name_and_bad_cells_by_line() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("train.csv");
+        let run = std::sync::Arc::new(crate::regular::OpenDir::open(dir.path()).expect("open"));
         fs::write(&path, "note,loss,step\nx,2.5,7\ny,NaN,8\n").expect("write");
         let read: Vec<TrainRow> =
             read_train(&path).expect("read").collect::<Result<_, _>>().expect("every row");
         assert_eq!((read[0].step, read[0].loss, read[0].mfu), (7, 2.5, None));
         assert!(read[1].loss.is_nan() && read[1].lr.is_nan());
-        assert!(TrainLog::open(&path).is_err(), "a note cannot be appended");
+        assert!(TrainLog::open(&run).is_err(), "a note cannot be appended");
         for (text, what) in [
             ("step,loss\n1,2\n2,abc\n", "line 3"),
             ("step,loss\n1,2\n2,3,4\n", "line: 3"),

@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 /// A row of a log. The macro `rows!` implements it from a table of columns.
 pub trait Row: Sized {
+    /// The name of the log in a run's directory.
+    const FILE: &'static str;
     /// The columns, in the order of the file.
     const COLUMNS: &'static [Column];
     /// A row of which nothing is known: the values that stand for columns that a file lacks.
@@ -137,7 +139,7 @@ impl<'a> Cells<'a> {
 /// name: type = value where a file lacks it => Column { .. };
 /// ```
 macro_rules! rows {
-    ($(#[$attribute:meta])* $row:ident {$(
+    ($(#[$attribute:meta])* $row:ident in $file:path {$(
         $(#[doc = $meaning:literal])+
         $name:ident: $type:ty = $unknown:expr => $column:expr;
     )+}) => {
@@ -149,6 +151,7 @@ macro_rules! rows {
         )+}
 
         impl Row for $row {
+            const FILE: &'static str = $file;
             const COLUMNS: &'static [Column] = &[$(
                 Column { name: stringify!($name), meaning: concat!($($meaning),+).trim_ascii(), ..$column },
             )+];

@@ -1,11 +1,11 @@
 //! `samples.txt`: the text that a run generated, one section per sampling.
 
 use super::digest::FileDigest;
+use super::dir::SAMPLES;
 use super::error::Context;
 use super::records::read_or_empty;
 use super::{RunError, fault, files};
-use crate::regular;
-use std::fs::OpenOptions;
+use crate::regular::{self, OFlags, OpenDir};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -15,10 +15,11 @@ const MARK: (&str, &str) = ("=== step ", " ===");
 /// length before it.
 ///
 /// Fault point: `samples.mid_write`.
-pub fn append(path: &Path, step: u64, text: &str) -> Result<(), RunError> {
+pub fn append(run: &OpenDir, step: u64, text: &str) -> Result<(), RunError> {
     let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, unmarked(text.trim_end_matches('\n')));
-    let opened = regular::open_unlinked(path, OpenOptions::new().create(true).append(true));
-    let mut file = opened.context("open", path)?;
+    let path = &run.join(SAMPLES);
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    let mut file = run.open_file(SAMPLES, flags).context("open", path)?;
     let len = file.metadata().context("read", path)?.len();
     let bytes = section.as_bytes();
     let written = match fault::due("samples", "mid_write") {
@@ -48,13 +49,11 @@ fn unmarked(text: &str) -> String {
 }
 
 /// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
-pub fn cut_back(path: &Path, first_step_to_drop: u64) -> Result<(), RunError> {
-    // said now, and not when the first sample is to be written
-    regular::refuse_link(path).context("open", path)?;
-    let bytes = read_or_empty(path)?;
+pub fn cut_back(run: &OpenDir, first_step_to_drop: u64) -> Result<(), RunError> {
+    let bytes = run.read(SAMPLES, regular::LOG).context("read", &run.join(SAMPLES))?;
     let kept = before(&bytes, first_step_to_drop);
     if kept.len() < bytes.len() {
-        files::write_atomic(path, kept, "samples_cut")?;
+        files::write_in(run, SAMPLES, kept, "samples_cut")?;
     }
     Ok(())
 }
@@ -140,15 +139,16 @@ mod tests {
     fn later_samples_and_torn_ones_are_cut() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("samples.txt");
-        cut_back(&path, 0).expect("nothing to do");
+        let run = OpenDir::open(dir.path()).expect("open");
+        cut_back(&run, 0).expect("nothing to do");
         for step in [0, 50, 100] {
-            append(&path, step, "Lorem\nipsum\n").expect("append");
+            append(&run, step, "Lorem\nipsum\n").expect("append");
         }
         let whole = fs::read(&path).expect("read");
-        cut_back(&path, 100).expect("cut");
+        cut_back(&run, 100).expect("cut");
         let two = fs::read_to_string(&path).expect("read");
         assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
-        append(&path, 100, "Lorem\nipsum").expect("append");
+        append(&run, 100, "Lorem\nipsum").expect("append");
         assert_eq!(fs::read(&path).expect("read"), whole);
         let lorem = "Lorem\nipsum".to_owned();
         assert_eq!(newest(&path, 2).expect("read"), [(100, lorem.clone()), (50, lorem)]);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(sections(&text[..text.len() - 1]), [0, 50].map(|step| (step, "Lorem\nipsum")));
         assert_eq!(sections("no sample\n\n"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
-        cut_back(&path, 100).expect("cut");
+        cut_back(&run, 100).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);
     }
 
@@ -166,12 +166,13 @@ mod tests {
     fn a_text_may_hold_what_looks_like_a_mark() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("samples.txt");
-        append(&path, 1, "x\n=== step 999 ===\ny").expect("written");
-        append(&path, 5, "z").expect("written");
+        let run = OpenDir::open(dir.path()).expect("open");
+        append(&run, 1, "x\n=== step 999 ===\ny").expect("written");
+        append(&run, 5, "z").expect("written");
         let text = fs::read_to_string(&path).expect("read");
         assert_eq!(sections(&text), [(1, "x\n === step 999 ===\ny"), (5, "z")]);
         assert_eq!(before(text.as_bytes(), 5).len(), text.find("=== step 5").expect("there"));
-        cut_back(&path, 5).expect("cut");
+        cut_back(&run, 5).expect("cut");
         assert_eq!(sections(&fs::read_to_string(&path).expect("read")), [(1, "x\n === step 999 ===\ny")]);
     }
 }

@@ -132,7 +132,9 @@ mod tests {
     use super::super::row::Row;
     use super::super::{ValLog, ValRow};
     use super::*;
+    use crate::regular::OpenDir;
     use std::fs;
+    use std::sync::Arc;
 
     #[test]
     fn a_log_is_held_against_its_digest_and_its_steps() {
@@ -172,8 +174,9 @@ mod tests {
     fn an_open_log_knows_what_it_holds_and_comes_back_where_it_was_removed() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("val.csv");
+        let run = Arc::new(OpenDir::open(dir.path()).expect("open"));
         let row = |step| ValRow { step, ..ValRow::UNKNOWN };
-        let mut log = ValLog::open(&path).expect("open");
+        let mut log = ValLog::open(&run).expect("open");
         let head = log.digest();
         log.append(&row(0)).expect("append");
         let one = log.digest();
@@ -197,7 +200,7 @@ mod tests {
             assert_eq!(fs::read(&path).expect("read") == bytes, is_ours);
         }
         fs::write(&path, &bytes).expect("write");
-        let mut log = ValLog::open(&path).expect("open");
+        let mut log = ValLog::open(&run).expect("open");
         assert_eq!(log.digest_before(9), FileDigest::of(&bytes));
         fs::write(&path, "").expect("empty");
         assert!(log.check().expect_err("emptied").to_string().contains("another program has changed it"));

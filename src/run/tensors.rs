@@ -6,7 +6,7 @@
 use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
-use crate::regular;
+use crate::regular::{self, OpenDir};
 use crate::weights::{self, ElementType, Foreign, Place};
 use crate::wording::shortened;
 use half::{bf16, f16};
@@ -71,7 +71,12 @@ pub(super) struct TensorWriter {
 
 impl TensorWriter {
     /// Creates the file and writes the header for fp32 tensors of these names and shapes.
-    pub(super) fn create(path: &Path, tensors: Vec<(String, Vec<usize>)>) -> Result<Self, RunError> {
+    pub(super) fn create(
+        dir: &OpenDir,
+        name: &str,
+        tensors: Vec<(String, Vec<usize>)>,
+    ) -> Result<Self, RunError> {
+        let path = &dir.join(name);
         let mut end = 0;
         let infos = tensors.into_iter().map(|(name, shape)| {
             let start = end;
@@ -83,7 +88,7 @@ impl TensorWriter {
         let metadata = Metadata::new(Some(format), infos.collect()).expect("the offsets are contiguous");
         let mut header = serde_json::to_vec(&metadata).expect("names and numbers are valid JSON");
         header.resize(header.len().next_multiple_of(8), b' ');
-        let mut file = HashedFile::create(path).context("create", path)?;
+        let mut file = HashedFile::new(dir.create_file(name).context("create", path)?);
         file.write(&(header.len() as u64).to_le_bytes()).context("write", path)?;
         file.write(&header).context("write", path)?;
         Ok(Self { path: path.to_owned(), file })

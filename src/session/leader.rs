@@ -273,7 +273,7 @@ impl Job<'_> {
         let reader = usable(self.call, self.dir.path(), (self.hash, self.plan.steps), newest)?;
         if let Some(reader) = &reader {
             for path in damaged {
-                let aside = &checkpoint::set_aside(&path)?;
+                let aside = &checkpoint::set_aside(self.dir.open_dir(), &path)?;
                 self.call.audience.tell(Event::SetAside { aside, instead: reader.path() });
             }
         }
@@ -282,10 +282,11 @@ impl Job<'_> {
 
     /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
     fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
-        let kept = cut_back(&self.dir.train_csv(), step)?;
+        let run = self.dir.open_dir();
+        let kept = cut_back(run, dir::TRAIN_CSV, step)?;
         // the evaluation and the sample at this step are made again
-        cut_back(&self.dir.val_csv(), step)?;
-        samples::cut_back(&self.dir.samples(), step)?;
+        cut_back(run, dir::VAL_CSV, step)?;
+        samples::cut_back(run, step)?;
         let last = read_train(&self.dir.train_csv())?.last().transpose()?;
         Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
     }

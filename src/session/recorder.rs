@@ -81,12 +81,12 @@ impl<'a> Recorder<'a> {
         // before the first request may be heeded
         job.call.requests.concern(pulse.clone());
         let recorder = Self {
-            train_log: TrainLog::open(&dir.train_csv())?,
-            val_log: ValLog::open_with(&dir.val_csv(), &measured::columns(job.data))?,
+            train_log: TrainLog::open(dir.open_dir())?,
+            val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data))?,
             held: job.call.requests.hold(),
             saver: Saver::new(
                 job.call.audience,
-                dir.path().to_owned(),
+                Arc::clone(dir.open_dir()),
                 plan.memory.dims,
                 job.data.tokenizer.clone(),
                 job.recipe().checkpoint.keep,
@@ -244,7 +244,7 @@ impl Events for Recorder<'_> {
             return Ok(());
         }
         let text = tokenizer.decode(&texts[0]);
-        samples::append(&self.job.dir.samples(), progress.step, &text)?;
+        samples::append(self.job.dir.open_dir(), progress.step, &text)?;
         if self.data.is_last(progress) {
             self.job.call.audience.tell(Event::Sampled(&text));
         }

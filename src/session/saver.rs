@@ -7,14 +7,15 @@ use crate::data::Tokenizer;
 use crate::engine::{Engine, EngineError, State};
 use crate::model::Dims;
 use crate::plan::hardware::Hardware;
+use crate::regular::OpenDir;
 use crate::run::checkpoint::{self, Background, CheckpointState, Snapshot, Writer};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Writes the checkpoints of one run, at most one at a time.
 pub(super) struct Saver<'a> {
     audience: &'a dyn Audience,
-    run_dir: PathBuf,
+    run: Arc<OpenDir>,
     dims: Dims,
     tokenizer: Tokenizer,
     keep: usize,
@@ -34,7 +35,7 @@ impl<'a> Saver<'a> {
     /// For a run directory whose lock the caller holds for longer than this.
     pub(super) fn new(
         audience: &'a dyn Audience,
-        run_dir: PathBuf,
+        run: Arc<OpenDir>,
         dims: Dims,
         tokenizer: Tokenizer,
         keep: usize,
@@ -43,7 +44,7 @@ impl<'a> Saver<'a> {
     ) -> Self {
         Self {
             audience,
-            run_dir,
+            run,
             dims,
             tokenizer,
             keep,
@@ -65,25 +66,24 @@ impl<'a> Saver<'a> {
             let copy = |which: State| Ok((which, engine.read(which)?.into_owned()));
             let buffers = states.into_iter().map(copy).collect::<Result<_, EngineError>>()?;
             let snapshot = Snapshot { dims: self.dims, layout, buffers, state, companions };
-            let writing = Background::begin(&self.run_dir, snapshot, self.keep, self.best.steps())?;
+            let writing = Background::begin(Arc::clone(&self.run), snapshot, self.keep, self.best.steps())?;
             self.pending = Some((step, writing));
             return Ok(());
         }
         let start = Instant::now();
-        let mut writer =
-            Writer::begin(&self.run_dir, &self.dims, &layout, states.clone(), state, &companions)?;
+        let mut writer = Writer::begin(&self.run, &self.dims, &layout, states.clone(), state, &companions)?;
         for which in states {
             writer.put(which, &engine.read(which)?)?;
         }
         let written = writer.finish()?;
-        checkpoint::rotate(&self.run_dir, self.keep, &self.best.steps(), Some(&written))?;
+        checkpoint::rotate(&self.run, self.keep, &self.best.steps(), Some(&written))?;
         self.saved(step, start.elapsed());
         Ok(())
     }
 
     /// Deletes what is to be kept no longer. Not while a checkpoint is being written, which does the same at its end.
     pub(super) fn rotate(&self) -> anyhow::Result<()> {
-        checkpoint::rotate(&self.run_dir, self.keep, &self.best.steps(), None)?;
+        checkpoint::rotate(&self.run, self.keep, &self.best.steps(), None)?;
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl<'a> Saver<'a> {
     /// A checkpoint is on the disk.
     fn saved(&mut self, step: u64, took: Duration) {
         self.took = Some(took);
-        let checkpoint = checkpoint::path_of(&self.run_dir, step);
+        let checkpoint = checkpoint::path_of(self.run.path(), step);
         self.audience.tell(Event::Saved { step, checkpoint: &checkpoint, took });
     }
 

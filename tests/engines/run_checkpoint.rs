@@ -5,6 +5,7 @@ use runner::engine::State;
 use runner::engine::optimizer::OptimizerState;
 use runner::engine::optimizer::adamw::{EXP_AVG, EXP_AVG_SQ};
 use runner::model::{Dims, ParamLayout};
+use runner::regular::OpenDir;
 use runner::run::checkpoint::{self, CheckpointData, CheckpointState, Reader, Scaler, Writer};
 use runner::run::{RunError, import};
 use std::fs;
@@ -91,6 +92,10 @@ fn steps(run: &Path) -> Vec<u64> {
     checkpoint::list(run).expect("list").into_iter().map(|(step, _)| step).collect()
 }
 
+fn opened(run: &Path) -> OpenDir {
+    OpenDir::open(run).expect("a directory")
+}
+
 #[test]
 fn every_number_comes_back_as_it_was() {
     let run = tempfile::tempdir().expect("tempdir");
@@ -102,7 +107,7 @@ fn every_number_comes_back_as_it_was() {
         buffer[layout.wte.start] = special[6];
     }
     let mut writer =
-        Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1000), &[]).expect("begin");
+        Writer::begin(&opened(run.path()), &dims, &layout, STATES.to_vec(), state(1000), &[]).expect("begin");
     for (which, buffer) in STATES.into_iter().zip(&buffers) {
         writer.put(which, buffer).expect("put");
     }
@@ -127,8 +132,8 @@ fn padding_is_not_stored_so_either_kind_loads_into_the_other() {
     for (from, to) in [(1, 128), (128, 1), (128, 128)] {
         let run = tempfile::tempdir().expect("tempdir");
         let (dims, layout) = model(from);
-        let mut writer =
-            Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(7), &[]).expect("begin");
+        let mut writer = Writer::begin(&opened(run.path()), &dims, &layout, STATES.to_vec(), state(7), &[])
+            .expect("begin");
         for which in STATES {
             writer.put(which, &values(&dims, &layout, which)).expect("put");
         }
@@ -154,7 +159,7 @@ fn a_state_that_covers_some_tensors_is_stored_for_those() {
     let (dims, layout) = model(8);
     let states = [State::Parameters, State::Optimizer(&MOMENTUM)];
     let mut writer =
-        Writer::begin(run.path(), &dims, &layout, states.to_vec(), state(1), &[]).expect("begin");
+        Writer::begin(&opened(run.path()), &dims, &layout, states.to_vec(), state(1), &[]).expect("begin");
     let values = values(&dims, &layout, State::Parameters);
     let covered = [&values[..], &values[..layout.decayed]];
     states.iter().zip(covered).for_each(|(which, values)| writer.put(*which, values).expect("put"));
@@ -185,7 +190,8 @@ fn a_buffer_holds_the_tensors_that_its_state_covers_one_after_the_other() {
     let held: Vec<f32> = some.parts(&layout).into_iter().flat_map(|part| &all[part]).copied().collect();
     assert_eq!((some.parts(&layout).len(), held.len()), (3, some.len_in(&layout)));
     let states = vec![State::Parameters, some];
-    let mut writer = Writer::begin(run.path(), &dims, &layout, states, state(1), &[]).expect("begin");
+    let mut writer =
+        Writer::begin(&opened(run.path()), &dims, &layout, states, state(1), &[]).expect("begin");
     writer.put(State::Parameters, &all).expect("put");
     writer.put(some, &held).expect("put");
     let path = writer.finish().expect("finish");
@@ -216,7 +222,8 @@ fn an_optimizer_without_states_has_checkpoints_too() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
     let states = vec![State::Parameters];
-    let mut writer = Writer::begin(run.path(), &dims, &layout, states, state(1), &[]).expect("begin");
+    let mut writer =
+        Writer::begin(&opened(run.path()), &dims, &layout, states, state(1), &[]).expect("begin");
     let values = values(&dims, &layout, State::Parameters);
     writer.put(State::Parameters, &values).expect("put");
     let mut reader = Reader::open(&writer.finish().expect("finish")).expect("open");
@@ -236,7 +243,7 @@ fn a_checkpoint_has_parameters_then_optimizer_states() {
         (vec![parameters, first, parameters], "followed by optimizer states"),
         (vec![parameters, State::Gradients], "followed by optimizer states"),
     ] {
-        let begin = || Writer::begin(run.path(), &dims, &layout, buffers, state(1), &[]).map(drop);
+        let begin = || Writer::begin(&opened(run.path()), &dims, &layout, buffers, state(1), &[]).map(drop);
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(begin)).expect_err("refused");
         let said = panic.downcast_ref::<String>().cloned();
         let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -262,7 +269,7 @@ fn an_abandoned_writer_leaves_nothing() {
     let run = tempfile::tempdir().expect("tempdir");
     let (dims, layout) = model(1);
     let mut writer =
-        Writer::begin(run.path(), &dims, &layout, STATES.to_vec(), state(1), &[]).expect("begin");
+        Writer::begin(&opened(run.path()), &dims, &layout, STATES.to_vec(), state(1), &[]).expect("begin");
     writer.put(State::Parameters, &vec![0.0; layout.len]).expect("put");
     drop(writer);
     assert_eq!(names(&run.path().join("checkpoints")), [""; 0]);
@@ -287,7 +294,7 @@ fn damage_is_named_and_an_older_checkpoint_found() {
             let digest = blake3::hash(&fs::read(good.join(file)).expect("read")).to_hex().to_string();
             assert!(reasons[1].contains(&digest), "{reasons:?}");
         }
-        let aside = checkpoint::set_aside(&bad).expect("rename");
+        let aside = checkpoint::set_aside(&opened(run.path()), &bad).expect("rename");
         assert!(aside.join(file).exists() && !bad.exists());
         assert_eq!(steps(run.path()), [10, 30]);
     }
@@ -342,10 +349,16 @@ fn a_checkpoint_of_the_same_step_is_replaced() {
 #[test]
 fn rotation_keeps_the_newest() {
     let run = tempfile::tempdir().expect("tempdir");
-    assert_eq!(checkpoint::rotate(run.path(), 2, &[], None).expect("none yet"), Vec::<PathBuf>::new());
+    assert_eq!(
+        checkpoint::rotate(&opened(run.path()), 2, &[], None).expect("none yet"),
+        Vec::<PathBuf>::new()
+    );
     let paths: Vec<_> = (1..=5).map(|step| write(run.path(), step)).collect();
-    assert_eq!(checkpoint::rotate(run.path(), 0, &[], None).expect("keep all"), Vec::<PathBuf>::new());
-    assert_eq!(checkpoint::rotate(run.path(), 2, &[], Some(&paths[4])).expect("rotate"), paths[..3]);
+    assert_eq!(
+        checkpoint::rotate(&opened(run.path()), 0, &[], None).expect("keep all"),
+        Vec::<PathBuf>::new()
+    );
+    assert_eq!(checkpoint::rotate(&opened(run.path()), 2, &[], Some(&paths[4])).expect("rotate"), paths[..3]);
     assert_eq!(steps(run.path()), [4, 5]);
     assert_eq!(names(&run.path().join("checkpoints")).len(), 2);
 }
@@ -357,13 +370,13 @@ fn rotation_never_deletes_the_only_intact_checkpoint() {
     for damaged in &paths[2..] {
         flip(&damaged.join("model.safetensors"), 2000);
     }
-    checkpoint::rotate(run.path(), 2, &[], None).expect("rotate");
+    checkpoint::rotate(&opened(run.path()), 2, &[], None).expect("rotate");
     assert_eq!(steps(run.path()), [2, 4, 5]);
     // An incomplete one is no reason to delete a complete one.
     fs::remove_file(paths[4].join("state.json")).expect("remove");
-    checkpoint::rotate(run.path(), 1, &[], None).expect("rotate");
+    checkpoint::rotate(&opened(run.path()), 1, &[], None).expect("rotate");
     assert_eq!(steps(run.path()), [2, 4, 5]);
-    checkpoint::rotate(run.path(), 1, &[], Some(&write(run.path(), 6))).expect("rotate");
+    checkpoint::rotate(&opened(run.path()), 1, &[], Some(&write(run.path(), 6))).expect("rotate");
     assert_eq!(steps(run.path()), [6]);
 }
 

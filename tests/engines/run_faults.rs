@@ -41,21 +41,21 @@ fn train(runs: &Path, fresh: bool) -> Result<(), RunError> {
     let newest = checkpoint::newest_intact(run.path())?;
     assert!(newest.rejected.is_empty(), "a crash damages no checkpoint: {:?}", newest.rejected);
     let first = newest.reader.map_or(0, |reader| reader.state().step);
-    let kept = cut_back(&run.train_csv(), first)?;
+    let kept = cut_back(run.open_dir(), "train.csv", first)?;
     assert_eq!(kept.rows, first, "every row that led to the checkpoint is there");
-    let mut log = TrainLog::open(&run.train_csv())?;
+    let mut log = TrainLog::open(run.open_dir())?;
     for step in first..STEPS {
         log.append(&row(step))?;
         if step % 2 == 1 {
             log.sync()?;
             let state = CheckpointState { step: step + 1, ..CheckpointState::default() };
             let states = [State::Parameters, State::Optimizer(&EXP_AVG), State::Optimizer(&EXP_AVG_SQ)];
-            let mut writer = Writer::begin(run.path(), &dims, &layout, states.to_vec(), state, &[])?;
+            let mut writer = Writer::begin(run.open_dir(), &dims, &layout, states.to_vec(), state, &[])?;
             for (i, which) in states.into_iter().enumerate() {
                 writer.put(which, &vec![step as f32 + i as f32 / 4.0; layout.len])?;
             }
             let written = writer.finish()?;
-            checkpoint::rotate(run.path(), 2, &[], Some(&written))?;
+            checkpoint::rotate(run.open_dir(), 2, &[], Some(&written))?;
         }
     }
     record.status = RunStatus::Finished;

@@ -6,7 +6,8 @@ use crate::support;
 
 use browser::Page;
 use report_support::Fake;
-use runner::run::lock::{self, Lock};
+use runner::regular::OpenDir;
+use runner::run::lock::Lock;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -155,7 +156,7 @@ fn row(step: u64, loss: f64) -> String {
 /// A run that a process seems to train, which is this one.
 fn training(lab: &Lab, id: &str) -> (std::path::PathBuf, Lock) {
     let run = Fake { status: "running", ..Fake::new(id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
-    let lock = Lock::acquire(&run.join(lock::FILE)).expect("free");
+    let lock = Lock::acquire(&OpenDir::open(&run).expect("open")).expect("free");
     (run, lock)
 }
 

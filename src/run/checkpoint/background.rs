@@ -8,13 +8,14 @@
 use super::{CheckpointState, Writer, rotate};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
+use crate::regular::OpenDir;
 use crate::run::RunError;
 use crate::run::error::Context;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 /// Copies of everything that a checkpoint holds.
 #[derive(Debug)]
@@ -42,23 +43,21 @@ impl Background {
     /// Starts to write a snapshot into a run directory, and then to [`rotate`] its checkpoints with `keep` and
     /// `besides`. Only for the holder of the run's lock, and one at a time.
     pub fn begin(
-        run_dir: &Path,
+        run: Arc<OpenDir>,
         snapshot: Snapshot,
         keep: usize,
         besides: Vec<u64>,
     ) -> Result<Self, RunError> {
-        let target = super::path_of(run_dir, snapshot.state.step);
-        let asked = inode(run_dir).context("read", run_dir)?;
-        let run_dir = run_dir.to_owned();
+        let target = super::path_of(run.path(), snapshot.state.step);
         let thread = thread::Builder::new()
             .name("checkpoint".to_owned())
             .spawn(move || {
                 let start = Instant::now();
                 // a busy machine may let this thread wait while somebody moves the run away
-                if inode(&run_dir).ok() != Some(asked) {
-                    return Err(RunError::Gone { path: run_dir });
+                if !run.is_in_place().context("read", run.path())? {
+                    return Err(RunError::Gone { path: run.path().to_owned() });
                 }
-                write(&run_dir, snapshot, keep, &besides).map(|()| start.elapsed())
+                write(&run, snapshot, keep, &besides).map(|()| start.elapsed())
             })
             .context("start a thread to write", &target)?;
         Ok(Self { target, thread: Some(thread) })
@@ -87,18 +86,13 @@ impl Drop for Background {
     }
 }
 
-/// Which directory lies at a path.
-fn inode(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
-}
-
-fn write(run_dir: &Path, snapshot: Snapshot, keep: usize, besides: &[u64]) -> Result<(), RunError> {
+fn write(run: &OpenDir, snapshot: Snapshot, keep: usize, besides: &[u64]) -> Result<(), RunError> {
     let Snapshot { dims, layout, buffers, state, companions } = snapshot;
     let states = buffers.iter().map(|(which, _)| *which).collect();
-    let mut writer = Writer::begin(run_dir, &dims, &layout, states, state, &companions)?;
+    let mut writer = Writer::begin(run, &dims, &layout, states, state, &companions)?;
     for (which, values) in buffers {
         writer.put(which, &values)?;
     }
     let written = writer.finish()?;
-    rotate(run_dir, keep, besides, Some(&written)).map(drop)
+    rotate(run, keep, besides, Some(&written)).map(drop)
 }

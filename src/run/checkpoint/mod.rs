@@ -12,10 +12,10 @@ mod state;
 mod write;
 
 use super::error::Context;
-use super::{RunError, dir, files};
+use super::{RunError, deletion, dir};
 use crate::engine::State;
 use crate::model::{ParamLayout, Tensor};
-use crate::regular;
+use crate::regular::OpenDir;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,11 @@ pub fn is_checkpoint(path: &Path) -> bool {
 
 /// The directory of a step's checkpoint.
 pub fn path_of(run_dir: &Path, step: u64) -> PathBuf {
-    run_dir.join(dir::CHECKPOINTS).join(format!("{STEP}{step:08}"))
+    run_dir.join(dir::CHECKPOINTS).join(name_of(step))
+}
+
+fn name_of(step: u64) -> String {
+    format!("{STEP}{step:08}")
 }
 
 /// The checkpoints of a run by step, oldest first, none of them checked. A run without any has an empty list.
@@ -105,15 +109,12 @@ pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
 ///
 /// Fault points: `rotate.before_delete`, `rotate.mid_delete`.
 pub fn rotate(
-    run_dir: &Path,
+    run: &OpenDir,
     keep: usize,
     besides: &[u64],
     written: Option<&Path>,
 ) -> Result<Vec<PathBuf>, RunError> {
-    let checkpoints = run_dir.join(dir::CHECKPOINTS);
-    // what is older there may be another run's
-    regular::refuse_link(&checkpoints).context("use", &checkpoints)?;
-    let all = list(run_dir)?;
+    let all = list(run.path())?;
     let whole: Vec<_> = all.iter().rev().filter(|(_, path)| Reader::open(path).is_ok()).take(keep).collect();
     let Some((newest, _)) = whole.first() else { return Ok(Vec::new()) };
     let is_kept =
@@ -127,23 +128,24 @@ pub fn rotate(
     {
         doomed.remove(last_good);
     }
+    let above = run.join(dir::CHECKPOINTS);
+    let checkpoints = run.inside(dir::CHECKPOINTS).context("use", &above)?;
     for (_, path) in &doomed {
-        files::remove(path, "rotate")?;
+        deletion::remove(&checkpoints, path.file_name().unwrap_or_default(), "rotate")?;
     }
     Ok(doomed.into_iter().map(|(_, path)| path.clone()).collect())
 }
 
-/// Renames a damaged checkpoint so that it is neither resumed from nor deleted, and returns its new path. Only for the
-/// holder of the run's lock.
-pub fn set_aside(checkpoint: &Path) -> Result<PathBuf, RunError> {
-    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
-    let aside = (1..)
-        .map(|n| checkpoint.with_file_name(format!("damaged-{n}-{name}")))
-        .find(|path| !path.exists())
-        .expect("numbers do not end");
-    fs::rename(checkpoint, &aside).context("rename", checkpoint)?;
-    files::sync_dir(files::parent(&aside))?;
-    Ok(aside)
+/// Renames a damaged checkpoint of a run so that it is neither resumed from nor deleted, and returns its new path. Only
+/// for the holder of the run's lock.
+pub fn set_aside(run: &OpenDir, checkpoint: &Path) -> Result<PathBuf, RunError> {
+    let checkpoints = run.inside(dir::CHECKPOINTS).context("use", &run.join(dir::CHECKPOINTS))?;
+    let name = checkpoint.file_name().unwrap_or_default();
+    let numbered = |n: u64| format!("damaged-{n}-{}", name.to_string_lossy());
+    let aside = (1..).map(numbered).find(|aside| !checkpoints.has(aside)).expect("numbers do not end");
+    checkpoints.rename(name, &aside).context("rename", checkpoint)?;
+    checkpoints.sync().context("sync", checkpoints.path())?;
+    Ok(checkpoints.join(aside))
 }
 
 fn intact(step: u64, path: &Path) -> Result<Reader, RunError> {

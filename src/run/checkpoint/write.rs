@@ -1,14 +1,16 @@
 //! Writing a checkpoint.
 
 use super::super::digest::{FileDigest, HashedFile};
+use super::super::dir::CHECKPOINTS;
 use super::super::error::{Context, RunError};
 use super::super::files::NewDir;
 use super::super::tensors::{TensorWriter, stored_len, stored_shape};
 use super::super::{fault, hf_config};
 use super::state::{self, CheckpointState};
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, path_of, tensor_name, tensors};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, name_of, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout, Tensor};
+use crate::regular::OpenDir;
 use std::path::{Path, PathBuf};
 
 /// A checkpoint whose buffers are all at hand.
@@ -26,8 +28,9 @@ pub struct CheckpointData<'a> {
 
 /// Writes a checkpoint into a run directory and returns its path. See [`Writer`].
 pub fn write(run_dir: &Path, data: &CheckpointData) -> Result<PathBuf, RunError> {
+    let run = OpenDir::open(run_dir).context("open", run_dir)?;
     let states = data.buffers.iter().map(|(which, _)| *which).collect();
-    let mut writer = Writer::begin(run_dir, data.dims, data.layout, states, data.state.clone(), &[])?;
+    let mut writer = Writer::begin(&run, data.dims, data.layout, states, data.state.clone(), &[])?;
     for (which, values) in data.buffers {
         writer.put(*which, values)?;
     }
@@ -60,7 +63,7 @@ impl<'a> Writer<'a> {
     ///
     /// Panics if other buffers are to be written, or these in another order.
     pub fn begin(
-        run_dir: &Path,
+        run: &OpenDir,
         dims: &'a Dims,
         layout: &'a ParamLayout,
         mut buffers: Vec<State>,
@@ -74,8 +77,13 @@ impl<'a> Writer<'a> {
         assert!(are_states, "parameters are followed by optimizer states, not by {states:?}");
         state.format_version = state::FORMAT_VERSION;
         state.files.clear();
-        let target = path_of(run_dir, state.step);
-        let dir = NewDir::create(&target)?;
+        let above = run.join(CHECKPOINTS);
+        // none above that: what was moved away must not come into being again
+        run.make(CHECKPOINTS).context("create", &above)?;
+        let checkpoints = run.inside(CHECKPOINTS).context("use", &above)?;
+        let name = name_of(state.step);
+        let target = checkpoints.join(&name);
+        let dir = NewDir::create(checkpoints, &name)?;
         buffers.reverse();
         let mut writer = Self { dir, target, dims, layout, state, remaining: buffers, open: None };
         let config = writer.write_small(CONFIG, &hf_config::to_json(dims))?;
@@ -123,7 +131,7 @@ impl<'a> Writer<'a> {
                 move |(t, _): (&Tensor, usize)| (tensor_name(state, &t.name), stored_shape(self.dims, t));
             tensors(state, self.layout).into_iter().map(shape)
         });
-        TensorWriter::create(&self.dir.path().join(name), shapes.collect())
+        TensorWriter::create(self.dir.dir(), name, shapes.collect())
     }
 
     /// Writes the state, makes everything durable and gives the checkpoint its name, replacing one of the same step.
@@ -143,13 +151,13 @@ impl<'a> Writer<'a> {
     }
 
     fn write_small(&self, name: &str, text: &str) -> Result<FileDigest, RunError> {
-        let path = self.dir.path().join(name);
+        let dir = self.dir.dir();
         let write = || {
-            let mut file = HashedFile::create(&path)?;
+            let mut file = HashedFile::new(dir.create_file(name)?);
             file.write(text.as_bytes())?;
             file.finish()
         };
-        write().context("write", &path)
+        write().context("write", &dir.join(name))
     }
 
     fn fault(&self, moment: &str) -> Result<(), RunError> {

@@ -4,6 +4,7 @@ use super::super::cut::{Kept, cut, cut_back};
 use super::super::records::{read_train, read_val};
 use super::*;
 use std::fs;
+use std::path::Path;
 
 #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
 fn row(step: u64) -> TrainRow {
@@ -25,8 +26,12 @@ fn row(step: u64) -> TrainRow {
     }
 }
 
-fn written(path: &Path, steps: std::ops::Range<u64>) {
-    let mut log = TrainLog::open(path).expect("open");
+fn opened(dir: &Path) -> Arc<OpenDir> {
+    Arc::new(OpenDir::open(dir).expect("open"))
+}
+
+fn written(dir: &Path, steps: std::ops::Range<u64>) {
+    let mut log = TrainLog::open(&opened(dir)).expect("open");
     steps.for_each(|step| log.append(&row(step)).expect("append"));
     log.sync().expect("sync");
 }
@@ -39,7 +44,7 @@ fn rows(path: &Path) -> Vec<TrainRow> {
 fn the_file_is_the_contract_byte_for_byte() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("train.csv");
-    written(&path, 0..2);
+    written(dir.path(), 0..2);
     assert_eq!(
         fs::read_to_string(&path).expect("read"),
         "step,tokens,loss,lr,grad_norm,epoch,loss_scale,skipped,step_ms,tokens_per_s,mfu,memory_bytes,elapsed_s\n\
@@ -51,32 +56,32 @@ fn the_file_is_the_contract_byte_for_byte() {
     let path = dir.path().join("val.csv");
     #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
     let val = ValRow { step: 250, tokens: 1000, val_loss: 3.2914627, ..ValRow::UNKNOWN };
-    ValLog::open(&path).expect("open").append(&val).expect("append");
+    ValLog::open(&opened(dir.path())).expect("open").append(&val).expect("append");
     assert_eq!(fs::read_to_string(&path).expect("read"), "step,tokens,val_loss\n250,1000,3.2914627\n");
     assert_eq!(read_val(&path).expect("read").next().expect("a row").expect("whole"), val);
 }
 
 #[test]
 fn cutting_back_leaves_the_bytes_of_the_steps_before() {
-    let dir = tempfile::tempdir().expect("tempdir");
-    let (path, short) = (dir.path().join("train.csv"), dir.path().join("short.csv"));
-    written(&path, 0..5);
-    written(&short, 0..3);
+    let (dir, shorter) = (tempfile::tempdir().expect("tempdir"), tempfile::tempdir().expect("tempdir"));
+    let (path, short) = (dir.path().join("train.csv"), shorter.path().join("train.csv"));
+    written(dir.path(), 0..5);
+    written(shorter.path(), 0..3);
     fs::OpenOptions::new().append(true).open(&path).expect("open").write_all(b"5,30").expect("tear");
     assert_eq!(rows(&path).len(), 5, "a torn line is passed over");
-    assert!(TrainLog::open(&path).expect_err("torn").to_string().contains("torn"));
-    let kept = cut_back(&path, 3).expect("cut");
+    assert!(TrainLog::open(&opened(dir.path())).expect_err("torn").to_string().contains("torn"));
+    let kept = cut_back(&opened(dir.path()), "train.csv", 3).expect("cut");
     assert_eq!(kept, Kept { rows: 3, last_step: Some(2), elapsed_s: 0.025 });
     assert_eq!(fs::read(&path).expect("read"), fs::read(&short).expect("read"));
     let modified = || fs::metadata(&path).expect("stat").modified().expect("mtime");
     let before = modified();
-    assert_eq!(cut_back(&path, 3).expect("again"), kept);
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3).expect("again"), kept);
     assert_eq!(modified(), before, "nothing to cut, nothing written");
-    written(&path, 3..4);
+    written(dir.path(), 3..4);
     assert_eq!(rows(&path).last(), Some(&row(3)));
-    assert_eq!(cut_back(&path, 0).expect("cut"), Kept::default());
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 0).expect("cut"), Kept::default());
     assert_eq!(rows(&path), []);
-    assert_eq!(cut_back(&dir.path().join("none.csv"), 7).expect("no file"), Kept::default());
+    assert_eq!(cut_back(&opened(dir.path()), "none.csv", 7).expect("no file"), Kept::default());
 }
 
 #[test]
@@ -85,8 +90,8 @@ fn a_torn_header_is_cut_to_nothing_and_written_anew() {
     let path = dir.path().join("train.csv");
     fs::write(&path, "step,tok").expect("write");
     assert_eq!(rows(&path), []);
-    assert_eq!(cut_back(&path, 9).expect("cut"), Kept::default());
-    written(&path, 0..1);
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 9).expect("cut"), Kept::default());
+    written(dir.path(), 0..1);
     assert_eq!(rows(&path), [row(0)]);
 }
 
@@ -94,11 +99,16 @@ fn a_torn_header_is_cut_to_nothing_and_written_anew() {
 fn garbage_is_cut_off_behind_the_checkpoint_and_refused_before_it() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("train.csv");
-    written(&path, 0..3);
+    written(dir.path(), 0..3);
     let whole = fs::read(&path).expect("read");
     fs::write(&path, [&whole, &b"\0\0\xff\n3,4\n"[..]].concat()).expect("write");
-    assert!(cut_back(&path, 4).expect_err("row 3 is lost").to_string().contains("train.csv"));
-    assert_eq!(cut_back(&path, 3).expect("cut").rows, 3);
+    assert!(
+        cut_back(&opened(dir.path()), "train.csv", 4)
+            .expect_err("row 3 is lost")
+            .to_string()
+            .contains("train.csv")
+    );
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3).expect("cut").rows, 3);
     assert_eq!(fs::read(&path).expect("read"), whole);
 }
 
@@ -106,7 +116,7 @@ fn garbage_is_cut_off_behind_the_checkpoint_and_refused_before_it() {
 fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("train.csv");
-    written(&path, 0..4);
+    written(dir.path(), 0..4);
     let whole = fs::read(&path).expect("read");
     let third = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(2).expect("a line").0 + 1;
     for stray in [b'\r', b'"'] {
@@ -119,8 +129,8 @@ fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
                 assert!(left.ends_with(b"\n") && bytes.starts_with(&left), "{stray}, {first_step_to_drop}");
             }
         }
-        assert_eq!(cut_back(&path, 2).expect("cut").rows, 2);
-        written(&path, 2..3);
+        assert_eq!(cut_back(&opened(dir.path()), "train.csv", 2).expect("cut").rows, 2);
+        written(dir.path(), 2..3);
         assert_eq!(rows(&path).len(), 3);
     }
 }
@@ -131,12 +141,12 @@ fn a_log_of_an_earlier_version_keeps_its_columns() {
     let path = dir.path().join("train.csv");
     let before = "step,loss,skipped,elapsed_s,mfu\n0,2.5,0,1.5,\n";
     fs::write(&path, before).expect("write");
-    let mut log = TrainLog::open(&path).expect("open");
+    let mut log = TrainLog::open(&opened(dir.path())).expect("open");
     log.append(&row(1)).expect("append");
     log.append(&TrainRow { mfu: None, ..row(2) }).expect("append");
     let after = format!("{before}1,5.4125,1,0.0125,0.375\n2,{},0,0.025,\n", row(2).loss);
     assert_eq!(fs::read_to_string(&path).expect("read"), after);
-    cut_back(&path, 1).expect("cut");
+    cut_back(&opened(dir.path()), "train.csv", 1).expect("cut");
     assert_eq!(fs::read_to_string(&path).expect("read"), before);
 }
 
@@ -147,12 +157,12 @@ fn a_log_takes_up_columns_and_keeps_those_that_nothing_fills() {
     #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
     let row = |step| ValRow { step, tokens: step, val_loss: 2.5, ..ValRow::UNKNOWN };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    ValLog::open_with(&path, &[]).expect("open").append(&row(0)).expect("append");
+    ValLog::open_with(&opened(dir.path()), &[]).expect("open").append(&row(0)).expect("append");
     let before = fs::read(&path).expect("read");
     let first = FileDigest::of(&before);
-    let mut log = ValLog::open_with(&path, &names(&["a_acc"])).expect("open");
+    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["a_acc"])).expect("open");
     log.append_with(&row(1), &names(&["0.5"])).expect("append");
-    let mut log = ValLog::open_with(&path, &names(&["b_acc"])).expect("open");
+    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["b_acc"])).expect("open");
     log.append_with(&row(2), &names(&["0.25"])).expect("append");
     let expected = "step,tokens,val_loss,a_acc,b_acc\n0,0,2.5,,\n1,1,2.5,0.5,\n2,2,2.5,,0.25\n";
     assert_eq!(fs::read_to_string(&path).expect("read"), expected);
@@ -174,7 +184,7 @@ fn a_log_with_columns_that_cannot_be_written_is_refused() {
         ("step,loss,step", "two columns `step`"),
     ] {
         fs::write(&path, format!("{header}\n")).expect("write");
-        let error = TrainLog::open(&path).expect_err("refused").to_string();
+        let error = TrainLog::open(&opened(dir.path())).expect_err("refused").to_string();
         assert!(error.contains(what) && error.contains("train.csv"), "{error}");
     }
 }

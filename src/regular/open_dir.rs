@@ -1,0 +1,202 @@
+//! A directory that is held open while files are made, renamed and deleted in it.
+//!
+//! Who may write above a directory can exchange it for a link at any moment, so a path that was looked at says nothing
+//! of the moment after. What goes through a handle stays in the directory that was opened, wherever that is moved.
+
+use super::{bytes_of, refused, regular};
+use rustix::fs::{self as unix, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// A directory held open. A name given to its functions is that of one entry: no path, and no link is followed.
+///
+/// Every function has the system's errors; [`ErrorKind::InvalidInput`] for a name with a slash or a zero in it.
+#[derive(Debug)]
+pub struct OpenDir {
+    path: PathBuf,
+    handle: File,
+}
+
+impl OpenDir {
+    /// Opens a directory that the user has named, through links too.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let handle = retry_on_intr(|| unix::open(path, DIRECTORY, Mode::empty()))?;
+        Ok(Self { path: path.to_owned(), handle: handle.into() })
+    }
+
+    /// Opens a directory in this one. A link is refused with [`ErrorKind::InvalidInput`].
+    pub fn inside(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let name = one(name.as_ref())?;
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        match retry_on_intr(|| unix::openat(&self.handle, name, flags, Mode::empty())) {
+            Ok(handle) => Ok(Self { path: self.join(name), handle: handle.into() }),
+            Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name) => Err(refused()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a directory in this one, and its name durable; false if something by that name is there.
+    pub fn make(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+        match unix::mkdirat(&self.handle, one(name.as_ref())?, DIRECTORY_MODE) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The path by which it was opened, for messages and for readers.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of an entry, for messages and for readers.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Whether it still lies at the path by which it was opened.
+    pub fn is_in_place(&self) -> io::Result<bool> {
+        let ours = self.handle.metadata()?;
+        Ok(fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (ours.dev(), ours.ino())))
+    }
+
+    /// Whether the other is the same directory.
+    pub fn is(&self, other: &Self) -> io::Result<bool> {
+        let (ours, theirs) = (self.handle.metadata()?, other.handle.metadata()?);
+        Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
+    }
+
+    /// Makes a file, for writing. [`ErrorKind::AlreadyExists`] if something by that name is there.
+    pub fn create_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Opens a regular file, without waiting.
+    ///
+    /// Besides: [`ErrorKind::InvalidInput`] for a link, a pipe, a socket or a device; [`ErrorKind::IsADirectory`].
+    pub fn open_file(&self, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<File> {
+        let name = one(name.as_ref())?;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let open = |more| retry_on_intr(|| unix::openat(&self.handle, name, flags | more, FILE_MODE));
+        let opened = match open(OFlags::NONBLOCK) {
+            // a lease, which a file server gives back
+            Err(Errno::AGAIN) if self.stat(name).is_ok_and(|stat| kind(&stat) == FileType::RegularFile) => {
+                open(OFlags::empty())
+            }
+            opened => opened,
+        };
+        match opened {
+            Err(Errno::LOOP | Errno::MLINK) if self.is_link(name) => Err(refused()),
+            opened => regular(opened.map(File::from).map_err(io::Error::from)),
+        }
+    }
+
+    /// The bytes of a regular file of at most `most` bytes; none where there is no file.
+    ///
+    /// Besides: as those of [`open_file`](Self::open_file); [`ErrorKind::FileTooLarge`].
+    pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<Vec<u8>> {
+        match self.open_file(name, OFlags::RDONLY) {
+            Ok(file) => bytes_of(file, most),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether something has this name, be it a link that leads nowhere.
+    pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
+        self.stat(name.as_ref()).is_ok()
+    }
+
+    /// Whether a link has this name.
+    pub fn is_link(&self, name: impl AsRef<OsStr>) -> bool {
+        self.stat(name.as_ref()).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+    }
+
+    /// Whether this name is that of a file that was opened.
+    pub fn is_named(&self, name: impl AsRef<OsStr>, file: &File) -> io::Result<bool> {
+        let ours = unix::fstat(file)?;
+        Ok(self.stat(name.as_ref()).is_ok_and(|it| (it.st_dev, it.st_ino) == (ours.st_dev, ours.st_ino)))
+    }
+
+    /// Gives an entry another name, in the place of a file that has it.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
+        self.rename_into(from, self, to)
+    }
+
+    /// Moves an entry into another directory, in the place of a file that has its name there.
+    pub fn rename_into(
+        &self,
+        from: impl AsRef<OsStr>,
+        other: &Self,
+        to: impl AsRef<OsStr>,
+    ) -> io::Result<()> {
+        Ok(unix::renameat(&self.handle, one(from.as_ref())?, &other.handle, one(to.as_ref())?)?)
+    }
+
+    /// Gives a file a second name in another directory. [`ErrorKind::AlreadyExists`] if something has it.
+    pub fn link_into(&self, from: impl AsRef<OsStr>, other: &Self, to: impl AsRef<OsStr>) -> io::Result<()> {
+        let (from, to) = (one(from.as_ref())?, one(to.as_ref())?);
+        Ok(unix::linkat(&self.handle, from, &other.handle, to, AtFlags::empty())?)
+    }
+
+    /// Deletes a file or a link.
+    pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(unix::unlinkat(&self.handle, one(name.as_ref())?, AtFlags::empty())?)
+    }
+
+    /// Deletes an empty directory.
+    pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(unix::unlinkat(&self.handle, one(name.as_ref())?, AtFlags::REMOVEDIR)?)
+    }
+
+    /// The names of its entries, in no order.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.handle)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes the names in it durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(unix::statat(&self.handle, one(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+}
+
+impl AsFd for OpenDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// The name if it is that of an entry.
+fn one(name: &OsStr) -> io::Result<&OsStr> {
+    let bytes = name.as_encoded_bytes();
+    let is_one = !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && !bytes.contains(&0);
+    let none = || io::Error::new(ErrorKind::InvalidInput, "it is not the name of one file");
+    is_one.then_some(name).ok_or_else(none)
+}
