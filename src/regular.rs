@@ -4,6 +4,7 @@
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
 mod open_dir;
+mod tree;
 
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;

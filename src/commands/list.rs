@@ -8,6 +8,7 @@ use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
+use crate::run::deletion::{remove_run, sweep_removed};
 use crate::run::{RunDir, RunError, RunStatus, dir};
 use crate::session::UsageError;
 use crate::wording::{count, tame};
@@ -117,7 +118,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     }
     let mut exit = Exit::Finished;
     for place in places(items) {
-        match dir::sweep_removed(&place) {
+        match sweep_removed(&place) {
             Ok(left) => left.iter().for_each(|left| {
                 say(&format!("{}: deleted what an interrupted removal had left", left.display()));
             }),
@@ -125,7 +126,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         }
     }
     for item in items {
-        match RunDir::open(bare(&item.run.path)).and_then(RunDir::remove) {
+        match RunDir::open(bare(&item.run.path)).and_then(remove_run) {
             Ok(()) => {
                 super::print(&format!("{}\n", item.run.path.display()))?;
             }

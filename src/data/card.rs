@@ -3,10 +3,12 @@
 use super::DataError;
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
 use super::write::{Made, whole, write_whole};
-use crate::{json, regular};
+use crate::json;
+use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The file's name, beside the shards.
 pub const CARD: &str = "dataset.json";
@@ -144,9 +146,9 @@ impl Card {
     }
 
     /// Writes the card into a directory, whole or not at all.
-    pub(super) fn write(&self, dir: &Path) -> Result<(), DataError> {
+    pub(super) fn write(&self, dir: &Arc<OpenDir>) -> Result<(), DataError> {
         let text = serde_json::to_string_pretty(self).expect("a card is plain data");
-        write_whole(&dir.join(CARD), format!("{text}\n").as_bytes())
+        write_whole(dir, CARD, format!("{text}\n").as_bytes())
     }
 
     /// What the set's tokens stand for.

@@ -7,7 +7,7 @@
 use super::DataError;
 use super::progress::{NoProgress, Progress, Task};
 use super::tokens::Tokens;
-use super::write::write_whole;
+use super::write::{place_of, write_whole};
 use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -145,7 +145,8 @@ impl Scanner<'_> {
         }
         let record = serde_json::to_vec(&Record { file: before, scan: scan.clone() })
             .expect("a record holds nothing that JSON cannot");
-        write_whole(&record_path, &record)?;
+        let (dir, name) = place_of(&record_path)?;
+        write_whole(&dir, &name, &record)?;
         Ok(scan)
     }
 }

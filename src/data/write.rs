@@ -5,13 +5,13 @@
 
 use super::DataError;
 use super::llmc::{CHECKSUM, HEADER, MAGIC};
-use crate::regular;
+use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the names of unfinished files begin with.
 pub(super) const TEMPORARY: &str = ".tmp-";
@@ -27,7 +27,8 @@ const BLOCK: usize = 1 << 18;
 /// # Errors
 /// When the file cannot be written, or when there are more tokens than llm.c's header can count (2^31 - 1).
 pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<u64, DataError> {
-    let mut writer = ShardWriter::create(path)?;
+    let (dir, name) = place_of(path)?;
+    let mut writer = ShardWriter::create(&dir, &name)?;
     let mut tokens = tokens.into_iter().peekable();
     while tokens.peek().is_some() {
         writer.push(tokens.by_ref().take(BLOCK))?;
@@ -83,22 +84,23 @@ pub(super) struct Made {
 
 /// A shard that is being written.
 pub(super) struct ShardWriter {
+    file: BufWriter<Unfinished>,
     path: PathBuf,
-    file: BufWriter<NamedTempFile>,
     hasher: blake3::Hasher,
     count: u64,
 }
 
 impl ShardWriter {
-    /// Starts a shard that will appear at `path`.
-    pub(super) fn create(path: &Path) -> Result<Self, DataError> {
+    /// Starts a shard that will have this name in a directory.
+    pub(super) fn create(dir: &Arc<OpenDir>, name: &str) -> Result<Self, DataError> {
+        let path = dir.join(name);
         let begin = || -> io::Result<_> {
-            let mut file = BufWriter::with_capacity(1 << 20, temporary(path)?);
+            let mut file = BufWriter::with_capacity(1 << 20, Unfinished::create(dir, name)?);
             file.write_all(&[0; HEADER])?;
             Ok(file)
         };
-        let file = begin().map_err(DataError::write(path))?;
-        Ok(Self { path: path.into(), file, hasher: blake3::Hasher::new(), count: 0 })
+        let file = begin().map_err(DataError::write(&path))?;
+        Ok(Self { file, path, hasher: blake3::Hasher::new(), count: 0 })
     }
 
     /// Appends tokens; they are collected in memory and written in blocks.
@@ -113,58 +115,102 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Completes the header and moves the file to its path.
+    /// Completes the header and gives the file its name.
     pub(super) fn finish(self) -> Result<Made, DataError> {
-        let Self { path, file, hasher, count } = self;
+        let Self { file, path, hasher, count } = self;
         let digest = hasher.finalize();
         let header = header_of(count, &digest);
         let complete = || -> io::Result<()> {
-            let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.rewind()?;
-            file.write_all(&header)?;
-            publish(file, &path)
+            let mut unfinished = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            unfinished.file.rewind()?;
+            unfinished.file.write_all(&header)?;
+            unfinished.publish()
         };
         complete().map_err(DataError::write(&path))?;
         Ok(Made { tokens: count, blake3: digest.to_hex().to_string() })
     }
 }
 
+/// The directory of a file, which is created if missing, and the file's name.
+///
+/// # Errors
+/// The directory cannot be created or opened.
+pub(super) fn place_of(path: &Path) -> Result<(Arc<OpenDir>, String), DataError> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = fs::create_dir_all(above).and_then(|()| OpenDir::open(above));
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((Arc::new(dir.map_err(DataError::write(path))?), name))
+}
+
 /// Writes a small file, whole or not at all.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), DataError> {
-    write_through(path, |file| file.write_all(bytes))
+pub(super) fn write_whole(dir: &Arc<OpenDir>, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+    write_through(dir, name, |file| file.write_all(bytes))
 }
 
 /// Writes a file through a buffer, whole or not at all.
 pub(super) fn write_through(
-    path: &Path,
-    fill: impl FnOnce(&mut BufWriter<NamedTempFile>) -> io::Result<()>,
+    dir: &Arc<OpenDir>,
+    name: &str,
+    fill: impl FnOnce(&mut BufWriter<Unfinished>) -> io::Result<()>,
 ) -> Result<(), DataError> {
     let write = || -> io::Result<()> {
-        let mut file = BufWriter::new(temporary(path)?);
+        let mut file = BufWriter::new(Unfinished::create(dir, name)?);
         fill(&mut file)?;
-        publish(file.into_inner().map_err(io::IntoInnerError::into_error)?, path)
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.publish()
     };
-    write().map_err(DataError::write(path))
+    write().map_err(DataError::write(&dir.join(name)))
 }
 
-/// A temporary file in the directory of `path`, which is created if missing, with the usual permissions of a
-/// new file.
-fn temporary(path: &Path) -> io::Result<NamedTempFile> {
-    let directory = directory(path);
-    fs::create_dir_all(directory)?;
-    tempfile::Builder::new()
-        .prefix(TEMPORARY)
-        .permissions(fs::Permissions::from_mode(0o666))
-        .tempfile_in(directory)
+/// A file that has no name yet but a temporary one. Dropped without [`publish`](Unfinished::publish), it is removed.
+pub(super) struct Unfinished {
+    dir: Arc<OpenDir>,
+    file: File,
+    temporary: String,
+    name: String,
+    is_published: bool,
 }
 
-/// Renames a complete temporary file to `path`, and syncs both the file and its directory.
-fn publish(file: NamedTempFile, path: &Path) -> io::Result<()> {
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|e| e.error)?;
-    File::open(directory(path))?.sync_all()
+impl Unfinished {
+    fn create(dir: &Arc<OpenDir>, name: &str) -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let temporary = format!("{TEMPORARY}{name}-{}-{n}", std::process::id());
+            match dir.create_file(&temporary) {
+                // of a killed process that had the same number, perhaps on another machine
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                file => {
+                    let (dir, name) = (Arc::clone(dir), name.to_owned());
+                    return Ok(Self { dir, file: file?, temporary, name, is_published: false });
+                }
+            }
+        }
+    }
+
+    /// Makes the file durable and gives it its name, in the place of a file that has it.
+    fn publish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        self.dir.rename(&self.temporary, &self.name)?;
+        self.is_published = true;
+        self.dir.sync()
+    }
 }
 
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+impl Write for Unfinished {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // what stays does no harm, and goes when a preparation is gone on with
+            let _ = self.dir.remove_file(&self.temporary);
+        }
+    }
 }

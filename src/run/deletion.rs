@@ -1,27 +1,21 @@
-//! Deleting files and whole directories.
-//!
-//! A name is gone before anything that it stood for is, so nothing half-deleted carries a real name. Everything is
-//! deleted by the handles of directories: whatever somebody puts in the place of one meanwhile, such as a link, nothing
-//! is deleted elsewhere.
+//! Deleting what belongs to runs: a name is gone before anything that it stood for is, so nothing half-deleted carries a
+//! real name.
 
 use super::error::Context;
-use super::files::temporary_name;
-use super::{RunError, fault, lock};
+use super::files::{is_temporary, parent, temporary_name};
+use super::{RunDir, RunError, dir, fault, lock};
 use crate::regular::OpenDir;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind};
-
-/// How many directories are held open at a time.
-const MOST_LEVELS: usize = 32;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Deletes a file or a directory tree; its name is gone before anything in it is.
 ///
 /// Fault points: `before_delete`, `mid_delete` (before each file of a directory).
 pub fn remove(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> Result<(), RunError> {
     let name = name.as_ref();
-    let path = dir.join(name);
-    let doomed = hide(dir, name, scope).context("delete", &path)?;
-    delete(dir, &doomed, scope).context("delete", &path)
+    let doomed = hide(dir, name, scope).and_then(|doomed| delete(dir, &doomed, scope));
+    doomed.context("delete", &dir.join(name))
 }
 
 /// Takes the name from what is to be deleted, durably, and returns the one that it has until then.
@@ -40,98 +34,54 @@ pub fn hide(dir: &OpenDir, name: &OsStr, scope: &str) -> io::Result<OsString> {
 ///
 /// Fault point: `mid_delete` (before each file of a directory).
 pub fn delete(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> io::Result<()> {
-    let name = name.as_ref();
-    gone(dir.inside(name).map_or_else(
-        |error| if is_no_directory(&error) { dir.remove_file(name) } else { Err(error) },
-        |top| {
-            // what lay too deep lies in the top now, and is deleted from there
-            while empty(&top, &top, 1, scope)? {}
-            dir.remove_dir(name)
-        },
-    ))
-}
-
-/// Deletes what is in a directory of a tree. What lies deeper than [`MOST_LEVELS`] is moved to the top: returns whether
-/// anything was.
-fn empty(dir: &OpenDir, top: &OpenDir, level: usize, scope: &str) -> io::Result<bool> {
-    let mut moved = false;
-    let mut names = dir.names()?;
     // a run is known by its lock to the end
-    names.sort_by_key(|name| name == lock::FILE);
-    for name in names {
-        fault::point(scope, "mid_delete")?;
-        let deleted = match dir.inside(&name) {
-            Err(error) if is_no_directory(&error) => dir.remove_file(&name),
-            Err(error) => Err(error),
-            Ok(_) if level == MOST_LEVELS => {
-                moved = true;
-                dir.rename_into(&name, top, temporary_name(OsStr::new("deep")))
-            }
-            Ok(inner) => {
-                moved |= empty(&inner, top, level + 1, scope)?;
-                dir.remove_dir(&name)
-            }
-        };
-        gone(deleted)?;
+    dir.remove_tree(name, lock::FILE, &|| fault::point(scope, "mid_delete"))
+}
+
+/// Deletes a run with everything that lies in its directory. Its lock is held until nothing else is left, so that
+/// no process starts to train it.
+///
+/// Errors: [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
+/// [`RunError::Io`].
+pub fn remove_run(run: RunDir) -> Result<(), RunError> {
+    let path = run.path();
+    // what a link leads to is the run; the link alone would be taken away and the run stay
+    let real = path.canonicalize().context("delete", path)?;
+    let link = path.is_symlink().then_some(path);
+    let name = real.file_name().unwrap_or_default();
+    let above = OpenDir::open(parent(&real)).context("delete", path)?;
+    let doomed = hide(&above, name, "remove").context("delete", path)?;
+    if !above.inside(&doomed).and_then(|found| found.is(run.open_dir())).unwrap_or(false) {
+        above.rename(&doomed, name).context("restore", path)?;
+        return Err(RunError::Gone { path: path.to_owned() });
     }
-    Ok(moved)
-}
-
-/// Whether a name is that of a file, or of a link, wherever that leads.
-fn is_no_directory(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::InvalidInput)
-}
-
-fn gone(deleted: io::Result<()>) -> io::Result<()> {
-    match deleted {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        deleted => deleted,
+    delete(&above, &doomed, "remove").context("delete", path)?;
+    let Some(link) = link else { return Ok(()) };
+    let beside = OpenDir::open(parent(link)).context("delete", link)?;
+    match link.file_name().filter(|name| beside.is_link(name)) {
+        Some(name) => remove(&beside, name, "remove"),
+        None => Ok(()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::files::tests::names;
-    use super::*;
-    use std::fs;
-
-    #[test]
-    fn a_tree_goes_and_what_its_links_lead_to_stays() {
-        let above = tempfile::tempdir().expect("tempdir");
-        let dir = OpenDir::open(above.path()).expect("open");
-        let tree = above.path().join("tree");
-        fs::create_dir_all(tree.join("a/b")).expect("mkdir");
-        fs::write(tree.join("a/b/file"), "x").expect("write");
-        fs::create_dir(above.path().join("other")).expect("mkdir");
-        fs::write(above.path().join("other/file"), "x").expect("write");
-        std::os::unix::fs::symlink("../../other", tree.join("a/link")).expect("link");
-        std::os::unix::fs::symlink("nowhere", tree.join("dangling")).expect("link");
-        std::os::unix::fs::symlink("other", above.path().join("outer")).expect("link");
-        remove(&dir, "tree", "test").expect("a tree");
-        remove(&dir, "outer", "test").expect("a link");
-        assert_eq!(names(above.path()), ["other"]);
-        assert_eq!(names(&above.path().join("other")), ["file"]);
-        remove(&dir, "other", "test").expect("a tree");
-        assert!(remove(&dir, "other", "test").is_err());
-        delete(&dir, "other", "test").expect("gone already");
+/// Deletes what a removal that was killed has left of runs beside others, and returns it: directories with a
+/// temporary's name, with the lock of a run that no process holds and nothing that runs do not write.
+///
+/// Errors: [`RunError::Io`].
+pub fn sweep_removed(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let left = |path: &Path| {
+        let is_named = path.file_name().is_some_and(is_temporary) && !path.is_symlink();
+        let lock = path.join(lock::FILE);
+        let is_run =
+            fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file()) && dir::foreign(path).is_empty();
+        is_named && is_run && !lock::is_held(&lock).unwrap_or(true)
+    };
+    let above = OpenDir::open(runs_dir).context("open", runs_dir)?;
+    let names = above.names().context("read", runs_dir)?;
+    let mut swept: Vec<_> = names.iter().map(|name| above.join(name)).filter(|path| left(path)).collect();
+    swept.sort();
+    for path in &swept {
+        delete(&above, path.file_name().unwrap_or_default(), "sweep").context("delete", path)?;
     }
-
-    #[test]
-    fn a_tree_may_be_deeper_than_the_files_that_a_process_may_open() {
-        let above = tempfile::tempdir().expect("tempdir");
-        let dir = OpenDir::open(above.path()).expect("open");
-        // deeper than a path may be long
-        dir.make("deep").expect("mkdir");
-        let mut inner = dir.inside("deep").expect("open");
-        for level in 0..1100 {
-            inner.make("d").expect("mkdir");
-            if level % 300 == 0 {
-                inner.create_file("file").expect("create");
-            }
-            inner = inner.inside("d").expect("open");
-        }
-        drop(inner);
-        remove(&dir, "deep", "test").expect("deleted");
-        assert_eq!(names(above.path()), [""; 0]);
-    }
+    Ok(swept)
 }

@@ -110,32 +110,6 @@ impl RunDir {
         Ok(())
     }
 
-    /// Deletes the run with everything that lies in its directory. Its lock is held until nothing else is left, so that
-    /// no process starts to train it.
-    ///
-    /// Errors: [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
-    /// [`RunError::Io`].
-    pub fn remove(self) -> Result<(), RunError> {
-        let path = self.path();
-        // what a link leads to is the run; the link alone would be taken away and the run stay
-        let real = path.canonicalize().context("delete", path)?;
-        let link = path.is_symlink().then_some(path);
-        let name = real.file_name().unwrap_or_default();
-        let above = OpenDir::open(files::parent(&real)).context("delete", path)?;
-        let doomed = deletion::hide(&above, name, "remove").context("delete", path)?;
-        if !above.inside(&doomed).and_then(|found| found.is(&self.dir)).unwrap_or(false) {
-            above.rename(&doomed, name).context("restore", path)?;
-            return Err(RunError::Gone { path: path.to_owned() });
-        }
-        deletion::delete(&above, &doomed, "remove").context("delete", path)?;
-        let Some(link) = link else { return Ok(()) };
-        let beside = OpenDir::open(files::parent(link)).context("delete", link)?;
-        match link.file_name().filter(|name| beside.is_link(name)) {
-            Some(name) => deletion::remove(&beside, name, "remove"),
-            None => Ok(()),
-        }
-    }
-
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
     ///
     /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of
@@ -229,27 +203,6 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
     runs.retain(|path| path.file_name().is_some_and(|name| !is_hidden(name)));
     runs.sort();
     Ok(runs)
-}
-
-/// Deletes what a removal that was killed has left of runs beside others, and returns it: directories with a
-/// temporary's name, with the lock of a run that no process holds and nothing that runs do not write.
-///
-/// Errors: [`RunError::Io`].
-pub fn sweep_removed(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
-    let left = |path: &Path| {
-        let is_named = path.file_name().is_some_and(files::is_temporary) && !path.is_symlink();
-        let lock = path.join(lock::FILE);
-        let is_run = fs::symlink_metadata(&lock).is_ok_and(|lock| lock.is_file()) && foreign(path).is_empty();
-        is_named && is_run && !lock::is_held(&lock).unwrap_or(true)
-    };
-    let above = OpenDir::open(runs_dir).context("open", runs_dir)?;
-    let names = above.names().context("read", runs_dir)?;
-    let mut swept: Vec<_> = names.iter().map(|name| above.join(name)).filter(|path| left(path)).collect();
-    swept.sort();
-    for path in &swept {
-        deletion::delete(&above, path.file_name().unwrap_or_default(), "sweep").context("delete", path)?;
-    }
-    Ok(swept)
 }
 
 /// What lies in a run's directory that no run writes, by name.

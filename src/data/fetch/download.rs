@@ -1,12 +1,12 @@
 //! One file at a time: from where it stands to its name, through broken connections.
 
 use super::client::{Client, Fault};
-use super::{FetchError, Wanted, is_beyond_a_link};
-use crate::regular;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use super::{FetchError, Wanted};
+use crate::regular::{self, OFlags, OpenDir};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const CHUNK: usize = 256 << 10;
 
 /// A directory that this process fetches into.
 pub(super) struct Folder {
-    out: PathBuf,
-    parts: PathBuf,
+    out: OpenDir,
+    parts: OpenDir,
     /// Whether this call has made the directory.
     is_new: bool,
     /// Locked as long as this lives.
@@ -37,17 +37,18 @@ impl Folder {
     /// # Errors
     /// It cannot be written, or another process fetches into it.
     pub(super) fn open(out: &Path) -> Result<Self, FetchError> {
-        let (parts, is_new) = (out.join(PARTS), !out.exists());
+        let is_new = !out.exists();
+        let opened = fs::create_dir_all(out).and_then(|()| OpenDir::open(out)).map_err(write(out))?;
         // what is left over is removed at the end, and files that are none of ours may lie behind a link
-        regular::refuse_link(&parts).map_err(write(&parts))?;
-        fs::create_dir_all(&parts).map_err(write(&parts))?;
+        let parts = opened.make(PARTS).and_then(|_| opened.inside(PARTS));
+        let parts = parts.map_err(write(&opened.join(PARTS)))?;
         let path = parts.join(LOCK);
-        let lock = regular::open_unlinked(&path, OpenOptions::new().create(true).append(true));
+        let lock = parts.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(write(&path))?;
         match lock.try_lock() {
             // a process that has just ended takes its lock away
-            Ok(()) if inode(lock.metadata()) == inode(fs::metadata(&path)) => {
-                Ok(Self { out: out.into(), parts, is_new, _lock: lock })
+            Ok(()) if parts.is_named(LOCK, &lock).map_err(write(&path))? && is_named(&opened, &parts) => {
+                Ok(Self { out: opened, parts, is_new, _lock: lock })
             }
             Ok(()) => Err(FetchError::Busy { out: out.into() }),
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
@@ -60,20 +61,20 @@ impl Folder {
     pub(super) fn close(&self, is_complete: bool) {
         if is_complete {
             // what is left over does no harm
-            let _ = fs::remove_dir_all(&self.parts);
-        } else if fs::read_dir(&self.parts).is_ok_and(|entries| entries.count() == 1) {
-            let _ = fs::remove_file(self.parts.join(LOCK));
-            let _ = fs::remove_dir(&self.parts);
+            let _ = self.out.remove_tree(PARTS, LOCK, &|| Ok(()));
+        } else if self.parts.names().is_ok_and(|names| names.len() == 1) {
+            let _ = self.parts.remove_file(LOCK);
+            let _ = self.out.remove_dir(PARTS);
             if self.is_new {
                 // only if nothing is in it
-                let _ = fs::remove_dir(&self.out);
+                let _ = fs::remove_dir(self.out.path());
             }
         }
     }
 
     /// The directory of the complete files.
     pub(super) fn out(&self) -> &Path {
-        &self.out
+        self.out.path()
     }
 
     /// The size of the file if it is there already.
@@ -91,7 +92,7 @@ impl Folder {
             return Err(occupied(format!("{} bytes, not {size}", meta.len())));
         }
         if let Some(digest) = wanted.digest {
-            let found = digest.of(&path).map_err(write(&path))?;
+            let found = regular::open(&path).and_then(|file| digest.of(file)).map_err(write(&path))?;
             if found != digest {
                 return Err(occupied(format!("{found}, not {digest}")));
             }
@@ -113,20 +114,22 @@ impl Folder {
         let part = self.part(wanted);
         // what nothing can be held against may have been changed since
         if wanted.digest.is_none() {
-            remove(&part)?;
+            self.remove(&part)?;
         }
-        advance(size(&part));
+        advance(self.size(&part));
         let mut is_second = false;
         loop {
-            let before = std::cell::Cell::new(size(&part));
+            let size = || self.size(&part);
+            let before = std::cell::Cell::new(size());
             let attempt = || self.attempt(client, wanted, &part, stop, advance);
-            persist(&wanted.url, retries, attempt, |_| size(&part) > before.replace(size(&part)))?;
+            persist(&wanted.url, retries, attempt, |_| size() > before.replace(size()))?;
             let Some(digest) = wanted.digest else { break };
-            let found = digest.of(&part).map_err(write(&part))?;
+            let found = self.parts.open_file(&part, OFlags::RDONLY).and_then(|file| digest.of(file));
+            let found = found.map_err(write(&self.parts.join(&part)))?;
             if found == digest {
                 break;
             }
-            remove(&part)?;
+            self.remove(&part)?;
             if is_second {
                 let (url, expected) = (wanted.url.clone(), digest);
                 return Err(FetchError::Contents { url, expected, found });
@@ -134,17 +137,14 @@ impl Folder {
             is_second = true;
         }
         let path = self.out.join(&wanted.name);
-        // somebody may have put something there meanwhile
-        if is_beyond_a_link(&self.out, &wanted.name) {
-            return Err(FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() });
-        }
-        let publish = || -> std::io::Result<u64> {
-            let file = regular::open(&part)?;
+        let name = path.file_name().unwrap_or_default();
+        let publish = || -> io::Result<u64> {
+            let file = self.parts.open_file(&part, OFlags::RDONLY)?;
             file.sync_all()?;
-            let directory = path.parent().unwrap_or(&self.out);
-            fs::create_dir_all(directory)?;
-            name(&part, &path)?;
-            File::open(directory)?.sync_all()?;
+            let inner = self.above(&wanted.name)?;
+            let directory = inner.as_ref().unwrap_or(&self.out);
+            self.name(&part, directory, name)?;
+            directory.sync()?;
             Ok(file.metadata()?.len())
         };
         publish().map_err(|error| match error.kind() {
@@ -156,16 +156,52 @@ impl Folder {
         })
     }
 
-    /// Where the file lies until it is complete: named after its contents, or its address, and after its name, for two
+    /// The directory that a file is to lie in, made if missing; `None` for that of all files. No link on the way there
+    /// is followed: somebody may have put one there meanwhile.
+    fn above(&self, name: &Path) -> io::Result<Option<OpenDir>> {
+        let mut inner: Option<OpenDir> = None;
+        for part in name.parent().into_iter().flat_map(Path::components) {
+            let directory = inner.as_ref().unwrap_or(&self.out);
+            directory.make(part.as_os_str())?;
+            inner = Some(directory.inside(part.as_os_str())?);
+        }
+        Ok(inner)
+    }
+
+    /// Gives a file its name, which nothing may have yet.
+    fn name(&self, part: &str, directory: &OpenDir, name: &OsStr) -> io::Result<()> {
+        match self.parts.link_into(part, directory, name) {
+            Ok(()) => self.parts.remove_file(part),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+            // a file system without a second name for a file
+            Err(_) if directory.has(name) => Err(ErrorKind::AlreadyExists.into()),
+            Err(_) => self.parts.rename_into(part, directory, name),
+        }
+    }
+
+    /// The size in bytes of what has come of a file, 0 if there is nothing.
+    fn size(&self, part: &str) -> u64 {
+        let meta = self.parts.open_file(part, OFlags::RDONLY).and_then(|file| file.metadata());
+        meta.map_or(0, |meta| meta.len())
+    }
+
+    fn remove(&self, part: &str) -> Result<(), FetchError> {
+        match self.parts.remove_file(part) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(write(&self.parts.join(part))(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of the file until it is complete: made after its contents, or its address, and after its name, for two
     /// files may have the same contents.
-    fn part(&self, wanted: &Wanted) -> PathBuf {
+    fn part(&self, wanted: &Wanted) -> String {
         let short = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_owned();
         let key = match wanted.digest {
             Some(digest) => digest.to_string().replace(':', "-"),
             None => short(wanted.url.as_bytes()),
         };
         let name = short(wanted.name.as_os_str().as_encoded_bytes());
-        self.parts.join(format!("{key}-{name}.part"))
+        format!("{key}-{name}.part")
     }
 
     /// Downloads what is missing, over one connection.
@@ -173,21 +209,21 @@ impl Folder {
         &self,
         client: &Client,
         wanted: &Wanted,
-        part: &Path,
+        part: &str,
         stop: &AtomicBool,
         advance: &dyn Fn(u64),
     ) -> Result<(), Fault> {
-        let failed = |error| Fault::Final(write(part)(error));
-        let mut held = size(part);
+        let failed = |error| Fault::Final(write(&self.parts.join(part))(error));
+        let mut held = self.size(part);
         if wanted.size == Some(held) && held > 0 {
             return Ok(());
         }
         if wanted.size.is_some_and(|size| held > size) {
-            remove(part).map_err(Fault::Final)?;
+            self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
         let Some(mut answer) = client.file(&wanted.url, held)? else {
-            remove(part).map_err(Fault::Final)?;
+            self.remove(part).map_err(Fault::Final)?;
             return Err(Fault::passing("the file is shorter than what had come of it"));
         };
         let url = || wanted.url.clone();
@@ -200,14 +236,14 @@ impl Folder {
             return Err(Fault::Final(FetchError::Size { url: url(), expected, found }));
         }
         if answer.start != held {
-            remove(part).map_err(Fault::Final)?;
+            self.remove(part).map_err(Fault::Final)?;
             held = 0;
         }
         if answer.start != held {
             return Err(Fault::passing("the server sends another part of the file than it was asked for"));
         }
-        let mut file =
-            regular::open_unlinked(part, OpenOptions::new().create(true).append(true)).map_err(failed)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let mut file = self.parts.open_file(part, flags).map_err(failed)?;
         let mut chunk = vec![0; CHUNK];
         let end = wanted.size.or(answer.total);
         loop {
@@ -226,7 +262,7 @@ impl Folder {
             held += read as u64;
             advance(read as u64);
             if let Some(expected) = end.filter(|end| held > *end) {
-                remove(part).map_err(Fault::Final)?;
+                self.remove(part).map_err(Fault::Final)?;
                 return Err(Fault::Final(FetchError::Size { url: url(), expected, found: held }));
             }
         }
@@ -236,17 +272,6 @@ impl Folder {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Gives a file its name, which nothing may have yet.
-fn name(part: &Path, path: &Path) -> std::io::Result<()> {
-    match fs::hard_link(part, path) {
-        Ok(()) => fs::remove_file(part),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-        // a file system without a second name for a file
-        Err(_) if path.symlink_metadata().is_ok() => Err(ErrorKind::AlreadyExists.into()),
-        Err(_) => fs::rename(part, path),
     }
 }
 
@@ -281,20 +306,9 @@ pub(super) fn persist<T>(
     }
 }
 
-fn inode(meta: std::io::Result<fs::Metadata>) -> Option<(u64, u64)> {
-    meta.ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// The size of a file in bytes, 0 if there is none.
-fn size(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |meta| meta.len())
-}
-
-fn remove(path: &Path) -> Result<(), FetchError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(write(path)(error)),
-        _ => Ok(()),
-    }
+/// Whether the directory for parts is still where it was opened: another process takes it away at its end.
+fn is_named(out: &OpenDir, parts: &OpenDir) -> bool {
+    out.inside(PARTS).and_then(|found| found.is(parts)).unwrap_or(false)
 }
 
 fn write(path: &Path) -> impl Fn(std::io::Error) -> FetchError {

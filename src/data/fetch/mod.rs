@@ -177,7 +177,7 @@ pub fn fetch(
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.
-pub(super) fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
+fn is_beyond_a_link(out: &Path, name: &Path) -> bool {
     let above = name.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     above.map(|above| out.join(above)).any(|above| above.is_symlink())
 }

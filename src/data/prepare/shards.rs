@@ -3,8 +3,9 @@
 use crate::data::DataError;
 use crate::data::card::Part;
 use crate::data::write::{Made, ShardWriter};
+use crate::regular::OpenDir;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is validated on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +30,7 @@ struct Stretch {
 
 /// The shards of a directory, from the first token on.
 pub(super) struct Shards<'a> {
-    dir: PathBuf,
+    dir: Arc<OpenDir>,
     shard_tokens: u64,
     stretches: VecDeque<Stretch>,
     pub(super) train: Part,
@@ -44,7 +45,7 @@ pub(super) struct Shards<'a> {
 impl<'a> Shards<'a> {
     /// Shards of `shard_tokens` tokens. `total` is the number of all tokens, which a fraction needs.
     pub(super) fn new(
-        dir: &Path,
+        dir: &Arc<OpenDir>,
         shard_tokens: u64,
         validation: Validation,
         total: Option<u64>,
@@ -62,7 +63,7 @@ impl<'a> Shards<'a> {
             }
             (Validation::Fraction(_) | Validation::None, _) => vec![train],
         };
-        let (dir, stretches) = (dir.to_owned(), stretches.into());
+        let (dir, stretches) = (Arc::clone(dir), stretches.into());
         let (train, val) = <(Part, Part)>::default();
         Self { dir, shard_tokens, stretches, train, val, made: Vec::new(), open: None, fault }
     }
@@ -115,10 +116,7 @@ impl<'a> Shards<'a> {
     pub(super) fn clear_following(&self) {
         for is_val in [false, true] {
             let names = (0..).map(|distance| self.name_after(is_val, distance));
-            names
-                .map(|name| std::fs::remove_file(self.dir.join(name)))
-                .take_while(Result::is_ok)
-                .for_each(drop);
+            names.map(|name| self.dir.remove_file(name)).take_while(Result::is_ok).for_each(drop);
         }
     }
 
@@ -138,7 +136,7 @@ impl<'a> Shards<'a> {
         let room = self.room();
         if self.open.is_none() {
             let is_val = self.stretches.front().is_some_and(|stretch| stretch.is_val);
-            self.open = Some((ShardWriter::create(&self.dir.join(self.name(is_val)))?, 0));
+            self.open = Some((ShardWriter::create(&self.dir, &self.name(is_val))?, 0));
         }
         let Some((writer, count)) = &mut self.open else { return Ok(0) };
         let taken = tokens.len().min(usize::try_from(room - *count).unwrap_or(usize::MAX));
@@ -170,7 +168,8 @@ mod tests {
 
     fn parts(validation: Validation, total: u64) -> [(u64, Vec<String>); 2] {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut shards = Shards::new(dir.path(), 10, validation, Some(total), &|_| Ok(()));
+        let open = Arc::new(OpenDir::open(dir.path()).expect("open"));
+        let mut shards = Shards::new(&open, 10, validation, Some(total), &|_| Ok(()));
         let tokens: Vec<u16> = (0..total as u16).collect();
         let mut rest = &tokens[..];
         while !rest.is_empty() {
@@ -181,7 +180,7 @@ mod tests {
             }
         }
         shards.close().expect("closed");
-        let mut again = Shards::new(dir.path(), 10, validation, Some(total), &|_| Ok(()));
+        let mut again = Shards::new(&open, 10, validation, Some(total), &|_| Ok(()));
         assert!(again.pass(&shards.made));
         assert_eq!((&again.train, &again.val), (&shards.train, &shards.val));
         assert_eq!((again.tokens(), again.complete()), (total, shards.made.len() as u64));
@@ -213,8 +212,9 @@ mod tests {
             tokens.iter().map(|tokens| Made { tokens: *tokens, blake3: String::new() }).collect()
         };
         let passes = |tokens: &[u64]| {
-            let dir = Path::new("nowhere");
-            Shards::new(dir, 10, Validation::Tokens(15), Some(40), &|_| Ok(())).pass(&made(tokens))
+            let dir = tempfile::tempdir().expect("a directory");
+            let dir = Arc::new(OpenDir::open(dir.path()).expect("open"));
+            Shards::new(&dir, 10, Validation::Tokens(15), Some(40), &|_| Ok(())).pass(&made(tokens))
         };
         for sound in [&[][..], &[10], &[10, 5, 10], &[10, 5, 10, 3]] {
             assert!(passes(sound), "{sound:?}");

@@ -7,12 +7,12 @@
 
 use crate::data::DataError;
 use crate::data::write::{Made, write_through};
-use crate::regular;
+use crate::regular::{OFlags, OpenDir};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Tokens of a run.
 pub(super) const RUN: usize = 16 << 20;
@@ -43,22 +43,22 @@ pub(super) fn key(seed: u64, document: u64) -> u64 {
 
 /// The run that is being filled, and those before it.
 pub(super) struct Spool {
-    dir: PathBuf,
+    dir: Arc<OpenDir>,
     run: usize,
     pub(super) runs: Vec<Made>,
     tokens: Vec<u16>,
     records: Vec<(Order, usize, usize)>,
 }
 
-/// Where the run with a number lies.
-pub(super) fn path(dir: &Path, run: usize) -> PathBuf {
-    dir.join(format!("run-{run:06}"))
+/// The name of the run with a number.
+pub(super) fn name(run: usize) -> String {
+    format!("run-{run:06}")
 }
 
 impl Spool {
     /// A spool in `dir` that has `runs` already, and writes others of `run` tokens.
-    pub(super) fn new(dir: &Path, run: usize, runs: Vec<Made>) -> Self {
-        Self { dir: dir.to_owned(), run, runs, tokens: Vec::new(), records: Vec::new() }
+    pub(super) fn new(dir: &Arc<OpenDir>, run: usize, runs: Vec<Made>) -> Self {
+        Self { dir: Arc::clone(dir), run, runs, tokens: Vec::new(), records: Vec::new() }
     }
 
     /// Takes tokens up to the end of the run at most, and returns how many.
@@ -82,7 +82,7 @@ impl Spool {
         }
         self.records.sort_unstable_by_key(|record| record.0);
         let (mut hasher, mut record) = (blake3::Hasher::new(), Vec::new());
-        write_through(&path(&self.dir, self.runs.len()), |out| {
+        write_through(&self.dir, &name(self.runs.len()), |out| {
             for (order, start, len) in &self.records {
                 record.clear();
                 for word in [order.key, order.document, order.within, *len as u64] {
@@ -109,8 +109,9 @@ impl Spool {
 
 /// A run that is being read. Its file is opened for every buffer, for there may be more runs than a process may have
 /// files open.
-struct Open {
-    path: PathBuf,
+struct Open<'a> {
+    dir: &'a OpenDir,
+    name: String,
     /// The place in the file behind the buffer.
     offset: u64,
     buffer: Vec<u8>,
@@ -118,16 +119,16 @@ struct Open {
     size: usize,
 }
 
-impl Open {
+impl Open<'_> {
     /// Reads the next buffer; false at the end of the file.
     fn fill(&mut self) -> Result<bool, DataError> {
         let mut read = || {
-            let mut file = regular::open(&self.path)?;
+            let mut file = self.dir.open_file(&self.name, OFlags::RDONLY)?;
             file.seek(SeekFrom::Start(self.offset))?;
             self.buffer.clear();
             file.take(self.size as u64).read_to_end(&mut self.buffer)
         };
-        let read = read().map_err(DataError::read(&self.path))?;
+        let read = read().map_err(DataError::read(&self.dir.join(&self.name)))?;
         (self.offset, self.at) = (self.offset + read as u64, 0);
         Ok(read > 0)
     }
@@ -166,7 +167,7 @@ fn buffer(runs: usize) -> usize {
 
 /// Hands out the tokens of `runs` runs in the order of their records.
 pub(super) fn merge<E: From<DataError>>(
-    dir: &Path,
+    dir: &OpenDir,
     runs: usize,
     mut take: impl FnMut(&[u16]) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -174,7 +175,7 @@ pub(super) fn merge<E: From<DataError>>(
     let mut open = Vec::new();
     let mut heads = BinaryHeap::new();
     for run in 0..runs {
-        let mut run = Open { path: path(dir, run), offset: 0, buffer: Vec::with_capacity(size), at: 0, size };
+        let mut run = Open { dir, name: name(run), offset: 0, buffer: Vec::with_capacity(size), at: 0, size };
         heads.extend(run.head()?.map(|(order, len)| Reverse((order, open.len(), len))));
         open.push(run);
     }
@@ -187,7 +188,7 @@ pub(super) fn merge<E: From<DataError>>(
             let bytes = run.bytes(left)?;
             if bytes.is_empty() {
                 let error = std::io::ErrorKind::UnexpectedEof.into();
-                return Err(DataError::Read { path: run.path.clone(), error }.into());
+                return Err(DataError::Read { path: dir.join(&run.name), error }.into());
             }
             tokens.clear();
             tokens.extend(bytes.as_chunks::<2>().0.iter().map(|token| u16::from_le_bytes(*token)));
@@ -206,7 +207,8 @@ mod tests {
     #[test]
     fn runs_come_back_in_the_order_of_their_records() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut spool = Spool::new(dir.path(), 64, Vec::new());
+        let open = Arc::new(OpenDir::open(dir.path()).expect("open"));
+        let mut spool = Spool::new(&open, 64, Vec::new());
         let mut expected = Vec::new();
         for document in 0..100u64 {
             let tokens: Vec<u16> =
@@ -227,12 +229,12 @@ mod tests {
         spool.close().expect("written");
         assert!(spool.runs.len() > 10);
         for (number, run) in spool.runs.iter().enumerate() {
-            let bytes = std::fs::read(path(dir.path(), number)).expect("a run");
+            let bytes = std::fs::read(dir.path().join(name(number))).expect("a run");
             assert_eq!(blake3::hash(&bytes).to_hex().to_string(), run.blake3);
         }
         expected.sort();
         let mut found = Vec::new();
-        let merged: Result<(), DataError> = merge(dir.path(), spool.runs.len(), |tokens| {
+        let merged: Result<(), DataError> = merge(&open, spool.runs.len(), |tokens| {
             found.extend_from_slice(tokens);
             Ok(())
         });

@@ -8,10 +8,12 @@ use crate::data::DataError;
 use crate::data::card::SourceCard;
 use crate::data::scan::Identity;
 use crate::data::write::{Made, TEMPORARY, write_whole};
-use crate::{json, regular};
+use crate::json;
+use crate::regular::{self, OFlags, OpenDir};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// The directory, beside the shards, of what is removed at the end.
 const DIRECTORY: &str = ".prepare";
@@ -101,12 +103,20 @@ fn sum(mut numbers: impl Iterator<Item = u64>) -> Option<u64> {
 
 /// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
 pub(super) fn clear(dir: &Path) {
-    let _ = fs::remove_dir_all(dir.join(DIRECTORY));
+    if let Ok(dir) = OpenDir::open(dir) {
+        clear_in(&dir);
+    }
+}
+
+fn clear_in(dir: &OpenDir) {
+    let _ = dir.remove_tree(DIRECTORY, LOCK, &|| Ok(()));
 }
 
 /// The directory of a preparation, while this process is the only one that writes there.
 pub(super) struct Workplace {
-    pub(super) dir: PathBuf,
+    pub(super) dir: Arc<OpenDir>,
+    /// Where the spool and the state lie.
+    pub(super) inside: Arc<OpenDir>,
     /// Whether this process made `dir`.
     is_new: bool,
     _lock: File,
@@ -116,48 +126,32 @@ impl Workplace {
     /// Makes the directory, unless it is there, and locks it.
     pub(super) fn open(dir: &Path) -> Result<Self, PrepareError> {
         let is_new = !dir.exists();
-        let inside = dir.join(DIRECTORY);
+        let opened =
+            fs::create_dir_all(dir).and_then(|()| OpenDir::open(dir)).map_err(DataError::write(dir))?;
+        let path = opened.join(DIRECTORY);
         // what is unfinished is removed, and files that are none of ours may lie behind a link
-        regular::refuse_link(&inside).map_err(DataError::write(&inside))?;
-        fs::create_dir_all(&inside).map_err(DataError::write(&inside))?;
-        let path = inside.join(LOCK);
-        let lock = regular::open_unlinked(&path, fs::OpenOptions::new().create(true).append(true));
-        let lock = lock.map_err(DataError::write(&path))?;
+        let inside = opened.make(DIRECTORY).and_then(|_| opened.inside(DIRECTORY));
+        let inside = inside.map_err(DataError::write(&path))?;
+        let lock = inside.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
+        let lock = lock.map_err(DataError::write(&inside.join(LOCK)))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(PrepareError::Locked { dir: dir.into() }),
             // a file system without locks: better without than not at all
             Err(TryLockError::Error(_)) => {}
         }
-        let place = Self { dir: dir.to_owned(), is_new, _lock: lock };
-        place.sweep(dir)?;
-        place.sweep(&inside)?;
-        Ok(place)
-    }
-
-    /// Removes what a killed process left unfinished.
-    fn sweep(&self, dir: &Path) -> Result<(), PrepareError> {
-        for entry in fs::read_dir(dir).map_err(DataError::read(dir))? {
-            let entry = entry.map_err(DataError::read(dir))?;
-            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
-                fs::remove_file(entry.path()).map_err(DataError::write(&entry.path()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the spool lies.
-    pub(super) fn inside(&self) -> PathBuf {
-        self.dir.join(DIRECTORY)
+        sweep(&opened)?;
+        sweep(&inside)?;
+        Ok(Self { dir: Arc::new(opened), inside: Arc::new(inside), is_new, _lock: lock })
     }
 
     /// The state of a preparation that was begun here, which keeps all tokens on the disk first or does not.
     pub(super) fn state(&self, is_spooled: bool) -> Result<Option<State>, PrepareError> {
-        let path = self.inside().join(STATE);
-        if !path.exists() {
+        if !self.inside.has(STATE) {
             return Ok(None);
         }
-        let bytes = regular::read_within(&path, regular::DOCUMENT).map_err(DataError::read(&path))?;
+        let read = self.inside.read(STATE, regular::DOCUMENT);
+        let bytes = read.map_err(DataError::read(&self.inside.join(STATE)))?;
         let occupied = |why: &str| self.unfinished(&format!("whose state cannot be read ({why})"));
         let state: State = serde_json::from_slice(&bytes).map_err(|error| occupied(&error.to_string()))?;
         if !state.is_sound(is_spooled) {
@@ -168,40 +162,48 @@ impl Workplace {
 
     /// The error that what was begun here cannot be gone on with.
     pub(super) fn unfinished(&self, what: &str) -> PrepareError {
-        PrepareError::Occupied { dir: self.dir.clone(), what: format!("an unfinished preparation {what}") }
+        PrepareError::Occupied {
+            dir: self.dir.path().into(),
+            what: format!("an unfinished preparation {what}"),
+        }
     }
 
     /// Keeps a state.
     pub(super) fn keep(&self, state: &State) -> Result<(), PrepareError> {
         let text = serde_json::to_vec(state).expect("a state is plain data");
-        write_whole(&self.inside().join(STATE), &text).map_err(Into::into)
+        write_whole(&self.inside, STATE, &text).map_err(Into::into)
     }
 
     /// A shard that lies here and does not belong to this preparation.
     pub(super) fn stranger(&self) -> Result<Option<String>, PrepareError> {
-        for entry in fs::read_dir(&self.dir).map_err(DataError::read(&self.dir))? {
-            let name = entry.map_err(DataError::read(&self.dir))?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".bin") {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
+        let names = self.dir.names().map_err(DataError::read(self.dir.path()))?;
+        let mut names = names.iter().map(|name| name.to_string_lossy().into_owned());
+        Ok(names.find(|name| name.ends_with(".bin")))
     }
 
     /// Removes everything but the result.
     pub(super) fn finish(self) {
-        clear(&self.dir);
+        clear_in(&self.dir);
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
     pub(super) fn undo(self, shards: &[String]) {
         for shard in shards {
-            let _ = fs::remove_file(self.dir.join(shard));
+            let _ = self.dir.remove_file(shard);
         }
-        let _ = fs::remove_dir_all(self.inside());
+        clear_in(&self.dir);
         if self.is_new {
             // not empty where somebody else has put something there
-            let _ = fs::remove_dir(&self.dir);
+            let _ = fs::remove_dir(self.dir.path());
         }
     }
+}
+
+/// Removes what a killed process left unfinished.
+fn sweep(dir: &OpenDir) -> Result<(), PrepareError> {
+    let names = dir.names().map_err(DataError::read(dir.path()))?;
+    for name in names.iter().filter(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())) {
+        dir.remove_file(name).map_err(DataError::write(&dir.join(name)))?;
+    }
+    Ok(())
 }

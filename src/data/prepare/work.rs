@@ -9,7 +9,7 @@ use super::{Hooks, Options, PrepareError};
 use crate::data::card::{Card, SourceCard};
 use crate::data::progress::Task;
 use crate::data::{DataError, Tokenizer};
-use crate::regular;
+use crate::regular::{self, OFlags};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
@@ -55,13 +55,14 @@ fn check_files(place: &Workplace, state: &State, shards: &Shards, hooks: &Hooks)
     let runs = state.runs.iter().map(|run| run.tokens).sum::<u64>();
     let task = Task::start(hooks.progress, "checking what is complete", 2 * (runs + shards.tokens()));
     for part in [&shards.train, &shards.val] {
-        if let Some(damage) = part.damage(&place.dir, &|by| task.advance(by))? {
+        if let Some(damage) = part.damage(place.dir.path(), &|by| task.advance(by))? {
             return Err(place.unfinished(&format!("but {damage}")));
         }
     }
     for (number, run) in state.runs.iter().enumerate() {
-        let path = spool::path(&place.inside(), number);
-        let found = match regular::open(&path) {
+        let name = spool::name(number);
+        let path = place.inside.join(&name);
+        let found = match place.inside.open_file(&name, OFlags::RDONLY) {
             Err(error) if error.kind() == ErrorKind::NotFound || regular::is_strange(&error) => None,
             open => Some(pipeline::digest(&path, &mut open.map_err(DataError::read(&path))?)?),
         };
@@ -130,6 +131,10 @@ impl<'a> Work<'a> {
         let card = self.card(tokenizer);
         let path = self.place.dir.join(crate::data::card::CARD);
         (self.hooks.fault)("before_card").map_err(DataError::write(&path))?;
+        if !self.place.dir.is_in_place().map_err(DataError::write(&path))? {
+            let moved = std::io::Error::other("its directory was moved or replaced meanwhile");
+            return Err(DataError::write(&path)(moved).into());
+        }
         card.write(&self.place.dir)?;
         (self.hooks.fault)("after_card").map_err(DataError::write(&path))?;
         Ok(card)
@@ -172,7 +177,7 @@ impl<'a> Work<'a> {
             advance: &advance,
         };
         let mut sink = match self.options.is_spooled() {
-            true => Sink::Spool(Spool::new(&self.place.inside(), spool::RUN, self.state.runs.clone())),
+            true => Sink::Spool(Spool::new(&self.place.inside, spool::RUN, self.state.runs.clone())),
             false => Sink::Shards,
         };
         // tokens of the document that are in complete files already
@@ -310,8 +315,8 @@ impl<'a> Work<'a> {
                 self.state.shards.clone_from(&self.shards.made);
             }
             Sink::Spool(spool) => {
-                let inside = self.place.inside();
-                (self.hooks.fault)("before_run").map_err(DataError::write(&inside))?;
+                let inside = self.place.inside.path();
+                (self.hooks.fault)("before_run").map_err(DataError::write(inside))?;
                 spool.close()?;
                 self.state.runs.clone_from(&spool.runs);
             }
@@ -320,11 +325,11 @@ impl<'a> Work<'a> {
     }
 
     fn keep(&mut self) -> Result<(), PrepareError> {
-        let inside = self.place.inside();
-        (self.hooks.fault)("before_state").map_err(DataError::write(&inside))?;
+        let inside = self.place.inside.path();
+        (self.hooks.fault)("before_state").map_err(DataError::write(inside))?;
         self.place.keep(&self.state)?;
         self.kept = (State { before: None, ..self.state.clone() }, true);
-        (self.hooks.fault)("after_state").map_err(DataError::write(&inside))?;
+        (self.hooks.fault)("after_state").map_err(DataError::write(inside))?;
         Ok(())
     }
 
@@ -335,7 +340,7 @@ impl<'a> Work<'a> {
         let what = format!("writing {}", self.options.out.display());
         let task = Task::start(self.hooks.progress, &what, 2 * total);
         let mut skipped = self.state.in_shards();
-        spool::merge(&self.place.inside(), self.state.runs.len(), |tokens| {
+        spool::merge(&self.place.inside, self.state.runs.len(), |tokens| {
             task.advance(2 * tokens.len() as u64);
             let passed = tokens.len().min(usize::try_from(skipped).unwrap_or(usize::MAX));
             skipped -= passed as u64;

@@ -1,0 +1,146 @@
+//! Deleting whole directories.
+
+use super::OpenDir;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many directories are held open at a time.
+const MOST_LEVELS: usize = 32;
+
+/// What happens on the way.
+struct Deletion<'a> {
+    top: OpenDir,
+    last: &'a str,
+    before_each: &'a dyn Fn() -> io::Result<()>,
+}
+
+impl OpenDir {
+    /// Deletes a file, a link or a whole directory. Whatever somebody puts in the place of a directory meanwhile, such as
+    /// a link, nothing is deleted elsewhere. What is gone already is no error: another process may delete the same.
+    ///
+    /// In every directory, the entry named `last` goes last. `before_each` is called before each entry of a directory.
+    ///
+    /// # Errors
+    /// The system's, and those of `before_each`.
+    pub fn remove_tree(
+        &self,
+        name: impl AsRef<OsStr>,
+        last: &str,
+        before_each: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let name = name.as_ref();
+        gone(match self.inside(name) {
+            Err(error) if is_no_directory(&error) => self.remove_file(name),
+            Err(error) => Err(error),
+            Ok(top) => {
+                let deletion = Deletion { top, last, before_each };
+                // what lay too deep lies in the top then, and is deleted from there
+                while deletion.empty(&deletion.top, 1)? {}
+                self.remove_dir(name)
+            }
+        })
+    }
+}
+
+impl Deletion<'_> {
+    /// Deletes what is in a directory. What lies deeper than [`MOST_LEVELS`] is moved to the top: returns whether
+    /// anything was.
+    fn empty(&self, dir: &OpenDir, level: usize) -> io::Result<bool> {
+        let mut moved = false;
+        let mut names = dir.names()?;
+        names.sort_by_key(|name| name == self.last);
+        for name in names {
+            (self.before_each)()?;
+            let deleted = match dir.inside(&name) {
+                Err(error) if is_no_directory(&error) => dir.remove_file(&name),
+                Err(error) => Err(error),
+                Ok(_) if level == MOST_LEVELS => {
+                    moved = true;
+                    dir.rename_into(&name, &self.top, unused())
+                }
+                Ok(inner) => {
+                    moved |= self.empty(&inner, level + 1)?;
+                    dir.remove_dir(&name)
+                }
+            };
+            gone(deleted)?;
+        }
+        Ok(moved)
+    }
+}
+
+/// A name that nothing in a tree has, unless somebody means to be in the way. A removal of a run that is killed is
+/// finished by the next one if nothing is in the run but what has names of runs or of temporaries.
+fn unused() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!(".tmp-deep-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether a name is that of a file, or of a link, wherever that leads.
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::InvalidInput)
+}
+
+fn gone(deleted: io::Result<()>) -> io::Result<()> {
+    match deleted {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        deleted => deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_tree_goes_and_what_its_links_lead_to_stays() {
+        let above = tempfile::tempdir().expect("tempdir");
+        let dir = OpenDir::open(above.path()).expect("open");
+        let tree = above.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).expect("mkdir");
+        for file in ["a/b/file", "a/b/last", "first"] {
+            fs::write(tree.join(file), "x").expect("write");
+        }
+        fs::create_dir(above.path().join("other")).expect("mkdir");
+        fs::write(above.path().join("other/file"), "x").expect("write");
+        std::os::unix::fs::symlink("../../other", tree.join("a/link")).expect("link");
+        std::os::unix::fs::symlink("nowhere", tree.join("dangling")).expect("link");
+        std::os::unix::fs::symlink("other", above.path().join("outer")).expect("link");
+        let entries = std::cell::Cell::new(0);
+        let count = || {
+            entries.set(entries.get() + 1);
+            let file = tree.join("a/b/file");
+            assert!(tree.join("a/b/last").exists() || !file.exists(), "`last` goes last");
+            Ok(())
+        };
+        dir.remove_tree("tree", "last", &count).expect("a tree");
+        assert_eq!(entries.get(), 7);
+        dir.remove_tree("outer", "", &|| Ok(())).expect("a link");
+        assert_eq!(dir.names().expect("read"), ["other"]);
+        assert!(above.path().join("other/file").exists());
+        dir.remove_tree("other", "", &|| Ok(())).expect("a tree");
+        dir.remove_tree("other", "", &|| Ok(())).expect("gone already");
+        assert_eq!(dir.names().expect("read"), [""; 0]);
+    }
+
+    #[test]
+    fn a_tree_may_be_deeper_than_the_files_that_a_process_may_open() {
+        let above = tempfile::tempdir().expect("tempdir");
+        let dir = OpenDir::open(above.path()).expect("open");
+        // deeper than a path may be long
+        dir.make("deep").expect("mkdir");
+        let mut inner = dir.inside("deep").expect("open");
+        for level in 0..1100 {
+            inner.make("d").expect("mkdir");
+            if level % 300 == 0 {
+                inner.create_file("file").expect("create");
+            }
+            inner = inner.inside("d").expect("open");
+        }
+        drop(inner);
+        dir.remove_tree("deep", "", &|| Ok(())).expect("deleted");
+        assert_eq!(dir.names().expect("read"), [""; 0]);
+    }
+}
