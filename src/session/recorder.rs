@@ -105,7 +105,7 @@ impl<'a> Recorder<'a> {
             last_loss,
             last_val_loss: None,
             memory_taken: None,
-            tensorboard: job.recipe().log.tensorboard.then(|| Tensorboard::follow(dir.path())),
+            tensorboard: job.recipe().log.tensorboard.then(|| Tensorboard::follow(dir.open_dir())),
         };
         job.call.audience.tell(Event::Started { pulse: &recorder.watching.pulse });
         Ok(recorder)

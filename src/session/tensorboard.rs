@@ -3,9 +3,10 @@
 //! A thread of its own reads the logs back and writes the event file, as `runner export --follow` does. So training
 //! waits for neither, and what goes wrong with the file does not end a run: the logs have everything.
 
+use crate::regular::OpenDir;
 use crate::report::tensorboard::Export;
 use crate::run::RunError;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -23,8 +24,8 @@ pub(super) struct Tensorboard {
 
 impl Tensorboard {
     /// Begins to follow the run in a directory, which gets the event file.
-    pub(super) fn follow(run: &Path) -> Self {
-        let mut export = Export::new(run, run);
+    pub(super) fn follow(run: &Arc<OpenDir>) -> Self {
+        let mut export = Export::within(run);
         let (work, over) = channel::<()>();
         let (failed, failures) = channel();
         let tell = failed.clone();
@@ -47,7 +48,11 @@ impl Tensorboard {
         };
         let thread = Builder::new().name("tensorboard".to_owned()).spawn(follow);
         let thread = thread.map_err(|error| {
-            let _ = failed.send(RunError::Io { action: "start a thread for", path: run.to_owned(), error });
+            let _ = failed.send(RunError::Io {
+                action: "start a thread for",
+                path: run.path().to_owned(),
+                error,
+            });
         });
         Self { work, failures, thread: thread.ok() }
     }

@@ -24,6 +24,7 @@ mod determinism;
 mod diverged;
 mod dry_run;
 mod eval;
+mod exchanged;
 mod faults_data;
 mod faults_logs;
 mod faults_storage;

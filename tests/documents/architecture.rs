@@ -105,7 +105,7 @@ const RULES: &[Rule] = &[
             "comm/frame.rs",
             "comm/listening.rs",
             "comm/meeting.rs",
-            "regular.rs",
+            "regular/",
             "recipe/",
             "weights/",
             "cuda/",

@@ -138,10 +138,15 @@ impl Folder {
         }
         let path = self.out.join(&wanted.name);
         let name = path.file_name().unwrap_or_default();
+        let inner = self.above(&wanted.name).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => {
+                FetchError::Unsafe { url: wanted.url.clone(), name: wanted.name.clone() }
+            }
+            _ => write(&path)(error),
+        })?;
         let publish = || -> io::Result<u64> {
             let file = self.parts.open_file(&part, OFlags::RDONLY)?;
             file.sync_all()?;
-            let inner = self.above(&wanted.name)?;
             let directory = inner.as_ref().unwrap_or(&self.out);
             self.name(&part, directory, name)?;
             directory.sync()?;

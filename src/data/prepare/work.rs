@@ -9,8 +9,8 @@ use super::{Hooks, Options, PrepareError};
 use crate::data::card::{Card, SourceCard};
 use crate::data::progress::Task;
 use crate::data::{DataError, Tokenizer};
-use crate::regular::{self, OFlags};
-use std::io::ErrorKind;
+use crate::regular::OFlags;
+use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 
 /// A preparation under way.
@@ -63,7 +63,7 @@ fn check_files(place: &Workplace, state: &State, shards: &Shards, hooks: &Hooks)
         let name = spool::name(number);
         let path = place.inside.join(&name);
         let found = match place.inside.open_file(&name, OFlags::RDONLY) {
-            Err(error) if error.kind() == ErrorKind::NotFound || regular::is_strange(&error) => None,
+            Err(error) if is_none_of_ours(&error) => None,
             open => Some(pipeline::digest(&path, &mut open.map_err(DataError::read(&path))?)?),
         };
         if found.is_none_or(|found| found.to_hex().as_str() != run.blake3) {
@@ -72,6 +72,11 @@ fn check_files(place: &Workplace, state: &State, shards: &Shards, hooks: &Hooks)
         task.advance(2 * run.tokens);
     }
     Ok(())
+}
+
+/// Whether a name stands for nothing, or for what no preparation has written.
+fn is_none_of_ours(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::IsADirectory)
 }
 
 impl<'a> Work<'a> {

@@ -6,12 +6,13 @@
 
 use super::event::{At, KINDS, Kind, Seen, start};
 use super::record::{frame, masked, read};
-use crate::regular;
+use crate::regular::{OFlags, OpenDir};
 use crate::run::dir::{EVENT_FILE, is_event_file};
 use crate::run::{RunError, fault};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Events are written once they are this many bytes.
 const FULL: usize = 1 << 20;
@@ -26,6 +27,9 @@ struct Entry {
 /// An event file that only this process appends to.
 #[derive(Debug)]
 pub(super) struct EventFile {
+    dir: Arc<OpenDir>,
+    name: String,
+    /// For messages.
     path: PathBuf,
     file: File,
     /// Bytes of whole records in the file.
@@ -34,8 +38,8 @@ pub(super) struct EventFile {
     pending: Vec<u8>,
     /// The events that TensorBoard shows of the file, by kind: those before each restart, and those after it.
     entries: [Vec<Entry>; KINDS],
-    /// Files of ours that this one takes the place of.
-    old: Vec<PathBuf>,
+    /// The names of files of ours that this one takes the place of.
+    old: Vec<String>,
     /// Events appended since the file was opened.
     added: u64,
 }
@@ -43,31 +47,32 @@ pub(super) struct EventFile {
 impl EventFile {
     /// Opens the newest event file in a directory, and cuts off what a killed writer has left of a record; `None` if
     /// there is none.
-    pub(super) fn open(dir: &Path) -> Result<Option<Self>, RunError> {
-        let mut paths = own_files(dir).map_err(|error| failed("read", dir, error))?;
-        let Some(path) = paths.pop() else { return Ok(None) };
-        let mut file = Self::locked(path, false)?;
-        file.old = paths;
+    pub(super) fn open(dir: &Arc<OpenDir>) -> Result<Option<Self>, RunError> {
+        let mut names = own_files(dir).map_err(|error| failed("read", dir.path(), error))?;
+        let Some(name) = names.pop() else { return Ok(None) };
+        let mut file = Self::locked(dir, name, OFlags::empty())?;
+        file.old = names;
         file.mend().map_err(|error| failed("read", &file.path, error))?;
         Ok(Some(file))
     }
 
     /// Begins a file in a directory for a run that began so many seconds after 1970.
-    pub(super) fn create(dir: &Path, began: u64) -> Result<Self, RunError> {
+    pub(super) fn create(dir: &Arc<OpenDir>, began: u64) -> Result<Self, RunError> {
         let name = format!("{}{began:010}{}", EVENT_FILE.0, EVENT_FILE.1);
-        Self::locked(dir.join(name), true)
+        Self::locked(dir, name, OFlags::CREATE | OFlags::EXCL)
     }
 
-    fn locked(path: PathBuf, is_new: bool) -> Result<Self, RunError> {
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create_new(is_new);
-        let file =
-            regular::open_unlinked(&path, &mut options).map_err(|error| failed("open", &path, error))?;
+    fn locked(dir: &Arc<OpenDir>, name: String, flags: OFlags) -> Result<Self, RunError> {
+        let path = dir.join(&name);
+        let file = dir.open_file(&name, flags | OFlags::RDWR | OFlags::APPEND);
+        let file = file.map_err(|error| failed("open", &path, error))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             let problem = "another process is writing it: wait for it to end or stop it";
             return Err(failed("lock", &path, io::Error::new(ErrorKind::WouldBlock, problem)));
         }
         Ok(Self {
+            dir: Arc::clone(dir),
+            name,
             path,
             file,
             length: 0,
@@ -128,13 +133,11 @@ impl EventFile {
 
     /// Begins a file that takes the place of this one.
     pub(super) fn replace(&mut self, began: u64) -> Result<(), RunError> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let number = name.strip_prefix(EVENT_FILE.0).and_then(|rest| rest.strip_suffix(EVENT_FILE.1));
+        let number = self.name.strip_prefix(EVENT_FILE.0).and_then(|rest| rest.strip_suffix(EVENT_FILE.1));
         let after = number.and_then(|number| number.parse::<u64>().ok()).map_or(0, |number| number + 1);
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        let new = Self::create(dir, began.max(after))?;
-        let Self { path, mut old, added, .. } = std::mem::replace(self, new);
-        old.push(path);
+        let new = Self::create(&self.dir, began.max(after))?;
+        let Self { name, mut old, added, .. } = std::mem::replace(self, new);
+        old.push(name);
         (self.old, self.added) = (old, added);
         Ok(())
     }
@@ -164,10 +167,10 @@ impl EventFile {
     /// Writes what is appended, and removes the files that this one takes the place of.
     pub(super) fn settle(&mut self) -> Result<(), RunError> {
         self.flush()?;
-        for path in self.old.drain(..) {
-            match fs::remove_file(&path) {
+        for name in self.old.drain(..) {
+            match self.dir.remove_file(&name) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(failed("delete", &path, error));
+                    return Err(failed("delete", &self.dir.join(&name), error));
                 }
                 _ => {}
             }
@@ -181,13 +184,12 @@ impl EventFile {
     }
 }
 
-/// The event files of ours in a directory, oldest first; other programs' stay what they are.
-fn own_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
-    let own = entries.into_iter().filter(|entry| is_event_file(&entry.file_name()));
-    let mut paths: Vec<PathBuf> = own.map(|entry| entry.path()).collect();
-    paths.sort();
-    Ok(paths)
+/// The names of the event files of ours in a directory, oldest first; other programs' stay what they are.
+fn own_files(dir: &OpenDir) -> io::Result<Vec<String>> {
+    let names = dir.names()?.into_iter().filter(|name| is_event_file(name));
+    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    names.sort();
+    Ok(names)
 }
 
 fn forget(entries: &mut [Vec<Entry>; KINDS], step: u64) {

@@ -17,7 +17,7 @@ mod wire;
 use super::tail::{Grown, Tail};
 use crate::recipe::keys::{self, Identity};
 use crate::recipe::written;
-use crate::regular;
+use crate::regular::{self, OpenDir};
 use crate::run::{RunError, RunRecord, RunStatus, dir, samples};
 use clock::Clock;
 use event::{At, Kind};
@@ -25,6 +25,7 @@ use file::EventFile;
 use logs::{Log, put};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Looks at a run that goes back again and again while it is read; the next update goes on.
 const ATTEMPTS: u32 = 4;
@@ -34,6 +35,8 @@ const ATTEMPTS: u32 = 4;
 pub struct Export {
     run: PathBuf,
     dir: PathBuf,
+    /// The directory of the event file, if this process holds it open.
+    held: Option<Arc<OpenDir>>,
     file: Option<EventFile>,
     clock: Clock,
     logs: [Log; 2],
@@ -65,12 +68,19 @@ impl Export {
         Self {
             run: run.to_owned(),
             dir: dir.to_owned(),
+            held: None,
             file: None,
             clock: Clock::default(),
             logs: [Log::new(run, dir::TRAIN_CSV, Kind::Train), Log::new(run, dir::VAL_CSV, Kind::Val)],
             samples: Samples { tail: Tail::new(&run.join(dir::SAMPLES)), text: Vec::new() },
             problems: Vec::new(),
         }
+    }
+
+    /// The export of a run into its own directory, which this process writes.
+    #[must_use]
+    pub fn within(run: &Arc<OpenDir>) -> Self {
+        Self { held: Some(Arc::clone(run)), ..Self::new(run.path(), run.path()) }
     }
 
     /// Brings the event file up to date with the run.
@@ -82,6 +92,15 @@ impl Export {
         Ok(News { events, problems: std::mem::take(&mut self.problems) })
     }
 
+    /// The directory of the event file.
+    fn opened(&self) -> Result<Arc<OpenDir>, RunError> {
+        let failed = |error| RunError::Io { action: "open", path: self.dir.clone(), error };
+        match &self.held {
+            Some(held) => Ok(Arc::clone(held)),
+            None => OpenDir::open(&self.dir).map(Arc::new).map_err(failed),
+        }
+    }
+
     fn forget(&mut self) {
         self.clock = Clock::default();
         self.logs.iter_mut().for_each(Log::forget);
@@ -91,7 +110,7 @@ impl Export {
     fn bring_up_to_date(&mut self) -> Result<u64, RunError> {
         if self.file.is_none() {
             self.forget();
-            self.file = EventFile::open(&self.dir)?;
+            self.file = EventFile::open(&self.opened()?)?;
         }
         for _ in 0..ATTEMPTS {
             match self.pass()? {
@@ -206,9 +225,10 @@ impl Export {
                 }
             }
         }
+        let opened = self.opened()?;
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(EventFile::create(&self.dir, at.wall_time as u64)?),
+            none => none.insert(EventFile::create(&opened, at.wall_time as u64)?),
         };
         for (place, event) in head.iter().enumerate() {
             if put(file, Kind::Head, place, 0, event)?.is_some() {
