@@ -71,8 +71,17 @@ fn a_preparation_keeps_what_is_unfinished_where_it_was() {
         lab.write("text.jsonl", &text);
         lab.write("victim/run-000000", "theirs");
         lab.write("victim/state.json", "theirs");
-        let args =
-            ["data", "prepare", "text.jsonl", "--out", "out", "--shuffle", "1", "--shard-tokens", "1000"];
+        let args = [
+            "data",
+            "prepare",
+            "text.jsonl",
+            "--out",
+            "out",
+            "--shuffle-seed",
+            "1",
+            "--shard-tokens",
+            "1000",
+        ];
         let (live, gate) = lab.held(lab.command(args), point);
         gate.reached();
         exchange(&lab.path("out/.prepare"), &lab.path("victim"));
