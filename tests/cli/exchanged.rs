@@ -8,6 +8,8 @@ use crate::support;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::{Lab, everything, tiny};
 
 /// Puts a link to `victim` in the place of a directory, which keeps what it has under another name.
@@ -114,11 +116,18 @@ fn what_is_fetched_lies_where_it_was_begun() {
         fs::create_dir(lab.path("victim")).expect("a directory");
         fs::create_dir_all(lab.path("got/sub")).expect("a directory");
         let (dir, victim) = (lab.path(place), lab.path("victim"));
+        let (tries, stayed_out) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+        let stays_out = Arc::clone(&stayed_out);
         let server = Server::start(move |asked, _| {
             if asked.path.starts_with("/api") {
                 return listed(&[entry("sub/x.bin", b"theirs")]);
             }
-            exchange(&dir, &victim);
+            // the second try goes on from what has come by the first
+            if tries.fetch_add(1, Ordering::SeqCst) == 0 {
+                exchange(&dir, &victim);
+                return Reply::part(b"theirs", asked).cut(3);
+            }
+            stays_out.store(asked.first() == Some(3) && everything(&victim).is_empty(), Ordering::SeqCst);
             Reply::part(b"theirs", asked)
         });
         let said = fetch(&lab, &server, &[REPO, "--out", "got"]);
@@ -126,6 +135,7 @@ fn what_is_fetched_lies_where_it_was_begun() {
             "got/sub" => said.expect(1).says(&["which leads elsewhere"]),
             _ => said.expect(0),
         };
+        assert!(stayed_out.load(Ordering::SeqCst), "{place}");
         assert!(everything(&lab.path("victim")).is_empty(), "{place}");
     }
 }
