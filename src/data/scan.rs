@@ -146,7 +146,7 @@ impl Scanner<'_> {
         let record = serde_json::to_vec(&Record { file: before, scan: scan.clone() })
             .expect("a record holds nothing that JSON cannot");
         let (dir, name) = place_of(&record_path)?;
-        write_whole(&dir, &name, &record)?;
+        write_whole(&dir, name, &record)?;
         Ok(scan)
     }
 }

@@ -86,7 +86,7 @@ fn encode(
     let mut done = 0;
     let mut writer = {
         let (dir, name) = place_of(shard)?;
-        ShardWriter::create(&dir, &name)?
+        ShardWriter::create(&dir, name)?
     };
     while !rest.is_empty() {
         let (batch, after) = rest.split_at(tokenizer.cut(rest, BATCH).unwrap_or(rest.len()));

@@ -7,6 +7,7 @@ use super::DataError;
 use super::llmc::{CHECKSUM, HEADER, MAGIC};
 use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ const BLOCK: usize = 1 << 18;
 /// When the file cannot be written, or when there are more tokens than llm.c's header can count (2^31 - 1).
 pub fn write_llmc(path: &Path, tokens: impl IntoIterator<Item = u16>) -> Result<u64, DataError> {
     let (dir, name) = place_of(path)?;
-    let mut writer = ShardWriter::create(&dir, &name)?;
+    let mut writer = ShardWriter::create(&dir, name)?;
     let mut tokens = tokens.into_iter().peekable();
     while tokens.peek().is_some() {
         writer.push(tokens.by_ref().take(BLOCK))?;
@@ -92,7 +93,8 @@ pub(super) struct ShardWriter {
 
 impl ShardWriter {
     /// Starts a shard that will have this name in a directory.
-    pub(super) fn create(dir: &Arc<OpenDir>, name: &str) -> Result<Self, DataError> {
+    pub(super) fn create(dir: &Arc<OpenDir>, name: impl AsRef<OsStr>) -> Result<Self, DataError> {
+        let name = name.as_ref();
         let path = dir.join(name);
         let begin = || -> io::Result<_> {
             let mut file = BufWriter::with_capacity(1 << 20, Unfinished::create(dir, name)?);
@@ -135,24 +137,28 @@ impl ShardWriter {
 ///
 /// # Errors
 /// The directory cannot be created or opened.
-pub(super) fn place_of(path: &Path) -> Result<(Arc<OpenDir>, String), DataError> {
+pub(super) fn place_of(path: &Path) -> Result<(Arc<OpenDir>, &OsStr), DataError> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = fs::create_dir_all(above).and_then(|()| OpenDir::open(above));
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok((Arc::new(dir.map_err(DataError::write(path))?), name))
+    Ok((Arc::new(dir.map_err(DataError::write(path))?), path.file_name().unwrap_or_default()))
 }
 
 /// Writes a small file, whole or not at all.
-pub(super) fn write_whole(dir: &Arc<OpenDir>, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+pub(super) fn write_whole(
+    dir: &Arc<OpenDir>,
+    name: impl AsRef<OsStr>,
+    bytes: &[u8],
+) -> Result<(), DataError> {
     write_through(dir, name, |file| file.write_all(bytes))
 }
 
 /// Writes a file through a buffer, whole or not at all.
 pub(super) fn write_through(
     dir: &Arc<OpenDir>,
-    name: &str,
+    name: impl AsRef<OsStr>,
     fill: impl FnOnce(&mut BufWriter<Unfinished>) -> io::Result<()>,
 ) -> Result<(), DataError> {
+    let name = name.as_ref();
     let write = || -> io::Result<()> {
         let mut file = BufWriter::new(Unfinished::create(dir, name)?);
         fill(&mut file)?;
@@ -166,16 +172,16 @@ pub(super) struct Unfinished {
     dir: Arc<OpenDir>,
     file: File,
     temporary: String,
-    name: String,
+    name: OsString,
     is_published: bool,
 }
 
 impl Unfinished {
-    fn create(dir: &Arc<OpenDir>, name: &str) -> io::Result<Self> {
+    fn create(dir: &Arc<OpenDir>, name: &OsStr) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            let temporary = format!("{TEMPORARY}{name}-{}-{n}", std::process::id());
+            let temporary = format!("{TEMPORARY}{}-{n}", std::process::id());
             match dir.create_file(&temporary) {
                 // of a killed process that had the same number, perhaps on another machine
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

@@ -13,6 +13,7 @@ use crate::regular::OpenDir;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,8 +25,9 @@ const OLD: &str = ".old-";
 /// Writes a file of a directory atomically and durably.
 ///
 /// Fault points: `mid_write`, `before_rename`, `after_rename`.
-pub fn write_in(dir: &OpenDir, name: &str, bytes: &[u8], scope: &str) -> Result<(), RunError> {
-    let (path, temporary) = (dir.join(name), temporary_name(OsStr::new(name)));
+pub fn write_in(dir: &OpenDir, name: impl AsRef<OsStr>, bytes: &[u8], scope: &str) -> Result<(), RunError> {
+    let name = name.as_ref();
+    let (path, temporary) = (dir.join(name), temporary_name(name));
     let written = (|| {
         // a name that something else has taken is not written through
         let _ = dir.remove_file(&temporary);
@@ -50,7 +52,7 @@ pub fn write_in(dir: &OpenDir, name: &str, bytes: &[u8], scope: &str) -> Result<
 /// Writes a file atomically and durably, as [`write_in`] does.
 pub fn write_atomic(path: &Path, bytes: &[u8], scope: &str) -> Result<(), RunError> {
     let dir = OpenDir::open(parent(path)).context("write", path)?;
-    write_in(&dir, &path.file_name().unwrap_or_default().to_string_lossy(), bytes, scope)
+    write_in(&dir, path.file_name().unwrap_or_default(), bytes, scope)
 }
 
 /// A directory being filled under a temporary name. Dropped without [`publish`](NewDir::publish), it is removed.
@@ -188,7 +190,9 @@ pub(super) fn temporary_name(name: &OsStr) -> OsString {
     // Threads of one process may write the same name at once.
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut temporary = prefixed(TEMPORARY, name);
+    // of a long name only its beginning: a name may have 255 bytes
+    let shown = &name.as_bytes()[..name.len().min(100)];
+    let mut temporary = prefixed(TEMPORARY, OsStr::from_bytes(shown));
     temporary.push(format!("-{}-{n}", std::process::id()));
     temporary
 }
@@ -215,6 +219,16 @@ pub(super) mod tests {
         write_atomic(&path, b"two", "test").expect("second");
         assert_eq!(fs::read(&path).expect("read"), b"two");
         assert_eq!(names(dir.path()), ["a.txt"]);
+    }
+
+    #[test]
+    fn a_file_may_have_any_name() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        for name in [OsStr::from_bytes(b"\xff\xfe.svg"), OsStr::new(&"a".repeat(255))] {
+            write_atomic(&dir.path().join(name), b"one", "test").expect("written");
+            assert_eq!(fs::read(dir.path().join(name)).expect("read"), b"one");
+        }
+        assert_eq!(names(dir.path()).len(), 2);
     }
 
     #[test]

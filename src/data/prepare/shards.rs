@@ -136,7 +136,7 @@ impl<'a> Shards<'a> {
         let room = self.room();
         if self.open.is_none() {
             let is_val = self.stretches.front().is_some_and(|stretch| stretch.is_val);
-            self.open = Some((ShardWriter::create(&self.dir, &self.name(is_val))?, 0));
+            self.open = Some((ShardWriter::create(&self.dir, self.name(is_val))?, 0));
         }
         let Some((writer, count)) = &mut self.open else { return Ok(0) };
         let taken = tokens.len().min(usize::try_from(room - *count).unwrap_or(usize::MAX));

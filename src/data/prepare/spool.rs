@@ -82,7 +82,7 @@ impl Spool {
         }
         self.records.sort_unstable_by_key(|record| record.0);
         let (mut hasher, mut record) = (blake3::Hasher::new(), Vec::new());
-        write_through(&self.dir, &name(self.runs.len()), |out| {
+        write_through(&self.dir, name(self.runs.len()), |out| {
             for (order, start, len) in &self.records {
                 record.clear();
                 for word in [order.key, order.document, order.within, *len as u64] {
