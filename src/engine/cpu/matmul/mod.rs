@@ -28,8 +28,9 @@ const NEAR: usize = 192 << 10;
 const WIDTH: usize = 1024;
 /// With fewer columns than these, rows of the first operand are read where they are.
 const WORTH_PACKING: usize = 384;
-/// Columns of the result that are finished together: with the rows of a task they stay in the second-level cache.
-const FINISHED: usize = 512;
+/// Columns of the result that are finished together: with the rows of a task they stay in the second-level cache. Few
+/// in Miri, which could not get to more than these otherwise.
+const FINISHED: usize = if cfg!(miri) { 32 } else { 512 };
 
 /// A row-major matrix somewhere in memory, perhaps transposed, perhaps a block of a wider one.
 #[derive(Clone, Copy)]
