@@ -46,8 +46,9 @@ impl Access {
             }
         }
         // a page of another site could not read an answer, and has no business to ask
-        let is_foreign =
-            request.fetch_site.as_deref().is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        let (host, site) = (request.host.as_deref().unwrap_or_default(), request.fetch_site.as_deref());
+        let is_foreign = site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
+            || request.origin.as_deref().is_some_and(|origin| !is_of(origin, host));
         if is_foreign && request.fetch_mode.as_deref() != Some("navigate") {
             return Err((Refusal::Forbidden, None));
         }
@@ -59,6 +60,11 @@ impl Access {
 /// `blake3` does in constant time.
 fn is_same(a: &str, b: &str) -> bool {
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
+}
+
+/// Whether an `Origin` is that of pages of this host. A tunnel may have another scheme.
+fn is_of(origin: &str, host: &str) -> bool {
+    origin.split_once("://").is_some_and(|(_, from)| !host.is_empty() && from.eq_ignore_ascii_case(host))
 }
 
 /// Whether a `Host` is an address or `localhost`, with or without a port.
@@ -130,5 +136,15 @@ mod tests {
             of("", "") && of("none", "navigate") && of("same-origin", "cors") && of("cross-site", "navigate")
         );
         assert!(!of("cross-site", "cors") && !of("same-site", "no-cors") && !of("cross-site", ""));
+        let from = |origin: &str| {
+            let word = |text: &str| Some(text.to_owned());
+            access
+                .admit(Request { host: word("localhost:1"), origin: word(origin), ..Request::default() })
+                .is_ok()
+        };
+        assert!(from("http://localhost:1") && from("https://LOCALHOST:1"));
+        for origin in ["http://evil.example", "null", "", "http://localhost:2", "localhost:1"] {
+            assert!(!from(origin), "{origin}");
+        }
     }
 }

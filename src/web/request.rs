@@ -26,6 +26,8 @@ pub struct Request {
     /// The headers by which a browser says which page asks, and what for.
     pub(super) fetch_site: Option<String>,
     pub(super) fetch_mode: Option<String>,
+    /// The header `Origin`, by which older browsers say it; empty if there are several.
+    pub(super) origin: Option<String>,
 }
 
 /// Why a request is not answered.
@@ -94,6 +96,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         // a request with two of a kind means to confuse
         if found.next().is_some() { None } else { Some(value.trim().to_owned()) }
     };
+    let is_there = |name: &str| parsed.headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
     Ok(Some(Request {
         is_other: !matches!(method, "GET" | "HEAD"),
         is_head: method == "HEAD",
@@ -102,6 +105,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         host: header("host"),
         fetch_site: header("sec-fetch-site"),
         fetch_mode: header("sec-fetch-mode"),
+        origin: is_there("origin").then(|| header("origin").unwrap_or_default()),
     }))
 }
 
@@ -124,7 +128,9 @@ mod tests {
         assert_eq!(of("GET / HTTP/9.9\r\n\r\n"), Err(Refusal::Malformed));
         assert_eq!(of(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101))), Err(Refusal::TooLong));
         let twice = of("GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n").expect("fine").expect("whole");
-        assert_eq!(twice.host, None);
+        assert_eq!((twice.host, twice.origin), (None, None));
+        let origins = of("GET / HTTP/1.1\r\nOrigin: a\r\norigin: b\r\n\r\n").expect("fine").expect("whole");
+        assert_eq!(origins.origin.as_deref(), Some(""));
         assert!(of("POST / HTTP/1.1\r\n\r\n").expect("fine").expect("whole").is_other);
     }
 }

@@ -163,3 +163,25 @@ fn what_appears_while_a_file_is_fetched_is_not_written_over() {
         }
     }
 }
+
+#[test]
+fn what_could_not_be_compared_is_said() {
+    let file = b"a file".as_slice();
+    let of = |first: &str, second: &str| {
+        let lab = Lab::new();
+        let entries = [first, second].into_iter().zip(["a.bin", "b.bin"]).map(|(size, path)| {
+            let size: serde_json::Value = serde_json::from_str(size).expect("JSON");
+            serde_json::json!({ "type": "file", "path": path, "size": size })
+        });
+        let entries: Vec<_> = entries.collect();
+        let server = Server::start(move |asked, _| match asked.path.starts_with("/api") {
+            true => listed(&entries),
+            false => Reply::part(file, asked),
+        });
+        let said = fetch(&lab, &server, &[REPO, "--out", "got"]);
+        said.expect(0).stderr.clone()
+    };
+    assert!(of("6", "6").contains("of 2 the server gives no digest, but their sizes are right"));
+    assert!(of("-5", "1e300").contains("of 2 the server gives no digest, nor a size in its list"));
+    assert!(of("6", "null").contains("of 2 the server gives no digest, of 1 no size in its list either"));
+}

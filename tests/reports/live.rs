@@ -325,6 +325,8 @@ fn what_strangers_ask_is_refused_without_contents() {
         [page("cross-site", "cors"), page("same-site", "no-cors"), page("cross-site", "navigate")],
         [403, 403, 200]
     );
+    let from = |origin: &str| get(&format!("Host: localhost:1\r\nOrigin: {origin}\r\n")).status;
+    assert_eq!([from("http://evil.example"), from("null"), from("http://localhost:1")], [403, 403, 200]);
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"] {
         let reply = server.send(&format!("{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!((reply.status, reply.body.as_str()), (405, ""), "{method}");

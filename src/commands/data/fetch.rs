@@ -37,7 +37,12 @@ pub(in crate::commands) fn run(args: &FetchArgs) -> anyhow::Result<Exit> {
         let _ = write!(line, ", {whose} there before");
     }
     if fetched.unverified > 0 {
-        let _ = write!(line, "; of {} the server gives no digest: their sizes are right", fetched.unverified);
+        let known = match fetched.unmeasured {
+            0 => "but their sizes are right".to_owned(),
+            all if all == fetched.unverified => "nor a size in its list: they are as they came".to_owned(),
+            some => format!("of {some} no size in its list either: these are as they came"),
+        };
+        let _ = write!(line, "; of {} the server gives no digest, {known}", fetched.unverified);
     }
     say(&line);
     super::super::print(&format!("{}\n", fetched.out.display()))?;

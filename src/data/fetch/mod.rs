@@ -101,6 +101,8 @@ pub struct Fetched {
     pub present: usize,
     /// How many of them could be compared by size only, for want of a digest.
     pub unverified: usize,
+    /// Files of which no size was known either.
+    pub unmeasured: usize,
     /// Bytes of all files.
     pub bytes: u64,
 }
@@ -243,6 +245,10 @@ fn all(
             files: wanted.iter().map(|wanted| folder.out().join(&wanted.name)).collect(),
             present: wanted.len() - missing.len(),
             unverified: wanted.iter().filter(|wanted| wanted.digest.is_none()).count(),
+            unmeasured: wanted
+                .iter()
+                .filter(|wanted| wanted.digest.is_none() && wanted.size.is_none())
+                .count(),
             bytes,
         }),
     }
