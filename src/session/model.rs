@@ -122,7 +122,7 @@ impl Source {
             Err(RunError::NamesCheckpoint { run, word, .. }) => {
                 return Ok(Self::Checkpoint(checkpoint_of(&run, &word, passed_over)?));
             }
-            found => found?,
+            found => found.map_err(|error| problem_of(named).unwrap_or(error))?,
         };
         let checkpoint = latest(&run, passed_over)?;
         Ok(Self::Run { run, checkpoint })
@@ -229,6 +229,13 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
     let tokenizer = source.tokenizer()?;
     Ok(Model { engine, dims, tokenizer, source })
+}
+
+/// Why a file that is of weights, and has the name of no run, cannot be read; `None` for any other.
+fn problem_of(named: &Path) -> Option<RunError> {
+    let mut file = regular::open(named).ok()?;
+    let problem = weights::foreign(named, &mut file).err()?;
+    Some(RunError::Malformed { path: named.to_owned(), problem })
 }
 
 /// Refuses a model for which there is no memory, before any of it is taken.

@@ -183,3 +183,21 @@ fn a_broken_file_is_refused_without_a_panic() {
     lab.write("broken.pt", fs::read(lab.path("data/rows.bin")).expect("a file"));
     run(&lab, &dims).expect(2).says(&["tokens in llm.c's format"]);
 }
+
+#[test]
+fn a_file_of_weights_that_cannot_be_read_is_named_with_what_is_wrong() {
+    let lab = Lab::new();
+    // an archive of PyTorch and llm.c's header, both cut off, and tokens
+    fs::write(lab.path("cut.pt"), b"PK\x03\x04 and no more").expect("written");
+    let header =
+        |magic: i32| -> Vec<u8> { [magic, 3, 64, 65].into_iter().flat_map(i32::to_le_bytes).collect() };
+    fs::write(lab.path("cut.bin"), header(20240326)).expect("written");
+    fs::write(lab.path("tokens.bin"), header(20240520)).expect("written");
+    lab.write("notes.txt", "no weights");
+    lab.run(["sample", "notes.txt", "--prompt", "!"]).expect(2).says(&["`notes.txt` is not a run"]);
+    for name in ["cut.pt", "cut.bin", "tokens.bin"] {
+        for args in [vec!["sample", name, "--prompt", "!"], vec!["eval", name, "--data", "data/val.bin"]] {
+            lab.run(&args).expect(1).says(&[&format!("`{name}` is malformed: ")]);
+        }
+    }
+}
