@@ -9,7 +9,7 @@ use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
 use crate::run::deletion::{remove_run, sweep_removed};
-use crate::run::{RunDir, RunError, RunStatus, dir};
+use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir};
 use crate::session::UsageError;
 use crate::wording::{count, tame};
 use std::collections::BTreeSet;
@@ -161,9 +161,10 @@ fn also(run: &Path) -> String {
         let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
         also += &format!(", a link to `{}`, which is removed too", real.display());
     }
-    let foreign = dir::foreign(run);
+    let mut foreign: Vec<PathBuf> = dir::foreign(run).into_iter().map(PathBuf::from).collect();
+    foreign.extend(checkpoint::foreign(run));
     if !foreign.is_empty() {
-        let names: Vec<_> = foreign.iter().take(MOST).map(|name| name.to_string_lossy()).collect();
+        let names: Vec<_> = foreign.iter().take(MOST).map(|path| path.to_string_lossy()).collect();
         let more = if foreign.len() > MOST { ", …" } else { "" };
         let files = count(foreign.len(), "file");
         also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));

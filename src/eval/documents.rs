@@ -151,6 +151,9 @@ fn endings(line: &Map<String, Value>) -> Result<(Vec<String>, usize), String> {
         ending.as_str().map(str::to_owned).ok_or_else(|| format!("the ending {} is no text", excerpt(ending)))
     };
     let endings: Vec<String> = list.iter().map(text).collect::<Result<_, _>>()?;
+    if endings.iter().all(|ending| *ending == endings[0]) {
+        return Err("its `endings` are all the same, so none can be told from the others".into());
+    }
     let label = line.get("label").ok_or("`label` is missing")?;
     // Hugging Face's copy of HellaSwag has labels in quotes, and empty ones in the test set
     let number = match label {

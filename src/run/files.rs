@@ -119,6 +119,11 @@ pub(super) fn is_temporary(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
 }
 
+/// Whether a name is one that [`sweep`] takes away.
+pub(super) fn is_passing(name: &OsStr) -> bool {
+    is_temporary(name) || name.as_encoded_bytes().starts_with(OLD.as_bytes())
+}
+
 /// Cleans a directory after a crash: temporaries are deleted, and a directory that was being replaced gets its name
 /// back unless its successor has it. Only for the holder of the run's lock.
 pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {

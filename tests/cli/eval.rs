@@ -216,6 +216,11 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() {
             line("{\"context\":\"a\",\"endings\":[\"b\"],\"label\":0}"),
             ["line 1", "`endings` has 1"],
         ),
+        (
+            "same.jsonl",
+            line("{\"context\":\"a\",\"endings\":[\"\",\"\"],\"label\":0}"),
+            ["line 1", "`endings` are all the same"],
+        ),
         ("mixed.jsonl", CHOICES.to_owned() + LAMBADA, ["line 3", "another form than that of line 1"]),
         ("word.jsonl", line("{\"text\": \"alone\"}"), ["line 1", "no word before"]),
     ] {

@@ -250,6 +250,18 @@ fn what_else_goes_with_a_run_is_said_before() {
     let asked = lab.run(["list", "fake-1", "--remove"]);
     asked.expect(2).says(&["4 files that the run has not written: a.txt, b.txt, c.txt, …"]);
     assert!(run.join("a.txt").exists());
+    for name in ["a.txt", "b.txt", "c.txt", "d.txt"] {
+        std::fs::remove_file(run.join(name)).expect("removed");
+    }
+    lab.write("runs/fake-1/checkpoints/mine/thesis.txt", "mine");
+    lab.write("runs/fake-1/checkpoints/step-00000001/notes.txt", "mine");
+    for own in ["step-00000001/state.json", "step-00000001/model.safetensors", ".tmp-step-1-0/x"] {
+        lab.write(&format!("runs/fake-1/checkpoints/{own}"), "");
+    }
+    let asked = lab.run(["list", "fake-1", "--remove"]);
+    asked.expect(2).says(&[
+        "2 files that the run has not written: checkpoints/mine, checkpoints/step-00000001/notes.txt",
+    ]);
     std::fs::rename(&run, lab.path("elsewhere")).expect("renamed");
     std::os::unix::fs::symlink("../elsewhere", &run).expect("a link");
     // as a shell completes the name of a directory

@@ -26,21 +26,31 @@ impl Export for Markdown {
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     let mut before = None;
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
+    for (at, c) in text.char_indices() {
+        let rest = &text[at + c.len_utf8()..];
         let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         match c {
+            // GitHub makes links of addresses (GitHub Flavored Markdown, 6.9), and mentions of names
+            ':' if rest.starts_with("//") => out += "\\:",
+            '.' if text[..at].to_ascii_lowercase().ends_with("www") => out += "\\.",
+            '@' if !is_word(before) || is_host(rest) => out += "@<!-- -->",
             '&' => out += "&amp;",
             '<' => out += "&lt;",
             '\n' => out += "<br>",
             // within a word it is none
-            '_' if is_word(before) && is_word(rest.peek().copied()) => out.push(c),
+            '_' if is_word(before) && is_word(rest.chars().next()) => out.push(c),
             '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '~' | '$' => out.extend(['\\', c]),
             _ => out.push(c),
         }
         before = Some(c);
     }
     tame_line(&out)
+}
+
+/// Whether a text begins like the host of an address of mail.
+fn is_host(text: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.chars().take_while(|c| part(*c)).any(|c| c == '.')
 }
 
 #[cfg(test)]
@@ -51,7 +61,12 @@ mod tests {
     fn a_name_is_no_markup() {
         for (text, expected) in [
             ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)>"),
-            ("![](http://x/y.png)", "!\\[\\](http://x/y.png)"),
+            ("![](http://x/y.png)", "!\\[\\](http\\://x/y.png)"),
+            ("WWW.x.y", "WWW\\.x.y"),
+            ("a@x.y", "a@<!-- -->x.y"),
+            ("@somebody", "@<!-- -->somebody"),
+            ("run@1000", "run@1000"),
+            ("data: a/b", "data: a/b"),
             ("[a](javascript:b)", "\\[a\\](javascript:b)"),
             ("`a|b` *c* ~d~ _e_ $f$", "\\`a\\|b\\` \\*c\\* \\~d\\~ \\_e\\_ \\$f\\$"),
             ("a\\|b", "a\\\\\\|b"),

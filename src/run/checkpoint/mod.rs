@@ -12,10 +12,11 @@ mod state;
 mod write;
 
 use super::error::Context;
-use super::{RunError, deletion, dir};
+use super::{RunError, deletion, dir, files};
 use crate::engine::State;
 use crate::model::{ParamLayout, Tensor};
-use crate::regular::OpenDir;
+use crate::regular::{self, OpenDir};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,8 @@ const CONFIG: &str = "config.json";
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STEP: &str = "step-";
+/// What the name of a damaged checkpoint begins with that was set aside.
+const ASIDE: &str = "damaged-";
 
 /// A checkpoint that cannot be used.
 #[derive(Debug)]
@@ -141,11 +144,45 @@ pub fn rotate(
 pub fn set_aside(run: &OpenDir, checkpoint: &Path) -> Result<PathBuf, RunError> {
     let checkpoints = run.inside(dir::CHECKPOINTS).context("use", &run.join(dir::CHECKPOINTS))?;
     let name = checkpoint.file_name().unwrap_or_default();
-    let numbered = |n: u64| format!("damaged-{n}-{}", name.to_string_lossy());
+    let numbered = |n: u64| format!("{ASIDE}{n}-{}", name.to_string_lossy());
     let aside = (1..).map(numbered).find(|aside| !checkpoints.has(aside)).expect("numbers do not end");
     checkpoints.rename(name, &aside).context("rename", checkpoint)?;
     checkpoints.sync().context("sync", checkpoints.path())?;
     Ok(checkpoints.join(aside))
+}
+
+/// What lies in the directory of checkpoints that no run writes, by paths relative to the run's directory.
+pub fn foreign(run_dir: &Path) -> Vec<PathBuf> {
+    let dir = run_dir.join(dir::CHECKPOINTS);
+    // behind a link nothing is deleted
+    let names = |dir: &Path| -> Vec<OsString> {
+        let Ok(entries) = fs::read_dir(dir).and_then(|entries| regular::refuse_link(dir).map(|()| entries))
+        else {
+            return Vec::new();
+        };
+        entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect()
+    };
+    let mut foreign = Vec::new();
+    for name in names(&dir) {
+        let (path, shown) = (dir.join(&name), Path::new(dir::CHECKPOINTS).join(&name));
+        let text = name.to_string_lossy();
+        let is_checkpoint = text.starts_with(STEP) || text.starts_with(ASIDE);
+        if files::is_passing(&name) {
+            continue;
+        }
+        if !is_checkpoint || !path.is_dir() {
+            foreign.push(shown);
+            continue;
+        }
+        let listed = CheckpointState::read(&path).map(|state| state.files).unwrap_or_default();
+        let is_own = |name: &OsString| {
+            let name = name.to_string_lossy();
+            [state::FILE, CONFIG, MODEL, OPTIMIZER].contains(&&*name) || listed.contains_key(&*name)
+        };
+        foreign.extend(names(&path).iter().filter(|name| !is_own(name)).map(|name| shown.join(name)));
+    }
+    foreign.sort();
+    foreign
 }
 
 fn intact(step: u64, path: &Path) -> Result<Reader, RunError> {
