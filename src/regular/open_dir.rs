@@ -45,10 +45,10 @@ impl OpenDir {
         }
     }
 
-    /// Makes a directory in this one, and its name durable; false if something by that name is there.
+    /// Makes a directory in this one; false if something by that name is there.
     pub fn make(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match unix::mkdirat(&self.handle, one(name.as_ref())?, DIRECTORY_MODE) {
-            Ok(()) => self.sync().map(|()| true),
+            Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -54,7 +54,9 @@ impl RunDir {
         let path = runs_dir.join(id);
         files::create_dir_all(runs_dir)?;
         let runs = OpenDir::open(runs_dir).context("open", runs_dir)?;
-        runs.make(id).context("create", &path)?;
+        if runs.make(id).context("create", &path)? {
+            runs.sync().context("sync", runs_dir)?;
+        }
         // runs may be moved and linked, but what lies behind another link is nothing to write into
         let dir = runs.inside(id).or_else(|refused| match OpenDir::open(&path) {
             Ok(run) if run.has(RECIPE) => Ok(run),

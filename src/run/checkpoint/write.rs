@@ -79,7 +79,9 @@ impl<'a> Writer<'a> {
         state.files.clear();
         let above = run.join(CHECKPOINTS);
         // none above that: what was moved away must not come into being again
-        run.make(CHECKPOINTS).context("create", &above)?;
+        if run.make(CHECKPOINTS).context("create", &above)? {
+            run.sync().context("sync", run.path())?;
+        }
         let checkpoints = run.inside(CHECKPOINTS).context("use", &above)?;
         let name = name_of(state.step);
         let target = checkpoints.join(&name);
