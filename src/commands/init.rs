@@ -6,6 +6,7 @@ use crate::cli::InitArgs;
 use crate::recipe::shipped::{self, Shipped};
 use crate::recipe::{Overrides, load};
 use crate::session::{UsageError, missing};
+use crate::wording::tame_line;
 use anyhow::Context;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -17,11 +18,10 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", shipped.stem())));
     write(&path, &shipped.standalone())?;
     super::print(&format!("{}\n", path.display()))?;
+    let shown = tame_line(&path.to_string_lossy());
     let next = match shipped.is_base() {
-        true => format!("a base: a recipe builds upon it with `extends = \"{}\"`", path.display()),
-        false => {
-            format!("`runner {0}` trains it, `runner plan {0}` shows what follows from it", path.display())
-        }
+        true => format!("a base: a recipe builds upon it with `extends = \"{shown}\"`"),
+        false => format!("`runner {shown}` trains it, `runner plan {shown}` shows what follows from it"),
     };
     terminal::say(&next);
     if let Some(help) = missing_data(&path) {

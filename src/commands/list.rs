@@ -11,7 +11,7 @@ use crate::report::numbers::bytes;
 use crate::run::deletion::{remove_run, sweep_removed};
 use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir};
 use crate::session::UsageError;
-use crate::wording::{count, tame};
+use crate::wording::{count, tame, tame_line};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
@@ -107,7 +107,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         let also = also(&item.run.path);
         say(&format!(
             "{}: {}, {} steps, {size}{also}",
-            item.run.path.display(),
+            on_a_line(&item.run.path),
             item.run.status,
             item.steps()
         ));
@@ -120,7 +120,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     for place in places(items) {
         match sweep_removed(&place) {
             Ok(left) => left.iter().for_each(|left| {
-                say(&format!("{}: deleted what an interrupted removal had left", left.display()));
+                say(&format!("{}: deleted what an interrupted removal had left", on_a_line(left)));
             }),
             Err(error) => say(&error.to_string()),
         }
@@ -152,6 +152,11 @@ fn bare(path: &Path) -> &Path {
     path.components().as_path()
 }
 
+/// A path of which nothing can pass for another line.
+fn on_a_line(path: &Path) -> String {
+    tame_line(&path.to_string_lossy())
+}
+
 /// What a reader would not expect to be removed with a run: where it really lies, and files that it has not written.
 fn also(run: &Path) -> String {
     const MOST: usize = 3;
@@ -159,12 +164,12 @@ fn also(run: &Path) -> String {
     let mut also = String::new();
     if run.is_symlink() {
         let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
-        also += &format!(", a link to `{}`, which is removed too", real.display());
+        also += &format!(", a link to `{}`, which is removed too", on_a_line(&real));
     }
     let mut foreign: Vec<PathBuf> = dir::foreign(run).into_iter().map(PathBuf::from).collect();
     foreign.extend(checkpoint::foreign(run));
     if !foreign.is_empty() {
-        let names: Vec<_> = foreign.iter().take(MOST).map(|path| path.to_string_lossy()).collect();
+        let names: Vec<_> = foreign.iter().take(MOST).map(|path| on_a_line(path)).collect();
         let more = if foreign.len() > MOST { ", …" } else { "" };
         let files = count(foreign.len(), "file");
         also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));

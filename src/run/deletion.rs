@@ -41,10 +41,12 @@ pub fn delete(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> io::Result
 /// Deletes a run with everything that lies in its directory. Its lock is held until nothing else is left, so that
 /// no process starts to train it.
 ///
-/// Errors: [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
+/// Errors: [`RunError::Locked`] if a live process writes a run, or anything else that has a lock, below it;
+/// [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
 /// [`RunError::Io`].
 pub fn remove_run(run: RunDir) -> Result<(), RunError> {
     let path = run.path();
+    check_below(path, 1)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
     let real = path.canonicalize().context("delete", path)?;
     let link = path.is_symlink().then_some(path);
@@ -62,6 +64,24 @@ pub fn remove_run(run: RunDir) -> Result<(), RunError> {
         Some(name) => remove(&beside, name, "remove"),
         None => Ok(()),
     }
+}
+
+/// How deep is looked for locks of others.
+const DEEPEST: usize = 32;
+
+/// Checks that no live process holds a lock in the directories below one. What cannot be read is passed over.
+fn check_below(dir: &Path, depth: usize) -> Result<(), RunError> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < DEEPEST {
+            let path = entry.path();
+            if let Ok(Some(holder)) = lock::holder(&path.join(lock::FILE)) {
+                return Err(RunError::Locked { path, holder });
+            }
+            check_below(&path, depth + 1)?;
+        }
+    }
+    Ok(())
 }
 
 /// Deletes what a removal that was killed has left of runs beside others, and returns it: directories with a

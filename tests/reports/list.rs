@@ -189,6 +189,22 @@ fn a_run_that_is_trained_is_never_removed() {
 }
 
 #[test]
+fn nothing_is_removed_below_which_a_run_is_trained() {
+    let lab = lab();
+    let inner = "runs/fake-2/mine\nfinished";
+    let mut live = lab.start(support::tiny(inner, &["schedule.max_steps=100000"]));
+    let row = || lab.runs(inner).iter().any(|id| support::rows(&lab.path(inner).join(id)) > 0);
+    support::wait("a row", row);
+    let refused = lab.run(["list", "fake-2", "--remove", "--yes"]);
+    refused.expect(3).says(&["not removed", "is being written by process", "mine\u{fffd}finished"]);
+    assert!(!live.is_over() && lab.path("runs/fake-2/recipe.toml").exists());
+    live.signal("INT");
+    live.end().expect(130);
+    lab.run(["list", "fake-2", "--remove", "--yes"]).expect(0);
+    assert_eq!(lab.runs("runs"), ["fake-1", "fake-3"]);
+}
+
+#[test]
 fn a_removal_that_was_killed_is_no_run_and_the_next_one_finishes_it() {
     let lab = lab();
     let mut command = lab.command(["list", "fake-1", "--remove", "--yes"]);

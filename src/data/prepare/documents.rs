@@ -4,6 +4,7 @@ use super::PrepareError;
 use super::field::{Field, Found};
 use super::parquet;
 use super::sources::{Packing, Shape, TextFile};
+use super::zstd::Frames;
 use crate::data::{DataError, Tokenizer};
 use crate::wording::shortened;
 use serde::de::DeserializeSeed;
@@ -306,39 +307,6 @@ impl Documents<'_> {
     fn give(&mut self, part: std::ops::Range<usize>, is_last: bool, take: Take) -> ControlFlow<()> {
         let is_first = std::mem::replace(&mut self.is_first, is_last);
         take(Part { text: &self.text[part], is_first, is_last })
-    }
-}
-
-/// Zstandard frames, one after the other.
-struct Frames<R: Read> {
-    decoder: Option<Box<ruzstd::decoding::StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>>,
-    input: Option<R>,
-}
-
-impl<R: BufRead> Frames<R> {
-    fn new(input: R) -> Self {
-        Self { decoder: None, input: Some(input) }
-    }
-}
-
-impl<R: BufRead> Read for Frames<R> {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            if let Some(mut input) = self.input.take() {
-                if input.fill_buf()?.is_empty() {
-                    self.input = Some(input);
-                    return Ok(0);
-                }
-                let begun = ruzstd::decoding::StreamingDecoder::new(input).map_err(std::io::Error::other)?;
-                self.decoder = Some(Box::new(begun));
-            }
-            let Some(decoder) = &mut self.decoder else { return Ok(0) };
-            let read = decoder.read(out)?;
-            if read > 0 || out.is_empty() {
-                return Ok(read);
-            }
-            self.input = self.decoder.take().map(|decoder| decoder.into_inner());
-        }
     }
 }
 

@@ -14,6 +14,7 @@ mod sources;
 mod spool;
 mod state;
 mod work;
+mod zstd;
 
 use super::card::{CARD, Card};
 use super::progress::Task;

@@ -9,6 +9,7 @@ mod thrift;
 
 use super::PrepareError;
 use super::documents::{Allowance, longest, no_field};
+use super::zstd::Frames;
 use crate::data::DataError;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -351,9 +352,7 @@ fn unpack(codec: i64, page: Vec<u8>, full: usize) -> Result<Vec<u8>, String> {
         }
         1 => None,
         2 => bounded(&mut flate2::read::MultiGzDecoder::new(&page[..])),
-        6 => {
-            ruzstd::decoding::StreamingDecoder::new(&page[..]).ok().and_then(|mut input| bounded(&mut input))
-        }
+        6 => bounded(&mut Frames::new(&page[..])),
         other => {
             let name = usize::try_from(other).ok().and_then(|at| CODECS.get(at));
             let name = name.map_or_else(|| other.to_string(), ToString::to_string);
