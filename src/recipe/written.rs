@@ -28,7 +28,7 @@ pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     Ok(found)
 }
 
-/// Whether resolving these values reads directories: a layer below, or a pattern of files, may name a whole file system.
+/// Whether resolving these values reads directories: a layer below or a pattern of files may name a whole file system.
 #[must_use]
 pub fn asks_the_disk(values: &[(String, Json)]) -> bool {
     let is_pattern = |value: &Json| value.to_string().contains(['*', '?']);

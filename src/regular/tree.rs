@@ -16,8 +16,8 @@ struct Deletion<'a> {
 }
 
 impl OpenDir {
-    /// Deletes a file, a link or a whole directory. Whatever somebody puts in the place of a directory meanwhile, such as
-    /// a link, nothing is deleted elsewhere. What is gone already is no error: another process may delete the same.
+    /// Deletes a file, a link or a whole directory. Whatever somebody puts in the place of a directory meanwhile, such
+    /// as a link, nothing is deleted elsewhere. What is gone already is no error: another process may delete the same.
     ///
     /// In every directory, the entry named `last` goes last. `before_each` is called before each entry of a directory.
     ///

@@ -1,5 +1,5 @@
-//! Deleting what belongs to runs: a name is gone before anything that it stood for is, so nothing half-deleted carries a
-//! real name.
+//! Deleting what belongs to runs: a name is gone before anything that it stood for is, so nothing half-deleted carries
+//! a real name.
 
 use super::error::Context;
 use super::files::{is_temporary, parent, temporary_name};

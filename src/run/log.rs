@@ -42,8 +42,9 @@ pub type TrainLog = Log<TrainRow>;
 pub type ValLog = Log<ValRow>;
 
 impl<R: Row> Log<R> {
-    /// Opens a log of a run for appending and writes the header if there is none. A log that an earlier version began keeps its
-    /// own columns. The caller must hold the run's lock and must have called [`cut_back`](super::cut::cut_back).
+    /// Opens a log of a run for appending and writes the header if there is none. A log that an earlier version began
+    /// keeps its own columns. The caller must hold the run's lock and must have called
+    /// [`cut_back`](super::cut::cut_back).
     ///
     /// Errors: [`RunError::Malformed`] if the file has a column that this version lacks, or none that a log must have,
     /// or ends in a torn line.
