@@ -84,10 +84,8 @@ fn encode(
     let mut rest = std::str::from_utf8(text).map_err(not_text)?;
     let task = Task::start(scanner.progress, &format!("tokenizing {}", path.display()), text.len() as u64);
     let mut done = 0;
-    let mut writer = {
-        let (dir, name) = place_of(shard)?;
-        ShardWriter::create(&dir, name)?
-    };
+    let (dir, name) = place_of(shard)?;
+    let mut writer = ShardWriter::create(&dir, name)?;
     while !rest.is_empty() {
         let (batch, after) = rest.split_at(tokenizer.cut(rest, BATCH).unwrap_or(rest.len()));
         let parts = tokenizer.encode_parallel(batch, PART).map_err(|Unlisted { c, offset }| {

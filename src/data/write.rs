@@ -5,17 +5,13 @@
 
 use super::DataError;
 use super::llmc::{CHECKSUM, HEADER, MAGIC};
-use crate::regular::{self, OpenDir};
+use crate::regular::{self, OpenDir, temporary_name};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// What the names of unfinished files begin with.
-pub(super) const TEMPORARY: &str = ".tmp-";
 
 /// Tokens hashed and written at a time.
 const BLOCK: usize = 1 << 18;
@@ -171,17 +167,15 @@ pub(super) fn write_through(
 pub(super) struct Unfinished {
     dir: Arc<OpenDir>,
     file: File,
-    temporary: String,
+    temporary: OsString,
     name: OsString,
     is_published: bool,
 }
 
 impl Unfinished {
     fn create(dir: &Arc<OpenDir>, name: &OsStr) -> io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            let temporary = format!("{TEMPORARY}{}-{n}", std::process::id());
+            let temporary = temporary_name(name);
             match dir.create_file(&temporary) {
                 // of a killed process that had the same number, perhaps on another machine
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

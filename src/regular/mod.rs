@@ -4,10 +4,12 @@
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
 mod open_dir;
+mod temporary;
 mod tree;
 
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
+pub use temporary::{is_temporary, temporary_name};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

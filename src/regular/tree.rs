@@ -1,9 +1,8 @@
 //! Deleting whole directories.
 
-use super::OpenDir;
+use super::{OpenDir, temporary_name};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many directories are held open at a time.
 const MOST_LEVELS: usize = 32;
@@ -57,7 +56,8 @@ impl Deletion<'_> {
                 Err(error) => Err(error),
                 Ok(_) if level == MOST_LEVELS => {
                     moved = true;
-                    dir.rename_into(&name, &self.top, unused())
+                    // the next removal of a run finishes one that was killed, if only temporaries are left in it
+                    dir.rename_into(&name, &self.top, temporary_name(OsStr::new("deep")))
                 }
                 Ok(inner) => {
                     moved |= self.empty(&inner, level + 1)?;
@@ -68,13 +68,6 @@ impl Deletion<'_> {
         }
         Ok(moved)
     }
-}
-
-/// A name that nothing in a tree has, unless somebody means to be in the way. A removal of a run that is killed is
-/// finished by the next one if nothing is in the run but what has names of runs or of temporaries.
-fn unused() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    format!(".tmp-deep-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whether a name is that of a file, or of a link, wherever that leads.

@@ -2,9 +2,9 @@
 //! a real name.
 
 use super::error::Context;
-use super::files::{is_temporary, parent, temporary_name};
+use super::files::parent;
 use super::{RunDir, RunError, dir, fault, lock};
-use crate::regular::OpenDir;
+use crate::regular::{OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -219,7 +219,7 @@ pub fn foreign(run: &Path) -> Vec<OsString> {
 /// Whether runs write a file or directory of this name.
 fn is_own(name: &OsStr) -> bool {
     let own = [RECIPE, TRAIN_CSV, VAL_CSV, EVAL_CSV, SAMPLES, CHECKPOINTS, record::FILE, lock::FILE];
-    own.iter().any(|known| name == *known) || files::is_temporary(name) || is_event_file(name)
+    own.iter().any(|known| name == *known) || regular::is_temporary(name) || is_event_file(name)
 }
 
 /// Whether a name is that of an event file of ours.

@@ -9,16 +9,13 @@
 use super::deletion::{self, delete};
 use super::error::Context;
 use super::{RunError, fault};
-use crate::regular::OpenDir;
+use crate::regular::{OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-const TEMPORARY: &str = ".tmp-";
 /// A directory that is being replaced: still good until its successor has the name.
 const OLD: &str = ".old-";
 
@@ -114,11 +111,6 @@ impl Drop for NewDir {
     }
 }
 
-/// Whether a name is that of something half-written or half-deleted.
-pub(super) fn is_temporary(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
-}
-
 /// Whether a name is one that [`sweep`] takes away.
 pub(super) fn is_passing(name: &OsStr) -> bool {
     is_temporary(name) || name.as_encoded_bytes().starts_with(OLD.as_bytes())
@@ -148,7 +140,7 @@ pub fn sweep(dir: &OpenDir) -> Result<(), RunError> {
 /// deleted stays.
 pub fn sweep_stale(dir: &Path, age: Duration) {
     let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(TEMPORARY)) {
+    for entry in entries.flatten().filter(|e| is_temporary(&e.file_name())) {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         if modified.is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age)) {
             let _ = fs::remove_file(entry.path());
@@ -190,21 +182,10 @@ fn prefixed(prefix: &str, name: &OsStr) -> OsString {
     prefixed
 }
 
-/// A name for what is to have this one, or had it.
-pub(super) fn temporary_name(name: &OsStr) -> OsString {
-    // Threads of one process may write the same name at once.
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    // of a long name only its beginning: a name may have 255 bytes
-    let shown = &name.as_bytes()[..name.len().min(100)];
-    let mut temporary = prefixed(TEMPORARY, OsStr::from_bytes(shown));
-    temporary.push(format!("-{}-{n}", std::process::id()));
-    temporary
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     /// The names in a directory, sorted.
     pub(in crate::run) fn names(dir: &Path) -> Vec<String> {

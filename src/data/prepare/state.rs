@@ -7,7 +7,7 @@ use super::PrepareError;
 use crate::data::DataError;
 use crate::data::card::SourceCard;
 use crate::data::scan::Identity;
-use crate::data::write::{Made, TEMPORARY, write_whole};
+use crate::data::write::{Made, write_whole};
 use crate::json;
 use crate::regular::{self, OFlags, OpenDir};
 use serde::{Deserialize, Serialize};
@@ -202,7 +202,7 @@ impl Workplace {
 /// Removes what a killed process left unfinished.
 fn sweep(dir: &OpenDir) -> Result<(), PrepareError> {
     let names = dir.names().map_err(DataError::read(dir.path()))?;
-    for name in names.iter().filter(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes())) {
+    for name in names.iter().filter(|name| regular::is_temporary(name)) {
         dir.remove_file(name).map_err(DataError::write(&dir.join(name)))?;
     }
     Ok(())

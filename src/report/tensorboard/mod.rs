@@ -225,11 +225,11 @@ impl Export {
                 }
             }
         }
-        let opened = self.opened()?;
-        let file = match &mut self.file {
+        let file = match self.file.take() {
             Some(file) => file,
-            none => none.insert(EventFile::create(&opened, at.wall_time as u64)?),
+            None => EventFile::create(&self.opened()?, at.wall_time as u64)?,
         };
+        let file = self.file.insert(file);
         for (place, event) in head.iter().enumerate() {
             if put(file, Kind::Head, place, 0, event)?.is_some() {
                 return Ok(false);

@@ -34,8 +34,8 @@ fn products_of_all_shapes() {
     // else the kernels of another level would be tested
     chosen().expect("a level that this processor has");
     let shapes: &[_] = if cfg!(miri) {
-        // it is some thousand times slower: all ragged edges, several cuts of a sum, whole tiles that are read where they
-        // are, and more columns than are finished together
+        // it is some thousand times slower: all ragged edges, several cuts of a sum, whole tiles that are read where
+        // they are, and more columns than are finished together
         &[(1, 1, 1), (7, 31, 5), (9, 33, DEPTH + 5), (16, 40, 3)]
     } else {
         &[(1, 1, 1), (7, 31, 5), (9, 33, 17), (8, 32, 8), (24, 12, 3), (40, 500, 64), (100, 70, DEPTH + 9)]
