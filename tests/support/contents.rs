@@ -132,9 +132,12 @@ fn visit(dir: &Path, below: &str, each: &mut impl FnMut(String, &Path)) {
     }
 }
 
-/// Names of a run's checkpoints, oldest first.
+/// Names of a run's checkpoints, oldest first; none before the run has begun to write the first one.
 pub(crate) fn checkpoints(run: &Path) -> Vec<String> {
-    let entries = fs::read_dir(run.join("checkpoints")).expect("checkpoints");
+    let entries = match fs::read_dir(run.join("checkpoints")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        entries => entries.expect("checkpoints"),
+    };
     let mut names: Vec<_> =
         entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
