@@ -18,8 +18,8 @@ use std::path::Path;
 
 /// More than any JSON document of a run holds, in bytes.
 pub const DOCUMENT: u64 = 64 << 20;
-/// More than any recipe holds, in bytes: what reads TOML takes fifty times its text.
-pub const RECIPE: u64 = 4 << 20;
+/// More than any recipe holds, in bytes: what reads TOML takes up to six hundred times its text, where that is nested.
+pub const RECIPE: u64 = 256 << 10;
 /// More than any log holds, in bytes: forty million steps. Files that claim a terabyte take no room on a disk.
 pub const LOG: u64 = 4 << 30;
 
@@ -96,7 +96,10 @@ pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let too_large = || {
-        let problem = format!("it is larger than {} MiB", most >> 20);
+        let problem = match most >> 20 {
+            0 => format!("it is larger than {} KiB", most >> 10),
+            mib => format!("it is larger than {mib} MiB"),
+        };
         io::Error::new(ErrorKind::FileTooLarge, problem)
     };
     // said before anything is read; a file may also grow meanwhile

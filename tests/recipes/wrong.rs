@@ -355,7 +355,7 @@ fn files() {
         let error = recipes.load(name, &Overrides::default()).expect_err("a problem");
         recipes.hide(&error.to_string())
     };
-    recipes.write("sub/x.toml", REQUIRED).write("large.toml", vec![b'#'; (4 << 20) + 1]);
+    recipes.write("sub/x.toml", REQUIRED).write("large.toml", vec![b'#'; (256 << 10) + 1]);
     recipes.write("latin1.toml", b"[model]\n# caf\xe9\n").write("bad name!.toml", REQUIRED);
     recipes.write("binary.toml", [0_u8, 1, 2, 255, 254]);
     let names = [

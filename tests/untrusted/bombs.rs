@@ -59,6 +59,8 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
             readers::tokenizer,
             text("{\"model\": {\"type\": \"BPE\", \"merges\": [", "[],", "0]}}"),
         ),
+        ("a recipe of nested tables", readers::recipe, nested_tables()),
+        ("a run with a recipe of nested tables", readers::run, nested_tables()),
         ("a table of columns", readers::run, text("step,", "a,", "a\n1\n")),
         ("a log of empty rows", readers::log, with(9, text("step,loss\n", "1\n", "1\n"))),
         ("a log of quotes", readers::run, text("step,loss\n", "\",", "\n")),
@@ -94,6 +96,13 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("endings of a long context", readers::task, choice("word ".repeat(20_000), 50_000)),
         ("many examples of short lines", readers::task, text("", "{\"text\":\"a b\"}\n", "")),
     ]
+}
+
+/// The longest recipe that is read, of inline tables in tables: each `a.` of it becomes one.
+fn nested_tables() -> Vec<u8> {
+    let piece = format!("{{{}a=1}},", "a.".repeat(60));
+    let count = ((256 << 10) - 20) / piece.len();
+    format!("data.train=[{}]", piece.repeat(count)).into_bytes()
 }
 
 fn repeated(begin: &[u8], piece: &[u8], end: &[u8]) -> Vec<u8> {
