@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     let answered = completions::answer();
     let called = || match runner::cli::Cli::try_parse() {
         Ok(cli) => runner::commands::dispatch(cli),
-        Err(answer) => runner::commands::say_of_usage(&answer),
+        Err(answer) => runner::commands::say_of_usage(answer),
     };
     answered.unwrap_or_else(called).into()
 }

@@ -47,6 +47,22 @@ pub fn tame_line(text: &str) -> String {
     replaced(text, is_tame)
 }
 
+/// The items of a list below a message, each on a line of its own.
+#[must_use]
+pub fn items<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| format!("{ITEM}{}", tame_line(item.as_ref()))).collect()
+}
+
+/// [`tame`] for a message: line feeds stay only where [`items`] puts them, so that a name from elsewhere cannot pass for
+/// another message.
+#[must_use]
+pub fn tame_message(text: &str) -> String {
+    text.split(ITEM).map(tame_line).collect::<Vec<_>>().join(ITEM)
+}
+
+/// What begins an item of a list.
+const ITEM: &str = "\n  - ";
+
 /// Whether a terminal shows a character and does nothing else. Of those that Unicode has for text in two directions,
 /// only the ones that reach beyond their neighbours are none (UAX #9, 2.1 to 2.5).
 #[must_use]
@@ -99,5 +115,7 @@ mod tests {
         let mark = '\u{fffd}';
         assert_eq!(tame(text), format!("a\tb\n{mark}[31mc{mark}{mark}d{mark}{mark}e{mark}é\u{200f}→"));
         assert_eq!(tame_line("a\tb\nc"), format!("a{mark}b{mark}c"));
+        let listed = format!("a\nb{}", items(["c", "d\n  - e"]));
+        assert_eq!(tame_message(&listed), format!("a{mark}b\n  - c\n  - d{mark}  - e"));
     }
 }

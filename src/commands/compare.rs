@@ -18,7 +18,7 @@ use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::session::UsageError;
-use crate::wording::tame;
+use crate::wording::tame_line;
 use std::path::PathBuf;
 
 /// More sentences about groups than these say no more to a reader; JSON has them all.
@@ -93,7 +93,7 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
     let exporter = exporter(args.format);
     let room = super::room(&args.width, args.format);
     let prose = |text: &str| {
-        let text = tame(text);
+        let text = tame_line(text);
         room.map_or_else(|| text.clone(), |room| wrapped(&text, room)) + "\n"
     };
     // what was asked for by name stays

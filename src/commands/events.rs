@@ -157,7 +157,7 @@ impl Audience for Events {
 
     fn result(&self, run: &Path) -> anyhow::Result<()> {
         self.about(run);
-        super::print(&format!("{}\n", run.display())).map(drop)
+        super::print_path(run).map(drop)
     }
 
     fn progress(&self) -> &dyn Progress {

@@ -49,7 +49,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
         for exported in &mut runs {
             exported.update();
             if is_first && is_open && !exported.has_failed {
-                is_open = super::print(&format!("{}\n", exported.target.display()))?;
+                is_open = super::print_path(&exported.target)?;
             }
         }
         is_first = false;

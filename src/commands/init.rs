@@ -17,7 +17,7 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
     let shipped = find(&args.name)?;
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", shipped.stem())));
     write(&path, &shipped.standalone())?;
-    super::print(&format!("{}\n", path.display()))?;
+    super::print_path(&path)?;
     let shown = tame_line(&path.to_string_lossy());
     let next = match shipped.is_base() {
         true => format!("a base: a recipe builds upon it with `extends = \"{shown}\"`"),

@@ -11,7 +11,7 @@ use crate::report::numbers::bytes;
 use crate::run::deletion::{remove_run, sweep_removed};
 use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir};
 use crate::session::UsageError;
-use crate::wording::{count, tame, tame_line};
+use crate::wording::{count, tame_line};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
@@ -75,7 +75,7 @@ fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
     };
     let notes =
         items.iter().flat_map(|Item { run, .. }| run.notes.iter().map(|note| format!("{}: {note}", run.id)));
-    let notes: String = notes.map(|note| format!("{}\n", tame(&note))).collect();
+    let notes: String = notes.map(|note| format!("{}\n", tame_line(&note))).collect();
     let gap = if notes.is_empty() { "" } else { "\n" };
     format!("{}{}{gap}{notes}", exporter(args.format).export(&table), hidden.unwrap_or_default())
 }
@@ -128,7 +128,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     for item in items {
         match RunDir::open(bare(&item.run.path)).and_then(remove_run) {
             Ok(()) => {
-                super::print(&format!("{}\n", item.run.path.display()))?;
+                super::print_path(&item.run.path)?;
             }
             Err(error) => {
                 say(&format!("not removed: {error}"));
@@ -186,9 +186,12 @@ fn confirmed(runs: usize) -> anyhow::Result<bool> {
         )
         .into());
     }
-    let what = if runs == 1 { "this run".to_owned() } else { format!("these {runs} runs") };
+    let what = match runs {
+        1 => "this run with everything in it".to_owned(),
+        _ => format!("these {runs} runs with everything in them"),
+    };
     let mut stderr = std::io::stderr().lock();
-    let _ = write!(stderr, "remove {what} with everything in it? [y/N] ").and_then(|()| stderr.flush());
+    let _ = write!(stderr, "remove {what}? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -22,7 +22,7 @@ pub(super) fn run(args: &ManArgs) -> anyhow::Result<Exit> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let pages = write(command, "runner", dir)?;
-    super::print(&format!("{}\n", dir.display()))?;
+    super::print_path(dir)?;
     terminal::say(&format!("{}: `man -M` reads them in a directory `man1`", count(pages as u64, "page")));
     Ok(Exit::Finished)
 }

@@ -38,12 +38,12 @@ use crate::report::plot::{Quantity, quantities};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
 use crate::session::model::Options;
-use crate::wording::tame;
+use crate::wording::{tame, tame_line};
 use anyhow::Context;
+use clap::error::{ContextKind, ContextValue};
 use exit::Exit;
-use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Keeps signals that end no command from ending the process before it knows its command. What fails here fails again
 /// in [`dispatch`], which says so.
@@ -91,7 +91,23 @@ pub fn dispatch(cli: Cli) -> Exit {
 
 /// Prints what a command line led to instead of a command: help and the version on stdout, what is wrong with it on
 /// stderr.
-pub fn say_of_usage(answer: &clap::Error) -> Exit {
+pub fn say_of_usage(mut answer: clap::Error) -> Exit {
+    // the text repeats arguments
+    let parts: Vec<(ContextKind, String)> = answer
+        .context()
+        .filter_map(|(kind, part)| match part {
+            ContextValue::String(text) => Some((kind, tame_line(text))),
+            _ => None,
+        })
+        .collect();
+    for (kind, tamed) in parts {
+        answer.insert(kind, ContextValue::String(tamed));
+    }
+    let text = answer.render().to_string();
+    if answer.use_stderr() && tame(&text) != text {
+        terminal::say_lines(text.trim_end());
+        return Exit::Usage;
+    }
     let printed = answer.print().and_then(|()| std::io::stdout().flush());
     match printed {
         _ if answer.use_stderr() => Exit::Usage,
@@ -134,15 +150,26 @@ fn check_vectors() -> Result<(), UsageError> {
 /// Writes to stdout and returns whether it is still open. A closed pipe is no failure: its reader has read enough. On a
 /// terminal, what could act on it is replaced; a program gets every byte.
 fn print(text: &str) -> anyhow::Result<bool> {
+    match std::io::stdout().is_terminal() {
+        true => write_out(tame(&text.replace("\r\n", "\n")).as_bytes()),
+        false => write_out(text.as_bytes()),
+    }
+}
+
+fn write_out(bytes: &[u8]) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
-    let text = match stdout.is_terminal() {
-        true => Cow::from(tame(&text.replace("\r\n", "\n"))),
-        false => Cow::from(text),
-    };
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.context("could not write to stdout").map(|()| true)?),
     }
+}
+
+/// Writes a path as a line to stdout, [`print`]'s way: a program gets its bytes, a terminal what is harmless in one line.
+fn print_path(path: &Path) -> anyhow::Result<bool> {
+    if std::io::stdout().is_terminal() {
+        return print(&format!("{}\n", tame_line(&path.display().to_string())));
+    }
+    write_out(&[path.as_os_str().as_encoded_bytes(), b"\n"].concat())
 }
 
 /// How a model that is only used is computed, for sequences of any length that it was made for.

@@ -16,8 +16,9 @@ use crate::plan::predict::Prediction;
 use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
 use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
-use crate::recipe::{self, Diagnostics, Recipe, Resolved};
+use crate::recipe::{self, Recipe, Resolved};
 use crate::run::record::Peak;
+use crate::session::ending::in_short;
 use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
 use crate::session::machine::{self, Cache};
@@ -232,9 +233,5 @@ impl Run {
 
 /// Why data could not be opened, with paths below the current directory relative to it.
 fn reason(error: &anyhow::Error) -> String {
-    let text = match error.downcast_ref::<Diagnostics>() {
-        Some(problems) => problems.titles().collect::<Vec<_>>().join("; "),
-        None => format!("{error:#}"),
-    };
-    relative(&text)
+    relative(&in_short(error))
 }

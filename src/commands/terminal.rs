@@ -10,7 +10,7 @@ use crate::recipe::Diagnostics;
 use crate::report::numbers::{bytes, roughly};
 use crate::run::facts::now;
 use crate::session::ending::Elsewhere;
-use crate::wording::{shortened, tame, tame_line};
+use crate::wording::{shortened, tame, tame_line, tame_message};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 use serde_json::{Map, Value as Json};
@@ -60,16 +60,27 @@ fn screen() -> MutexGuard<'static, Screen> {
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a text for people, above the bar if there is one. A stderr that is closed is no failure. Names and texts from
-/// elsewhere may be part of it: what could act on the terminal is replaced.
-pub(super) fn say(text: &str) {
+/// Writes a message for people, above the bar if there is one. A stderr that is closed is no failure. Names and texts
+/// from elsewhere may be part of it: what could act on the terminal is replaced, and so is what would make a line that
+/// passes for another message.
+pub(super) fn say(message: &str) {
+    say_with(message, tame_message);
+}
+
+/// [`say`] for a text of several lines. It has only this program's own line feeds: the caller has made names from
+/// elsewhere one line with [`tame_line`].
+pub(super) fn say_lines(text: &str) {
+    say_with(text, tame);
+}
+
+fn say_with(text: &str, tamed: impl Fn(&str) -> String) {
     if speaks_json() {
         let kinds = ["warning", "error"];
         let kind = kinds.into_iter().find(|kind| text.starts_with(&format!("{kind}: ")));
         let message = kind.map_or(text, |kind| &text[kind.len() + 2..]);
         return event(kind.unwrap_or("message"), Map::from_iter([("message".to_owned(), message.into())]));
     }
-    write(&tame(text));
+    write(&tamed(text));
 }
 
 /// From now on, what is said are events, and there are no bars.

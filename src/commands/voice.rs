@@ -3,7 +3,7 @@
 use super::amiss::{is_amiss, warning};
 use super::board::Board;
 use super::signals;
-use super::terminal::{self, Passes, report, say};
+use super::terminal::{self, Passes, report, say, say_lines};
 use crate::data::{self, NoProgress};
 use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
@@ -134,18 +134,21 @@ impl Audience for Voice {
                 });
                 say(&format!("{run}: already finished{why}{fresh}{hint}"));
             }
-            Event::AlreadyDiverged { run, error } => say(&format!(
-                "{}: diverged: {error}\nthe same recipe would diverge again: change it, start over with --fresh, or \
-                 retry from the last checkpoint with --resume",
-                run.display()
-            )),
+            Event::AlreadyDiverged { run, error } => {
+                say(&format!("{}: diverged: {error}", run.display()));
+                say(
+                    "the same recipe would diverge again: change it, start over with --fresh, or retry from the last \
+                     checkpoint with --resume",
+                );
+            }
             Event::SetAside { aside, instead } => {
                 say(&format!("  set aside as {}; going on from {}", aside.display(), instead.display()));
             }
             Event::Planned { run, step, plan, prediction, lints } => {
                 let time =
                     prediction.map_or_else(String::new, |prediction| time_line(plan, step, prediction));
-                say(&format!("{}: step {step} of {}\n{}{time}", run.display(), plan.steps, plan_lines(plan)));
+                say(&format!("{}: step {step} of {}", run.display(), plan.steps));
+                say_lines(&(plan_lines(plan) + &time));
                 for lint in lints {
                     say(&format!("  lint {}: {}; {}", lint.code.as_str(), lint.message, lint.help));
                 }
@@ -222,7 +225,7 @@ impl Audience for Voice {
 
     fn result(&self, run: &Path) -> anyhow::Result<()> {
         self.about(run);
-        super::print(&format!("{}\n", run.display())).map(drop)
+        super::print_path(run).map(drop)
     }
 
     fn progress(&self) -> &dyn data::Progress {

@@ -19,7 +19,7 @@ use crate::report::runs::Run;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir, lock};
 use crate::session::{Ending, UsageError};
-use crate::wording::tame;
+use crate::wording::tame_line;
 use header::Figure;
 use screen::Screen;
 use std::io::IsTerminal;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     let ended = loop {
         let mut lines = String::new();
         for run in &mut runs {
-            lines.extend(run.poll(&view).map(|line| tame(&line) + "\n"));
+            lines.extend(run.poll(&view).map(|line| tame_line(&line) + "\n"));
         }
         match &mut screen {
             Some(screen) => screen.draw(&runs, &view)?,
@@ -98,7 +98,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     // the terminal is given back before the last words
     drop(screen);
     if is_live {
-        super::print(&runs.iter().map(|run| tame(&run.whole_line(&view)) + "\n").collect::<String>())?;
+        super::print(&runs.iter().map(|run| tame_line(&run.whole_line(&view)) + "\n").collect::<String>())?;
     }
     match ended {
         None if runs.iter().any(|run| run.problem.is_some()) => Ok(Exit::Failure),

@@ -33,6 +33,7 @@ pub use libraries::{CudaMissing, Libraries};
 
 pub use stream::{Event, Graph, Stream};
 
+use crate::wording::items;
 use std::ffi::{CStr, c_char};
 
 /// A failed call into one of CUDA's libraries.
@@ -64,7 +65,7 @@ pub enum CudaError {
         total: usize,
     },
     /// The kernels do not compile.
-    #[error("the kernels do not compile for {arch}:\n{log}")]
+    #[error("the kernels do not compile for {arch}:{}", items(log.lines()))]
     Compile {
         /// The target, such as `sm_90`.
         arch: String,

@@ -23,8 +23,8 @@ pub struct Inspection {
     pub info: ShardInfo,
     /// The size of the file in bytes.
     pub bytes: u64,
-    /// Its first tokens, at most 32; negative tokens of a damaged npy array appear as their two's complement.
-    pub first: Vec<u32>,
+    /// Its first tokens, at most 32; those of a damaged npy array may be negative.
+    pub first: Vec<i32>,
     /// The text of the first tokens, if they belong to the vocabulary: that of the `dataset.json` or `meta.pkl` beside
     /// the file, or else GPT-2's.
     pub text: Option<String>,
@@ -86,6 +86,7 @@ pub fn inspect(path: &Path, cache_dir: &Path, progress: &dyn Progress) -> Result
     };
     let counted = info.range.filter(|&(min, max)| min >= 0 && max < MOST_IDS);
     let entropy = counted.map(|(_, max)| entropy(&tokens.histogram(0..info.tokens, max as usize + 1)));
+    let first = first.into_iter().map(u32::cast_signed).collect();
     Ok(Inspection { info, bytes, first, text, documents, entropy })
 }
 

@@ -114,7 +114,9 @@ impl Tokens {
 /// Entropy in nats of a distribution with these counts, of which one is not 0.
 pub(super) fn entropy(counts: &[u64]) -> f64 {
     let total = counts.iter().sum::<u64>() as f64;
-    counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum()
+    let sum: f64 = counts.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total).map(|p| -p * p.ln()).sum();
+    // that of one kind of token would be a negative zero
+    sum + 0.0
 }
 
 /// Decodes the tokens in `bytes`.

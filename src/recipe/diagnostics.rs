@@ -1,7 +1,7 @@
 //! The problems of a recipe, collected and rendered as a compiler renders them.
 
 use super::source::{Medium, Place, Source};
-use crate::wording::{is_tame, tame, tame_line};
+use crate::wording::{is_tame, tame_line};
 use annotate_snippets::{Annotation, AnnotationKind, Element, Level, Origin, Renderer, Snippet};
 use std::fmt;
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(title: impl Into<String>, place: Place) -> Self {
         Self {
-            title: tame(&title.into()),
+            title: tame_line(&title.into()),
             place,
             label: String::new(),
             context: Vec::new(),
@@ -40,17 +40,17 @@ impl Problem {
     }
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = tame(&label.into());
+        self.label = tame_line(&label.into());
         self
     }
 
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help.push(tame(&help.into()));
+        self.help.push(tame_line(&help.into()));
         self
     }
 
     pub(super) fn context(mut self, place: Place, label: impl Into<String>) -> Self {
-        self.context.push((place, tame(&label.into())));
+        self.context.push((place, tame_line(&label.into())));
         self
     }
 

@@ -9,6 +9,7 @@ use crate::run::RunError;
 use crate::run::files::whole_lines;
 use crate::run::records::HEADER;
 use memchr::{memchr, memchr2};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -43,6 +44,19 @@ fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
 
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
+
+/// Lines as long as a row may be, and how many were longer: a row of commas takes eight times its bytes of memory.
+pub(super) fn without_long_lines(bytes: &[u8]) -> (Cow<'_, [u8]>, u64) {
+    let is_short = |line: &&[u8]| line.len() <= HEADER;
+    let lines = || bytes.split_inclusive(|&byte| byte == b'\n');
+    let long = lines().filter(|line| !is_short(line)).count();
+    if long == 0 {
+        return (Cow::Borrowed(bytes), 0);
+    }
+    let mut kept = Vec::new();
+    lines().filter(is_short).for_each(|line| kept.extend_from_slice(line));
+    (Cow::Owned(kept), long as u64)
+}
 
 /// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
 /// order. A missing file has no rows, and neither has one that cannot be read: it must not hide the other runs.
@@ -201,13 +215,14 @@ fn pass(bytes: &[u8], mut at: usize, count: usize) -> Option<usize> {
 
 /// [`scan_bytes`] for a file that another program has written, with quotes or with bytes that are not UTF-8.
 fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
+    let (bytes, malformed) = without_long_lines(bytes);
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&*bytes);
     let header: Vec<String> = match reader.byte_headers() {
         Ok(names) => names.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect(),
         Err(_) => return Scanned::default(),
     };
     let places = places(&header, wanted);
-    let mut scanned = Scanned { header, ..Scanned::default() };
+    let mut scanned = Scanned { header, malformed, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
     let mut record = csv::ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {

@@ -3,6 +3,7 @@
 //! One enum for the whole module: the command line turns it into a message and an exit code, and nothing in between
 //! needs to tell a lock's I/O error from a log's.
 
+use crate::wording::items;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -165,7 +166,7 @@ pub enum RunError {
         found: String,
     },
     /// A checkpoint's tensors are not those of the model.
-    #[error("`{}` does not fit the model:{}", path.display(), bullets(problems))]
+    #[error("`{}` does not fit the model:{}", path.display(), items(problems))]
     Tensors {
         /// The file.
         path: PathBuf,
@@ -173,7 +174,7 @@ pub enum RunError {
         problems: Vec<String>,
     },
     /// The weights to start from cannot be used.
-    #[error("the weights `{}` cannot be used:{}", path.display(), bullets(problems))]
+    #[error("the weights `{}` cannot be used:{}", path.display(), items(problems))]
     Weights {
         /// The file or directory that holds them.
         path: PathBuf,
@@ -250,10 +251,6 @@ fn has(steps: &[u64]) -> String {
         [] => "it has none yet".to_owned(),
         steps => format!("it has {}", steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
     }
-}
-
-fn bullets(problems: &[String]) -> String {
-    problems.iter().map(|p| format!("\n  - {p}")).collect()
 }
 
 #[cfg(test)]

@@ -107,6 +107,14 @@ impl From<Stop> for Ending {
     }
 }
 
+/// An error as part of a sentence: of a recipe's problems, what each comes down to.
+pub fn in_short(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Diagnostics>() {
+        Some(problems) => problems.titles().collect::<Vec<_>>().join("; "),
+        None => format!("{error:#}"),
+    }
+}
+
 /// A mistake in what was asked for that no other error type covers.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -1,7 +1,7 @@
 //! The ranks of a run as processes: whether a launcher started this one, and what all of them must agree on before the
 //! first step.
 
-use super::ending::{Elsewhere, Ending, OnOthers, UsageError};
+use super::ending::{Elsewhere, Ending, OnOthers, UsageError, in_short};
 use super::secret::secret;
 use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Joining, Solo, Tcp, named};
@@ -93,7 +93,7 @@ fn join_mpi(place: &Placement, _timeout: Duration, _warn: &dyn Fn(&str)) -> anyh
 /// the others say nothing, and all end alike.
 pub(super) fn agree<T>(comm: Option<&dyn Comm>, own: anyhow::Result<T>) -> anyhow::Result<T> {
     let Some(comm) = comm else { return own };
-    let mine: Failure = own.as_ref().err().map(|error| (Ending::of(error), format!("{error:#}")));
+    let mine: Failure = own.as_ref().err().map(|error| (Ending::of(error), in_short(error)));
     let all = comm.exchange(&serde_json::to_vec(&mine)?)?;
     let failed: Vec<(usize, (Ending, String))> =
         (all.iter().enumerate()).filter_map(|(rank, message)| Some((rank, failure(message)?))).collect();

@@ -10,6 +10,7 @@ use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find, seal};
+use crate::wording::items;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
@@ -143,11 +144,7 @@ fn refusal(run: &Path, recipe: &Path, refused: &[&Difference], max_steps: u64) -
         Some("\"Resuming\" in runs/README.md lists the keys that a resumed run may change".to_owned()),
     ];
     let advice: Vec<String> = advice.into_iter().flatten().collect();
-    UsageError(format!(
-        "a resumed run cannot change {}: {why}\n  {}",
-        changes.join(", "),
-        advice.join("\n  ")
-    ))
+    UsageError(format!("a resumed run cannot change {}: {why}{}", changes.join(", "), items(advice)))
 }
 
 fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {

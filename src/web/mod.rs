@@ -124,6 +124,7 @@ impl Server {
 
     fn talk(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        limit_silence(stream)?;
         let request = match read_head(stream, Instant::now() + PATIENCE)? {
             Ok(request) => request,
             Err(refusal) => return refuse(stream, refusal),
@@ -150,6 +151,19 @@ impl Server {
         }
         close(stream)
     }
+}
+
+/// Lets the system end a connection whose other end takes nothing: what waits for it may fit into the system's buffer,
+/// and then no write is ever refused.
+#[cfg(target_os = "linux")]
+fn limit_silence(stream: &TcpStream) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?)
+}
+
+/// Elsewhere such a connection stays until its other end closes it.
+#[cfg(not(target_os = "linux"))]
+fn limit_silence(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 /// Answers with a status and nothing else.

@@ -41,6 +41,62 @@ fn names_of_files_are_shown_and_do_nothing() {
     check(&Ended { stdout: String::new(), ..ended }, 0, &["finished in"]);
 }
 
+/// A line feed in a name must not begin a line that passes for one of the program's.
+#[test]
+fn names_of_two_lines_stay_on_one() {
+    const FORGED: &str = "error: forged";
+    let lab = Lab::new();
+    let nasty = format!("x\n{FORGED}\t1");
+    let spelled = escaped(&nasty);
+    let short = ["schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let on_one = |ended: &Ended, code: i32| {
+        ended.expect(code).says(&["x\u{fffd}error: forged\u{fffd}1"]);
+        assert!(!ended.stderr.lines().any(|line| line.starts_with(FORGED)), "{:?}", ended.stderr);
+    };
+    on_one(&lab.run(["data", "inspect", &nasty]), 2);
+    on_one(&lab.run(["compare", &nasty]), 2);
+    on_one(&lab.run(["--resume", &nasty]), 2);
+    on_one(&lab.run([format!("{nasty}.toml")]), 2);
+    on_one(&lab.run(["list", "--runs-dir", &nasty]), 0);
+    on_one(&lab.run(tiny("runs", &[&format!("model.init_from=\"{spelled}\"")])), 2);
+    on_one(&lab.run(tiny("runs", &[&format!("data.train=\"{spelled}\"")])), 2);
+    lab.write("k.toml", format!("\"{spelled}\" = 1\n"));
+    // as it is spelled in the recipe
+    lab.run(["k.toml"]).expect(2).says(&[r"unknown key `x\nerror: forged\t1`"]);
+    lab.write("k.jsonl", format!("{{\"{spelled}\": 1}}\n"));
+    on_one(&lab.run(["data", "prepare", "k.jsonl", "--out", "out"]), 2);
+    let run = lab.train(&short);
+    let path = run.join("run.json");
+    let mut record: Value = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("JSON");
+    record["status"] = "diverged".into();
+    record["error"] = nasty.clone().into();
+    fs::write(&path, record.to_string()).expect("written");
+    on_one(&lab.run(tiny("runs", &short)), 4);
+    let ended = lab.run(["compare", "runs"]);
+    assert!(!ended.stdout.lines().any(|line| line.starts_with(FORGED)), "{:?}", ended.stdout);
+    fs::rename(&run, lab.path("runs").join(&nasty)).expect("renamed");
+    fs::write(lab.path("runs").join(&nasty).join("val.csv"), "step,tokens,val_loss\nx,y,z\n")
+        .expect("written");
+    on_one(&lab.run(["export", "runs", "--tensorboard", "tb"]), 0);
+    for args in [&["list"][..], &["compare", "runs"], &["watch", "runs"]] {
+        let ended = lab.run(args);
+        let lines =
+            [&ended.stdout, &ended.stderr].map(|text| text.lines().any(|line| line.starts_with(FORGED)));
+        assert_eq!(lines, [false; 2], "{args:?}: {ended:?}");
+    }
+}
+
+/// The parser of the command line repeats what it does not know.
+#[test]
+fn arguments_are_shown_and_do_nothing() {
+    let lab = Lab::new();
+    for args in [&["recipes", NASTY][..], &["schema", NASTY], &["compare", "--align", NASTY]] {
+        check(&lab.run(args), 2, &["error: ", "[31mX"]);
+    }
+    let ended = lab.run(["recipes", "x\nerror: forged"]);
+    check(&ended, 2, &["error: unexpected argument 'x\u{fffd}error: forged' found"]);
+}
+
 /// A text as TOML and JSON spell it in a string.
 fn escaped(text: &str) -> String {
     let spelled = json!(text).to_string();

@@ -9,6 +9,7 @@ use runner::model::{Dims, ParamLayout};
 use runner::recipe::{DataDigests, Overrides, identity, load, to_toml};
 use runner::report::gather::{Scratch, Wanted};
 use runner::report::runs::Run;
+use runner::report::tensorboard::Export;
 use runner::run::{CheckpointState, RunRecord, TrainRow, ValRow, cut, import, records};
 use runner::weights;
 use std::fs;
@@ -177,13 +178,17 @@ pub(crate) fn recipe(dir: &Path, data: &[u8]) {
     }
 }
 
-/// A run of somebody else: any bytes as its record, its recipe and its logs are shown as far as they can be read.
+/// A run of somebody else: any bytes as its record, its recipe, its logs and its samples are shown and exported as far
+/// as they can be read.
 pub(crate) fn run(dir: &Path, data: &[u8]) {
     let run = dir.join("run");
     fs::create_dir_all(&run).expect("a directory");
-    for name in ["run.json", "recipe.toml", "train.csv", "val.csv"] {
+    for name in ["run.json", "recipe.toml", "train.csv", "val.csv", "samples.txt"] {
         write(&run, name, data);
     }
+    let exported = tempfile::tempdir_in(dir).expect("a directory");
+    let news = Export::new(&run, exported.path()).update().expect("the directory can be written");
+    assert!(news.problems.iter().all(|problem| !problem.is_empty()));
     let wanted = Wanted { cut: None, further: &[], targets: &[] };
     match Run::read_whole(&run, wanted, &mut Scratch::default()) {
         Ok(run) => assert!(run.warnings.iter().all(|warning| !warning.is_empty())),

@@ -45,7 +45,7 @@ pub(in crate::commands) fn run(args: &FetchArgs) -> anyhow::Result<Exit> {
         let _ = write!(line, "; of {} the server gives no digest, {known}", fetched.unverified);
     }
     say(&line);
-    super::super::print(&format!("{}\n", fetched.out.display()))?;
+    super::super::print_path(&fetched.out)?;
     Ok(Exit::Finished)
 }
 

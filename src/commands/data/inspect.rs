@@ -7,7 +7,7 @@ use crate::data::inspect::{Boundary, Documents, data_files};
 use crate::data::{Inspection, inspect};
 use crate::report::numbers::{bytes, grouped, thousands};
 use crate::session::{UsageError, inputs};
-use crate::wording::tame;
+use crate::wording::{tame, tame_line};
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -66,7 +66,7 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 /// The report about a file, for people.
 fn text(path: &Path, seen: &Inspection) -> String {
     let Inspection { info, first, .. } = seen;
-    let mut out = format!("{}\n", path.display());
+    let mut out = format!("{}\n", tame_line(&path.display().to_string()));
     let mut line = |name: &str, value: String| {
         // writing to a string cannot fail
         let _ = writeln!(out, "  {name:<10} {value}");

@@ -29,9 +29,9 @@ pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
         }
         Prepared::Before(card) => (card, "was prepared before: nothing to do".to_owned()),
     };
-    let out = options.out.display();
-    terminal::say(&format!("{out}: {took}\n{}", summary(&card)));
-    super::super::print(&format!("{out}\n"))?;
+    terminal::say(&format!("{}: {took}", options.out.display()));
+    terminal::say_lines(&summary(&card));
+    super::super::print_path(&options.out)?;
     Ok(Exit::Finished)
 }
 

@@ -1,10 +1,12 @@
 //! The rows of a log as events, for as long as the log grows.
 
+use super::super::scan::without_long_lines;
 use super::super::tail::{Grown, Tail};
 use super::clock::Clock;
 use super::event::{At, Kind, scalars};
 use super::file::EventFile;
 use super::tags::{STEP, tags};
+use crate::run::records::HEADER;
 use crate::run::{RunError, dir};
 use std::path::Path;
 
@@ -76,7 +78,13 @@ impl Log {
         clock: &mut Clock,
         file: &mut EventFile,
     ) -> Result<Option<u64>, RunError> {
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(lines);
+        if lines.iter().take(HEADER + 1).all(|&byte| byte != b'\n') && lines.len() > HEADER {
+            // no row can be told without the names of the columns
+            self.columns.get_or_insert_default();
+        }
+        let (lines, malformed) = without_long_lines(lines);
+        self.malformed += malformed;
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&*lines);
         let mut record = csv::ByteRecord::new();
         while let Ok(true) = reader.read_byte_record(&mut record) {
             let Some(columns) = &self.columns else {

@@ -112,7 +112,7 @@ struct Column {
 impl Column {
     fn find(footer: &Item, field: &str) -> Result<Self, String> {
         let schema = footer.list(2);
-        let (mut at, mut index) = (1, 0);
+        let (mut at, mut index, mut found) = (1, 0, None);
         let mut names = Vec::new();
         while let Some(element) = schema.get(at) {
             let name = element.text(4).unwrap_or_default();
@@ -120,18 +120,20 @@ impl Column {
             let end = subtree(schema, at);
             if name == field {
                 let is_text = end == at + 1 && element.int(1) == Some(BYTE_ARRAY);
-                return match element.int(3) {
-                    Some(repetition @ (0 | 1)) if is_text => Ok(Self { index, is_optional: repetition == 1 }),
-                    _ => {
-                        Err(format!("its column `{field}` does not hold texts: choose another with --field"))
-                    }
+                let Some(repetition @ (0 | 1)) = element.int(3).filter(|_| is_text) else {
+                    return Err(format!(
+                        "its column `{field}` does not hold texts: choose another with --field"
+                    ));
                 };
+                if found.replace(Self { index, is_optional: repetition == 1 }).is_some() {
+                    return Err(format!("it has two columns `{field}`: which one is meant cannot be told"));
+                }
             }
             let is_leaf = |element: &&Item| element.int(5).unwrap_or(0) == 0;
             index += schema[at..end].iter().filter(is_leaf).count();
             at = end;
         }
-        Err(no_field(field, &names))
+        found.ok_or_else(|| no_field(field, &names))
     }
 }
 

@@ -109,6 +109,11 @@ fn list(items: &[Vec<u8>]) -> Vec<u8> {
 
 /// A file of one required column of texts, with the rows and the places that its groups state.
 fn file(pages: &[u8], groups: &[(u64, u64)]) -> Vec<u8> {
+    file_of(1, pages, groups)
+}
+
+/// [`file`] with so many columns of one name.
+fn file_of(columns: usize, pages: &[u8], groups: &[(u64, u64)]) -> Vec<u8> {
     let root = fields(&[(4, 8, b"\x01r".to_vec()), (1, 5, number(1))]);
     let text = fields(&[(1, 5, number(6)), (2, 5, number(0)), (1, 8, b"\x04text".to_vec())]);
     let group = |&(rows, at): &(u64, u64)| {
@@ -116,7 +121,7 @@ fn file(pages: &[u8], groups: &[(u64, u64)]) -> Vec<u8> {
         fields(&[(1, 9, list(&[fields(&[(3, 12, meta)])]))])
     };
     let groups: Vec<_> = groups.iter().map(group).collect();
-    let footer = fields(&[(2, 9, list(&[root, text])), (2, 9, list(&groups))]);
+    let footer = fields(&[(2, 9, list(&[vec![root], vec![text; columns]].concat())), (2, 9, list(&groups))]);
     [MAGIC, pages, &footer, &(footer.len() as u32).to_le_bytes(), MAGIC].concat()
 }
 
@@ -164,4 +169,10 @@ fn numbers_that_no_file_has_are_refused() {
     let at = wide.windows(3).position(|bytes| bytes == b"\x01r\x15").expect("the root") + 3;
     wide[at] = 0x7e;
     assert_eq!(read(&wide, "text"), Ok(vec![String::new()]));
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let problem = read(&file_of(2, &[], &[(0, 4)]), "text").expect_err("refused");
+    assert!(problem.contains("it has two columns `text`"), "{problem}");
 }
