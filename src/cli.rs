@@ -17,7 +17,7 @@ pub use report::{
 use crate::session::model::Precision;
 use crate::session::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
 use clap::builder::{PossibleValue, RangedU64ValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use recipes::{PLAIN, one};
 use std::path::PathBuf;
 
@@ -37,6 +37,25 @@ pub struct Cli {
     /// Training.
     #[command(flatten)]
     pub train: TrainArgs,
+}
+
+impl Cli {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the help that it asks for.
+    pub fn of_process() -> Result<Self, clap::Error> {
+        let matches = with_negative_numbers(Self::command()).try_get_matches()?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut Self::command()))
+    }
+}
+
+/// Takes `-1` behind an option for its value. The value's own check can then refuse it, in words that fit.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let is_option = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
+    command
+        .mut_args(|arg| if is_option(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
 }
 
 /// Arguments of training.

@@ -18,7 +18,6 @@ use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::session::UsageError;
-use crate::wording::tame_line;
 use std::path::PathBuf;
 
 /// More sentences about groups than these say no more to a reader; JSON has them all.
@@ -92,10 +91,11 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
 fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> String {
     let exporter = exporter(args.format);
     let room = super::room(&args.width, args.format);
-    let prose = |text: &str| {
-        let text = tame_line(text);
-        room.map_or_else(|| text.clone(), |room| wrapped(&text, room)) + "\n"
+    let fitted = |text: String| match room {
+        Some(room) => wrapped(&text, room) + "\n",
+        None => text + "\n",
     };
+    let prose = |text: &str| fitted(exporter.sentence(text));
     // what was asked for by name stays
     let leaving = comparison.leaving(if args.metrics.is_empty() { measures } else { &[] });
     let table = |table: Table| {
@@ -121,10 +121,11 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
     }
     out += &format!("\n{}", table(comparison.table(measures, true)));
     let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
+    let item = |text: &str| fitted(bullet.to_owned() + &exporter.sentence(text));
     let notes = comparison.notes();
     if !notes.is_empty() {
         out += "\n";
-        out.extend(notes.iter().map(|note| prose(&format!("{bullet}{note}"))));
+        out.extend(notes.iter().map(|note| item(note)));
     }
     if comparison.has_replicas() {
         out += "\nreplicas, mean ± standard deviation over seeds\n\n";
@@ -133,9 +134,7 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
     let sentences = comparison.sentences();
     if !sentences.is_empty() {
         out += "\n";
-        out.extend(
-            sentences.iter().take(MOST_SENTENCES).map(|sentence| prose(&format!("{bullet}{sentence}"))),
-        );
+        out.extend(sentences.iter().take(MOST_SENTENCES).map(|sentence| item(sentence)));
         if sentences.len() > MOST_SENTENCES {
             out += &format!("{bullet}{} more: --format json\n", sentences.len() - MOST_SENTENCES);
         }

@@ -16,7 +16,6 @@ use crate::session::evaluation::{
     Evaluated, Request, TaskFile, Tasks, Working, all_checkpoints, evaluate, evaluate_named, no_run,
 };
 use crate::session::model::{Options, Source};
-use crate::wording::tame;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -122,8 +121,11 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
         }
         TableFormat::Table | TableFormat::Markdown => {
             let room = super::room(&args.width, args.format);
-            let prose =
-                |text: &str| room.map_or_else(|| tame(text), |room| wrapped(&tame(text), room)) + "\n";
+            let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
+            let prose = |bullet: &str, text: &str| {
+                let text = bullet.to_owned() + &exporter.sentence(text);
+                room.map_or_else(|| text.clone(), |room| wrapped(&text, room)) + "\n"
+            };
             let table = table::table(evaluated, true);
             let (table, hidden) = match room {
                 None => (table, None),
@@ -133,9 +135,8 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
                 }
             };
             let hidden =
-                hidden.map(|hidden| prose(&format!("{hidden}; --wide shows all"))).unwrap_or_default();
-            let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
-            let notes: String = notes.iter().map(|note| prose(&format!("{bullet}{note}"))).collect();
+                hidden.map(|hidden| prose("", &format!("{hidden}; --wide shows all"))).unwrap_or_default();
+            let notes: String = notes.iter().map(|note| prose(bullet, note)).collect();
             exporter.export(&table) + &hidden + "\n" + &notes
         }
     };

@@ -26,6 +26,8 @@ struct Exported {
     problems: Vec<String>,
     /// Whether the last attempt to write has failed.
     has_failed: bool,
+    /// Whether the run had ended when it was exported.
+    is_whole: bool,
 }
 
 /// Exports the runs; with `--follow` until all have ended, or a signal comes.
@@ -44,10 +46,20 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Exit> {
     let mut is_open = true;
     let mut is_first = true;
     let ended = loop {
-        // asked first: what a run logs before it ends is then exported with its end
-        let all_have_ended = runs.iter().all(|exported| has_ended(&exported.run));
+        let mut all_have_ended = true;
         for exported in &mut runs {
+            // asked first: what a run logs before it ends is then exported with its end
+            let has_ended = has_ended(&exported.run);
+            all_have_ended &= has_ended;
+            if has_ended && exported.is_whole {
+                continue;
+            }
             exported.update();
+            exported.is_whole = has_ended && !exported.has_failed;
+            if has_ended || !args.follow {
+                // of hundreds of runs, not all can be open at a time
+                exported.export.close();
+            }
             if is_first && is_open && !exported.has_failed {
                 is_open = super::print_path(&exported.target)?;
             }
@@ -86,7 +98,15 @@ fn named(paths: Vec<PathBuf>, dir: &Path) -> Result<Vec<Exported>, UsageError> {
             )));
         }
         let export = Export::new(&run, &target);
-        runs.push(Exported { run, target, export, events: 0, problems: Vec::new(), has_failed: false });
+        runs.push(Exported {
+            run,
+            target,
+            export,
+            events: 0,
+            problems: Vec::new(),
+            has_failed: false,
+            is_whole: false,
+        });
     }
     Ok(runs)
 }

@@ -98,6 +98,9 @@ fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Ve
     problems.extend([missing, different, unknown].into_iter().flat_map(few));
     problems.extend(likely);
     if problems.is_empty() {
+        problems.extend(weights.sharing());
+    }
+    if problems.is_empty() {
         problems.extend(weights.head_problem()?);
     }
     if problems.is_empty() { Ok(weights) } else { Err(problems) }
@@ -192,6 +195,24 @@ impl Weights {
             }
         }
         Ok(())
+    }
+
+    /// Two tensors in the same bytes. A small file could have any number of those, for a model that needs memory for
+    /// each; only the head may be the embedding.
+    fn sharing(&self) -> Option<String> {
+        let extents =
+            self.places.iter().filter(|(name, _)| !carries_nothing(name)).filter_map(|(name, at)| {
+                let place = self.files[at.0].info(&at.1)?;
+                let elements = place.shape.iter().product::<usize>() as u64;
+                let end = place.offset + elements * place.elements.width()? as u64;
+                Some((at.0, place.offset, end, name))
+            });
+        let mut extents: Vec<_> = extents.collect();
+        extents.sort_unstable();
+        let mut neighbours = extents.windows(2).filter(|two| two[0].0 == two[1].0 && two[0].2 > two[1].1);
+        let shared = neighbours.next()?;
+        let (a, b) = (shared[0].3, shared[1].3);
+        Some(format!("`{a}` and `{b}` share bytes of the file, which only a head and its embedding may"))
     }
 
     /// What is left out of the weights, or made up, one sentence each.

@@ -2,14 +2,18 @@
 //!
 //! One thread per connection and one request per connection, so a reader that is slow keeps waiting for itself only.
 //! What a stream sends is asked for when its reader has taken the piece before, so nothing piles up for a reader that
-//! does not read. The number of connections, the length of a request and the time that each step may take are limited.
-//! The module knows nothing of runs: a [`Site`] has the contents.
+//! does not read. The number of connections, the length of a request and the time that each step may take are limited,
+//! and where all connections are taken, a stream makes room for a new one. The module knows nothing of runs: a [`Site`]
+//! has the contents.
 
 mod access;
+mod places;
 mod request;
 
 pub use access::Access;
 pub use request::Request;
+
+use places::{Place, Places};
 
 use rand::RngCore;
 use rand::rngs::OsRng;
@@ -17,12 +21,13 @@ use request::{Refusal, read_head};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections at a time; a browser needs two for each page that is open.
 pub const MOST_CONNECTIONS: usize = 64;
+/// How long a stream is left alone before it may have to make room for another connection.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
 /// How long a request may take to arrive, and a piece of an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of such a piece.
@@ -69,7 +74,7 @@ pub trait Events: Send {
 /// # Errors
 /// A thread that the system does not start.
 pub fn serve(listener: TcpListener, access: Access, site: Arc<dyn Site>) -> io::Result<()> {
-    let server = Arc::new(Server { access, site, connections: AtomicUsize::new(0) });
+    let server = Arc::new(Server { access, site, places: Places::default() });
     thread::Builder::new().name("accept".to_owned()).spawn(move || {
         loop {
             match listener.accept() {
@@ -93,38 +98,28 @@ pub fn random_word() -> String {
 struct Server {
     access: Access,
     site: Arc<dyn Site>,
-    connections: AtomicUsize,
-}
-
-/// A connection that counts until it ends.
-struct Counted(Arc<Server>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::SeqCst);
-    }
+    places: Places,
 }
 
 impl Server {
     fn take(self: &Arc<Self>, stream: TcpStream) {
-        let open = self.connections.fetch_add(1, Ordering::SeqCst);
-        let counted = Counted(self.clone());
-        if open >= MOST_CONNECTIONS {
+        let stream = Arc::new(stream);
+        let Some(place) = self.places.take(&stream) else {
             // not worth waiting for: what does not fit into the system's buffer is lost
-            let _ = stream.set_nonblocking(true).and_then(|()| (&stream).write_all(BUSY));
+            let _ = stream.set_nonblocking(true).and_then(|()| (&*stream).write_all(BUSY));
             return;
-        }
+        };
+        let server = self.clone();
         let spawned = thread::Builder::new().name("reader".to_owned()).spawn(move || {
             // a reader that is gone or too slow concerns no one else
-            let _ = counted.0.talk(&stream);
+            let _ = server.talk(&stream, &place);
         });
         // without a thread the connection is closed, which its other end sees
         drop(spawned);
     }
 
-    fn talk(&self, stream: &TcpStream) -> io::Result<()> {
+    fn talk(&self, stream: &TcpStream, place: &Place) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        limit_silence(stream)?;
         let request = match read_head(stream, Instant::now() + PATIENCE)? {
             Ok(request) => request,
             Err(refusal) => return refuse(stream, refusal),
@@ -142,7 +137,10 @@ impl Server {
             Answer::Html(text) => ("text/html; charset=utf-8", text),
             Answer::Json(text) => ("application/json", text),
             Answer::NotFound => return refuse(stream, Refusal::NotFound),
-            Answer::Events(events) => return stream_events(stream, &nonce, events, is_head),
+            Answer::Events(events) => {
+                place.is_a_stream();
+                return stream_events(stream, &nonce, events, is_head);
+            }
         };
         let head = head("200 OK", kind, Some(body.len()), &nonce);
         write(stream, head.as_bytes())?;
@@ -151,19 +149,6 @@ impl Server {
         }
         close(stream)
     }
-}
-
-/// Lets the system end a connection whose other end takes nothing: what waits for it may fit into the system's buffer,
-/// and then no write is ever refused.
-#[cfg(target_os = "linux")]
-fn limit_silence(stream: &TcpStream) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?)
-}
-
-/// Elsewhere such a connection stays until its other end closes it.
-#[cfg(not(target_os = "linux"))]
-fn limit_silence(_: &TcpStream) -> io::Result<()> {
-    Ok(())
 }
 
 /// Answers with a status and nothing else.

@@ -206,6 +206,31 @@ fn a_name_in_csv_is_no_formula() {
     assert!(ended.stdout.contains("=1+1\\|a"), "{}", ended.stdout);
 }
 
+/// In the sentences beside a table as in its cells.
+#[test]
+fn a_name_in_markdown_is_no_markup() {
+    let lab = Lab::new();
+    let name = "<img src=x>*b*.bin";
+    lab.shard(&name.replace('*', "_"), &support::tokens(2000, 1));
+    let data = format!("data.train={}", json!([name]));
+    let short = [data.as_str(), "schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let run = lab.train(&short);
+    lab.train(&[short[0], short[1], short[2], "seed=2"]);
+    let run = run.to_str().expect("UTF-8");
+    let data = name.replace('*', "_");
+    for args in [
+        &["compare", "runs", "--format", "markdown"][..],
+        &["list", "--format", "markdown"],
+        &["eval", run, "--data", &data, "--tokens", "64", "--format", "markdown"],
+    ] {
+        let ended = lab.run(args);
+        ended.expect(0);
+        let text = &ended.stdout;
+        assert!(!text.contains("<img") && !text.contains("*b*"), "{args:?}: {text}");
+        assert!(args[0] == "list" || text.contains("&lt;img"), "{args:?}: {text}");
+    }
+}
+
 #[test]
 fn what_a_lock_says_is_shown_in_part_and_does_nothing() {
     let lab = Lab::new();

@@ -30,6 +30,7 @@ mod faults_logs;
 mod faults_storage;
 mod fetch;
 mod fetch_refusals;
+mod hostile_weights;
 mod inspect;
 mod log_format;
 mod logs;

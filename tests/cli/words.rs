@@ -198,6 +198,19 @@ fn a_run_is_no_recipe() {
 }
 
 #[test]
+fn a_negative_number_is_the_value_of_its_option() {
+    let lab = Lab::new();
+    let cases = [
+        (&["sample", "x", "--temperature", "-1"][..], "--temperature -1 is not a number from 0 up"),
+        (&["sample", "x", "--seed", "-1"], "invalid value '-1' for '--seed <SEED>'"),
+        (&["bench", "builtin:quickstart", "--steps", "-5"], "-5 is not in 1..=1000000"),
+    ];
+    for (args, said) in cases {
+        lab.run(args).expect(2).says(&[said]);
+    }
+}
+
+#[test]
 fn a_variable_with_one_underscore_is_not_ignored() {
     let lab = Lab::new();
     let under = |name: &str| {

@@ -361,6 +361,21 @@ fn of_two_exports_at_once_one_is_refused() {
 }
 
 #[test]
+fn more_runs_are_exported_than_files_may_be_open() {
+    let lab = Lab::new();
+    for number in 0..60 {
+        Fake::new(&format!("fake-{number}"), number, 1e-3, 3.0).write(&lab.path("runs"));
+    }
+    let mut command = lab.launcher("sh");
+    command.args(["-c", "ulimit -n 48; exec \"$RUNNER\" export runs --tensorboard tb"]);
+    let ended = support::ended(command);
+    ended.expect(0);
+    assert_eq!(ended.stdout.lines().count(), 60, "{}", ended.stdout);
+    assert!(!ended.stderr.contains("could not"), "{}", ended.stderr);
+    lab.run(["export", "runs", "--tensorboard", "tb", "--follow"]).expect(0).says(&["fake-59: up to date"]);
+}
+
+#[test]
 fn runs_of_one_name_and_places_that_are_none_are_refused() {
     let lab = Lab::new();
     for runs in ["a", "b"] {

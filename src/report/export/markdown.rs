@@ -19,6 +19,10 @@ impl Export for Markdown {
         }
         out
     }
+
+    fn sentence(&self, text: &str) -> String {
+        escaped(text)
+    }
 }
 
 /// A cell must stay on its line and within its bars, and is no markup: no tag, no link, no picture that tells another
@@ -37,6 +41,8 @@ fn escaped(text: &str) -> String {
             '&' => out += "&amp;",
             '<' => out += "&lt;",
             '\n' => out += "<br>",
+            // before a space it begins nothing
+            '~' if rest.starts_with(' ') => out.push(c),
             // within a word it is none
             '_' if is_word(before) && is_word(rest.chars().next()) => out.push(c),
             '\\' | '|' | '`' | '*' | '_' | '[' | ']' | '~' | '$' => out.extend(['\\', c]),
@@ -68,7 +74,7 @@ mod tests {
             ("run@1000", "run@1000"),
             ("data: a/b", "data: a/b"),
             ("[a](javascript:b)", "\\[a\\](javascript:b)"),
-            ("`a|b` *c* ~d~ _e_ $f$", "\\`a\\|b\\` \\*c\\* \\~d\\~ \\_e\\_ \\$f\\$"),
+            ("`a|b` *c* ~d~ _e_ $f$", "\\`a\\|b\\` \\*c\\* \\~d~ \\_e\\_ \\$f\\$"),
             ("a\\|b", "a\\\\\\|b"),
             ("&lt;b&gt;", "&amp;lt;b&amp;gt;"),
             ("schedule.max_steps", "schedule.max_steps"),

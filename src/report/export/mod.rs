@@ -12,6 +12,8 @@ pub use json::Json;
 pub use markdown::Markdown;
 pub use text::Text;
 
+use crate::wording::tame_line;
+
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
@@ -108,6 +110,11 @@ impl Table {
 pub trait Export {
     /// The table as a text that ends with a newline.
     fn export(&self, table: &Table) -> String;
+
+    /// A sentence beside the table, on one line, in which names from elsewhere are no markup.
+    fn sentence(&self, text: &str) -> String {
+        tame_line(text)
+    }
 }
 
 #[cfg(test)]

@@ -65,10 +65,18 @@ impl EventFile {
     fn locked(dir: &Arc<OpenDir>, name: String, flags: OFlags) -> Result<Self, RunError> {
         let path = dir.join(&name);
         let file = dir.open_file(&name, flags | OFlags::RDWR | OFlags::APPEND);
-        let file = file.map_err(|error| failed("open", &path, error))?;
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        let taken = || {
             let problem = "another process is writing it: wait for it to end or stop it";
-            return Err(failed("lock", &path, io::Error::new(ErrorKind::WouldBlock, problem)));
+            failed("lock", &path, io::Error::new(ErrorKind::WouldBlock, problem))
+        };
+        let file = match file {
+            Ok(file) => file,
+            // one that was begun since the directory was looked at
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken()),
+            Err(error) => return Err(failed("open", &path, error)),
+        };
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(taken());
         }
         Ok(Self {
             dir: Arc::clone(dir),

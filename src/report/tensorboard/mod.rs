@@ -92,6 +92,11 @@ impl Export {
         Ok(News { events, problems: std::mem::take(&mut self.problems) })
     }
 
+    /// Closes the event file; the next update opens it again.
+    pub fn close(&mut self) {
+        self.file = None;
+    }
+
     /// The directory of the event file.
     fn opened(&self) -> Result<Arc<OpenDir>, RunError> {
         let failed = |error| RunError::Io { action: "open", path: self.dir.clone(), error };
