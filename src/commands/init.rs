@@ -5,6 +5,7 @@ use super::terminal;
 use crate::cli::InitArgs;
 use crate::recipe::shipped::{self, Shipped};
 use crate::recipe::{Overrides, load};
+use crate::regular;
 use crate::session::{UsageError, missing};
 use crate::wording::tame_line;
 use anyhow::Context;
@@ -33,7 +34,7 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
 /// What gets the training data of a recipe, if they are not there. A base names none.
 fn missing_data(recipe: &Path) -> Option<String> {
     let resolved = load(recipe, &Overrides::default()).ok()?;
-    let is_missing = |named: &&String| glob::glob(named).is_ok_and(|mut found| found.next().is_none());
+    let is_missing = |named: &&String| regular::matching(named).is_ok_and(|found| found.paths.is_empty());
     let mut named = resolved.recipe.data.train.iter().filter(is_missing);
     named.find_map(|named| missing::fetching(Path::new(named)))
 }

@@ -2,6 +2,8 @@
 
 use super::DataError;
 use super::lipsum::{Lipsum, PREFIX};
+use crate::regular::{Matches, Refused, matching};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The origin of one shard.
@@ -46,17 +48,18 @@ fn is_glob(spec: &str) -> bool {
 }
 
 fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
-    let bad =
-        |e: glob::PatternError| DataError::BadPattern { pattern: pattern.into(), detail: e.to_string() };
-    let mut paths = Vec::new();
-    for path in glob::glob(&escape_directories(pattern)).map_err(bad)? {
-        paths.push(path.map_err(|e| DataError::Read { path: e.path().into(), error: e.into() })?);
+    let refused = |refused: Refused| match refused {
+        Refused::Malformed(error) => {
+            DataError::BadPattern { pattern: pattern.into(), detail: error.to_string() }
+        }
+        Refused::TooMany => DataError::Read { path: pattern.into(), error: io::Error::other(refused) },
+    };
+    let Matches { paths, unreadable } = matching(&escape_directories(pattern)).map_err(refused)?;
+    match unreadable {
+        Some((path, error)) => Err(DataError::Read { path, error }),
+        None if paths.is_empty() => Err(DataError::NoMatch { pattern: pattern.into() }),
+        None => Ok(paths),
     }
-    if paths.is_empty() {
-        return Err(DataError::NoMatch { pattern: pattern.into() });
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 /// Escapes the leading directories that exist as spelled, so that a project may be in a directory named like

@@ -3,10 +3,12 @@
 //! A name in a run's directory, or of weights from elsewhere, may stand for a pipe, whose reader waits, or for a device
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
+mod matching;
 mod open_dir;
 mod temporary;
 mod tree;
 
+pub use matching::{Matches, Refused, matching};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{is_temporary, temporary_name};

@@ -2,6 +2,7 @@
 
 use super::dir::{is_run, list};
 use super::error::RunError;
+use crate::regular;
 use crate::weights::checkpoint_name;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -83,10 +84,13 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
 fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
     let mut found = Vec::new();
     for pattern in patterns.iter().map(|pattern| pattern.to_str().unwrap_or_default()) {
-        let paths = glob::glob(pattern)
-            .map_err(|error| RunError::Pattern { pattern: pattern.to_owned(), problem: error.msg })?;
+        let found_here = regular::matching(pattern);
+        let paths = found_here.map_err(|refused| RunError::Pattern {
+            pattern: pattern.to_owned(),
+            problem: refused.reason(),
+        })?;
         let is_named = |path: &PathBuf| path.file_name().is_none_or(|name| !super::dir::is_hidden(name));
-        found.extend(paths.filter_map(Result::ok).filter(|path| is_run(path) && is_named(path)));
+        found.extend(paths.paths.into_iter().filter(|path| is_run(path) && is_named(path)));
     }
     Ok(each_once(found))
 }

@@ -6,6 +6,7 @@ use super::missing;
 use crate::data::{DataError, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
+use crate::regular;
 use crate::run::RunRecord;
 use crate::train::Measured;
 use std::collections::BTreeMap;
@@ -101,7 +102,7 @@ impl Tasks {
 /// The files of an entry of `eval.tasks`: those that a pattern matches, in order, or the one that it names.
 fn expanded(entry: &str) -> Vec<PathBuf> {
     let literal = PathBuf::from(entry);
-    let matched = || glob::glob(entry).map(|found| found.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let matched = || regular::matching(entry).map(|found| found.paths).unwrap_or_default();
     match matched() {
         files if !literal.exists() && !files.is_empty() => files,
         _ => vec![literal],

@@ -39,7 +39,7 @@ fn escaped(text: &str) -> String {
             '.' if text[..at].to_ascii_lowercase().ends_with("www") => out += "\\.",
             '@' if !is_word(before) || is_host(rest) => out += "@<!-- -->",
             '&' => out += "&amp;",
-            '<' => out += "&lt;",
+            '<' if begins_a_tag(rest) => out += "&lt;",
             '\n' => out += "<br>",
             // before a space it begins nothing
             '~' if rest.starts_with(' ') => out.push(c),
@@ -51,6 +51,11 @@ fn escaped(text: &str) -> String {
         before = Some(c);
     }
     tame_line(&out)
+}
+
+/// Whether a text is what stands behind the first character of a tag or a comment.
+fn begins_a_tag(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'))
 }
 
 /// Whether a text begins like the host of an address of mail.

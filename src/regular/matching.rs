@@ -1,0 +1,239 @@
+//! The paths that a pattern matches, however links lead round below it.
+//!
+//! Two links from a directory to itself make 2^40 paths to it before the system stops. So `**` enters each directory once
+//! here, and a pattern that leads past too many names is refused. `glob` has the patterns, and would walk all of that.
+
+use glob::{MatchOptions, Pattern, PatternError};
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Bytes that the paths which are looked at for one pattern take in memory at most: a million of usual length.
+const MOST: usize = 128 << 20;
+
+const WHOLE_NAMES: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: false,
+    require_literal_leading_dot: false,
+};
+
+/// What a pattern matches.
+#[derive(Debug, Default)]
+pub struct Matches {
+    /// The paths, sorted. Below `**`, a directory has the first of the paths that lead there.
+    pub paths: Vec<PathBuf>,
+    /// The first directory that could not be read, and why.
+    pub unreadable: Option<(PathBuf, io::Error)>,
+}
+
+/// Why nothing can be said of a pattern.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It cannot be parsed.
+    #[error("{0}")]
+    Malformed(#[from] PatternError),
+    /// It leads past more names than are looked at.
+    #[error("{TOO_MANY}")]
+    TooMany,
+}
+
+const TOO_MANY: &str = "it leads past too many names: name a directory further down";
+
+impl Refused {
+    /// The reason without the place in the pattern.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Malformed(error) => error.msg,
+            Self::TooMany => TOO_MANY,
+        }
+    }
+}
+
+/// Finds the paths that a pattern matches, as `glob` has it: `*` stays within a name, `**` stands for any directories,
+/// and a pattern that ends in a slash or in `**` matches directories.
+///
+/// # Errors
+/// [`Refused`]. Directories that cannot be read are noted and passed over.
+pub fn matching(pattern: &str) -> Result<Matches, Refused> {
+    let mut walk = Walk::default();
+    let mut parts = pattern.split('/').filter(|part| !part.is_empty()).peekable();
+    let mut paths = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
+    let mut matches_directories = pattern.ends_with('/');
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        if part == "**" {
+            matches_directories |= is_last;
+            // what it begins with is not below itself
+            let begins: HashSet<PathBuf> = paths.iter().filter(|_| is_last).cloned().collect();
+            paths = walk.below(paths)?;
+            paths.retain(|path| !begins.contains(path));
+        } else {
+            let pattern = Pattern::new(part)?;
+            let is_literal = !part.contains(['*', '?', '[']);
+            let mut found = Vec::new();
+            for path in paths {
+                match is_literal {
+                    true => found.extend(literally(&path, part)),
+                    false => found.extend(walk.names(&path)?.into_iter().filter(|path| {
+                        let name = path.file_name().unwrap_or_default().to_string_lossy();
+                        pattern.matches_with(&name, WHOLE_NAMES)
+                    })),
+                }
+            }
+            paths = found;
+        }
+        if !is_last {
+            paths.retain(|path| path.as_os_str().is_empty() || path.is_dir());
+        }
+    }
+    paths.retain(|path| !path.as_os_str().is_empty() && (!matches_directories || path.is_dir()));
+    paths.sort();
+    Ok(Matches { paths, unreadable: walk.unreadable })
+}
+
+/// The path of a name as it is written, if there is something.
+fn literally(dir: &Path, name: &str) -> Option<PathBuf> {
+    if name == "." && dir.as_os_str().is_empty() {
+        return Some(PathBuf::new());
+    }
+    let path = dir.join(name);
+    fs::symlink_metadata(&path).is_ok().then_some(path)
+}
+
+#[derive(Debug, Default)]
+struct Walk {
+    /// What the paths that were looked at took in memory.
+    taken: usize,
+    unreadable: Option<(PathBuf, io::Error)>,
+}
+
+impl Walk {
+    /// What lies in a directory, by name. The empty path is the current one.
+    fn names(&mut self, dir: &Path) -> Result<Vec<PathBuf>, Refused> {
+        let place = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let mut names = Vec::new();
+        let entries = match fs::read_dir(place) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.unreadable.get_or_insert_with(|| (place.to_owned(), error));
+                return Ok(names);
+            }
+        };
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    let path = dir.join(entry.file_name());
+                    self.taken += size_of::<PathBuf>() + path.as_os_str().len();
+                    names.push(path);
+                }
+                Err(error) => drop(self.unreadable.get_or_insert_with(|| (place.to_owned(), error))),
+            }
+            if self.taken > MOST {
+                return Err(Refused::TooMany);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Directories and all below them, each once.
+    fn below(&mut self, dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, Refused> {
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        // in the order of names, so that of several paths to a directory the first one is taken
+        let mut next: Vec<PathBuf> = dirs.into_iter().rev().collect();
+        while let Some(dir) = next.pop() {
+            let place = if dir.as_os_str().is_empty() { Path::new(".") } else { &dir };
+            if !place.canonicalize().is_ok_and(|real| seen.insert(real)) {
+                continue;
+            }
+            next.extend(self.names(&dir)?.into_iter().rev().filter(|path| path.is_dir()));
+            found.push(dir);
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(path, "x").expect("a file");
+        }
+        dir
+    }
+
+    fn found(dir: &tempfile::TempDir, pattern: &str) -> Vec<String> {
+        let whole = format!("{}/{pattern}", Pattern::escape(dir.path().to_str().expect("UTF-8")));
+        let found = matching(&whole).expect("a pattern");
+        let below = |path: &PathBuf| path.strip_prefix(dir.path()).expect("below").display().to_string();
+        found.paths.iter().map(below).collect()
+    }
+
+    #[test]
+    fn patterns_match_what_glob_matches() {
+        let dir = tree(&["a/x.bin", "a/b/y.bin", "a/b/.z.bin", "a/b/c/w.txt", "d/x.bin", "[e]/x.bin", "f"]);
+        for pattern in [
+            "*",
+            "a/*",
+            "a/*.bin",
+            "*/x.bin",
+            "**/*.bin",
+            "a/**/*.bin",
+            "a/**",
+            "**",
+            "**/",
+            "a/b/",
+            "f/",
+            "*/",
+            "a/**/b/*",
+            "**/c/**/w.txt",
+            "[ad]/?.bin",
+            "[[]e]/*",
+            "a/b/../*",
+            "./a/./*",
+            "**/**/*.txt",
+            "nothing/*",
+            "f/*",
+            "a//x.bin",
+        ] {
+            let whole = format!("{}/{pattern}", Pattern::escape(dir.path().to_str().expect("UTF-8")));
+            let mut expected: Vec<PathBuf> =
+                glob::glob(&whole).expect("a pattern").map(Result::unwrap).collect();
+            // it may name one twice, by two ways to go through `**`
+            expected.sort();
+            expected.dedup();
+            let of = |path: &PathBuf| path.components().collect::<PathBuf>();
+            let found: Vec<_> = matching(&whole).expect("a pattern").paths.iter().map(of).collect();
+            assert_eq!(found, expected.iter().map(of).collect::<Vec<_>>(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn links_that_lead_round_are_entered_once() {
+        let dir = tree(&["a/x.txt"]);
+        for name in ["1", "2", "3"] {
+            symlink(".", dir.path().join("a").join(name)).expect("a link");
+        }
+        assert_eq!(found(&dir, "**/*.txt"), ["a/x.txt"]);
+        assert_eq!(found(&dir, "a/*/x.txt"), ["a/1/x.txt", "a/2/x.txt", "a/3/x.txt"]);
+        let stars = format!("{}x.txt", "*/".repeat(30));
+        let whole = format!("{}/a/{stars}", dir.path().display());
+        assert!(matches!(matching(&whole), Err(Refused::TooMany)));
+    }
+
+    #[test]
+    fn a_broken_pattern_is_refused() {
+        for pattern in ["a[", "x/***", "a**/b"] {
+            assert!(matches!(matching(pattern), Err(Refused::Malformed(_))), "{pattern}");
+        }
+    }
+}
