@@ -146,7 +146,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (0, "finished, or finished before"),
     (1, "the program or the disk failed, or a verification did not hold"),
     (2, "the command line, the recipe or what it names is wrong; nothing was trained"),
-    (3, "a live process is training this run, or fetching into this directory"),
+    (3, "a live process is training this run, or fetching or preparing data into this directory"),
     (4, "diverged: the loss, a gradient or a weight is not finite, or the watchdog stopped the run"),
     (129, "interrupted by SIGHUP, after a checkpoint"),
     (130, "interrupted by SIGINT, after a checkpoint"),

@@ -345,6 +345,16 @@ fn an_event_file_that_cannot_be_written_ends_no_run() {
         .expect(1)
         .says(&["error: could not open", "symbolic link"]);
     assert_eq!(fs::read(&elsewhere).expect("readable"), b"mine");
+    // neither is one in the place of a run's directory of event files
+    let (others, name) = (lab.path("others"), run.file_name().expect("a name"));
+    fs::create_dir_all(&others).expect("a directory");
+    fs::create_dir_all(lab.path("tb")).expect("a directory");
+    symlink(&others, lab.path("tb").join(name)).expect("a link");
+    let run = run.to_str().expect("UTF-8");
+    lab.run(["export", run, "--tensorboard", "tb"])
+        .expect(1)
+        .says(&["error: could not open", "symbolic link"]);
+    assert!(fs::read_dir(&others).expect("a directory").next().is_none());
 }
 
 #[test]

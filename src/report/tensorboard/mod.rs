@@ -100,10 +100,18 @@ impl Export {
     /// The directory of the event file.
     fn opened(&self) -> Result<Arc<OpenDir>, RunError> {
         let failed = |error| RunError::Io { action: "open", path: self.dir.clone(), error };
-        match &self.held {
-            Some(held) => Ok(Arc::clone(held)),
-            None => OpenDir::open(&self.dir).map(Arc::new).map_err(failed),
+        if let Some(held) = &self.held {
+            return Ok(Arc::clone(held));
         }
+        let opened = match (self.dir.parent(), self.dir.file_name()) {
+            // a run may have been moved, and a link be left in its place
+            (Some(parent), Some(name)) if self.dir != self.run => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                OpenDir::open(parent).and_then(|parent| parent.inside(name))
+            }
+            _ => OpenDir::open(&self.dir),
+        };
+        opened.map(Arc::new).map_err(failed)
     }
 
     fn forget(&mut self) {
