@@ -189,7 +189,8 @@ impl Events for Recorder<'_> {
         let tokens = row.tokens;
         self.train_log.append(&row)?;
         self.record.steps_done = progress.step;
-        self.last_loss = Some(report.loss);
+        // as the log has it, from which a run that is resumed after its last step takes it
+        self.last_loss = Some(f64::from(report.loss as f32));
         self.times.push(rows, step_ms);
         self.watching.pulse.stepped(progress.step, report.time);
         let (step, steps) = (progress.step, plan.steps);
