@@ -137,8 +137,12 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
     let c_fc = linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
     let mlp_proj = linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
     let (dfc, dfc_bias) = (gradient(&block.c_fc_weight), gradient(&block.c_fc_bias));
-    let norm =
-        Norm { weight: parameter(&block.ln_2_weight), bias: parameter(&block.ln_2_bias), stats: layer.ln_2 };
+    let norm = Norm {
+        lacks: None,
+        weight: parameter(&block.ln_2_weight),
+        bias: parameter(&block.ln_2_bias),
+        stats: layer.ln_2,
+    };
     let (dln, dln_bias) = (gradient(&block.ln_2_weight), gradient(&block.ln_2_bias));
     let shape = AttentionShape { rows, cols: t, n_head: dims.n_head, head_size: dims.head_size() };
     let (dqkv, datt) = (wide.slice(0, 3 * n * c), wide.slice(3 * n * c, n * c));
@@ -146,6 +150,8 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
     let (head_x, head_dx, head_losses) = (ln.head(chunk * c), delta.head(chunk * c), losses.head(chunk));
     let (qkv, softmax, att, x, x_mid, fc) =
         (layer.qkv, layer.softmax, layer.att, layer.x, layer.x_mid, layer.fc);
+    let residual =
+        ResidualLayerNorm { dropout: None, x, delta, bias: mlp_proj.bias, sum: x_mid, norm, out: ln };
     let product = |m: usize, n: usize, k: usize| Work::Flops(2 * m * n * k);
     let floats = |count: usize| Work::Bytes(count * Element::F32.bytes());
     // each pair of a query and a key that it sees, once per product of the forward (2) or the backward pass (5)
@@ -159,7 +165,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
         (
             "mlp_proj_forward",
             product(n, 4 * c, c),
-            boxed(move |b| b.linear(wide, mlp_proj, delta, Epilogue::None)),
+            boxed(move |b| b.linear(wide, mlp_proj, delta, Epilogue::Residual(residual))),
         ),
         ("c_fc_backward_weight", product(n, 4 * c, c), {
             boxed(move |b| {
@@ -231,19 +237,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                 b.head_backward(HeadBackward { dlogits: logits, x: head_x, wte, dx: head_dx, dwte, width: c })
             })
         }),
-        ("residual_layernorm", floats(4 * n * c), {
-            boxed(move |b| {
-                b.residual_layernorm(ResidualLayerNorm {
-                    dropout: None,
-                    x,
-                    delta,
-                    bias: mlp_proj.bias,
-                    sum: x_mid,
-                    norm,
-                    out: ln,
-                })
-            })
-        }),
+        ("residual_layernorm", floats(4 * n * c), { boxed(move |b| b.residual_layernorm(residual)) }),
         ("layernorm_backward", floats(4 * n * c), {
             boxed(move |b| {
                 b.layernorm_backward(LayerNormBackward {
@@ -257,6 +251,7 @@ fn kernels(plan: &MemoryPlan) -> Vec<(&'static str, Work, Kernel)> {
                     dweight: dln,
                     dbias: dln_bias,
                     dx_sums: None,
+                    dwpe: None,
                 })
             })
         }),

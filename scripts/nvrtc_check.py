@@ -43,7 +43,8 @@ def main():
     def compile_one(configuration):
         arch, precision, head, dropout = configuration
         tiles = flash_tiles(precision, head)
-        names = [name for name in sources if tiles or not name.startswith("flash_attention/")]
+        absent = ("flash_attention/",) * (not tiles) + ("halves/",) * (precision != "BF16")
+        names = [name for name in sources if not name.startswith(absent)]
         unit = "".join(f'#include "{name}"\n' for name in names)
         flags = [f"--gpu-architecture=sm_{arch}", f"-DOPERAND_{precision}", f"-DHEAD_SIZE={head}"]
         flags += [f"-DDROPOUT={dropout}", *tiles, *options]

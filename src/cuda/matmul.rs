@@ -127,7 +127,7 @@ impl Described {
         described.set(Desc::CUBLASLT_MATMUL_DESC_TRANSA, &operation(shape.a.transposed))?;
         described.set(Desc::CUBLASLT_MATMUL_DESC_TRANSB, &operation(shape.b.transposed))?;
         let epilogue = match shape.epilogue {
-            Epilogue::None => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            Epilogue::None | Epilogue::Add => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
             Epilogue::Bias => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
             Epilogue::GeluSlope => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU_BGRAD,
@@ -165,7 +165,7 @@ impl Described {
 
     /// Sets the addresses of the epilogue's bias, or its gradient, and auxiliary matrix.
     fn point(&self, at: &Addresses) -> Result<(), CudaError> {
-        if self.epilogue != Epilogue::None {
+        if self.epilogue.has_bias() {
             self.set(Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias)?;
         }
         if matches!(self.epilogue, Epilogue::BiasGelu | Epilogue::GeluSlope) {
@@ -255,7 +255,9 @@ impl Described {
     ) -> Result<(), CudaError> {
         self.point(at)?;
         let library = self.products.library;
-        let beta: f32 = if self.accumulate { 1.0 } else { 0.0 };
+        let adds = self.epilogue == Epilogue::Add;
+        let beta: f32 = if self.accumulate || adds { 1.0 } else { 0.0 };
+        let added = if adds { at.aux } else { at.out };
         let pointer = |address: u64| std::ptr::without_provenance_mut::<c_void>(address as usize);
         // SAFETY: all handles live; the factors are read from the host before the call returns; no host
         // memory is written.
@@ -269,7 +271,7 @@ impl Described {
                 pointer(at.b),
                 self.b,
                 (&raw const beta).cast(),
-                pointer(at.out),
+                pointer(added),
                 self.out,
                 pointer(at.out),
                 self.out,

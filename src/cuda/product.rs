@@ -43,6 +43,16 @@ pub enum Epilogue {
     /// The result is multiplied by the derivative of GELU at an auxiliary matrix shaped like the result. The sums of
     /// its rows, the gradient of a bias, are stored in the bias's place, as m elements in the result's type.
     GeluSlope,
+    /// An auxiliary matrix shaped like the result is added. For the library this is a product with C and D in two
+    /// places, and no epilogue.
+    Add,
+}
+
+impl Epilogue {
+    /// Whether there is a bias, or a gradient of one.
+    pub fn has_bias(self) -> bool {
+        matches!(self, Self::Bias | Self::BiasGelu | Self::GeluSlope)
+    }
 }
 
 /// Everything that the choice of an algorithm depends on.
@@ -81,7 +91,7 @@ pub struct Addresses {
     pub out: u64,
     /// Bias or its gradient, if the epilogue has one.
     pub bias: u64,
-    /// Auxiliary matrix, if the epilogue has one.
+    /// Auxiliary matrix, if the epilogue has one, or the matrix that is added.
     pub aux: u64,
 }
 

@@ -73,7 +73,7 @@ fn others(check: &str, fault: Option<&Fault>, orders: &[ThreadOrder]) -> Result<
     let way = way.expect("a way to check it");
     // what every check needs: the batch, the operands, and sums; and the kernels of this check
     let own: &[&str] = match check {
-        "layernorm" => &[LAYERNORM],
+        "embedding" | "layernorm" => &[LAYERNORM, "embedding/embedding.cu", "halves/halves.cu"],
         "muon" => &[MUON],
         "linear layers" => &["linear/linear.cu"],
         "attention" => &[FORWARD, BACKWARD],

@@ -6,8 +6,10 @@
 use runner::engine::cuda::device::KernelConfig;
 use runner::engine::cuda::emulator::{Behaviour, EmulatedDevice, ThreadOrder};
 use runner::engine::cuda::kernels::flash_attention::Flash;
-use runner::engine::cuda::selftest::{EVEN, LONG, MANY_HEADS, PRECISIONS, RAGGED, kernels, pair::Pair};
-use runner::engine::fused::{self, backend::AttentionShape, backend::CrossEntropy};
+use runner::engine::cuda::selftest::{EVEN, LONG, MANY_HEADS, PRECISIONS, RAGGED};
+use runner::engine::cuda::selftest::{kernels, pair::Pair, stream_gradient};
+use runner::engine::fused;
+use runner::engine::fused::backend::{AttentionShape, CrossEntropy, LayerNormBackward, Norm};
 use runner::engine::memory::{Activations, Buffer};
 use runner::engine::optimizer::adamw::AdamW;
 use runner::engine::optimizer::{OptimizerStep, Rule};
@@ -108,6 +110,73 @@ fn layernorms_of_rows_that_several_warps_share() {
                 wrong.unwrap_or_else(|wrong| panic!("{dims:?}, {activations:?}, {order:?}: {wrong}"));
             }
         }
+    }
+}
+
+/// One, two and eight sequences have their positions within a slice of rows; three have not.
+#[test]
+fn positions_of_any_number_of_sequences() {
+    let (_, check) = kernels::checks().into_iter().find(|(known, _)| *known == "embedding").expect("a check");
+    for (rows, sums_positions) in [(1, true), (2, true), (3, false), (8, true)] {
+        let (way, order) = (Activations::default(), ThreadOrder::Shuffled(6));
+        let device = device(RAGGED, Precision::Bf16, false, order);
+        let pair = Pair::of_rows(rows, RAGGED, Precision::Bf16, Attention::Flash, way, device, 1.0);
+        let mut pair = pair.expect("host memory");
+        let mut which = Vec::new();
+        pair.each(|backend, _| which.push(backend.sums_positions()));
+        assert_eq!(which, [sums_positions, false], "{rows} sequences");
+        check(&mut pair).unwrap_or_else(|wrong| panic!("{rows} sequences: {wrong}"));
+    }
+}
+
+/// What is added to it is zero, so what is read and written again must be the same.
+#[test]
+fn a_gradient_in_halves_is_kept_to_the_last_bit() {
+    let middle = [0x3f80_8000, 0x3f81_8000, 0xbf80_8000, 0xbf81_8000];
+    let others = [0x3f80_7fff, 0x3f80_8001, 0xbf81_7fff, 0xc1ff_ffff, 0x7f7f_8001, 0x0000_0001, 0x8012_3456];
+    for n_embd in [36, 39] {
+        let dims = Dims { n_embd, ..RAGGED };
+        let mut pair = pair(dims, Precision::Bf16, Attention::Flash, ThreadOrder::Shuffled(7));
+        let bits: Vec<u32> = middle.into_iter().chain(others).collect();
+        let count = pair.tokens() * n_embd;
+        let values: Vec<f32> = (0..count).map(|i| f32::from_bits(bits[i % bits.len()])).collect();
+        pair.each(|backend, plan| {
+            let (dx, x) = (plan.arena.dx.expect("training"), plan.arena.layers[0].x);
+            if !plan.config.halves_gradient() {
+                return;
+            }
+            stream_gradient::write(backend, plan, &values).expect("host memory");
+            backend.write(plan.arena.delta, &vec![0.0; count]).expect("host memory");
+            backend.write(x, &vec![0.5; count]).expect("host memory");
+            let block = &plan.layout.blocks[0];
+            let parameter = |range| plan.span(Buffer::Parameters, range);
+            let (weight, bias) = (parameter(&block.ln_1_weight), parameter(&block.ln_1_bias));
+            let norm = Norm { lacks: None, weight, bias, stats: plan.arena.layers[0].ln_1 };
+            backend.layernorm(x, norm, plan.arena.ln);
+            let gradient = |range| plan.span(Buffer::Gradients, range);
+            backend.layernorm_backward(LayerNormBackward {
+                dout: plan.arena.delta,
+                x,
+                norm,
+                dx,
+                accumulate: true,
+                dx_low: plan.arena.dx_low,
+                dropout: None,
+                dweight: gradient(&block.ln_1_weight),
+                dbias: gradient(&block.ln_1_bias),
+                dx_sums: None,
+                dwpe: None,
+            });
+        });
+        let [kept, _] = pair.read_gradient().expect("memory");
+        for (kept, value) in kept.iter().zip(&values) {
+            // of a number in the middle between two operands, the last bit may be lost
+            let lost = value.to_bits().wrapping_sub(kept.to_bits());
+            assert!(lost <= u32::from(middle.contains(&value.to_bits())), "{value:e} becomes {kept:e}");
+        }
+        let [first, _] = pair.read(&|plan| plan.arena.dx_low.expect("operands")).expect("memory");
+        let rounded = |value: &f32| half::bf16::from_f32(*value).to_f32();
+        assert!(first.iter().zip(&values).all(|(first, value)| *first == rounded(value)));
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) const FORWARD: &str = "flash_attention/forward.cu";
 pub(crate) const TILE: &str = "flash_attention/tile.cuh";
 pub(crate) const DRAWS: &str = "dropout/draws.cuh";
 pub(crate) const LAYERNORM: &str = "layernorm/layernorm.cu";
+pub(crate) const HALVES: &str = "halves/halves.cuh";
 pub(crate) const COLUMNS: &str = "linear/columns.cu";
 pub(crate) const LOSS: &str = "loss/cross_entropy.cu";
 pub(crate) const MUON: &str = "muon/muon.cu";
@@ -195,6 +196,47 @@ pub(crate) const OTHERS: &[(&str, &[Fault])] = &[
                 "end = begin + per_slice",
             ),
             ("a wrong stride of partial sums", LAYERNORM, "(i64)blockIdx.x * stride", "(i64)blockIdx.x * c"),
+            (
+                "the forward pass forgets what the stream lacks",
+                LAYERNORM,
+                "            add(value, lacked);",
+                "",
+            ),
+            ("the backward pass forgets what the stream lacks", LAYERNORM, "add(h[r], lacked);", ""),
+            ("the second bias of a block is the first again", LAYERNORM, "+ k % 2 * between", ""),
+            ("a rest counts upwards only", HALVES, "(u32)(int)(short)rest", "(u32)rest"),
+            ("rests change places", HALVES, "<< j % 2 * 16", "<< (1 - j % 2) * 16"),
+            (
+                "a rest is not kept",
+                HALVES,
+                "store_word<USE>(row.rest + i, make_uint2(rests[0], rests[1]));",
+                "",
+            ),
+        ],
+    ),
+    (
+        "embedding",
+        &[
+            ("the embedding of another position", LAYERNORM, "row % cols * c", "row / cols * c"),
+            (
+                "embeddings that are not kept",
+                LAYERNORM,
+                "if (ADDED != NOTHING) store",
+                "if (ADDED == PROJECTION) store",
+            ),
+            (
+                "positions end with another row",
+                LAYERNORM,
+                "(first + r + 1) % positions.sequences == 0",
+                "(first + r + 2) % positions.sequences == 0",
+            ),
+            (
+                "the sum of a position goes on into the next",
+                LAYERNORM,
+                "                    sum_at = Quad{};\n",
+                "",
+            ),
+            ("the gradient of positions is overwritten", LAYERNORM, "add(sum_at, load<4>(at, i, c));", ""),
         ],
     ),
     (

@@ -9,7 +9,7 @@ use cuda_support::Fakes;
 use runner::cuda::Libraries;
 use runner::cuda::compile::Program;
 use runner::engine::EngineError;
-use runner::engine::cuda::device::{Address, Arg, Device, Fused, Launch, Operand, Product};
+use runner::engine::cuda::device::{Address, Arg, Device, Fused, Launch, Operand, Product, Way};
 use runner::engine::cuda::gpu::Gpu;
 use runner::engine::memory::Element;
 use runner::recipe::Precision;
@@ -245,7 +245,8 @@ fn fuses(gpu: &mut Gpu, whole: &Product) -> bool {
     let at = gpu.allocate(64, "nothing").expect("memory");
     let args = [Arg::Pointer(at), Arg::Int(0), Arg::Double(0.0), Arg::Pointer(at), Arg::Float(0.0)];
     let after = Launch { kernel: "axpy", grid: [1; 3], block: 32, shared: 0, args: &args };
-    gpu.fuses(whole, &Product { fused: Fused::None, ..*whole }, &after)
+    let alone = Product { fused: Fused::None, ..*whole };
+    gpu.fuses(Way { product: whole, then: None }, Way { product: &alone, then: Some(&after) })
 }
 
 /// Runs one product and compares everything that it wrote, and everything that it must not change.
@@ -268,7 +269,8 @@ fn check(
         0 => Fused::None,
         1 => Fused::Bias(bias.operand.address),
         2 => Fused::BiasGelu { bias: bias.operand.address, sum: sum.operand.address },
-        _ => Fused::GeluSlope { at: sum.operand.address, sums: bias.operand.address },
+        3 => Fused::GeluSlope { at: sum.operand.address, sums: bias.operand.address },
+        _ => Fused::Residual(sum.operand.address),
     };
     let (alpha, [a_op, b_op, out_op]) = (0.5, [&a, &b, &out].map(|stack| stack.operand));
     let product =
@@ -307,6 +309,9 @@ fn check(
             if fuse == 3 {
                 value *= gelu(f64::from(expected_sum[at])).1;
             }
+            if fuse == 4 {
+                value += f64::from(expected_sum[at]);
+            }
             expected[at] = halved(value);
         }
         if fuse == 3 {
@@ -343,11 +348,12 @@ fn row_major_products_are_column_major_ones_with_the_factors_exchanged() {
                     check(&mut gpu, element, out, count, transposed, false, 0);
                     check(&mut gpu, element, out, count, transposed, true, 0);
                 }
-                for fuse in 1..4 {
+                for fuse in 1..5 {
                     check(&mut gpu, element, out, 1, transposed, false, fuse);
                 }
             }
             check(&mut gpu, element, out, 3, [false, false], false, 2);
+            check(&mut gpu, element, out, 3, [false, false], false, 4);
         }
     }
 }
@@ -508,6 +514,40 @@ fn an_epilogue_that_fails_in_any_way_is_left_out_and_noted() {
             assert_eq!(half::bf16::from_ne_bytes(bytes).to_f32(), 8.0);
         }
     }
+}
+
+/// A product of bf16 to which a matrix in fp32 is added, stored elsewhere than the result and aligned less.
+fn with_residual(gpu: &mut Gpu) -> Product {
+    let (product, _) = with_bias(gpu);
+    let added = upload(gpu, &[0.25; 80]).offset(64);
+    let out = Operand { address: upload(gpu, &[7.0; 64]), element: Element::F32, ..product.out };
+    Product { out, fused: Fused::Residual(added), ..product }
+}
+
+#[test]
+fn a_residual_stream_is_added_by_a_product_unless_the_library_fails_to() {
+    for (fault, expected) in [
+        ("REFUSES_SUMS", "cublasLtMatmul: not supported (status 15)"),
+        ("WRONG_SUMS", "computes this epilogue wrongly: element 0 of the result of a small product is"),
+    ] {
+        let fakes = Fakes::whole(&[]);
+        fakes.cublaslt(&[fault]);
+        let mut gpu = open(&fakes.libraries(), Precision::Bf16, None);
+        let product = with_residual(&mut gpu);
+        assert!(!fuses(&mut gpu, &product), "{fault}");
+        let [note] = gpu.notes() else { panic!("{fault}: {:?}", gpu.notes()) };
+        assert!(note.contains("out F32 8/0@64 Add: ") && note.contains(expected), "{note}");
+        // added to the result itself, as gradients are
+        let summed = Product { fused: Fused::None, accumulate: true, ..product };
+        gpu.product(&summed).expect("a product");
+        assert_eq!(download(&mut gpu, product.out.address, 64), [15.0; 64], "{fault}");
+    }
+    let fakes = Fakes::whole(&[]);
+    let mut gpu = open(&fakes.libraries(), Precision::Bf16, None);
+    let product = with_residual(&mut gpu);
+    assert!(fuses(&mut gpu, &product), "{:?}", gpu.notes());
+    gpu.product(&product).expect("a product");
+    assert_eq!(download(&mut gpu, product.out.address, 64), [8.25; 64]);
 }
 
 #[test]

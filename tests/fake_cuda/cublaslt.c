@@ -5,6 +5,8 @@
      REFUSES_EPILOGUES   algorithms are proposed, and refused when they run
      INVALID_EPILOGUES   the heuristic finds the description invalid
      WRONG_EPILOGUES     biases and their gradients are left out
+     REFUSES_SUMS        products with C and D in two places are refused when they run
+     WRONG_SUMS          their C is taken from D
      RELEASE             of the library */
 
 #include "stream.h"
@@ -122,7 +124,7 @@ API int cublasLtMatmulAlgoCheck(int *h, Desc *d, Layout *a, Layout *b, Layout *c
     return 0;
 }
 
-typedef struct { Desc d; Layout a, b, c; const void *A, *B; void *C; float alpha, beta; } Product;
+typedef struct { Desc d; Layout a, b, c; const void *A, *B, *C; void *D; float alpha, beta; } Product;
 static int multiply(Op *op) {
     Product *p = *(Product **)op->data;
     Desc *d = &p->d;
@@ -131,7 +133,8 @@ static int multiply(Op *op) {
     for (int s = 0; s < p->c.count; s++) {
         const char *A = (const char *)p->A + s * p->a.stride * bytes_ab;
         const char *B = (const char *)p->B + s * p->b.stride * bytes_ab;
-        char *C = (char *)p->C + s * p->c.stride * bytes_c, *aux = (char *)d->aux + s * d->aux_stride * bytes_c;
+        const char *C = (const char *)p->C + s * p->c.stride * bytes_c;
+        char *D = (char *)p->D + s * p->c.stride * bytes_c, *aux = (char *)d->aux + s * d->aux_stride * bytes_c;
         float *sums = calloc(p->c.rows, sizeof *sums);
         for (uint64_t col = 0; col < p->c.cols; col++)
             for (uint64_t row = 0; row < p->c.rows; row++) {
@@ -155,7 +158,7 @@ static int multiply(Op *op) {
                     double x = get(aux, p->c.type, aux_at), t = tanh(root * (x + cubic * x * x * x));
                     value *= (float)(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * cubic * x * x));
                 }
-                store(C, p->c.type, at, value);
+                store(D, p->c.type, at, value);
                 sums[row] += value;
             }
 #ifndef WRONG_EPILOGUES
@@ -171,7 +174,14 @@ API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layou
                        void *workspace, size_t size, Stream *s) {
     (void)h;
     Result r;
-    if (C != D || c != e || cublasLtMatmulAlgoCheck(h, d, a, b, c, e, algo, &r) || size < r.workspace || !workspace)
+#ifdef REFUSES_SUMS
+    if (C != D) return NOT_SUPPORTED;
+#endif
+#ifdef WRONG_SUMS
+    C = D;
+#endif
+    /* C may lie elsewhere, with the layout of D */
+    if (!C || c != e || cublasLtMatmulAlgoCheck(h, d, a, b, c, e, algo, &r) || size < r.workspace || !workspace)
         return INVALID;
 #ifdef REFUSES_EPILOGUES
     if (d->epilogue != 1) return NOT_SUPPORTED;
@@ -180,7 +190,7 @@ API int cublasLtMatmul(int *h, Desc *d, const float *alpha, const void *A, Layou
     if (d->epilogue != 1 && (!d->bias || (uintptr_t)d->bias % 16)) return INVALID;
     if (d->epilogue != 1 && *beta) return INVALID;
     Product *p = malloc(sizeof *p);           /* never freed: it may be recorded */
-    *p = (Product){*d, *a, *b, *c, A, B, D, *alpha, *beta};
+    *p = (Product){*d, *a, *b, *c, A, B, C, D, *alpha, *beta};
     issue(s, multiply, &p, sizeof p);
     return 0;
 }

@@ -218,8 +218,9 @@ impl Backend for CpuBackend {
         embedding::next(&self.next, wte, wpe, out, c);
     }
 
-    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
+    fn embed_backward(&mut self, dx: Span, _: Option<Span>, dwte: Span, dwpe: Option<Span>) {
         let c = dx.len / self.inputs.len();
+        let dwpe = dwpe.expect("no LayerNorm sums positions here");
         let ([dx], [dwte, dwpe]) = self.memory.split([dx], [dwte, dwpe]);
         embedding::backward(&self.team, &self.inputs, self.cols, dx, dwte, dwpe, c);
     }
@@ -255,7 +256,7 @@ impl Backend for CpuBackend {
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, dweight, dbias, dx_sums: _ } =
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, dweight, dbias, .. } =
             tensors;
         let dropped = self.drawn(dropout);
         let low = dx_low.unwrap_or(dx.head(0));

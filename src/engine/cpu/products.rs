@@ -33,7 +33,7 @@ impl CpuBackend {
             (Matrix::new(x, rows, inputs, inputs), Matrix::new(weight, inputs, outputs, outputs));
         let after = Columns::new(after, outputs);
         matmul(out, outputs, x, weight, SET, &mut scratch, |row, first, part| match epilogue {
-            Epilogue::None => {}
+            Epilogue::Residual(_) => {}
             Epilogue::Bias => elementwise::add_bias(precision, part, &bias[first..]),
             Epilogue::BiasGelu(_) => {
                 // SAFETY: a product finishes each part of its result once, so nothing else has these columns.

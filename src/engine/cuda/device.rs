@@ -123,6 +123,8 @@ pub enum Fused {
         /// Where the sums go, one for each column, with the result's type.
         sums: Address,
     },
+    /// Adds a matrix that is stored like the result, with the same row stride.
+    Residual(Address),
 }
 
 /// `out[m, n] = alpha * a[m, k] · b[k, n]`, or `+=` if `accumulate`, for each matrix of a stack.
@@ -173,6 +175,7 @@ impl Product {
             Fused::GeluSlope { .. } => {
                 stated.reads(result, out.element.bytes()).writes(n, out.element.bytes())
             }
+            Fused::Residual(_) => stated.reads(result, out.element.bytes()),
         }
     }
 }
@@ -195,8 +198,18 @@ impl fmt::Display for Product {
             Fused::Bias(_) => " bias",
             Fused::BiasGelu { .. } => " bias gelu",
             Fused::GeluSlope { .. } => " gelu' and sums",
+            Fused::Residual(_) => " residual",
         })
     }
+}
+
+/// One way to compute something: a product, and the kernel that has to follow it, if any.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    /// The product.
+    pub product: &'a Product,
+    /// The kernel.
+    pub then: Option<&'a Launch<'a>>,
 }
 
 /// A collective operation among the devices of all ranks, in place. Every rank must request the same ones in
@@ -269,9 +282,9 @@ pub trait Device {
     /// true.
     fn product(&mut self, product: &Product) -> Result<(), EngineError>;
 
-    /// Whether to compute a product with what is `fused` into it, instead of `alone` and then the kernel `after`: the
-    /// library must be able to do it, have done it right when it was tried, and not take longer.
-    fn fuses(&mut self, product: &Product, alone: &Product, after: &Launch) -> bool;
+    /// Whether to compute something as `fused`, by a product with something fused into it, and not as `apart`, by a
+    /// product without: the library must be able to do it, have done it right when it was tried, and not take longer.
+    fn fuses(&mut self, fused: Way, apart: Way) -> bool;
 
     /// Begins a collective after all earlier work. Later work runs beside it and must not touch its numbers
     /// until [`join`](Self::join).

@@ -4,7 +4,7 @@
 //! device allocates nothing and computes nothing: it works on any machine, for a model of any size.
 
 use super::CudaBackend;
-use super::device::{Address, Collective, Device, Launch, Product, Recording};
+use super::device::{Address, Collective, Device, Launch, Product, Recording, Way};
 use crate::comm::{Comm, CommError, Solo};
 use crate::engine::fused::Fused;
 use crate::engine::fused::backend::Backend;
@@ -104,7 +104,7 @@ impl Device for Paper {
         Ok(())
     }
 
-    fn fuses(&mut self, _: &Product, _: &Product, _: &Launch) -> bool {
+    fn fuses(&mut self, _: Way, _: Way) -> bool {
         true
     }
 

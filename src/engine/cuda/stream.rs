@@ -3,7 +3,8 @@
 //! Kernels are launched without looking at results. The next call that can report a failure does so, and
 //! until then nothing more is launched. Each launch states its [`Traffic`], which the stream notes on request.
 
-use super::device::{Address, Arg, Device, Launch, Product};
+use super::device::{Address, Arg, Device, Launch, Product, Way};
+use super::kernels::ready::Ready;
 use crate::comm::CommError;
 use crate::engine::EngineError;
 use crate::engine::memory::Element;
@@ -177,19 +178,17 @@ impl<D: Device> Stream<D> {
         self.noted(|| product.to_string().into(), product.traffic(), |device| device.product(product));
     }
 
-    /// Whether to compute the product `whole`, with what is fused into it, instead of `alone` and then this kernel.
+    /// Whether to compute the product `whole`, with what is fused into it, and the kernel `then`, if any, instead of
+    /// the product `alone` and the kernel `after`.
     pub(super) fn fuses(
         &mut self,
-        whole: &Product,
-        alone: &Product,
-        kernel: &'static str,
-        grid: [usize; 3],
-        block: u32,
-        args: &[Arg],
+        (whole, then): (&Product, Option<&Ready>),
+        (alone, after): (&Product, &Ready),
     ) -> bool {
         let fuses = self.run(|device| {
-            let grid = fitting(kernel, grid, args)?;
-            Ok(device.fuses(whole, alone, &Launch { kernel, grid, block, shared: 0, args }))
+            let (then, after) = (then.map(Ready::as_launch).transpose()?, after.as_launch()?);
+            let fused = Way { product: whole, then: then.as_ref() };
+            Ok(device.fuses(fused, Way { product: alone, then: Some(&after) }))
         });
         fuses.unwrap_or(false)
     }
@@ -200,7 +199,7 @@ impl<D: Device> Stream<D> {
 }
 
 /// The grid of a launch, if it and all arguments fit into their types.
-fn fitting(kernel: &'static str, grid: [usize; 3], args: &[Arg]) -> Result<[u32; 3], EngineError> {
+pub(super) fn fitting(kernel: &'static str, grid: [usize; 3], args: &[Arg]) -> Result<[u32; 3], EngineError> {
     let too_large = |size: usize| {
         EngineError::Input(format!(
             "the kernel {kernel} cannot count to {size}; use a smaller micro-batch or model"

@@ -38,9 +38,11 @@ pub struct Linear {
 
 /// What follows a matrix product while its result is at hand.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 pub enum Epilogue {
-    /// Nothing: the kernel that reads the result adds the bias.
-    None,
+    /// The [`residual_layernorm`](Backend::residual_layernorm) of these tensors follows, and adds the result and its
+    /// bias to the residual stream. A backend may leave the sum instead of the result, if it then knows that it did.
+    Residual(ResidualLayerNorm),
     /// Add the bias; round, for the result is an operand of attention.
     Bias,
     /// Add the bias, and write GELU of the result, rounded, to this span.
@@ -242,14 +244,34 @@ pub trait Backend {
     /// `out[n] = wte[token[n]] + wpe[n mod cols]`.
     fn embed(&mut self, wte: Span, wpe: Span, out: Span);
 
+    /// [`embed`](Self::embed), and then the [`layernorm`](Self::layernorm) of what it writes.
+    fn embed_layernorm(&mut self, wte: Span, wpe: Span, x: Span, norm: Norm, out: Span) {
+        self.embed(wte, wpe, x);
+        self.layernorm(x, norm, out);
+    }
+
     /// `out[r] = wte[token[r]] + wpe[position[r]]` of the next tokens.
     fn embed_next(&mut self, wte: Span, wpe: Span, out: Span);
 
     /// `out[r] = from[number[r]]`, rows of `width`, with the numbers that the packed tokens at hand have for it.
     fn gather(&mut self, rows: Gather, from: Span, out: Span, width: usize);
 
-    /// `dwte[token[n]] += dx[n]`, `dwpe[n mod cols] += dx[n]`, in a fixed order.
-    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span);
+    /// `dwte[token[n]] += dx[n]` and, where it is given, `dwpe[n mod cols] += dx[n]`, in a fixed order. `dx_low` as in
+    /// [`LayerNormBackward`].
+    fn embed_backward(&mut self, dx: Span, dx_low: Option<Span>, dwte: Span, dwpe: Option<Span>);
+
+    /// Whether [`layernorm_backward`](Self::layernorm_backward) can add the gradient that it writes to that of the
+    /// position embeddings, for the batch at hand. Otherwise [`embed_backward`](Self::embed_backward) has to.
+    fn sums_positions(&self) -> bool {
+        false
+    }
+
+    /// Adds up the biases `[C]` of all projections to the residual stream in their order, those of block after block:
+    /// `sums[0] = 0`, `sums[k + 1] = sums[k] + biases[k]`. Called before each pass where the plan has a place for the
+    /// sums, and so not where the residual stream never lacks biases.
+    fn add_up_biases(&mut self, _biases: &[Span], sums: Span) {
+        panic!("the plan has {sums:?} for a device whose residual stream lacks nothing");
+    }
 
     /// Drops elements of `x [N, C]`, a residual stream or its gradient, in place: what is drawn for the rows of the
     /// uploaded batch at this site multiplies them.
@@ -258,7 +280,8 @@ pub trait Backend {
     /// LayerNorm (Ba et al., 2016; eps 1e-5) of each row, rounded; statistics are kept.
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span);
 
-    /// `sum = x + drop(delta + bias)`, then LayerNorm of `sum` as in [`layernorm`](Self::layernorm).
+    /// `sum = x + drop(delta + bias)`, then LayerNorm of `sum` as in [`layernorm`](Self::layernorm). Comes after the
+    /// product that computes `delta`, with [`Epilogue::Residual`].
     fn residual_layernorm(&mut self, tensors: ResidualLayerNorm);
 
     /// LayerNorm's output again, from its input and kept statistics.

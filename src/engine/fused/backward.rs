@@ -32,6 +32,9 @@ impl<B: Backend> Fused<B> {
             |l: usize| grad(&layout.vectors().nth(l).expect("every block has vectors, and so has the end"));
         let bias_before = |l: usize| l.checked_sub(1).and_then(|l| written(&layout.blocks[l].mlp_proj_bias));
 
+        let sums_positions = !s.drops && self.backend.sums_positions();
+        let dwpe_before = |l: usize| (l == 0 && sums_positions).then(|| grad(&layout.wpe));
+
         let dropped_before = |l: usize| l.checked_sub(1).and_then(|l| s.drops_at(Site::Mlp(l)));
 
         let ln_f = self.norm_into(&layout, &arena, layout.blocks.len(), s);
@@ -47,13 +50,14 @@ impl<B: Backend> Fused<B> {
             dweight: dw,
             dbias: db,
             dx_sums: bias_before(layout.blocks.len()),
+            dwpe: dwpe_before(layout.blocks.len()),
         });
         self.backend.add_sums(vectors(layout.blocks.len()));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate().rev() {
             let (x, qkv, att) = (rows(a.x, s.c), rows(a.qkv, 3 * s.c), rows(a.att, s.c));
             let (x_mid, fc) = (rows(a.x_mid, s.c), rows(a.fc, 4 * s.c));
-            let ln_1 = self.norm(&block.ln_1_weight, &block.ln_1_bias, a.ln_1, s.n);
-            let ln_2 = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+            let ln_1 = self.norm_into(&layout, &arena, l, s);
+            let ln_2 = self.norm_2(&layout, &arena, l, s);
             let c_attn = self.linear("c_attn", &block.c_attn_weight, &block.c_attn_bias);
             let attn_proj = self.linear("attn_proj", &block.attn_proj_weight, &block.attn_proj_bias);
             let c_fc = self.linear("c_fc", &block.c_fc_weight, &block.c_fc_bias);
@@ -119,6 +123,7 @@ impl<B: Backend> Fused<B> {
                 dweight: dw,
                 dbias: db,
                 dx_sums: written(attn_proj_bias),
+                dwpe: None,
             });
 
             // attention: x_mid = x + drop(attend(ln_1(x) W_qkv) W_proj)
@@ -183,6 +188,7 @@ impl<B: Backend> Fused<B> {
                 dweight: dw,
                 dbias: db,
                 dx_sums: bias_before(l),
+                dwpe: dwpe_before(l),
             });
             b.add_sums(vectors(l));
             if last {
@@ -193,7 +199,8 @@ impl<B: Backend> Fused<B> {
         if s.drops {
             self.backend.drop_out(dx, Site::Embedding);
         }
-        self.backend.embed_backward(dx, grad(&layout.wte), grad(&layout.wpe));
+        let dwpe = (!sums_positions).then(|| grad(&layout.wpe));
+        self.backend.embed_backward(dx, dx_low, grad(&layout.wte), dwpe);
         if last {
             let first_matrix =
                 layout.blocks.first().map_or(layout.decayed, |block| block.c_attn_weight.start);
@@ -209,7 +216,7 @@ impl<B: Backend> Fused<B> {
     /// output of the second LayerNorm is where it is kept or computed again.
     fn compute_again(&mut self, l: usize, s: Shape, pace: &mut Pace) -> ControlFlow<(), bool> {
         let (layout, arena) = (self.plan.layout.clone(), self.plan.arena.clone());
-        let (block, a) = (&layout.blocks[l], &arena.layers[l]);
+        let a = &arena.layers[l];
         let is_kept = a.kept.is_some();
         // nothing has overwritten the last block's
         if l + 1 == layout.blocks.len() {
@@ -219,7 +226,7 @@ impl<B: Backend> Fused<B> {
             Recompute::None => return ControlFlow::Continue(is_kept),
             Recompute::Mlp if is_kept => {}
             Recompute::Mlp => {
-                let norm = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
+                let norm = self.norm_2(&layout, &arena, l, s);
                 self.backend.layernorm_again(a.x_mid.head(s.n * s.c), norm, ln_2_into(&arena, l, s));
             }
             Recompute::Block => {

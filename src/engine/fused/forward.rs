@@ -30,8 +30,11 @@ impl<B: Backend> Fused<B> {
         }
     }
 
-    pub(super) fn norm(&self, weight: &Range<usize>, bias: &Range<usize>, stats: Span, n: usize) -> Norm {
-        Norm { weight: self.parameter(weight), bias: self.parameter(bias), stats: stats.head(2 * n) }
+    /// The LayerNorm of the residual stream after `added` projections.
+    fn norm(&self, weight: &Range<usize>, bias: &Range<usize>, stats: Span, added: usize, n: usize) -> Norm {
+        let c = weight.len();
+        let lacks = self.plan.arena.lacks.map(|sums| sums.slice(added * c, c));
+        Norm { lacks, weight: self.parameter(weight), bias: self.parameter(bias), stats: stats.head(2 * n) }
     }
 
     pub(super) fn attention_shape(&self, s: Shape) -> AttentionShape {
@@ -54,22 +57,29 @@ impl<B: Backend> Fused<B> {
         let delta = rows(arena.delta, s.c);
         let x = rows(arena.layers.first().map_or(arena.x_out, |l| l.x), s.c);
         let tables = [&layout.wte, &layout.wpe].map(|table| self.parameter(table));
+        if let Some(sums) = arena.lacks {
+            let biases = layout.blocks.iter().flat_map(|block| [&block.attn_proj_bias, &block.mlp_proj_bias]);
+            let biases: Vec<Span> = biases.map(|bias| self.parameter(bias)).collect();
+            self.backend.add_up_biases(&biases, sums);
+        }
+        let (first, ln) = (self.norm_into(&layout, &arena, 0, s), ln_into(&arena, 0, s));
         match s.tokens {
-            Tokens::Whole { .. } => self.backend.embed(tables[0], tables[1], x),
-            Tokens::Next | Tokens::Packed => self.backend.embed_next(tables[0], tables[1], x),
+            Tokens::Whole { .. } if s.drops => {
+                self.backend.embed(tables[0], tables[1], x);
+                self.backend.drop_out(x, Site::Embedding);
+                self.backend.layernorm(x, first, ln);
+            }
+            Tokens::Whole { .. } => self.backend.embed_layernorm(tables[0], tables[1], x, first, ln),
+            Tokens::Next | Tokens::Packed => {
+                self.backend.embed_next(tables[0], tables[1], x);
+                self.backend.layernorm(x, first, ln);
+            }
         }
-        if s.drops {
-            self.backend.drop_out(x, Site::Embedding);
-        }
-        let first = self.norm_into(&layout, &arena, 0, s);
-        self.backend.layernorm(x, first, ln_into(&arena, 0, s));
         for (l, (block, a)) in layout.blocks.iter().zip(&arena.layers).enumerate() {
             self.attend(l, s, pace)?;
             let gelu = self.widen(l, s, pace)?;
             let mlp_proj = self.linear("mlp_proj", &block.mlp_proj_weight, &block.mlp_proj_bias);
-            self.backend.linear(gelu, mlp_proj, delta, Epilogue::None);
-            pace.did(block.mlp_proj_weight.len())?;
-            self.backend.residual_layernorm(ResidualLayerNorm {
+            let added = ResidualLayerNorm {
                 x: rows(a.x_mid, s.c),
                 delta,
                 bias: mlp_proj.bias,
@@ -77,7 +87,10 @@ impl<B: Backend> Fused<B> {
                 sum: rows(arena.layers.get(l + 1).map_or(arena.x_out, |next| next.x), s.c),
                 norm: self.norm_into(&layout, &arena, l + 1, s),
                 out: ln_into(&arena, l + 1, s),
-            });
+            };
+            self.backend.linear(gelu, mlp_proj, delta, Epilogue::Residual(added));
+            pace.did(block.mlp_proj_weight.len())?;
+            self.backend.residual_layernorm(added);
         }
         ControlFlow::Continue(())
     }
@@ -120,18 +133,18 @@ impl<B: Backend> Fused<B> {
             }
         }
         pace.did(s.attention_work())?;
-        self.backend.linear(att, attn_proj, delta, Epilogue::None);
-        pace.did(block.attn_proj_weight.len())?;
-        let norm = self.norm(&block.ln_2_weight, &block.ln_2_bias, a.ln_2, s.n);
-        self.backend.residual_layernorm(ResidualLayerNorm {
+        let added = ResidualLayerNorm {
             x: rows(a.x, s.c),
             delta,
             bias: attn_proj.bias,
             dropout: s.drops_at(Site::Attention(l)),
             sum: rows(a.x_mid, s.c),
-            norm,
+            norm: self.norm_2(&layout, &arena, l, s),
             out: ln_2_into(&arena, l, s),
-        });
+        };
+        self.backend.linear(att, attn_proj, delta, Epilogue::Residual(added));
+        pace.did(block.attn_proj_weight.len())?;
+        self.backend.residual_layernorm(added);
         ControlFlow::Continue(())
     }
 
@@ -149,9 +162,15 @@ impl<B: Backend> Fused<B> {
     /// The LayerNorm that reads the residual stream entering block `l`: its `ln_1`, or `ln_f` after the last block.
     pub(super) fn norm_into(&self, layout: &ParamLayout, arena: &Arena, l: usize, s: Shape) -> Norm {
         match (layout.blocks.get(l), arena.layers.get(l)) {
-            (Some(b), Some(a)) => self.norm(&b.ln_1_weight, &b.ln_1_bias, a.ln_1, s.n),
-            _ => self.norm(&layout.ln_f_weight, &layout.ln_f_bias, arena.ln_f, s.n),
+            (Some(b), Some(a)) => self.norm(&b.ln_1_weight, &b.ln_1_bias, a.ln_1, 2 * l, s.n),
+            _ => self.norm(&layout.ln_f_weight, &layout.ln_f_bias, arena.ln_f, 2 * l, s.n),
         }
+    }
+
+    /// Block `l`'s second LayerNorm.
+    pub(super) fn norm_2(&self, layout: &ParamLayout, arena: &Arena, l: usize, s: Shape) -> Norm {
+        let (b, a) = (&layout.blocks[l], &arena.layers[l]);
+        self.norm(&b.ln_2_weight, &b.ln_2_bias, a.ln_2, 2 * l + 1, s.n)
     }
 
     /// Language-model head and losses, a chunk of rows at a time so that all logits never exist together. When

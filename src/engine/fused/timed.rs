@@ -193,12 +193,30 @@ impl<B: Backend> Backend for Timed<B> {
         self.time(Phase::Embedding, |b| b.embed(wte, wpe, out));
     }
 
+    fn embed_layernorm(&mut self, wte: Span, wpe: Span, x: Span, norm: Norm, out: Span) {
+        // on the host the two are apart, and so is their time
+        if self.inner.is_immediate() {
+            self.embed(wte, wpe, x);
+            self.layernorm(x, norm, out);
+        } else {
+            self.time(Phase::Embedding, |b| b.embed_layernorm(wte, wpe, x, norm, out));
+        }
+    }
+
     fn embed_next(&mut self, wte: Span, wpe: Span, out: Span) {
         self.time(Phase::Embedding, |b| b.embed_next(wte, wpe, out));
     }
 
-    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
-        self.time(Phase::Embedding, |b| b.embed_backward(dx, dwte, dwpe));
+    fn sums_positions(&self) -> bool {
+        self.inner.sums_positions()
+    }
+
+    fn embed_backward(&mut self, dx: Span, dx_low: Option<Span>, dwte: Span, dwpe: Option<Span>) {
+        self.time(Phase::Embedding, |b| b.embed_backward(dx, dx_low, dwte, dwpe));
+    }
+
+    fn add_up_biases(&mut self, biases: &[Span], sums: Span) {
+        self.time(Phase::LayerNorm, |b| b.add_up_biases(biases, sums));
     }
 
     fn drop_out(&mut self, x: Span, site: Site) {

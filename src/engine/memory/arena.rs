@@ -70,9 +70,13 @@ pub struct Arena {
     pub delta: Span,
     /// The MLP's hidden layer after GELU; in the backward pass its gradient, or those of qkv and att. `[N, 4C]`.
     pub wide: Span,
-    /// Gradient of the residual stream, `[N, C]` (training).
+    /// CUDA: the biases that the residual stream [lacks](MemoryConfig::residual_lacks_biases) where each LayerNorm reads
+    /// it, `[2 n_layer + 1, C]`.
+    pub lacks: Option<Span>,
+    /// Gradient of the residual stream, `[N, C]` (training). [In halves](MemoryConfig::halves_gradient), the second
+    /// ones.
     pub dx: Option<Span>,
-    /// `dx` through dropout and rounded, where it is no operand of matrix products itself.
+    /// `dx` through dropout and rounded, where it is no operand of matrix products itself. In halves, the first ones.
     pub dx_low: Option<Span>,
     /// One chunk of logits, and then their gradient, `[chunk, padded_vocab]`.
     pub logits: Span,
@@ -250,7 +254,10 @@ impl Arena {
             // the forward pass leaves there that of the last block, and the backward pass writes those of the others
             layers.iter_mut().for_each(|layer| layer.gelu = Some(wide));
         }
-        let dx = training.then(|| space.take(residual, n * c));
+        let biases = (2 * config.dims.n_layer + 1) * c;
+        let lacks = config.residual_lacks_biases().then(|| space.take(number, biases));
+        let gradient = if config.halves_gradient() { operand } else { residual };
+        let dx = training.then(|| space.take(gradient, n * c));
         let is_stored = residual == Element::Half || !config.rounds_operands();
         let is_operand = is_stored && config.dropout().is_none();
         let dx_low = (training && !is_operand).then(|| space.take(operand, n * c));
@@ -262,6 +269,7 @@ impl Arena {
             ln,
             delta,
             wide,
+            lacks,
             dx,
             dx_low,
             logits,

@@ -167,6 +167,19 @@ impl MemoryConfig {
         }
     }
 
+    /// Whether the residual stream is stored without the biases of the projections that were added to it. A matrix
+    /// product alone can then add to it, and what reads the stream adds the biases' sum. With dropout the biases are
+    /// dropped along with the products.
+    pub fn residual_lacks_biases(&self) -> bool {
+        self.target == Target::Cuda && self.residual() == Element::F32 && self.dropout().is_none()
+    }
+
+    /// Whether the gradient of the residual stream is stored in halves: rounded to an operand of matrix products, and
+    /// what is left. That takes fewer bytes than fp32 and a rounded copy.
+    pub fn halves_gradient(&self) -> bool {
+        self.residual_lacks_biases() && self.precision == Precision::Bf16 && self.mode.is_training()
+    }
+
     /// Which activations are left out; none where there is no backward pass.
     pub fn dropout(&self) -> Option<Dropout> {
         self.activations.dropout.filter(|_| self.mode.is_training())

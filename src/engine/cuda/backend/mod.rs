@@ -12,14 +12,15 @@ mod steps;
 use super::batch::{Uploads, Words};
 use super::device::{Address, Device, Fused, Operand, Product};
 use super::kernels::dropout::Draws;
-use super::kernels::linear::{After, Elsewhere, Summed};
-use super::kernels::{PartialSums, Slices, embedding, layernorm, naive_attention};
+use super::kernels::linear::{Elsewhere, Summed};
+use super::kernels::ready::Ready;
+use super::kernels::{Gradient, PartialSums, Slices, embedding, layernorm, naive_attention};
 use super::scratch::Partials;
 use super::stream::Stream;
 use crate::comm::Comm;
 use crate::engine::dropout::Site;
 use crate::engine::fused::Packed;
-use crate::engine::fused::backend::{AttentionShape, Norm, Sequence};
+use crate::engine::fused::backend::{AttentionShape, Norm, ResidualLayerNorm, Sequence};
 use crate::engine::memory::{Buffer, Element, MemoryPlan, Span};
 use crate::engine::{EngineError, Next};
 use crate::recipe::Precision;
@@ -50,6 +51,8 @@ pub struct CudaBackend<D> {
     partials: Partials,
     /// The gradient of a bias whose sum a matrix product has left, until it is added.
     summed: Option<Span>,
+    /// Whether the last product has added the residual stream to its result.
+    added: bool,
     /// The gradient of a bias of which attention's backward pass has left partial sums, until they are added.
     left: Option<(Span, PartialSums)>,
     /// The ranks that gradients are summed over.
@@ -94,6 +97,7 @@ impl<D: Device> CudaBackend<D> {
             vectors: plan.layout.vectors().collect(),
             partials: Partials::of(&plan.layout, plan.config.tokens()),
             summed: None,
+            added: false,
             left: None,
             ranks: None,
         })
@@ -146,7 +150,14 @@ impl<D: Device> CudaBackend<D> {
 
     fn norm(&self, norm: Norm) -> layernorm::Norm {
         let [weight, bias, stats] = [norm.weight, norm.bias, norm.stats].map(|span| self.at(span));
-        layernorm::Norm { weight, bias, stats, residual: self.plan.config.residual() }
+        let lacks = norm.lacks.map(|span| self.at(span));
+        layernorm::Norm { lacks, weight, bias, stats, residual: self.plan.config.residual() }
+    }
+
+    /// The gradient of the residual stream.
+    fn gradient(&self, dx: Span, low: Option<Span>) -> Gradient {
+        let halves = self.plan.config.halves_gradient();
+        Gradient { at: self.at(dx), low: low.map(|span| self.at(span)), halves }
     }
 
     /// A place among the partial sums, counted in floats.
@@ -205,7 +216,7 @@ impl<D: Device> CudaBackend<D> {
 
     /// Starts the product `whole` with what is fused into it, or `alone` and then the kernel `after`, which do
     /// the same. Returns whether it was fused.
-    fn followed(&mut self, whole: Product, alone: Product, after: After) -> bool {
+    fn followed(&mut self, whole: Product, alone: Product, after: Ready) -> bool {
         let may_fuse = match (self.plan.config.precision, whole.fused) {
             // tf32 results are operands and must be rounded, which the library does not do
             (Precision::Tf32, _) => false,
@@ -219,6 +230,29 @@ impl<D: Device> CudaBackend<D> {
         self.stream.product(&alone);
         after.launch(&mut self.stream);
         false
+    }
+
+    /// The kernel that adds a projection to the residual stream, and its LayerNorm.
+    fn residual(&self, tensors: ResidualLayerNorm) -> Ready {
+        let ResidualLayerNorm { x, delta, bias, dropout, sum, norm, out } = tensors;
+        let c = norm.weight.len;
+        let bias = norm.lacks.is_none().then(|| self.at(bias));
+        let spans = [x, delta, sum].map(|span| self.at(span));
+        let (to, inner, draws) = (self.at(out), self.norm(norm), (self.draws(dropout), self.cols));
+        layernorm::residual(self.plan.config.operand(), spans, bias, inner, to, [x.len / c, c], draws)
+    }
+
+    /// Starts a projection to the residual stream: as `whole`, which adds the stream, where the stream lacks biases and
+    /// that is not slower together with the LayerNorm that follows, or otherwise `alone`.
+    fn project(&mut self, whole: Product, alone: Product, tensors: ResidualLayerNorm) {
+        let (c, sum, out) = (tensors.norm.weight.len, self.at(tensors.sum), self.at(tensors.out));
+        self.added = tensors.norm.lacks.is_some() && {
+            let (norm, rows) = (self.norm(tensors.norm), tensors.x.len / c);
+            let then = layernorm::forward(self.plan.config.operand(), sum, norm, out, rows, c);
+            let after = self.residual(tensors);
+            self.stream.fuses((&whole, Some(&then)), (&alone, &after))
+        };
+        self.stream.product(if self.added { &whole } else { &alone });
     }
 
     fn naive(&self, qkv: Span, shape: AttentionShape, dropout: Option<Site>) -> naive_attention::Problem {

@@ -3,7 +3,8 @@
 use super::{CudaBackend, Replay, packed};
 use crate::engine::cuda::batch::Words;
 use crate::engine::cuda::device::{Device, Fused, Product};
-use crate::engine::cuda::kernels::linear::After;
+use crate::engine::cuda::kernels::layernorm::Biases;
+use crate::engine::cuda::kernels::ready::Ready;
 use crate::engine::cuda::kernels::{self, dropout, embedding, layernorm, linear, loss, next, optimizer};
 use crate::engine::cuda::scratch::sums;
 use crate::engine::dropout::Site;
@@ -109,6 +110,12 @@ impl<D: Device> Backend for CudaBackend<D> {
         embedding::forward(&mut self.stream, tokens, spans, c);
     }
 
+    fn embed_layernorm(&mut self, wte: Span, wpe: Span, x: Span, norm: Norm, out: Span) {
+        let spans = [wte, wpe, x].map(|span| self.at(span));
+        let (tokens, inner, to, c) = (self.tokens(), self.norm(norm), self.at(out), norm.weight.len);
+        layernorm::embedded(self.plan.config.operand(), tokens, spans, inner, to, c).launch(&mut self.stream);
+    }
+
     fn embed_next(&mut self, wte: Span, wpe: Span, out: Span) {
         let spans = [wte, wpe, out].map(|span| self.at(span));
         let tokens = next::Tokens { next: &self.next, words: self.word(0) };
@@ -119,11 +126,29 @@ impl<D: Device> Backend for CudaBackend<D> {
         self.gather_rows(rows, from, out, width);
     }
 
-    fn embed_backward(&mut self, dx: Span, dwte: Span, dwpe: Span) {
+    fn embed_backward(&mut self, dx: Span, dx_low: Option<Span>, dwte: Span, dwpe: Option<Span>) {
         let c = dx.len / (self.rows * self.cols);
-        let spans = [dx, dwte, dwpe].map(|span| self.at(span));
+        let dx = self.gradient(dx, dx_low);
+        let (dwte, dwpe) = (self.at(dwte), dwpe.map(|span| self.at(span)));
         let tokens = self.tokens();
-        embedding::backward(&mut self.stream, tokens, spans, c);
+        embedding::backward(&mut self.stream, tokens, dx, dwte, dwpe, c);
+    }
+
+    fn sums_positions(&self) -> bool {
+        self.plan.config.halves_gradient() && layernorm::sums_positions(self.rows * self.cols, self.cols)
+    }
+
+    fn add_up_biases(&mut self, biases: &[Span], sums: Span) {
+        let Some(first) = biases.first() else { return };
+        // the vectors of all blocks lie in one order, block after block
+        let apart = |a: usize, b: usize| biases.get(b).map_or(0, |span| span.start - biases[a].start);
+        let (between, stride) = (apart(0, 1), apart(0, 2));
+        for (k, span) in biases.iter().enumerate() {
+            assert!(span.start == first.start + k / 2 * stride + k % 2 * between, "{span:?} is elsewhere");
+        }
+        let biases = Biases { first: self.at(*first), between, stride, blocks: biases.len() / 2 };
+        let sums = self.at(sums);
+        layernorm::add_up_biases(&mut self.stream, biases, sums, first.len);
     }
 
     fn drop_out(&mut self, x: Span, site: Site) {
@@ -135,33 +160,34 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn layernorm(&mut self, x: Span, norm: Norm, out: Span) {
         let c = norm.weight.len;
         let (from, to, inner) = (self.at(x), self.at(out), self.norm(norm));
-        layernorm::forward(&mut self.stream, from, inner, to, x.len / c, c);
+        layernorm::forward(self.plan.config.operand(), from, inner, to, x.len / c, c)
+            .launch(&mut self.stream);
     }
 
     fn residual_layernorm(&mut self, tensors: ResidualLayerNorm) {
-        let ResidualLayerNorm { x, delta, bias, dropout, sum, norm, out } = tensors;
-        let draws = (self.draws(dropout), self.cols);
-        let c = norm.weight.len;
-        let spans = [x, delta, bias, sum].map(|span| self.at(span));
-        let (to, inner) = (self.at(out), self.norm(norm));
-        layernorm::residual(&mut self.stream, spans, inner, to, [x.len / c, c], draws);
+        if std::mem::take(&mut self.added) {
+            self.layernorm(tensors.sum, tensors.norm, tensors.out);
+        } else {
+            self.residual(tensors).launch(&mut self.stream);
+        }
     }
 
     fn layernorm_again(&mut self, x: Span, norm: Norm, out: Span) {
         let c = norm.weight.len;
         let (from, to, inner) = (self.at(x), self.at(out), self.norm(norm));
-        layernorm::again(&mut self.stream, from, inner, to, x.len / c, c);
+        layernorm::again(self.plan.config.operand(), from, inner, to, x.len / c, c).launch(&mut self.stream);
     }
 
     fn layernorm_backward(&mut self, tensors: LayerNormBackward) {
-        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, dweight, dbias, dx_sums } =
-            tensors;
+        let LayerNormBackward { dout, x, norm, dx, accumulate, dx_low, dropout, .. } = tensors;
+        let LayerNormBackward { dweight, dbias, dx_sums, dwpe, .. } = tensors;
         let draws = (self.draws(dropout), self.cols);
         let c = norm.weight.len;
         let [dweight, dbias] = [dweight, dbias].map(|span| self.partial_sums(span));
         let dx_sums = dx_sums.map(|span| self.partial_sums(span));
-        let (dx, low) = (self.at(dx), dx_low.map(|span| self.at(span)));
-        let gradients = layernorm::Gradients { dx, accumulate, low, dweight, dbias, dx_sums };
+        let dx = self.gradient(dx, dx_low);
+        let dwpe = dwpe.map(|span| self.at(span));
+        let gradients = layernorm::Gradients { dx, accumulate, dweight, dbias, dx_sums, dwpe };
         let (spans, inner) = ([dout, x].map(|span| self.at(span)), self.norm(norm));
         layernorm::backward(&mut self.stream, spans, inner, gradients, [x.len / c, c], draws);
     }
@@ -185,20 +211,21 @@ impl<D: Device> Backend for CudaBackend<D> {
         let product = |result| self.product(sizes, x, weight, self.matrix(result, outputs), false);
         let (stored, sum) = (self.stored_bias(bias), self.at(out));
         match epilogue {
-            Epilogue::None => {
-                let product = product(out);
-                self.stream.product(&product);
+            Epilogue::Residual(tensors) => {
+                let whole = Product { fused: Fused::Residual(self.at(tensors.x)), ..product(tensors.sum) };
+                let alone = product(out);
+                self.project(whole, alone, tensors);
             }
             Epilogue::Bias => {
                 let whole = Product { fused: Fused::Bias(stored), ..product(out) };
                 let pointers = [sum, self.at(bias)];
-                let after = After::elementwise("add_bias", &pointers, [rows, outputs], out.element);
+                let after = Ready::elementwise("add_bias", &pointers, [rows, outputs], out.element);
                 self.followed(whole, product(out), after);
             }
             Epilogue::BiasGelu(after) => {
                 let whole = Product { fused: Fused::BiasGelu { bias: stored, sum }, ..product(after) };
                 let pointers = [sum, self.at(bias), self.at(after)];
-                let after = After::elementwise("bias_gelu", &pointers, [rows, outputs], out.element);
+                let after = Ready::elementwise("bias_gelu", &pointers, [rows, outputs], out.element);
                 self.followed(whole, product(out), after);
             }
         }
@@ -230,7 +257,7 @@ impl<D: Device> Backend for CudaBackend<D> {
                 let (fc, sums) = (self.at(fc), self.partial_sums(bias));
                 let left = self.partial(self.partials.sums());
                 let whole = Product { fused: Fused::GeluSlope { at: fc, sums: left }, ..product };
-                let after = After::gelu_slope([self.at(dx), fc], sums, [rows, inputs], dx.element);
+                let after = Ready::gelu_slope([self.at(dx), fc], sums, [rows, inputs], dx.element);
                 if self.followed(whole, product, after) {
                     self.summed = Some(bias);
                 }
@@ -242,7 +269,7 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn gelu_again(&mut self, fc: Span, out: Span) {
         let width = 4 * self.plan.config.dims.n_embd;
         let pointers = [fc, out].map(|span| self.at(span));
-        let after = After::elementwise("gelu_again", &pointers, [fc.len / width, width], fc.element);
+        let after = Ready::elementwise("gelu_again", &pointers, [fc.len / width, width], fc.element);
         after.launch(&mut self.stream);
     }
 

@@ -5,7 +5,7 @@ use super::{Counted, Emulator, Memory, ThreadOrder, Watch};
 use crate::comm::Comm;
 use crate::engine::EngineError;
 use crate::engine::cuda::device::{
-    Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording,
+    Address, Arg, Collective, Device, Fused, KernelConfig, Launch, Operand, Product, Recording, Way,
 };
 use crate::engine::cuda::kernels;
 use crate::engine::memory::Element;
@@ -223,6 +223,10 @@ impl EmulatedDevice {
                 let fc = self.load(at.offset(place), element, n)?;
                 values.iter_mut().zip(fc).for_each(|(x, fc)| *x *= kernels::gelu(f64::from(fc)).1 as f32);
             }
+            Fused::Residual(x) => {
+                let added = self.load(x.offset(place), element, n)?;
+                values.iter_mut().zip(added).for_each(|(x, added)| *x += added);
+            }
         }
         Ok(())
     }
@@ -314,7 +318,7 @@ impl Device for EmulatedDevice {
         self.submit(Work::Product(*product))
     }
 
-    fn fuses(&mut self, _: &Product, _: &Product, _: &Launch) -> bool {
+    fn fuses(&mut self, _: Way, _: Way) -> bool {
         self.behaviour.fuses
     }
 

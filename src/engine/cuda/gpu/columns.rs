@@ -28,12 +28,18 @@ pub(super) fn by_columns(product: &Product, precision: Precision) -> Result<(Sha
         Fused::Bias(bias) => (Epilogue::Bias, bias.0, 0),
         Fused::BiasGelu { bias, sum } => (Epilogue::BiasGelu, bias.0, sum.0),
         Fused::GeluSlope { at, sums } => (Epilogue::GeluSlope, sums.0, at.0),
+        Fused::Residual(x) => (Epilogue::Add, 0, x.0),
     };
     if a.element != b.element || out.transposed {
         return Err(EngineError::Input(
             "factors of a matrix product are stored alike, its result by rows".into(),
         ));
     }
+    // what is added is described as the result is
+    let of_out = match fused {
+        Fused::Residual(x) => alignment(&Operand { address: x, ..out }, count).min(alignment(&out, count)),
+        _ => alignment(&out, count),
+    };
     let shape = Shape {
         m: n as u64,
         n: m as u64,
@@ -42,7 +48,7 @@ pub(super) fn by_columns(product: &Product, precision: Precision) -> Result<(Sha
             .map_err(|_| EngineError::Input(format!("a stack of {count} matrices")))?,
         a: matrix(b)?,
         b: matrix(a)?,
-        out: matrix(out)?,
+        out: Matrix { alignment: of_out, ..matrix(out)? },
         accumulate,
         tf32: tf32.unwrap_or(precision == Precision::Tf32) && a.element == Element::F32,
         epilogue,
@@ -74,7 +80,7 @@ pub(super) fn is_aligned(shape: &Shape, at: &Addresses) -> bool {
     let half = shape.out.kind != Type::F32;
     let aux = at.aux.is_multiple_of(16) && (!half || shape.out.stride.is_multiple_of(8));
     match shape.epilogue {
-        Epilogue::None => true,
+        Epilogue::None | Epilogue::Add => true,
         Epilogue::Bias => at.bias.is_multiple_of(16),
         Epilogue::BiasGelu | Epilogue::GeluSlope => at.bias.is_multiple_of(16) && aux,
     }
@@ -86,13 +92,16 @@ pub(super) fn extent(operand: &Operand, (rows, cols): (usize, usize), count: usi
     ((count.max(1) - 1) * operand.stack + (rows.max(1) - 1) * operand.stride + cols) * operand.element.bytes()
 }
 
-/// Whether the result overwrites a factor, or the values that its epilogue reads.
+/// Whether the result overwrites a factor, or the values that its epilogue reads or adds.
 pub(super) fn is_in_place(product: &Product) -> bool {
     let Product { m, n, k, count, a, b, out, .. } = *product;
     let written = extent(&out, (m, n), count) as u64;
     let (begin, end) = (out.address.0, out.address.0 + written);
     let reads = |at: u64, bytes: u64| at < end && begin < at + bytes;
-    let aux = matches!(product.fused, Fused::GeluSlope { at, .. } if reads(at.0, written));
+    let aux = matches!(
+        product.fused,
+        Fused::GeluSlope { at, .. } | Fused::Residual(at) if reads(at.0, written)
+    );
     aux || reads(a.address.0, extent(&a, (m, k), count) as u64)
         || reads(b.address.0, extent(&b, (k, n), count) as u64)
 }

@@ -4,11 +4,11 @@
 //! A fused epilogue is a way to be faster, so no fault of it ends a run: what the library refuses or computes
 //! wrongly is left out, and a note says so.
 
-use super::super::device::{Address, Fused, Operand, Product};
+use super::super::device::{Address, Fused, Operand, Product, Way};
 use super::columns::is_in_place;
 use super::products::RUNS;
-use super::{Device, Gpu, GraphState, Launch};
-use crate::cuda::choices::Way;
+use super::{Device, Gpu, GraphState};
+use crate::cuda::choices::Way as Times;
 use crate::cuda::{Event, Memory};
 use crate::engine::EngineError;
 use crate::engine::cuda::kernels::{self, gelu};
@@ -32,6 +32,7 @@ enum Epilogue {
     Bias,
     BiasGelu,
     GeluSlope,
+    Residual,
 }
 
 impl Kind {
@@ -42,6 +43,7 @@ impl Kind {
             Fused::Bias(_) => Epilogue::Bias,
             Fused::BiasGelu { .. } => Epilogue::BiasGelu,
             Fused::GeluSlope { .. } => Epilogue::GeluSlope,
+            Fused::Residual(_) => Epilogue::Residual,
         };
         let transposed = [product.a.transposed, product.b.transposed];
         Some(Self { epilogue, factors: product.a.element, result: product.out.element, transposed })
@@ -49,8 +51,9 @@ impl Kind {
 }
 
 impl Gpu {
-    /// Whether to compute `whole`, and a note for each reason not to.
-    pub(super) fn fuses_or_notes(&mut self, whole: &Product, alone: &Product, after: &Launch) -> bool {
+    /// Whether to compute something as `fused`, and a note for each reason not to.
+    pub(super) fn fuses_or_notes(&mut self, fused: Way, apart: Way) -> bool {
+        let whole = fused.product;
         if self.context.make_current().is_err() {
             return false;
         }
@@ -66,7 +69,7 @@ impl Gpu {
         if self.state != GraphState::Running {
             return false;
         }
-        let fused = match self.judge(whole, alone, after) {
+        let fused = match self.judge(fused, apart) {
             Ok(fused) => fused,
             Err(reason) => {
                 self.note(format!("not fused: {}: {reason}", self.products.name(whole)));
@@ -78,7 +81,8 @@ impl Gpu {
     }
 
     /// Whether the fused product is faster; an error is the reason why it cannot be used.
-    fn judge(&mut self, whole: &Product, alone: &Product, after: &Launch) -> Result<bool, String> {
+    fn judge(&mut self, fused: Way, apart: Way) -> Result<bool, String> {
+        let whole = fused.product;
         self.settle().map_err(|error| error.to_string())?;
         if !self.products.proposes(whole).map_err(|error| error.to_string())? {
             return Err("cuBLASLt has no algorithm for it".to_owned());
@@ -104,13 +108,15 @@ impl Gpu {
         let way = match self.products.way(whole) {
             Some(way) => way,
             None => {
-                let separate = self.seconds_of(|gpu| {
-                    gpu.product(alone)?;
-                    gpu.launch(after)
+                let [separate, fused] = [apart, fused].map(|way| {
+                    self.seconds_of(|gpu| {
+                        gpu.product(way.product)?;
+                        way.then.map_or(Ok(()), |kernel| gpu.launch(kernel))
+                    })
                 });
                 let separate = separate.map_err(|error| error.to_string())?;
-                let fused = self.seconds_of(|gpu| gpu.product(whole)).map_err(|error| error.to_string())?;
-                let way = Way {
+                let fused = fused.map_err(|error| error.to_string())?;
+                let way = Times {
                     fused: fused <= separate,
                     fused_microseconds: fused * 1e6,
                     separate_microseconds: separate * 1e6,
@@ -176,6 +182,7 @@ impl Gpu {
             Epilogue::Bias => Fused::Bias(bias_address),
             Epilogue::BiasGelu => Fused::BiasGelu { bias: bias_address, sum: aux_address },
             Epilogue::GeluSlope => Fused::GeluSlope { at: aux_address, sums: bias_address },
+            Epilogue::Residual => Fused::Residual(aux_address),
         };
         let [a_transposed, b_transposed] = kind.transposed;
         let product = Product {
@@ -200,7 +207,7 @@ impl Gpu {
             let (row, col) = (i / SIDE, i % SIDE);
             let terms = (0..SIDE).map(|k| at(&a, a_transposed, row, k) * at(&b, b_transposed, k, col));
             let mut value: f64 = terms.sum();
-            if kind.epilogue != Epilogue::GeluSlope {
+            if matches!(kind.epilogue, Epilogue::Bias | Epilogue::BiasGelu) {
                 value += f64::from(bias[col]);
             }
             *expected = match kind.epilogue {
@@ -210,6 +217,7 @@ impl Gpu {
                     gelu(value).0 as f32
                 }
                 Epilogue::GeluSlope => (value * gelu(f64::from(aux[i])).1) as f32,
+                Epilogue::Residual => (value + f64::from(aux[i])) as f32,
             };
         }
         if kind.epilogue == Epilogue::GeluSlope {

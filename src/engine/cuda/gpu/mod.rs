@@ -14,7 +14,7 @@ mod products;
 mod ranks;
 mod staging;
 
-use super::device::{Address, Collective, Device, KernelConfig, Launch, Product, Recording};
+use super::device::{Address, Collective, Device, KernelConfig, Launch, Product, Recording, Way};
 use crate::cuda::compile::Program;
 use crate::cuda::{
     Context, CudaError, CudaMissing, DeviceInfo, Function, Graph, Libraries, Memory, Module, Stream,
@@ -295,8 +295,8 @@ impl Device for Gpu {
         })
     }
 
-    fn fuses(&mut self, product: &Product, alone: &Product, after: &Launch) -> bool {
-        self.fuses_or_notes(product, alone, after)
+    fn fuses(&mut self, fused: Way, apart: Way) -> bool {
+        self.fuses_or_notes(fused, apart)
     }
 
     fn collective(&mut self, collective: &Collective) -> Result<(), EngineError> {

@@ -14,6 +14,7 @@ pub(super) mod muon;
 pub(super) mod naive_attention;
 pub(super) mod next;
 pub(super) mod optimizer;
+pub(super) mod ready;
 
 use super::device::{Address, KernelConfig};
 use super::scratch::{PARTIAL_ROWS, PARTIALS};
@@ -25,6 +26,7 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("numbers.cuh", include_str!("numbers.cuh")),
     ("tensor_core.cuh", include_str!("tensor_core.cuh")),
+    ("halves/halves.cuh", include_str!("halves/halves.cuh")),
     ("dropout/draws.cuh", include_str!("dropout/draws.cuh")),
     ("linear/gelu.cuh", include_str!("linear/gelu.cuh")),
     ("flash_attention/tile.cuh", include_str!("flash_attention/tile.cuh")),
@@ -35,6 +37,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("embedding/embedding.cu", include_str!("embedding/embedding.cu")),
     ("dropout/dropout.cu", include_str!("dropout/dropout.cu")),
     ("layernorm/layernorm.cu", include_str!("layernorm/layernorm.cu")),
+    ("halves/halves.cu", include_str!("halves/halves.cu")),
     ("linear/linear.cu", include_str!("linear/linear.cu")),
     ("linear/columns.cu", include_str!("linear/columns.cu")),
     ("naive_attention/softmax.cu", include_str!("naive_attention/softmax.cu")),
@@ -79,11 +82,14 @@ pub fn defines(config: &KernelConfig) -> Vec<String> {
     macros
 }
 
-/// The files with kernels of a configuration: all files, without flash attention if the heads are too wide
-/// for it.
+/// The files with kernels of a configuration: all files, without flash attention if the heads are too wide for it, and
+/// without numbers in halves if operands are not the first halves of fp32.
 pub fn sources(config: &KernelConfig) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     let flash = config.head_size <= flash_attention::LARGEST_HEAD;
-    SOURCES.iter().filter(move |(name, _)| flash || !name.starts_with("flash_attention/"))
+    let halves = config.precision == Precision::Bf16;
+    SOURCES.iter().filter(move |(name, _)| {
+        (flash || !name.starts_with("flash_attention/")) && (halves || !name.starts_with("halves/"))
+    })
 }
 
 /// The translation unit: one `#include` for each source.
@@ -122,6 +128,17 @@ impl Slices {
         let each = rows.div_ceil(PARTIALS).max(PARTIAL_ROWS);
         Self { rows: each, count: rows.div_ceil(each) }
     }
+}
+
+/// The gradient of the residual stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gradient {
+    /// Its numbers, or their second halves.
+    pub(super) at: Address,
+    /// What is left of it by dropout, as operands of matrix products.
+    pub(super) low: Option<Address>,
+    /// Whether the numbers are in halves, of which `low` has the first.
+    pub(super) halves: bool,
 }
 
 /// Where the partial sums of some columns are: those of slice `i` begin `i * stride` floats behind `at`.

@@ -1,5 +1,6 @@
 //! A CUDA backend and a CPU backend with equal memory.
 
+use super::stream_gradient;
 use crate::engine::Batch;
 use crate::engine::EngineError;
 use crate::engine::cpu::{self, CpuEngine};
@@ -13,8 +14,8 @@ use crate::model::Dims;
 use crate::model::init::random_bits;
 use crate::recipe::{Attention, Precision, Residual};
 
-/// Sequences of a batch.
-const ROWS: usize = 3;
+/// Sequences of a batch: so many that slices of rows hold whole positions.
+const ROWS: usize = 4;
 
 /// The training row that the batch begins with: its number changes in both halves within the batch.
 const FIRST_ROW: u64 = (2 << 32) - 2;
@@ -24,6 +25,8 @@ pub type Place<'a> = &'a dyn Fn(&MemoryPlan) -> Span;
 
 /// Both backends, with random parameters, gradients and moments, and a batch.
 pub struct Pair<D> {
+    /// Sequences of the batch.
+    rows: usize,
     /// The dimensions of the model.
     pub dims: Dims,
     /// The precision of matrix products.
@@ -55,8 +58,24 @@ impl<D: Device> Pair<D> {
         device: D,
         slack: f32,
     ) -> Result<Self, EngineError> {
+        Self::of_rows(ROWS, dims, precision, attention, activations, device, slack)
+    }
+
+    /// [`new`](Self::new) with so many sequences.
+    ///
+    /// # Errors
+    /// Those of `new`.
+    pub fn of_rows(
+        rows: usize,
+        dims: Dims,
+        precision: Precision,
+        attention: Attention,
+        activations: Activations,
+        device: D,
+        slack: f32,
+    ) -> Result<Self, EngineError> {
         let plan = |target| {
-            let (micro_batch, mode) = (ROWS, Mode::Train(OptimizerKind::AdamW));
+            let (micro_batch, mode) = (rows, Mode::Train(OptimizerKind::AdamW));
             MemoryPlan::new(MemoryConfig {
                 dims,
                 micro_batch,
@@ -72,7 +91,7 @@ impl<D: Device> Pair<D> {
         let cpu = (cpu::engine(cpu.clone())?, cpu);
         let Activations { residual, dropout, .. } = activations;
         let cuda = (backend, cuda);
-        let mut pair = Self { dims, precision, attention, residual, dropout, cuda, cpu, slack, key: 1 };
+        let mut pair = Self { rows, dims, precision, attention, residual, dropout, cuda, cpu, slack, key: 1 };
         let n = pair.tokens();
         let inputs: Vec<u32> = (0..n).map(|i| (random_bits(9, i as u64) % 31) as u32).collect();
         let targets: Vec<u32> = inputs.iter().map(|token| token * 9 + 22).collect();
@@ -80,7 +99,7 @@ impl<D: Device> Pair<D> {
             let batch = Batch {
                 inputs: &inputs,
                 targets: &targets,
-                rows: ROWS,
+                rows,
                 cols: dims.block_size,
                 first_row: FIRST_ROW,
             };
@@ -98,14 +117,19 @@ impl<D: Device> Pair<D> {
         self.dropout.map(|_| site)
     }
 
+    /// Whether the device's residual stream lacks biases.
+    pub fn lacks_biases(&self) -> bool {
+        self.cuda.1.arena.lacks.is_some()
+    }
+
     /// Sequences of the batch.
     pub fn rows(&self) -> usize {
-        ROWS
+        self.rows
     }
 
     /// Tokens of the batch.
     pub fn tokens(&self) -> usize {
-        ROWS * self.dims.block_size
+        self.rows * self.dims.block_size
     }
 
     /// The device, and the plan of its memory.
@@ -148,6 +172,29 @@ impl<D: Device> Pair<D> {
         Ok(())
     }
 
+    /// Fills the gradient of the residual stream on both sides, however it is stored; `operands` are rounded.
+    ///
+    /// # Errors
+    /// The device's failure, as text.
+    pub fn fill_gradient(&mut self, operands: bool) -> Result<(), String> {
+        self.key += 1;
+        let (key, precision) = (self.key, if operands { self.precision } else { Precision::Fp32 });
+        self.both(|backend, plan| {
+            let count = plan.arena.dx.map_or(0, |dx| dx.len);
+            let values: Vec<f32> = (0..count).map(|i| rounded(precision, random(key, i))).collect();
+            stream_gradient::write(backend, plan, &values)
+        })?;
+        Ok(())
+    }
+
+    /// The gradient of the residual stream of the CUDA device, and of the CPU.
+    ///
+    /// # Errors
+    /// The device's failure, as text.
+    pub fn read_gradient(&mut self) -> Result<[Vec<f32>; 2], String> {
+        self.both(stream_gradient::read)
+    }
+
     /// The contents of a CUDA buffer, and of the CPU's.
     ///
     /// # Errors
@@ -161,7 +208,15 @@ impl<D: Device> Pair<D> {
     /// # Errors
     /// Where they differ by more than the bound, as text that says where.
     pub fn compare(&mut self, what: &str, place: Place, bound: f32) -> Result<(), String> {
-        let [a, b] = self.read(place)?;
+        let read = self.read(place)?;
+        self.are_close(what, read, bound)
+    }
+
+    /// Compares numbers of the CUDA device with those of the CPU as [`compare`](Self::compare) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn are_close(&self, what: &str, [a, b]: [Vec<f32>; 2], bound: f32) -> Result<(), String> {
         let largest = b.iter().fold(0.0f32, |m, x| m.max(x.abs()));
         if a.len() != b.len() || !(largest > 0.0 && b.iter().all(|x| x.is_finite())) {
             return Err(format!("{what}: there is nothing to compare"));

@@ -3,9 +3,12 @@
 
 use super::{Tell, attempt, text};
 use crate::cuda::Libraries;
-use crate::engine::cuda::device::{Address, Device, Fused, KernelConfig, Operand, Product};
+use crate::engine::cuda::device::{Address, Device, Fused, KernelConfig, Operand, Product, Way};
 use crate::engine::cuda::gpu::Gpu;
-use crate::engine::cuda::kernels::{self, PartialSums, Slices, gelu, linear};
+use crate::engine::cuda::kernels::dropout::Draws;
+use crate::engine::cuda::kernels::layernorm::{self, Norm};
+use crate::engine::cuda::kernels::ready::Ready;
+use crate::engine::cuda::kernels::{self, PartialSums, Slices, gelu};
 use crate::engine::memory::Element;
 use crate::recipe::Precision;
 use std::path::Path;
@@ -34,6 +37,8 @@ enum After {
     Bias,
     BiasGelu,
     GeluSlope,
+    /// The sum with the residual stream, and its LayerNorm.
+    Residual,
 }
 
 /// A product `[m, n, k]` of a step, with its factors as they are read.
@@ -83,9 +88,9 @@ fn cases(Sizes { tokens: n, c, head: (rows, vocab) }: Sizes) -> Vec<Case> {
     };
     vec![
         forward("c_attn", 3 * c, c, true, After::Bias),
-        forward("attn_proj", c, c, true, After::Nothing),
+        forward("attn_proj", c, c, false, After::Residual),
         forward("c_fc", 4 * c, c, true, After::BiasGelu),
-        forward("mlp_proj", c, 4 * c, true, After::Nothing),
+        forward("mlp_proj", c, 4 * c, false, After::Residual),
         head("head", [rows, vocab, c], [false, true]),
         head("head, input's gradient", [rows, c, vocab], [false, false]),
         weight("head, weight's gradient", vocab, c, rows),
@@ -111,7 +116,7 @@ pub(super) fn run(libraries: &Libraries, index: usize, cache: &Path, tell: &mut 
         for mut case in cases(sizes) {
             let [m, n, k] = case.size;
             // as training does
-            if precision == Precision::Fp32 && case.after != After::Bias {
+            if precision == Precision::Fp32 && matches!(case.after, After::BiasGelu | After::GeluSlope) {
                 case.after = After::Nothing;
             }
             let name = format!("product {m} x {n} x {k}, {}, {}", precision.as_str(), case.name);
@@ -153,7 +158,11 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
         Operand { address, element, stride, stack: 0, transposed }
     };
     let [a_transposed, b_transposed] = case.transposed;
-    let alone_out = if case.after == After::BiasGelu { aux } else { out };
+    let (alone_out, alone_result) = match case.after {
+        After::BiasGelu => (aux, result),
+        After::Residual => (place(m * n, 0, low)?, low),
+        _ => (out, result),
+    };
     let alone = Product {
         m,
         n,
@@ -161,7 +170,7 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
         count: 1,
         a: operand(a, low, (m, k), a_transposed),
         b: operand(b, low, (k, n), b_transposed),
-        out: operand(alone_out, result, (m, n), false),
+        out: operand(alone_out, alone_result, (m, n), false),
         alpha: 1.0,
         accumulate: case.accumulate,
         fused: Fused::None,
@@ -169,23 +178,36 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
     };
     let slices = Slices::of(m);
     let partials = place(if case.after == After::GeluSlope { slices.count * n } else { 1 }, 0, Element::F32)?;
-    let elementwise =
-        |kernel, pointers: &[Address]| linear::After::elementwise(kernel, pointers, [m, n], result);
-    let (fused, kernel) = match case.after {
-        After::Nothing => (Fused::None, None),
-        After::Bias => (Fused::Bias(bias), Some(elementwise("add_bias", &[out, bias_fp32]))),
+    let elementwise = |kernel, pointers: &[Address]| Ready::elementwise(kernel, pointers, [m, n], result);
+    // the kernels after the whole product, and after the one alone
+    let (fused, then, after) = match case.after {
+        After::Nothing => (Fused::None, None, None),
+        After::Bias => (Fused::Bias(bias), None, Some(elementwise("add_bias", &[out, bias_fp32]))),
         After::BiasGelu => {
             let kernel = elementwise("bias_gelu", &[aux, bias_fp32, out]);
-            (Fused::BiasGelu { bias, sum: aux }, Some(kernel))
+            (Fused::BiasGelu { bias, sum: aux }, None, Some(kernel))
         }
         After::GeluSlope => {
             let sums = PartialSums { at: partials, stride: n, slices };
-            let kernel = linear::After::gelu_slope([out, aux], sums, [m, n], result);
-            (Fused::GeluSlope { at: aux, sums: bias }, Some(kernel))
+            let kernel = Ready::gelu_slope([out, aux], sums, [m, n], result);
+            (Fused::GeluSlope { at: aux, sums: bias }, None, Some(kernel))
+        }
+        After::Residual => {
+            let (stats, normalized) = (place(2 * m, 0, Element::F32)?, place(m * n, 0, low)?);
+            let [weight, lacks] = [bias_fp32; 2];
+            let norm = Norm { lacks: Some(lacks), weight, bias: bias_fp32, stats, residual: Element::F32 };
+            let draws = (Draws { at: None }, m);
+            let then = layernorm::forward(low, out, norm, normalized, m, n);
+            let after =
+                layernorm::residual(low, [aux, alone_out, out], None, norm, normalized, [m, n], draws);
+            (Fused::Residual(aux), Some(then), Some(after))
         }
     };
     let whole = Product { fused, out: operand(out, result, (m, n), false), ..alone };
-    let fuses = kernel.is_some_and(|kernel| gpu.fuses(&whole, &alone, &kernel.as_launch()));
+    let then = then.as_ref().map(Ready::as_launch).transpose().map_err(text)?;
+    let after = after.as_ref().map(Ready::as_launch).transpose().map_err(text)?;
+    let fused = Way { product: &whole, then: then.as_ref() };
+    let fuses = after.is_some() && gpu.fuses(fused, Way { product: &alone, then: after.as_ref() });
     // once more, since trials may have changed the result's memory
     if case.accumulate {
         let values: Vec<f32> = (from_out..from_out + m * n).map(value).collect();
@@ -193,6 +215,7 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
     }
     let (used, used_after) = if fuses { (&whole, case.after) } else { (&alone, After::Nothing) };
     gpu.product(used).map_err(text)?;
+    let result = used.out.element;
     let mut bytes = vec![0; m * n * result.bytes()];
     gpu.read(used.out.address, &mut bytes).map_err(text)?;
     let found = kernels::floats(&bytes, result, precision);
@@ -218,6 +241,7 @@ fn measure(gpu: &mut Gpu, precision: Precision, case: &Case) -> Result<String, S
             expected += f64::from(value(from_bias + col));
         }
         expected = match used_after {
+            After::Residual => expected + f64::from(value(from_aux + i)),
             After::BiasGelu => gelu(expected).0,
             After::GeluSlope => expected * gelu(f64::from(value(from_aux + i))).1,
             _ => expected,

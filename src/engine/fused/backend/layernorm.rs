@@ -6,6 +6,9 @@ use crate::engine::memory::Span;
 /// Scale, shift and statistics of a LayerNorm over rows of C.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm {
+    /// What is to be added to each row of the input, `[C]`: biases that the residual stream
+    /// [lacks](crate::engine::memory::MemoryConfig::residual_lacks_biases).
+    pub lacks: Option<Span>,
     /// Scale, `[C]`.
     pub weight: Span,
     /// Shift, `[C]`.
@@ -21,7 +24,7 @@ pub struct ResidualLayerNorm {
     pub x: Span,
     /// What is added to it, `[N, C]`.
     pub delta: Span,
-    /// The bias of the layer that computed `delta`, `[C]`.
+    /// The bias of the layer that computed `delta`, `[C]`. Not added where the norm's input lacks biases.
     pub bias: Span,
     /// Where `delta + bias` is dropped.
     pub dropout: Option<Site>,
@@ -46,7 +49,8 @@ pub struct LayerNormBackward {
     pub dx: Span,
     /// Whether the gradient is added to `dx`; otherwise it overwrites it.
     pub accumulate: bool,
-    /// Where `dx` goes as an operand of matrix products, rounded.
+    /// Where `dx` goes as an operand of matrix products, rounded; where the gradient is
+    /// [in halves](crate::engine::memory::MemoryConfig::halves_gradient), also the first halves of what is added to.
     pub dx_low: Option<Span>,
     /// Where the output of the layer that comes before was dropped: `dx_low` and `dx_sums` are then of `drop(dx)`.
     pub dropout: Option<Site>,
@@ -57,4 +61,7 @@ pub struct LayerNormBackward {
     /// Where the backend [sums columns](super::Backend::sums_columns): the gradient of the bias of the layer whose
     /// output's gradient `dx` is, `[C]`. The column sums of `dx` are added to it.
     pub dx_sums: Option<Span>,
+    /// Where the backend [sums positions](super::Backend::sums_positions) and nothing is dropped: `dwpe[n mod cols] +=
+    /// dx[n]`, for the gradient of the embeddings.
+    pub dwpe: Option<Span>,
 }

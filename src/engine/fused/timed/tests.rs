@@ -25,7 +25,8 @@ impl Backend for Clocked {
         refresh_low();
         embed(Span, Span, Span);
         embed_next(Span, Span, Span);
-        embed_backward(Span, Span, Span);
+        embed_backward(Span, Option<Span>, Span, Option<Span>);
+        add_up_biases(&[Span], Span);
         drop_out(Span, Site);
         layernorm(Span, Norm, Span);
         residual_layernorm(ResidualLayerNorm);

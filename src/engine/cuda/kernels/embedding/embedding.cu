@@ -17,27 +17,27 @@ __device__ __forceinline__ void embed_row(const int* __restrict__ tokens, const 
     }
 }
 
-template <class R>
+// The gradient of the stream is a pointer to numbers, or Halves.
+template <class Gradient>
 __device__ __forceinline__ void sum_token(const int* __restrict__ tokens, const int* __restrict__ distinct,
                                           const int* __restrict__ order, const int* __restrict__ begins,
-                                          const R* __restrict__ dx, float* __restrict__ dwte, int c) {
+                                          Gradient dx, float* __restrict__ dwte, int c) {
     int segment = blockIdx.x, column = blockIdx.y * EMBED_THREADS + threadIdx.x;
     if (segment >= *distinct || column >= c) return;
     int begin = begins[segment], end = begins[segment + 1];
     float sum = 0.0f;
 #pragma unroll 8
-    for (int i = begin; i < end; i++) sum += to_float(dx[(size_t)order[i] * c + column]);
+    for (int i = begin; i < end; i++) sum += to_float(dx[(i64)order[i] * c + column]);
     dwte[(size_t)tokens[order[begin]] * c + column] += sum;
 }
 
-template <class R>
-__device__ __forceinline__ void sum_position(const R* __restrict__ dx, float* __restrict__ dwpe, int rows, int cols,
-                                             int c) {
-    size_t t = blockIdx.x;
+template <class Gradient>
+__device__ __forceinline__ void sum_position(Gradient dx, float* __restrict__ dwpe, int rows, int cols, int c) {
+    i64 t = blockIdx.x;
     for (int i = threadIdx.x; i < c; i += EMBED_THREADS) {
         float sum = 0.0f;
 #pragma unroll 4
-        for (int row = 0; row < rows; row++) sum += to_float(dx[(row * (size_t)cols + t) * c + i]);
+        for (int row = 0; row < rows; row++) sum += to_float(dx[(row * (i64)cols + t) * c + i]);
         dwpe[t * c + i] += sum;
     }
 }

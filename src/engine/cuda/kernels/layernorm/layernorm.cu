@@ -1,12 +1,15 @@
 // LayerNorm (Ba et al., 2016; eps 1e-5) with the residual sum before it. Each thread of a block has four neighbouring
 // columns, and a few rows of them in registers at a time, so that each row is read once. The residual stream is of
 // type R.
+//
+// The stream may be stored without the biases of the projections that were added to it, so that a matrix product alone
+// can add to it. `lacks` is then their sum, which is added where the stream is read; otherwise it is null.
 #include "dropout/draws.cuh"
 #include "numbers.cuh"
 
 constexpr int NORM_WARPS = NORM_THREADS / WARP;
-// Rows at a time in the backward pass.
-constexpr int BACKWARD_ROWS = 2;
+// Rows at a time in the backward pass: the numbers of two do not fit into the registers of so many threads.
+constexpr int BACKWARD_ROWS = 1;
 constexpr float NORM_EPS = 1e-5f;
 
 // The number as a tensor of the type of `place` holds it.
@@ -49,26 +52,64 @@ struct Dropped {
 };
 #define NOTHING_DROPPED Dropped{{nullptr, -1}, 1}
 
-// Statistics and output of ROWS rows from `first` on. If it is a RESIDUAL, then total = x + drop(delta + delta_bias)
-// first, and the rows are those of total.
-template <bool RESIDUAL, int ROWS, class R>
-__device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ x, const operand* __restrict__ delta,
+// What these columns of the stream lack.
+__device__ __forceinline__ Quad lacking(const float* __restrict__ lacks, int i, int c) {
+    Quad none = {};
+    return lacks && i < c ? load<4>(lacks, i, c) : none;
+}
+
+__device__ __forceinline__ void add(Quad& row, const Quad& more) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) row.x[j] += more.x[j];
+}
+
+// Rows of the stream as they are stored.
+template <class R>
+struct Stored {
+    const R* __restrict__ x;
+
+    __device__ __forceinline__ Quad row(i64 row, int i, int c) const { return load<4, LATE>(x + row * c, i, c); }
+};
+
+// Rows of the stream before the first block: the sums of two embeddings.
+struct Embedded {
+    const int* __restrict__ tokens;
+    const float* __restrict__ wte;
+    const float* __restrict__ wpe;
+    int cols;
+
+    __device__ __forceinline__ Quad row(i64 row, int i, int c) const {
+        Quad sum = load<4>(wte + (size_t)tokens[row] * c, i, c);
+        add(sum, load<4>(wpe + row % cols * c, i, c));
+        return sum;
+    }
+};
+
+// What is added to the rows before they are normalized.
+enum Added { NOTHING, EMBEDDING, PROJECTION };
+
+// Statistics and output of ROWS rows from `first` on. Of a PROJECTION, total = x + drop(delta + delta_bias) comes first,
+// and the rows are those of total; without a bias, total lacks it. Of an EMBEDDING, total = x.
+template <Added ADDED, int ROWS, class R, class Source>
+__device__ __forceinline__ void normalize_rows(i64 first, Source x, const operand* __restrict__ delta,
                                                const float* __restrict__ delta_bias, R* __restrict__ total,
-                                               const float* __restrict__ weight, const float* __restrict__ bias,
+                                               const float* __restrict__ lacks, const float* __restrict__ weight,
+                                               const float* __restrict__ bias,
                                                float* __restrict__ stats, operand* __restrict__ out, int rows, int c,
                                                Dropped dropped) {
     __shared__ Numbers<ROWS> scratch[2][NORM_WARPS];
     int i = 4 * threadIdx.x;
-    Quad values[ROWS];
+    Quad values[ROWS], lacked = lacking(lacks, i, c);
     Numbers<ROWS> means = {}, squares = {};
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         i64 at = (first + r) * c;
         Quad value = {};
         if (first + r < rows && i < c) {
-            value = load<4, LATE>(x + at, i, c);
-            if (RESIDUAL) {
-                Quad d = load<4, LATE>(delta + at, i, c), b = load<4>(delta_bias, i, c);
+            value = x.row(first + r, i, c);
+            if (ADDED == PROJECTION) {
+                Quad d = load<4, LATE>(delta + at, i, c), b = {};
+                if (delta_bias) b = load<4>(delta_bias, i, c);
                 float factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
                 if (dropped.draws.act()) dropped.draws.of_channels(factors, first + r, i, dropped.cols);
 #pragma unroll
@@ -77,8 +118,13 @@ __device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ 
                     if (DROPOUT) sum *= factors[j];
                     value.x[j] = as_in(total, value.x[j] + sum);
                 }
-                store<LATE>(total + at, i, c, value);
             }
+            if (ADDED == EMBEDDING) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) value.x[j] = as_in(total, value.x[j]);
+            }
+            if (ADDED != NOTHING) store<LATE>(total + at, i, c, value);
+            add(value, lacked);
         }
 #pragma unroll
         for (int j = 0; j < 4; j++) means.x[r] += value.x[j];
@@ -108,54 +154,73 @@ __device__ __forceinline__ void normalize_rows(i64 first, const R* __restrict__ 
     }
 }
 
-// The FORWARD_ROWS rows of a block: all at once, or half of them where numbers take more registers. Between two uses of
-// the same scratch is the barrier of the other one.
-template <bool RESIDUAL, class R>
-__device__ __forceinline__ void normalize(const R* __restrict__ x, const operand* __restrict__ delta,
+// The FORWARD_ROWS rows of a block: all at once, or half of them where numbers or sums take more registers. Between two
+// uses of the same scratch is the barrier of the other one.
+template <Added ADDED, class R, class Source>
+__device__ __forceinline__ void normalize(Source x, const operand* __restrict__ delta,
                                           const float* __restrict__ delta_bias, R* __restrict__ total,
-                                          const float* __restrict__ weight, const float* __restrict__ bias,
-                                          float* __restrict__ stats, operand* __restrict__ out, int rows, int c,
-                                          Dropped dropped) {
-    constexpr int ROWS = sizeof(operand) == 2 ? FORWARD_ROWS : FORWARD_ROWS / 2;
+                                          const float* __restrict__ lacks, const float* __restrict__ weight,
+                                          const float* __restrict__ bias, float* __restrict__ stats,
+                                          operand* __restrict__ out, int rows, int c, Dropped dropped) {
+    constexpr int ROWS = sizeof(operand) == 2 && ADDED == NOTHING ? FORWARD_ROWS : FORWARD_ROWS / 2;
     i64 first = (i64)blockIdx.x * FORWARD_ROWS;
 #pragma unroll 1
     for (int part = 0; part < FORWARD_ROWS; part += ROWS) {
-        normalize_rows<RESIDUAL, ROWS>(first + part, x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
-                                       dropped);
+        normalize_rows<ADDED, ROWS>(first + part, x, delta, delta_bias, total, lacks, weight, bias, stats, out, rows,
+                                       c, dropped);
     }
 }
 
 // The output of FORWARD_ROWS rows again, from stored statistics.
 template <class R>
-__device__ __forceinline__ void normalize_again(const R* __restrict__ x, const float* __restrict__ weight,
-                                                const float* __restrict__ bias, const float* __restrict__ stats,
-                                                operand* __restrict__ out, int rows, int c) {
+__device__ __forceinline__ void normalize_again(const R* __restrict__ x, const float* __restrict__ lacks,
+                                                const float* __restrict__ weight, const float* __restrict__ bias,
+                                                const float* __restrict__ stats, operand* __restrict__ out, int rows,
+                                                int c) {
     int i = 4 * threadIdx.x;
     if (i >= c) return;
+    Quad lacked = lacking(lacks, i, c);
 #pragma unroll
     for (int r = 0; r < FORWARD_ROWS; r++) {
         i64 row = (i64)blockIdx.x * FORWARD_ROWS + r;
         if (row >= rows) continue;
         float mean = stats[2 * row], rstd = stats[2 * row + 1];
-        store_normalized(out + row * c, load<4, LATE>(x + row * c, i, c), mean, rstd, weight, bias, i, c);
+        Quad value = load<4, LATE>(x + row * c, i, c);
+        add(value, lacked);
+        store_normalized(out + row * c, value, mean, rstd, weight, bias, i, c);
     }
 }
 
+// Where the gradient of the embeddings is written, which that of the position embeddings is the sum of: rows then come
+// by position, all sequences of one after the other, and a slice has all rows of its positions.
+struct Positions {
+    float* dwpe;
+    int sequences;
+    int cols;
+
+    __device__ __forceinline__ i64 row(int turn) const {
+        return dwpe ? (i64)(turn % sequences) * cols + turn / sequences : turn;
+    }
+};
+#define NO_POSITIONS Positions{nullptr, 1, 1}
+
 // With g = dout * weight and h = (x - mean) * rstd: dx (+)= rstd * (g - mean(g) - h * mean(g * h)), for the rows of a
-// slice. If `low` is not null, drop(dx) is also stored there as an operand. Partial sums of columns over the slice: of
-// dout * h to dweight[slice], of dout to dbias[slice], and of drop(dx) to dx_sums[slice] where that is not null; their
-// rows are `stride` elements apart.
-template <class R>
+// slice. `dx` points to numbers, or is Halves. If `low` is not null, drop(dx) is also stored there as an operand.
+// Partial sums of columns over the slice: of dout * h to dweight[slice], of dout to dbias[slice], and of drop(dx) to
+// dx_sums[slice] where that is not null; their rows are `stride` elements apart. Sums of dx over sequences are added to
+// those of the positions.
+template <class R, class Gradient>
 __device__ __forceinline__ void normalize_backward(const operand* __restrict__ dout, const R* __restrict__ x,
-                                                   const float* __restrict__ weight, const float* __restrict__ stats,
-                                                   R* __restrict__ dx, int accumulate, operand* __restrict__ low,
-                                                   float* __restrict__ dweight, float* __restrict__ dbias,
-                                                   float* __restrict__ dx_sums, int rows, int c, int per_slice,
-                                                   int stride, Dropped dropped) {
+                                                   const float* __restrict__ lacks, const float* __restrict__ weight,
+                                                   const float* __restrict__ stats, Gradient dx, int accumulate,
+                                                   operand* __restrict__ low, float* __restrict__ dweight,
+                                                   float* __restrict__ dbias, float* __restrict__ dx_sums, int rows,
+                                                   int c, int per_slice, int stride, Dropped dropped,
+                                                   Positions positions) {
     constexpr int ROWS = BACKWARD_ROWS;
     __shared__ Numbers<2 * ROWS> scratch[2][NORM_WARPS];
     int begin = blockIdx.x * per_slice, end = min(begin + per_slice, rows), turn = 0, i = 4 * threadIdx.x;
-    Quad w = {}, sum_gh = {}, sum_g = {}, sum_dx = {};
+    Quad w = {}, sum_gh = {}, sum_g = {}, sum_dx = {}, sum_at = {}, lacked = lacking(lacks, i, c);
     if (i < c) w = load<4>(weight, i, c);
     for (int first = begin; first < end; first += ROWS, turn ^= 1) {
         Quad g[ROWS], h[ROWS], old[ROWS];
@@ -163,13 +228,14 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
         Numbers<2 * ROWS> sums = {};
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            i64 row = first + r;
             g[r] = h[r] = old[r] = Quad{};
             rstd[r] = 0.0f;
-            if (row >= end || i >= c) continue;
+            if (first + r >= end || i >= c) continue;
+            i64 row = positions.row(first + r);
             g[r] = load<4, LATE>(dout + row * c, i, c);
             h[r] = load<4, LATE>(x + row * c, i, c);
             if (accumulate) old[r] = load<4>(dx + row * c, i, c);
+            add(h[r], lacked);
             float mean = stats[2 * row];
             rstd[r] = stats[2 * row + 1];
 #pragma unroll
@@ -186,14 +252,23 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
         block_sums(sums, scratch[turn]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            i64 row = first + r;
-            if (row >= end || i >= c) continue;
+            if (first + r >= end || i >= c) continue;
+            i64 row = positions.row(first + r);
             float mean_g = sums.x[2 * r] / c, mean_gh = sums.x[2 * r + 1] / c;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 old[r].x[j] += (g[r].x[j] - mean_g - h[r].x[j] * mean_gh) * rstd[r];
             }
             store(dx + row * c, i, c, old[r]);
+            if (positions.dwpe) {
+                add(sum_at, old[r]);
+                if ((first + r + 1) % positions.sequences == 0) {
+                    float* at = positions.dwpe + (i64)((first + r) / positions.sequences) * c;
+                    add(sum_at, load<4>(at, i, c));
+                    store(at, i, c, sum_at);
+                    sum_at = Quad{};
+                }
+            }
             if (dropped.draws.act()) {
                 float factors[4];
                 dropped.draws.of_channels(factors, row, i, dropped.cols);
@@ -212,58 +287,91 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
     if (dx_sums) store(dx_sums + slice, i, c, sum_dx);
 }
 
-extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm(const float* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, float>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, NOTHING_DROPPED);
+// sums[0] = 0, and sums[k + 1] = sums[k] + the bias of projection k, all `c` wide. Each block has two projections, whose
+// biases are `between` numbers apart, and those of neighbouring blocks `stride`.
+extern "C" __global__ void
+add_up_biases(const float* first, int between, int stride, float* sums, int blocks, int c) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= c) return;
+    float sum = 0.0f;
+    sums[i] = sum;
+    for (int k = 0; k < 2 * blocks; k++) {
+        sum += first[(i64)(k / 2) * stride + k % 2 * between + i];
+        sums[(i64)(k + 1) * c + i] = sum;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-residual_layernorm(const float* x, const operand* delta, const float* delta_bias, float* total, const float* weight,
-                   const float* bias, float* stats, operand* out, int rows, int c, const u32* of_batch, int site,
-                   int cols) {
-    normalize<true, float>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
-                           Dropped{{of_batch, site}, cols});
+layernorm(const float* x, const float* lacks, const float* weight, const float* bias, float* stats, operand* out,
+          int rows, int c) {
+    normalize<NOTHING, float>(Stored<float>{x}, nullptr, nullptr, nullptr, lacks, weight, bias, stats, out, rows, c,
+                              NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_again(const float* x, const float* weight, const float* bias, const float* stats, operand* out, int rows,
-                int c) {
-    normalize_again<float>(x, weight, bias, stats, out, rows, c);
+residual_layernorm(const float* x, const operand* delta, const float* delta_bias, float* total, const float* lacks,
+                   const float* weight, const float* bias, float* stats, operand* out, int rows, int c,
+                   const u32* of_batch, int site, int cols) {
+    normalize<PROJECTION, float>(Stored<float>{x}, delta, delta_bias, total, lacks, weight, bias, stats, out, rows, c,
+                                 Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_backward(const operand* dout, const float* x, const float* weight, const float* stats, float* dx,
-                   int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
-                   int per_slice, int stride, const u32* of_batch, int site, int cols) {
-    normalize_backward<float>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
-                              stride, Dropped{{of_batch, site}, cols});
+embed_layernorm(const int* tokens, const float* wte, const float* wpe, float* total, const float* lacks,
+                const float* weight, const float* bias, float* stats, operand* out, int rows, int c, int cols) {
+    normalize<EMBEDDING, float>(Embedded{tokens, wte, wpe, cols}, nullptr, nullptr, total, lacks, weight, bias, stats,
+                                out, rows, c, NOTHING_DROPPED);
 }
 
-// The same kernels for a residual stream of operands.
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_again(const float* x, const float* lacks, const float* weight, const float* bias, const float* stats,
+                operand* out, int rows, int c) {
+    normalize_again<float>(x, lacks, weight, bias, stats, out, rows, c);
+}
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_low(const operand* x, const float* weight, const float* bias, float* stats, operand* out, int rows, int c) {
-    normalize<false, operand>(x, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c, NOTHING_DROPPED);
+layernorm_backward(const operand* dout, const float* x, const float* lacks, const float* weight, const float* stats,
+                   float* dx, int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows,
+                   int c, int per_slice, int stride, const u32* of_batch, int site, int cols) {
+    normalize_backward(dout, x, lacks, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
+                       stride, Dropped{{of_batch, site}, cols}, NO_POSITIONS);
+}
+
+// The same kernels for a residual stream of operands, which lacks nothing.
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_low(const operand* x, const float* lacks, const float* weight, const float* bias, float* stats, operand* out,
+              int rows, int c) {
+    normalize<NOTHING, operand>(Stored<operand>{x}, nullptr, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c,
+                                NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total,
-                       const float* weight, const float* bias, float* stats, operand* out, int rows, int c,
-                       const u32* of_batch, int site, int cols) {
-    normalize<true, operand>(x, delta, delta_bias, total, weight, bias, stats, out, rows, c,
-                             Dropped{{of_batch, site}, cols});
+                       const float* lacks, const float* weight, const float* bias, float* stats, operand* out, int rows,
+                       int c, const u32* of_batch, int site, int cols) {
+    normalize<PROJECTION, operand>(Stored<operand>{x}, delta, delta_bias, total, nullptr, weight, bias, stats, out, rows,
+                                   c, Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_again_low(const operand* x, const float* weight, const float* bias, const float* stats, operand* out,
-                    int rows, int c) {
-    normalize_again<operand>(x, weight, bias, stats, out, rows, c);
+embed_layernorm_low(const int* tokens, const float* wte, const float* wpe, operand* total, const float* lacks,
+                    const float* weight, const float* bias, float* stats, operand* out, int rows, int c, int cols) {
+    normalize<EMBEDDING, operand>(Embedded{tokens, wte, wpe, cols}, nullptr, nullptr, total, nullptr, weight, bias, stats,
+                                  out, rows, c, NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
-layernorm_backward_low(const operand* dout, const operand* x, const float* weight, const float* stats, operand* dx,
-                       int accumulate, operand* low, float* dweight, float* dbias, float* dx_sums, int rows, int c,
-                       int per_slice, int stride, const u32* of_batch, int site, int cols) {
-    normalize_backward<operand>(dout, x, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c,
-                                per_slice, stride, Dropped{{of_batch, site}, cols});
+layernorm_again_low(const operand* x, const float* lacks, const float* weight, const float* bias, const float* stats,
+                    operand* out, int rows, int c) {
+    normalize_again<operand>(x, nullptr, weight, bias, stats, out, rows, c);
+}
+
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+layernorm_backward_low(const operand* dout, const operand* x, const float* lacks, const float* weight,
+                       const float* stats, operand* dx, int accumulate, operand* low, float* dweight, float* dbias,
+                       float* dx_sums, int rows, int c, int per_slice, int stride, const u32* of_batch, int site,
+                       int cols) {
+    normalize_backward(dout, x, nullptr, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
+                       stride, Dropped{{of_batch, site}, cols}, NO_POSITIONS);
 }

@@ -1,7 +1,8 @@
 //! Launches of the elementwise kernels and column sums of linear layers.
 
 use super::PartialSums;
-use crate::engine::cuda::device::{Address, Arg, Device, Launch, Product};
+use super::ready::Ready;
+use crate::engine::cuda::device::{Address, Arg, Device};
 use crate::engine::cuda::stream::{NULL, Stream, int, pointer};
 use crate::engine::memory::Element;
 use crate::engine::traffic::{F32, Traffic};
@@ -19,16 +20,8 @@ fn pack(operand: Element) -> usize {
     16 / operand.bytes()
 }
 
-/// A kernel after a matrix product, whose threads each process the operands in 16 bytes of a row.
-pub(in crate::engine::cuda) struct After {
-    kernel: &'static str,
-    grid: [usize; 3],
-    threads: u32,
-    args: Vec<Arg>,
-    traffic: Traffic,
-}
-
-impl After {
+/// Kernels after a matrix product, whose threads each process the operands in 16 bytes of a row.
+impl Ready {
     /// The kernel on `rows` rows of `width` operands, element by element; its parameters are `pointers`, then the
     /// width.
     pub(in crate::engine::cuda) fn elementwise(
@@ -78,34 +71,6 @@ impl After {
         let n = shape[0] * shape[1];
         Self { traffic: sums.traffic.writes(n, operand.bytes()).computes(20 * n), ..sums }
     }
-
-    /// The launch, for a device that times it.
-    pub(in crate::engine::cuda) fn as_launch(&self) -> Launch<'_> {
-        let grid = self.grid.map(|blocks| u32::try_from(blocks).expect("a grid that was launched"));
-        Launch { kernel: self.kernel, grid, block: self.threads, shared: 0, args: &self.args }
-    }
-
-    pub(in crate::engine::cuda) fn launch<D: Device>(&self, stream: &mut Stream<D>) {
-        stream.stating(self.traffic).launch(self.kernel, self.grid, self.threads, &self.args);
-    }
-
-    /// Starts a product with what follows it: as `whole`, which has it fused, where that is right and not slower, and
-    /// otherwise as `alone` and then this kernel. Returns whether it was fused.
-    pub(in crate::engine::cuda) fn after<D: Device>(
-        &self,
-        stream: &mut Stream<D>,
-        whole: &Product,
-        alone: &Product,
-    ) -> bool {
-        let fuses = stream.fuses(whole, alone, self.kernel, self.grid, self.threads, &self.args);
-        if fuses {
-            stream.product(whole);
-        } else {
-            stream.product(alone);
-            self.launch(stream);
-        }
-        fuses
-    }
 }
 
 /// Partial sums of the columns of `x [rows, width]`.
@@ -116,7 +81,7 @@ pub(in crate::engine::cuda) fn column_sums<D: Device>(
     shape: [usize; 2],
     operand: Element,
 ) {
-    After::columns("column_sums", &[x], sums, shape, operand).launch(stream);
+    Ready::columns("column_sums", &[x], sums, shape, operand).launch(stream);
 }
 
 /// Sums of columns that a matrix product has left as operands.
