@@ -6,6 +6,7 @@
 use super::{bytes_of, refused, regular};
 use rustix::fs::{self as unix, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -25,13 +27,15 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 pub struct OpenDir {
     path: PathBuf,
     handle: File,
+    /// The directories in this one that have to stay the same, by device and number.
+    own: Mutex<BTreeMap<OsString, (u64, u64)>>,
 }
 
 impl OpenDir {
     /// Opens a directory that the user has named, through links too.
     pub fn open(path: &Path) -> io::Result<Self> {
         let handle = retry_on_intr(|| unix::open(path, DIRECTORY, Mode::empty()))?;
-        Ok(Self { path: path.to_owned(), handle: handle.into() })
+        Ok(Self::of(path.to_owned(), handle.into()))
     }
 
     /// Opens a directory in this one. A link is refused with [`ErrorKind::InvalidInput`].
@@ -39,16 +43,38 @@ impl OpenDir {
         let name = one(name.as_ref())?;
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         match retry_on_intr(|| unix::openat(&self.handle, name, flags, Mode::empty())) {
-            Ok(handle) => Ok(Self { path: self.join(name), handle: handle.into() }),
+            Ok(handle) => Ok(Self::of(self.join(name), handle.into())),
             Err(Errno::NOTDIR | Errno::LOOP) if self.is_link(name) => Err(refused()),
             Err(error) => Err(error.into()),
         }
     }
 
+    fn of(path: PathBuf, handle: File) -> Self {
+        Self { path, handle, own: Mutex::default() }
+    }
+
+    /// Opens a directory in this one that has to stay the same. Another one that somebody has put in its place since the
+    /// first time is refused with [`ErrorKind::InvalidInput`], unless this process has [made](Self::make) it.
+    pub fn own(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
+        let name = name.as_ref();
+        let found = self.inside(name)?;
+        let metadata = found.handle.metadata()?;
+        let identity = (metadata.dev(), metadata.ino());
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if *own.entry(name.to_owned()).or_insert(identity) != identity {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "another directory was put in its place"));
+        }
+        Ok(found)
+    }
+
     /// Makes a directory in this one; false if something by that name is there.
     pub fn make(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
-        match unix::mkdirat(&self.handle, one(name.as_ref())?, DIRECTORY_MODE) {
-            Ok(()) => Ok(true),
+        let name = name.as_ref();
+        match unix::mkdirat(&self.handle, one(name)?, DIRECTORY_MODE) {
+            Ok(()) => {
+                self.own.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                Ok(true)
+            }
             Err(Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -32,13 +32,31 @@ impl OpenDir {
         gone(match self.inside(name) {
             Err(error) if is_no_directory(&error) => self.remove_file(name),
             Err(error) => Err(error),
-            Ok(top) => {
-                let deletion = Deletion { top, last, before_each };
-                // what lay too deep lies in the top then, and is deleted from there
-                while deletion.empty(&deletion.top, 1)? {}
-                self.remove_dir(name)
-            }
+            Ok(top) => self.remove_whole(name, Deletion { top, last, before_each }),
         })
+    }
+
+    /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody has
+    /// put in its place stays.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove_held(&self, name: impl AsRef<OsStr>, held: &Self, last: &str) -> io::Result<()> {
+        let name = name.as_ref();
+        gone(match self.inside(name) {
+            Ok(top) if top.is(held)? => {
+                self.remove_whole(name, Deletion { top, last, before_each: &|| Ok(()) })
+            }
+            Ok(_) => Ok(()),
+            Err(error) if is_no_directory(&error) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn remove_whole(&self, name: &OsStr, deletion: Deletion) -> io::Result<()> {
+        // what lay too deep lies in the top then, and is deleted from there
+        while deletion.empty(&deletion.top, 1)? {}
+        self.remove_dir(name)
     }
 }
 

@@ -88,7 +88,7 @@ impl RunDir {
         run.check()?;
         files::sweep(&run.dir)?;
         if run.dir.has(CHECKPOINTS) {
-            let checkpoints = run.dir.inside(CHECKPOINTS).context("use", &run.checkpoints())?;
+            let checkpoints = run.dir.own(CHECKPOINTS).context("use", &run.checkpoints())?;
             files::sweep(&checkpoints)?;
         }
         Ok(run)
@@ -115,13 +115,13 @@ impl RunDir {
     /// Checks that the directory at the path is still the one that was opened. Every writer asks first.
     ///
     /// Errors: [`RunError::Gone`] if it was moved, removed or replaced; [`RunError::Io`] if the directory of
-    /// checkpoints is a link, behind which another run's may lie, or if the lock is no longer there.
+    /// checkpoints is a link or another one than before, which may be another run's, or if the lock is no longer there.
     pub fn check(&self) -> Result<(), RunError> {
         if !self.dir.is_in_place().context("read", self.path())? {
             return Err(RunError::Gone { path: self.path().to_owned() });
         }
-        if self.dir.is_link(CHECKPOINTS) {
-            self.dir.inside(CHECKPOINTS).context("use", &self.checkpoints())?;
+        if self.dir.has(CHECKPOINTS) {
+            self.dir.own(CHECKPOINTS).context("use", &self.checkpoints())?;
         }
         self.lock.check(&self.dir)
     }

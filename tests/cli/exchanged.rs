@@ -46,6 +46,73 @@ fn checkpoints_are_written_and_deleted_where_they_were() {
     }
 }
 
+/// Puts another directory in the place of one, which keeps what it has under another name.
+fn replace(dir: &Path, other: &Path) {
+    fs::rename(dir, dir.with_extension("mine")).expect("moved");
+    fs::rename(other, dir).expect("moved");
+}
+
+#[test]
+fn another_directory_in_the_place_of_checkpoints_is_left_alone() {
+    for background in [false, true] {
+        let lab = Lab::new();
+        lab.write("other/step-00000001/x", "theirs");
+        lab.write("other/.tmp-a/x", "theirs");
+        let keep = ["checkpoint.keep=1", &format!("checkpoint.background={background}")];
+        let (live, gate) = lab.held(lab.command(tiny("runs", &keep)), "csv.before_row:11");
+        gate.reached();
+        support::wait("a checkpoint", || !support::checkpoints(&lab.only_run("runs")).is_empty());
+        let place = lab.only_run("runs").join("checkpoints");
+        replace(&place, &lab.path("other"));
+        let before = everything(&place);
+        gate.open();
+        live.end().expect(1).says(&["checkpoints", "another directory was put in its place"]);
+        assert!(everything(&place) == before, "{background}");
+    }
+}
+
+#[test]
+fn what_takes_the_place_of_what_is_unfinished_is_not_removed() {
+    let lab = Lab::new();
+    lab.write("text.jsonl", "{\"text\": \"one document\"}\n");
+    lab.write("other/sub/x", "theirs");
+    let (live, gate) =
+        lab.held(lab.command(["data", "prepare", "text.jsonl", "--out", "out"]), "prepare.before_card");
+    gate.reached();
+    replace(&lab.path("out/.prepare"), &lab.path("other"));
+    gate.open();
+    live.end().expect(0);
+    assert_eq!(fs::read_to_string(lab.path("out/.prepare/sub/x")).expect("a file"), "theirs");
+
+    lab.write("other/sub/x", "theirs");
+    let (dir, other) = (lab.path("got/.fetch"), lab.path("other"));
+    let server = Server::start(move |asked, _| {
+        if asked.path.starts_with("/api") {
+            return listed(&[entry("x.bin", b"data")]);
+        }
+        replace(&dir, &other);
+        Reply::part(b"data", asked)
+    });
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
+    assert_eq!(fs::read_to_string(lab.path("got/.fetch/sub/x")).expect("a file"), "theirs");
+}
+
+#[test]
+fn a_download_whose_directory_is_exchanged_says_so() {
+    let lab = Lab::new();
+    fs::create_dir(lab.path("other")).expect("a directory");
+    let (dir, other) = (lab.path("got"), lab.path("other"));
+    let server = Server::start(move |asked, _| {
+        if asked.path.starts_with("/api") {
+            return listed(&[entry("x.bin", b"data")]);
+        }
+        replace(&dir, &other);
+        Reply::part(b"data", asked)
+    });
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&["moved or replaced meanwhile"]);
+    assert!(everything(&lab.path("got")).is_empty());
+}
+
 #[test]
 fn a_run_whose_place_another_one_takes_is_removed_and_the_other_is_not() {
     let lab = Lab::new();

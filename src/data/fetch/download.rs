@@ -56,12 +56,24 @@ impl Folder {
         }
     }
 
+    /// Checks that what was fetched lies where it was asked for.
+    ///
+    /// # Errors
+    /// The directory was moved or replaced meanwhile.
+    pub(super) fn check(&self) -> Result<(), FetchError> {
+        let path = self.out.path();
+        if self.out.is_in_place().map_err(write(path))? {
+            return Ok(());
+        }
+        Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
+    }
+
     /// Takes the directory for parts away: after success all of it, for nothing refers to what an earlier call left
     /// there; else if it is empty.
     pub(super) fn close(&self, is_complete: bool) {
         if is_complete {
             // what is left over does no harm
-            let _ = self.out.remove_tree(PARTS, LOCK, &|| Ok(()));
+            let _ = self.out.remove_held(PARTS, &self.parts, LOCK);
         } else if self.parts.names().is_ok_and(|names| names.len() == 1) {
             let _ = self.parts.remove_file(LOCK);
             let _ = self.out.remove_dir(PARTS);

@@ -175,7 +175,8 @@ pub fn fetch(
     let folder = Folder::open(&out)?;
     let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
     folder.close(result.is_ok());
-    result
+    let fetched = result?;
+    folder.check().map(|()| fetched)
 }
 
 /// Whether a directory on the way from `out` to a file is a link, which might lead anywhere.

@@ -104,12 +104,8 @@ fn sum(mut numbers: impl Iterator<Item = u64>) -> Option<u64> {
 /// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
 pub(super) fn clear(dir: &Path) {
     if let Ok(dir) = OpenDir::open(dir) {
-        clear_in(&dir);
+        let _ = dir.remove_tree(DIRECTORY, LOCK, &|| Ok(()));
     }
-}
-
-fn clear_in(dir: &OpenDir) {
-    let _ = dir.remove_tree(DIRECTORY, LOCK, &|| Ok(()));
 }
 
 /// The directory of a preparation, while this process is the only one that writes there.
@@ -183,7 +179,7 @@ impl Workplace {
 
     /// Removes everything but the result.
     pub(super) fn finish(self) {
-        clear_in(&self.dir);
+        let _ = self.dir.remove_held(DIRECTORY, &self.inside, LOCK);
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
@@ -191,7 +187,7 @@ impl Workplace {
         for shard in shards {
             let _ = self.dir.remove_file(shard);
         }
-        clear_in(&self.dir);
+        let _ = self.dir.remove_held(DIRECTORY, &self.inside, LOCK);
         if self.is_new {
             // not empty where somebody else has put something there
             let _ = fs::remove_dir(self.dir.path());

@@ -8,6 +8,7 @@ use super::state::{Begun, Position, State, Workplace};
 use super::{Hooks, Options, PrepareError};
 use crate::data::card::{Card, SourceCard};
 use crate::data::progress::Task;
+use crate::data::tokens::entropy;
 use crate::data::{DataError, Tokenizer};
 use crate::regular::OFlags;
 use std::io::{self, ErrorKind};
@@ -147,9 +148,6 @@ impl<'a> Work<'a> {
 
     fn card(&self, tokenizer: &Tokenizer) -> Card {
         let state = &self.state;
-        let total = state.tokens() as f64;
-        let share = |count: &u64| *count as f64 / total;
-        let entropy = state.counts.iter().filter(|count| **count > 0).map(share).map(|p| -p * p.ln()).sum();
         Card {
             version: Card::VERSION,
             tokenizer: tokenizer.kind(),
@@ -158,7 +156,7 @@ impl<'a> Work<'a> {
             documents: state.documents,
             tokens: state.tokens(),
             bytes: state.bytes,
-            unigram_entropy: entropy,
+            unigram_entropy: entropy(&state.counts),
             train: self.shards.train.clone(),
             val: self.shards.val.clone(),
             options: self.options.identity(),

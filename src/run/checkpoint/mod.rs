@@ -132,7 +132,7 @@ pub fn rotate(
         doomed.remove(last_good);
     }
     let above = run.join(dir::CHECKPOINTS);
-    let checkpoints = run.inside(dir::CHECKPOINTS).context("use", &above)?;
+    let checkpoints = run.own(dir::CHECKPOINTS).context("use", &above)?;
     for (_, path) in &doomed {
         deletion::remove(&checkpoints, path.file_name().unwrap_or_default(), "rotate")?;
     }
@@ -142,7 +142,7 @@ pub fn rotate(
 /// Renames a damaged checkpoint of a run so that it is neither resumed from nor deleted, and returns its new path. Only
 /// for the holder of the run's lock.
 pub fn set_aside(run: &OpenDir, checkpoint: &Path) -> Result<PathBuf, RunError> {
-    let checkpoints = run.inside(dir::CHECKPOINTS).context("use", &run.join(dir::CHECKPOINTS))?;
+    let checkpoints = run.own(dir::CHECKPOINTS).context("use", &run.join(dir::CHECKPOINTS))?;
     let name = checkpoint.file_name().unwrap_or_default();
     let numbered = |n: u64| format!("{ASIDE}{n}-{}", name.to_string_lossy());
     let aside = (1..).map(numbered).find(|aside| !checkpoints.has(aside)).expect("numbers do not end");

@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
         if run.make(CHECKPOINTS).context("create", &above)? {
             run.sync().context("sync", run.path())?;
         }
-        let checkpoints = run.inside(CHECKPOINTS).context("use", &above)?;
+        let checkpoints = run.own(CHECKPOINTS).context("use", &above)?;
         let name = name_of(state.step);
         let target = checkpoints.join(&name);
         let dir = NewDir::create(checkpoints, &name)?;
