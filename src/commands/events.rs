@@ -131,7 +131,7 @@ impl Audience for Events {
                     json!({ "step": step, "steps": steps, "val_loss": val_loss, "also": also }),
                 );
             }
-            Event::Sampled(text) => self.write("sample", json!({ "text": text })),
+            Event::Sampled { step, text, .. } => self.write("sample", json!({ "step": step, "text": text })),
             Event::CopyDoesNotFit { needed, free } => {
                 let message = format!(
                     "a copy of {needed} bytes does not fit in the {free} bytes of memory that are free: training waits \
@@ -254,7 +254,7 @@ pub(super) fn schema() -> String {
         }),
         none(),
     );
-    add("sample", "the model has generated a text", json!({ "text": text }), none());
+    add("sample", "the model has generated a text", json!({ "step": count, "text": text }), none());
     add(
         "checkpoint",
         "a checkpoint is on the disk",

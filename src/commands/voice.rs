@@ -173,6 +173,8 @@ impl Audience for Voice {
             }
             // the board looks at the pulse; the others are warnings
             Event::MicroStep
+            // the others are in samples.txt
+            | Event::Sampled { is_last: false, .. }
             | Event::CudaPassedOver(_)
             | Event::TurnedAway(_)
             | Event::Damaged { .. }
@@ -189,7 +191,7 @@ impl Audience for Voice {
                 let also = also.collect::<String>();
                 say(&format!("step {step}/{steps} validation loss {val_loss:.4}{also}"));
             }
-            Event::Sampled(text) => say(&format!("sample: {text}")),
+            Event::Sampled { text, is_last: true, .. } => say(&format!("sample: {text}")),
             Event::CopyDoesNotFit { needed, free } => say(&format!(
                 "a copy of {} does not fit in the {} of memory that are free: training waits while checkpoints are \
                  written",

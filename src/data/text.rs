@@ -37,6 +37,8 @@ pub(super) fn open(
     if let Some((tokens, scan, guard)) = cached(&cache, scanner)? {
         return Ok((tokens, Scan { digest, ..scan }, Some(guard)));
     }
+    // a directory could not be written over; one with something in it stays, and is named
+    let _ = std::fs::remove_dir(&cache);
     encode(path, text, tokenizer, &cache, scanner)?;
     if Identity::of(path, file)? != before {
         // the new shard may hold the tokens of another text than its name says
@@ -53,7 +55,8 @@ pub(super) fn open(
 fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard)>, DataError> {
     let (file, bytes) = match map(cache) {
         Ok(opened) => opened,
-        Err(DataError::Missing { .. }) => return Ok(None),
+        // what is no file counts as nothing here
+        Err(_) if !cache.is_file() => return Ok(None),
         Err(error) => return Err(error),
     };
     let layout = match recognize(cache, &bytes) {

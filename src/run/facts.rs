@@ -1,8 +1,10 @@
 //! What `run.json` records about the surroundings: the time, the host, the commit of the recipe.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The present time, RFC 3339 in UTC to the second: `2026-01-31T23:59:59Z`.
 pub fn now() -> String {
@@ -54,20 +56,41 @@ pub fn host() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// The commit checked out in the git repository around `dir`, if there is one and `git` is installed.
+/// How long git may take to name a commit. It waits for ever where a pipe lies among the files of a repository.
+const GIT: Duration = Duration::from_secs(5);
+
+/// The commit checked out in the git repository around `dir`, if there is one, and `git` is installed and names it in
+/// time.
 pub fn git_commit(dir: &Path) -> Option<String> {
-    let output = Command::new("git")
+    let mut git = Command::new("git")
         .arg("-C")
         .arg(dir)
         .args(["rev-parse", "--verify", "HEAD"])
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (!commit.is_empty()).then_some(commit)
+        .spawn()
+        .ok()?;
+    let start = Instant::now();
+    let status = loop {
+        match git.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if start.elapsed() < GIT => thread::sleep(Duration::from_millis(2)),
+            _ => {
+                let _ = git.kill().and_then(|()| git.wait());
+                return None;
+            }
+        }
+    };
+    // a commit is short, so it lies in the pipe as a whole
+    let mut commit = String::new();
+    git.stdout.take()?.take(MOST_COMMIT).read_to_string(&mut commit).ok()?;
+    let commit = commit.trim();
+    (status.success() && !commit.is_empty()).then(|| commit.to_owned())
 }
+
+/// More bytes than the name of a commit has.
+const MOST_COMMIT: u64 = 256;
 
 #[cfg(test)]
 mod tests {

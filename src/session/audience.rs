@@ -150,8 +150,15 @@ pub enum Event<'a> {
         /// What was measured besides, by the names of the columns of `val.csv`.
         also: &'a [(String, f64)],
     },
-    /// The trained model has generated a text.
-    Sampled(&'a str),
+    /// The model has generated a text.
+    Sampled {
+        /// Optimizer steps taken.
+        step: u64,
+        /// The text, with its prompt.
+        text: &'a str,
+        /// Whether it is the run's last one.
+        is_last: bool,
+    },
     /// A copy of the training state does not fit in memory, so training waits while a checkpoint is written.
     CopyDoesNotFit {
         /// Bytes of the copy.

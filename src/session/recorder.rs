@@ -246,9 +246,8 @@ impl Events for Recorder<'_> {
         }
         let text = tokenizer.decode(&texts[0]);
         samples::append(self.job.dir.open_dir(), progress.step, &text)?;
-        if self.data.is_last(progress) {
-            self.job.call.audience.tell(Event::Sampled(&text));
-        }
+        let is_last = self.data.is_last(progress);
+        self.job.call.audience.tell(Event::Sampled { step: progress.step, text: &text, is_last });
         Ok(())
     }
 

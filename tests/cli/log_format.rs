@@ -96,7 +96,13 @@ fn every_event_of_a_run_is_a_line_of_json() {
     let evals: Vec<u64> =
         of_kind(&all, "eval").iter().map(|event| event["step"].as_u64().expect("a step")).collect();
     assert_eq!(evals, val.numbers("step").iter().map(|step| *step as u64).collect::<Vec<_>>());
-    assert!(!of_kind(&all, "sample").is_empty());
+    let steps_of = |kind: &str| -> Vec<u64> {
+        of_kind(&all, kind).iter().map(|event| event["step"].as_u64().expect("a step")).collect()
+    };
+    let samples = std::fs::read_to_string(run.join("samples.txt")).expect("samples");
+    let heads = samples.lines().filter_map(|line| line.strip_prefix("=== step ")?.strip_suffix(" ==="));
+    assert_eq!(steps_of("sample"), heads.map(|step| step.parse().expect("a step")).collect::<Vec<u64>>());
+    assert!(!steps_of("sample").is_empty());
     for event in of_kind(&all, "checkpoint") {
         let path = event["path"].as_str().expect("a path");
         assert!(path.ends_with(&format!("{:08}", event["step"].as_u64().expect("a step"))), "{event}");

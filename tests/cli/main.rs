@@ -55,6 +55,7 @@ mod split;
 mod strange_files;
 mod strangers;
 mod streams;
+mod surroundings;
 mod target;
 mod tokenizers;
 mod watchdog;

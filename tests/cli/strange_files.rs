@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use support::{Ended, Lab, checkpoints, record, results, tiny, wait};
 
 /// Runs a command that must not wait.
-fn run<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Ended {
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(lab: &Lab, args: impl IntoIterator<Item = S>) -> Ended {
     let mut live = lab.start(args);
     wait("the end of a command that has nothing to wait for", || live.is_over());
     live.end()
 }
 
-fn pipe(path: &Path) {
+pub(crate) fn pipe(path: &Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status();
     assert!(made.expect("mkfifo is there").success());
 }

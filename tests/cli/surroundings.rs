@@ -1,0 +1,47 @@
+//! What lies around a run: a repository and encoded texts, with pipes and devices in the place of files.
+
+use crate::strange_files::{pipe, run};
+use crate::support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use support::{Lab, tiny};
+
+#[test]
+fn a_pipe_among_the_files_of_a_repository_does_not_hold_up_a_run() {
+    let lab = Lab::new();
+    let made = std::process::Command::new("git").args(["init", "-q"]).arg(lab.dir()).status();
+    assert!(made.expect("git is there").success());
+    let config = lab.path(".git/config");
+    fs::remove_file(&config).expect("it was made");
+    pipe(&config);
+    run(&lab, tiny("runs", &["schedule.max_steps=3", "schedule.warmup_steps=0"])).expect(0);
+    let record = support::record(&lab.only_run("runs"));
+    assert!(record["git_commit"].is_null(), "{record}");
+}
+
+#[test]
+fn what_is_no_file_among_encoded_texts_counts_as_nothing() {
+    let lab = Lab::new();
+    lab.write("text.txt", "some words, and some more of them\n".repeat(100));
+    let sets =
+        ["data.train=text.txt", "data.tokenizer=bytes", "schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let train = |seed: &str| run(&lab, tiny("runs", &[&sets[..], &[seed]].concat())).expect(0).stdout.clone();
+    train("seed=1");
+    let cached = || {
+        let entries = fs::read_dir(lab.path("runs/.cache")).expect("a directory");
+        let mut paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.find(|path| path.extension().is_some_and(|end| end == "bin")).expect("an encoded text")
+    };
+    for (seed, by) in ["a pipe", "zeros without end", "a directory"].iter().enumerate() {
+        let path = cached();
+        fs::remove_file(&path).expect("removed");
+        match *by {
+            "a pipe" => pipe(&path),
+            "a directory" => fs::create_dir(&path).expect("a directory"),
+            _ => symlink("/dev/zero", &path).expect("a link"),
+        }
+        train(&format!("seed={}", seed + 2));
+        assert!(cached().symlink_metadata().expect("there").is_file(), "{by} was replaced");
+    }
+}
