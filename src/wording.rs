@@ -53,8 +53,8 @@ pub fn items<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| format!("{ITEM}{}", tame_line(item.as_ref()))).collect()
 }
 
-/// [`tame`] for a message: line feeds stay only where [`items`] puts them, so that a name from elsewhere cannot pass for
-/// another message.
+/// [`tame`] for a message: line feeds stay only where [`items`] puts them, so that a name from elsewhere cannot pass
+/// for another message.
 #[must_use]
 pub fn tame_message(text: &str) -> String {
     text.split(ITEM).map(tame_line).collect::<Vec<_>>().join(ITEM)

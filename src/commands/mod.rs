@@ -164,7 +164,8 @@ fn write_out(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes a path as a line to stdout, [`print`]'s way: a program gets its bytes, a terminal what is harmless in one line.
+/// Writes a path as a line to stdout, as [`print`] does: a program gets its bytes, a terminal what is harmless in one
+/// line.
 fn print_path(path: &Path) -> anyhow::Result<bool> {
     if std::io::stdout().is_terminal() {
         return print(&format!("{}\n", tame_line(&path.display().to_string())));

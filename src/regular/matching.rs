@@ -1,7 +1,8 @@
 //! The paths that a pattern matches, however links lead round below it.
 //!
-//! Two links from a directory to itself make 2^40 paths to it before the system stops. So `**` enters each directory once
-//! here, and a pattern that leads past too many names is refused. `glob` has the patterns, and would walk all of that.
+//! Two links from a directory to itself make 2^40 paths to it before the system stops. So `**` enters each directory
+//! once here, and a pattern that leads past too many names is refused. `glob` has the patterns, and would walk all of
+//! that.
 
 use glob::{MatchOptions, Pattern, PatternError};
 use std::collections::HashSet;

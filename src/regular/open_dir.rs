@@ -53,8 +53,8 @@ impl OpenDir {
         Self { path, handle, own: Mutex::default() }
     }
 
-    /// Opens a directory in this one that has to stay the same. Another one that somebody has put in its place since the
-    /// first time is refused with [`ErrorKind::InvalidInput`], unless this process has [made](Self::make) it.
+    /// Opens a directory in this one that has to stay the same. Another one that somebody has put in its place since
+    /// the first time is refused with [`ErrorKind::InvalidInput`], unless this process has [made](Self::make) it.
     pub fn own(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
         let found = self.inside(name)?;

@@ -36,8 +36,8 @@ impl OpenDir {
         })
     }
 
-    /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody has
-    /// put in its place stays.
+    /// [`remove_tree`](Self::remove_tree) of a directory that is held open, if it still has this name: what somebody
+    /// has put in its place stays.
     ///
     /// # Errors
     /// The system's.

@@ -1,6 +1,6 @@
-//! Who has a connection. Whether the other end of a stream reads cannot be told while all that waits for it fits into the
-//! buffers of both systems, so nobody keeps a stream against somebody who asks: a browser whose stream is ended opens
-//! another one.
+//! Who has a connection. Whether the other end of a stream reads cannot be told while all that waits for it fits into
+//! the buffers of both systems, so nobody keeps a stream against somebody who asks: a browser whose stream is ended
+//! opens another one.
 
 use super::{LEFT_ALONE, MOST_CONNECTIONS};
 use std::net::{Shutdown, TcpStream};

@@ -70,8 +70,8 @@ pub struct Arena {
     pub delta: Span,
     /// The MLP's hidden layer after GELU; in the backward pass its gradient, or those of qkv and att. `[N, 4C]`.
     pub wide: Span,
-    /// CUDA: the biases that the residual stream [lacks](MemoryConfig::residual_lacks_biases) where each LayerNorm reads
-    /// it, `[2 n_layer + 1, C]`.
+    /// CUDA: the biases that the residual stream [lacks](MemoryConfig::residual_lacks_biases) where each LayerNorm
+    /// reads it, `[2 n_layer + 1, C]`.
     pub lacks: Option<Span>,
     /// Gradient of the residual stream, `[N, C]` (training). [In halves](MemoryConfig::halves_gradient), the second
     /// ones.
