@@ -94,7 +94,8 @@ impl Options {
 
     /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
     /// 512 KiB; a longer one takes eight times its length for each thread that works on such. The figure holds the
-    /// program and its vocabulary, what waits between threads, and a run of the spool where there is one.
+    /// program and its vocabulary, what waits between threads, a run of the spool where there is one, and the window of
+    /// the first frame of each source under zstd where that is long.
     #[must_use]
     pub fn memory(&self) -> u64 {
         const PROGRAM: u64 = 40 << 20;
@@ -104,7 +105,12 @@ impl Options {
         let batch = 6 * pipeline::BATCH as u64;
         let spool =
             if self.is_spooled() { 2 * spool::RUN as u64 + spool::BUFFERS as u64 + (32 << 20) } else { 0 };
-        PROGRAM + self.threads as u64 * THREAD + pipeline::in_flight(self.threads) as u64 * batch + spool
+        // of one source at a time
+        let window =
+            sources::find(&self.sources).ok().and_then(|files| files.iter().map(TextFile::window).max());
+        let window = window.unwrap_or(0).saturating_sub(zstd::USUAL_WINDOW);
+        let waiting = pipeline::in_flight(self.threads) as u64 * batch;
+        PROGRAM + self.threads as u64 * THREAD + waiting + spool + window
     }
 
     /// What decides the result, besides the contents of the sources.

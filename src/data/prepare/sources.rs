@@ -1,11 +1,13 @@
 //! Which files of text there are, and what their names say about them.
 
-use super::PrepareError;
+use super::{PrepareError, zstd};
 use crate::data::DataError;
 use crate::data::card::CARD;
 use crate::data::source::{Source, expand};
+use crate::regular;
 use std::collections::HashSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,20 @@ pub(super) struct TextFile {
     pub(super) shape: Shape,
     pub(super) packing: Packing,
     pub(super) bytes: u64,
+}
+
+impl TextFile {
+    /// Bytes of what is unpacked that the reader of the file holds, as its first frame states them; 0 where there is no
+    /// frame.
+    pub(super) fn window(&self) -> u64 {
+        if self.packing != Packing::Zstd {
+            return 0;
+        }
+        let mut head = Vec::new();
+        let read =
+            regular::open(&self.path).and_then(|file| file.take(zstd::LONGEST_HEADER).read_to_end(&mut head));
+        read.ok().and_then(|_| zstd::window(&head)).unwrap_or(0)
+    }
 }
 
 /// The files that sources name, in the order of the sources: paths, globs in sorted order, and directories with

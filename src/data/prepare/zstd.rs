@@ -5,6 +5,33 @@ use std::io::{self, BufRead, Chain, Cursor, ErrorKind, Read};
 
 /// A frame that unpacks to nothing has one of sixteen magic numbers (RFC 8878, 3.1.2).
 const SKIPPABLE: u32 = 0x184d_2a50;
+const MAGIC: u32 = 0xfd2f_b528;
+/// Frames with a longer window are refused.
+const LONGEST_WINDOW: u64 = 128 << 20;
+
+/// Bytes of a window that a reader's usual memory covers: that of the highest usual level.
+pub(super) const USUAL_WINDOW: u64 = 8 << 20;
+/// Bytes of the header of a frame at most.
+pub(super) const LONGEST_HEADER: u64 = 18;
+
+/// The size of the window that the header of a frame states (RFC 8878, 3.1.1.1), as far as it is accepted; `None` if
+/// no frame begins here.
+pub(super) fn window(head: &[u8]) -> Option<u64> {
+    let (&descriptor, rest) = head.strip_prefix(&MAGIC.to_le_bytes())?.split_first()?;
+    let stated = if descriptor & 1 << 5 == 0 {
+        let window = u64::from(*rest.first()?);
+        let base = 1 << (10 + (window >> 3));
+        base + base / 8 * (window & 7)
+    } else {
+        // of a single segment that is as long as the text, whose length stands behind the number of a dictionary
+        let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let (bytes, offset) = [(1, 0), (2, 256), (4, 0), (8, 0)][usize::from(descriptor >> 6)];
+        let mut length = [0; 8];
+        length[..bytes].copy_from_slice(rest.get(dictionary..dictionary + bytes)?);
+        u64::from_le_bytes(length).saturating_add(offset)
+    };
+    Some(stated.min(LONGEST_WINDOW))
+}
 
 /// What packed files consist of: frames, one after the other. Those to be skipped are.
 pub(super) struct Frames<R: Read> {
@@ -101,6 +128,26 @@ mod tests {
             assert!(unpacked(&whole[..whole.len() - cut]).is_err(), "{cut}");
         }
         assert_eq!(unpacked(&skipped).expect("nothing"), "");
+    }
+
+    #[test]
+    fn the_window_is_the_one_that_the_header_states() {
+        let head = |rest: &[u8]| [&MAGIC.to_le_bytes()[..], rest].concat();
+        for (rest, expected) in [
+            (&[0x00, 0x88][..], Some(128 << 20)),
+            (&[0x04, 0x58], Some(2 << 20)),
+            (&[0x04, 0x5a], Some((2 << 20) + (2 << 18))),
+            (&[0x00, 0xff], Some(LONGEST_WINDOW)),
+            (&[0x20, 7], Some(7)),
+            (&[0x60, 1, 1], Some(513)),
+            (&[0xa1, 9, 0, 0, 1, 0], Some(1 << 16)),
+            (&[0xa1, 9, 0, 0], None),
+            (&[], None),
+        ] {
+            assert_eq!(window(&head(rest)), expected, "{rest:x?}");
+        }
+        assert_eq!(window(b"a text"), None);
+        assert!(window(PACKED).expect("a frame") <= USUAL_WINDOW);
     }
 
     #[test]
