@@ -5,14 +5,14 @@ mod target;
 
 use super::exit::Exit;
 use super::terminal::say;
-use super::{axis, exporter, find_runs};
+use super::{axis, exporter, find_runs, fitted};
 use crate::cli::{CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
 use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
 use crate::report::equal::first_difference;
 use crate::report::export::Table;
-use crate::report::fit::{Fitted, fit, wrapped};
+use crate::report::fit::{Fitted, fit};
 use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, thousands};
 use crate::report::runs::common_end;
@@ -91,11 +91,8 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
 fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> String {
     let exporter = exporter(args.format);
     let room = super::room(&args.width, args.format);
-    let fitted = |text: String| match room {
-        Some(room) => wrapped(&text, room) + "\n",
-        None => text + "\n",
-    };
-    let prose = |text: &str| fitted(exporter.sentence(text));
+    let prose = |text: &str| fitted(&exporter.sentence(text), room);
+    let item = |text: &str| fitted(&exporter.item(text), room);
     // what was asked for by name stays
     let leaving = comparison.leaving(if args.metrics.is_empty() { measures } else { &[] });
     let table = |table: Table| {
@@ -120,8 +117,6 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
         out += &prose(&format!("target {}: {what}", targets.join(" and ")));
     }
     out += &format!("\n{}", table(comparison.table(measures, true)));
-    let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
-    let item = |text: &str| fitted(bullet.to_owned() + &exporter.sentence(text));
     let notes = comparison.notes();
     if !notes.is_empty() {
         out += "\n";
@@ -136,7 +131,8 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
         out += "\n";
         out.extend(sentences.iter().take(MOST_SENTENCES).map(|sentence| item(sentence)));
         if sentences.len() > MOST_SENTENCES {
-            out += &format!("{bullet}{} more: --format json\n", sentences.len() - MOST_SENTENCES);
+            let more = format!("{} more: --format json", sentences.len() - MOST_SENTENCES);
+            out += &(exporter.item(&more) + "\n");
         }
     }
     out

@@ -3,13 +3,13 @@
 mod table;
 
 use super::exit::Exit;
-use super::exporter;
 use super::terminal::say;
 use super::voice::Voice;
+use super::{exporter, fitted};
 use crate::cli::{EvalArgs, TableFormat};
 use crate::data::NoProgress;
 use crate::eval::{Kind, Task};
-use crate::report::fit::{Fitted, fit, wrapped};
+use crate::report::fit::{Fitted, fit};
 use crate::session::UsageError;
 use crate::session::audience::Silence;
 use crate::session::evaluation::{
@@ -121,11 +121,6 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
         }
         TableFormat::Table | TableFormat::Markdown => {
             let room = super::room(&args.width, args.format);
-            let bullet = if args.format == TableFormat::Markdown { "- " } else { "" };
-            let prose = |bullet: &str, text: &str| {
-                let text = bullet.to_owned() + &exporter.sentence(text);
-                room.map_or_else(|| text.clone(), |room| wrapped(&text, room)) + "\n"
-            };
             let table = table::table(evaluated, true);
             let (table, hidden) = match room {
                 None => (table, None),
@@ -134,9 +129,9 @@ fn print(args: &EvalArgs, evaluated: &[Evaluated]) -> anyhow::Result<()> {
                     (table, hidden)
                 }
             };
-            let hidden =
-                hidden.map(|hidden| prose("", &format!("{hidden}; --wide shows all"))).unwrap_or_default();
-            let notes: String = notes.iter().map(|note| prose(bullet, note)).collect();
+            let hidden = hidden.map(|hidden| exporter.sentence(&format!("{hidden}; --wide shows all")));
+            let hidden = hidden.map(|hidden| fitted(&hidden, room)).unwrap_or_default();
+            let notes: String = notes.iter().map(|note| fitted(&exporter.item(note), room)).collect();
             exporter.export(&table) + &hidden + "\n" + &notes
         }
     };

@@ -34,6 +34,7 @@ use crate::engine::cpu;
 use crate::recipe::Device;
 use crate::report::axis::Axis;
 use crate::report::export::{Csv, Export, Json, Markdown, Text};
+use crate::report::fit::wrapped;
 use crate::report::plot::{Quantity, quantities};
 use crate::run::{RunError, find};
 use crate::session::UsageError;
@@ -214,6 +215,11 @@ fn room(args: &WidthArgs, format: TableFormat) -> Option<usize> {
     let terminal = || std::io::stdout().is_terminal().then(|| usize::from(console::Term::stdout().size().1));
     let is_table = format == TableFormat::Table && !args.wide;
     is_table.then(|| args.width.map(usize::from).or_else(terminal)).flatten()
+}
+
+/// A text as lines that fit where there is a width.
+fn fitted(text: &str, room: Option<usize>) -> String {
+    room.map_or_else(|| text.to_owned(), |room| wrapped(text, room)) + "\n"
 }
 
 /// The writer of a format.

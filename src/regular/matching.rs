@@ -103,6 +103,11 @@ fn literally(dir: &Path, name: &str) -> Option<PathBuf> {
     fs::symlink_metadata(&path).is_ok().then_some(path)
 }
 
+/// Where a directory lies: the empty path is the current one.
+fn place_of(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
 #[derive(Debug, Default)]
 struct Walk {
     /// What the paths that were looked at took in memory.
@@ -111,9 +116,9 @@ struct Walk {
 }
 
 impl Walk {
-    /// What lies in a directory, by name. The empty path is the current one.
+    /// What lies in a directory, by name.
     fn names(&mut self, dir: &Path) -> Result<Vec<PathBuf>, Refused> {
-        let place = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let place = place_of(dir);
         let mut names = Vec::new();
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
@@ -146,8 +151,7 @@ impl Walk {
         // in the order of names, so that of several paths to a directory the first one is taken
         let mut next: Vec<PathBuf> = dirs.into_iter().rev().collect();
         while let Some(dir) = next.pop() {
-            let place = if dir.as_os_str().is_empty() { Path::new(".") } else { &dir };
-            if !place.canonicalize().is_ok_and(|real| seen.insert(real)) {
+            if !place_of(&dir).canonicalize().is_ok_and(|real| seen.insert(real)) {
                 continue;
             }
             next.extend(self.names(&dir)?.into_iter().rev().filter(|path| path.is_dir()));

@@ -59,12 +59,29 @@ impl OpenDir {
         let name = name.as_ref();
         let found = self.inside(name)?;
         let metadata = found.handle.metadata()?;
-        let identity = (metadata.dev(), metadata.ino());
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if *own.entry(name.to_owned()).or_insert(identity) != identity {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "another directory was put in its place"));
+        self.keep(name, (metadata.dev(), metadata.ino())).map(|()| found)
+    }
+
+    /// Checks what [`own`](Self::own) would, by one look at the name. Nothing by that name is no error.
+    pub fn check_own(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        let name = name.as_ref();
+        match self.stat(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(stat) => match kind(&stat) {
+                FileType::Directory => self.keep(name, (stat.st_dev, stat.st_ino)),
+                FileType::Symlink => Err(refused()),
+                _ => Err(Errno::NOTDIR.into()),
+            },
         }
-        Ok(found)
+    }
+
+    fn keep(&self, name: &OsStr, identity: (u64, u64)) -> io::Result<()> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if *own.entry(name.to_owned()).or_insert(identity) == identity {
+            return Ok(());
+        }
+        Err(io::Error::new(ErrorKind::InvalidInput, "another directory was put in its place"))
     }
 
     /// Makes a directory in this one; false if something by that name is there.

@@ -120,9 +120,7 @@ impl RunDir {
         if !self.dir.is_in_place().context("read", self.path())? {
             return Err(RunError::Gone { path: self.path().to_owned() });
         }
-        if self.dir.has(CHECKPOINTS) {
-            self.dir.own(CHECKPOINTS).context("use", &self.checkpoints())?;
-        }
+        self.dir.check_own(CHECKPOINTS).context("use", &self.checkpoints())?;
         self.lock.check(&self.dir)
     }
 

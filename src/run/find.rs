@@ -84,13 +84,12 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
 fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
     let mut found = Vec::new();
     for pattern in patterns.iter().map(|pattern| pattern.to_str().unwrap_or_default()) {
-        let found_here = regular::matching(pattern);
-        let paths = found_here.map_err(|refused| RunError::Pattern {
+        let matches = regular::matching(pattern).map_err(|refused| RunError::Pattern {
             pattern: pattern.to_owned(),
             problem: refused.reason(),
         })?;
         let is_named = |path: &PathBuf| path.file_name().is_none_or(|name| !super::dir::is_hidden(name));
-        found.extend(paths.paths.into_iter().filter(|path| is_run(path) && is_named(path)));
+        found.extend(matches.paths.into_iter().filter(|path| is_run(path) && is_named(path)));
     }
     Ok(each_once(found))
 }

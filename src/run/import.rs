@@ -27,6 +27,14 @@ pub fn import(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -
     fill(path, dims, layout, out).map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
 }
 
+/// Checks that a model of these dimensions has its tensors in the weights at `path`, from their descriptions alone.
+///
+/// Errors: [`RunError::Weights`] listing what does not fit.
+pub fn check_tensors(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<(), RunError> {
+    let described = described(path, dims, layout).map(drop);
+    described.map_err(|problems| RunError::Weights { path: path.to_owned(), problems })
+}
+
 /// Checks whether [`import`] would accept the weights at `path`, without reading them all; what it would leave out or
 /// make up, one sentence each.
 ///
@@ -78,6 +86,15 @@ fn fill(path: &Path, dims: &Dims, layout: &ParamLayout, out: &mut [f32]) -> Resu
 
 /// The weights at `path`, if they are those of the model.
 fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
+    let mut weights = described(path, dims, layout)?;
+    match weights.head_problem()? {
+        Some(problem) => Err(vec![problem]),
+        None => Ok(weights),
+    }
+}
+
+/// The weights at `path`, if their descriptions are those of the model's.
+fn described(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
     let config = config_problems(path, dims);
     if config.iter().any(|problem| problem.contains("`model_type`")) {
         // of another architecture no tensor fits, which says nothing
@@ -99,9 +116,6 @@ fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Ve
     problems.extend(likely);
     if problems.is_empty() {
         problems.extend(weights.sharing());
-    }
-    if problems.is_empty() {
-        problems.extend(weights.head_problem()?);
     }
     if problems.is_empty() { Ok(weights) } else { Err(problems) }
 }

@@ -226,7 +226,7 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     let plan = plan.ok_or_else(|| UsageError(format!("{shown} needs more than a PiB of memory")))?;
     check_fit(&source, &plan, &hardware)?;
     // a configuration may state any dimensions: memory is taken for those that the weights have
-    import::check(source.weights(), &dims, &plan.layout)?;
+    import::check_tensors(source.weights(), &dims, &plan.layout)?;
     let mut engine = engines::fused(plan, cuda, &engines::solo())?;
     Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
     let tokenizer = source.tokenizer()?;

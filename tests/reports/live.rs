@@ -50,6 +50,14 @@ impl Server {
         stream
     }
 
+    /// Whether a request is answered with the page.
+    fn has_room(&self) -> bool {
+        let mut stream = self.connect();
+        let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut answer = [0; 12];
+        asked.is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
+    }
+
     /// Sends bytes and reads all that comes back.
     fn send(&self, request: &str) -> Reply {
         let mut stream = self.connect();
@@ -429,12 +437,7 @@ fn slow_and_many_connections_keep_none_out_for_long() {
     };
     assert!(busy(many.last_mut().expect("some")), "the last one is told that there is no room");
     drop((many, idle));
-    wait("room", || {
-        let mut stream = server.connect();
-        let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let mut answer = [0; 12];
-        asked.is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
-    });
+    wait("room", || server.has_room());
     // the half request is given up
     let mut rest = Vec::new();
     half.shutdown(Shutdown::Write).ok();
@@ -458,12 +461,7 @@ fn readers_that_take_nothing_make_room() {
     for mut stream in &idle {
         let _ = stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
-    wait("room", || {
-        let mut stream = server.connect();
-        let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let mut answer = [0; 12];
-        asked.is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
-    });
+    wait("room", || server.has_room());
     drop(idle);
 }
 

@@ -23,6 +23,10 @@ impl Export for Markdown {
     fn sentence(&self, text: &str) -> String {
         escaped(text)
     }
+
+    fn item(&self, text: &str) -> String {
+        format!("- {}", self.sentence(text))
+    }
 }
 
 /// A cell must stay on its line and within its bars, and is no markup: no tag, no link, no picture that tells another

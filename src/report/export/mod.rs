@@ -115,6 +115,11 @@ pub trait Export {
     fn sentence(&self, text: &str) -> String {
         tame_line(text)
     }
+
+    /// One of several such sentences.
+    fn item(&self, text: &str) -> String {
+        self.sentence(text)
+    }
 }
 
 #[cfg(test)]
