@@ -10,6 +10,7 @@ mod count;
 mod device;
 mod error;
 mod memory;
+mod product;
 mod ranks;
 #[cfg(test)]
 mod tests;

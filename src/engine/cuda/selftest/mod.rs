@@ -10,6 +10,7 @@ mod muon;
 mod next;
 pub mod pair;
 mod products;
+mod residual;
 pub mod stream_gradient;
 
 use super::device::KernelConfig;

@@ -5,8 +5,8 @@
 
 #include "numbers.cuh"
 
-// `first` has the numbers rounded to bf16, and `rest` what the bits of each are further on. Together they are the number,
-// but for one in the middle between two operands, which may lose its last bit.
+// `first` has the numbers rounded to bf16, and `rest` what the bits of each are further on. Together they are the
+// number, but for one in the middle between two operands, which may lose its last bit.
 struct Halves {
     operand* first;
     u16* rest;

@@ -88,8 +88,8 @@ struct Embedded {
 // What is added to the rows before they are normalized.
 enum Added { NOTHING, EMBEDDING, PROJECTION };
 
-// Statistics and output of ROWS rows from `first` on. Of a PROJECTION, total = x + drop(delta + delta_bias) comes first,
-// and the rows are those of total; without a bias, total lacks it. Of an EMBEDDING, total = x.
+// Statistics and output of ROWS rows from `first` on. Of a PROJECTION, total = x + drop(delta + delta_bias) comes
+// first, and the rows are those of total; without a bias, total lacks it. Of an EMBEDDING, total = x.
 template <Added ADDED, int ROWS, class R, class Source>
 __device__ __forceinline__ void normalize_rows(i64 first, Source x, const operand* __restrict__ delta,
                                                const float* __restrict__ delta_bias, R* __restrict__ total,
@@ -287,8 +287,8 @@ __device__ __forceinline__ void normalize_backward(const operand* __restrict__ d
     if (dx_sums) store(dx_sums + slice, i, c, sum_dx);
 }
 
-// sums[0] = 0, and sums[k + 1] = sums[k] + the bias of projection k, all `c` wide. Each block has two projections, whose
-// biases are `between` numbers apart, and those of neighbouring blocks `stride`.
+// sums[0] = 0, and sums[k + 1] = sums[k] + the bias of projection k, all `c` wide. Each block has two projections,
+// whose biases are `between` numbers apart, and those of neighbouring blocks `stride`.
 extern "C" __global__ void
 add_up_biases(const float* first, int between, int stride, float* sums, int blocks, int c) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -342,23 +342,23 @@ layernorm_backward(const operand* dout, const float* x, const float* lacks, cons
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 layernorm_low(const operand* x, const float* lacks, const float* weight, const float* bias, float* stats, operand* out,
               int rows, int c) {
-    normalize<NOTHING, operand>(Stored<operand>{x}, nullptr, nullptr, nullptr, nullptr, weight, bias, stats, out, rows, c,
-                                NOTHING_DROPPED);
+    normalize<NOTHING, operand>(Stored<operand>{x}, nullptr, nullptr, nullptr, nullptr, weight, bias, stats, out, rows,
+                                c, NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 residual_layernorm_low(const operand* x, const operand* delta, const float* delta_bias, operand* total,
                        const float* lacks, const float* weight, const float* bias, float* stats, operand* out, int rows,
                        int c, const u32* of_batch, int site, int cols) {
-    normalize<PROJECTION, operand>(Stored<operand>{x}, delta, delta_bias, total, nullptr, weight, bias, stats, out, rows,
-                                   c, Dropped{{of_batch, site}, cols});
+    normalize<PROJECTION, operand>(Stored<operand>{x}, delta, delta_bias, total, nullptr, weight, bias, stats, out,
+                                   rows, c, Dropped{{of_batch, site}, cols});
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
 embed_layernorm_low(const int* tokens, const float* wte, const float* wpe, operand* total, const float* lacks,
                     const float* weight, const float* bias, float* stats, operand* out, int rows, int c, int cols) {
-    normalize<EMBEDDING, operand>(Embedded{tokens, wte, wpe, cols}, nullptr, nullptr, total, nullptr, weight, bias, stats,
-                                  out, rows, c, NOTHING_DROPPED);
+    normalize<EMBEDDING, operand>(Embedded{tokens, wte, wpe, cols}, nullptr, nullptr, total, nullptr, weight, bias,
+                                  stats, out, rows, c, NOTHING_DROPPED);
 }
 
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -372,6 +372,6 @@ layernorm_backward_low(const operand* dout, const operand* x, const float* lacks
                        const float* stats, operand* dx, int accumulate, operand* low, float* dweight, float* dbias,
                        float* dx_sums, int rows, int c, int per_slice, int stride, const u32* of_batch, int site,
                        int cols) {
-    normalize_backward(dout, x, nullptr, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c, per_slice,
-                       stride, Dropped{{of_batch, site}, cols}, NO_POSITIONS);
+    normalize_backward(dout, x, nullptr, weight, stats, dx, accumulate, low, dweight, dbias, dx_sums, rows, c,
+                       per_slice, stride, Dropped{{of_batch, site}, cols}, NO_POSITIONS);
 }
