@@ -17,9 +17,9 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             "{} was edited and was not this run's recipe any more: it is written again",
             recipe.display()
         ),
-        Event::LogRestored { log } => format!(
-            "{} was removed while the run writes it: it is written again, nothing is lost",
-            log.display()
+        Event::Rewritten { file } => format!(
+            "{} was removed while the run trains: it is written again, nothing is lost",
+            file.display()
         ),
         Event::NotExported(error) => format!(
             "{error}; TensorBoard's event file lags behind, the run loses nothing: `runner export RUN --tensorboard \

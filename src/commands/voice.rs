@@ -179,7 +179,7 @@ impl Audience for Voice {
             | Event::TurnedAway(_)
             | Event::Damaged { .. }
             | Event::RecipeRestored { .. }
-            | Event::LogRestored { .. }
+            | Event::Rewritten { .. }
             | Event::NotExported(_)
             | Event::Skipped { .. } => {}
             Event::Step { report, step, steps, tokens_per_s, .. } => {

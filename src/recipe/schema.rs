@@ -53,7 +53,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Tokens that an evaluation reads of a set of validation data, at most: `eval.tokens` in whole rows, or
+    /// Tokens that an evaluation reads of a set of validation data, at most: `eval.tokens` rounded up to whole rows, or
     /// `eval.batches` of a whole batch.
     #[must_use]
     pub fn eval_tokens(&self) -> u64 {

@@ -66,9 +66,7 @@ impl RunDir {
         if fresh {
             run.discard()?;
         }
-        if !run.dir.has(RECIPE) {
-            run.write_recipe(recipe_toml)?;
-        }
+        run.keep_recipe(recipe_toml)?;
         Ok(run)
     }
 
@@ -127,6 +125,25 @@ impl RunDir {
     /// Replaces the resolved recipe.
     pub fn write_recipe(&self, recipe_toml: &str) -> Result<(), RunError> {
         files::write_in(&self.dir, RECIPE, recipe_toml.as_bytes(), "recipe")
+    }
+
+    /// The resolved recipe, as it lies in the run.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn read_recipe(&self) -> Result<String, RunError> {
+        let path = self.recipe();
+        regular::read_text(&path, regular::RECIPE).context("read", &path)
+    }
+
+    /// Writes the resolved recipe again where somebody has removed it; whether that was so.
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn keep_recipe(&self, recipe_toml: &str) -> Result<bool, RunError> {
+        let is_gone = !self.dir.has(RECIPE);
+        if is_gone {
+            self.write_recipe(recipe_toml)?;
+        }
+        Ok(is_gone)
     }
 
     /// The run directory.

@@ -104,10 +104,10 @@ pub enum Event<'a> {
         /// The file.
         recipe: &'a Path,
     },
-    /// A log was removed while the run writes it, and has been written again.
-    LogRestored {
-        /// The log.
-        log: &'a Path,
+    /// A log or the recipe was removed from a run while it trains, and has been written again.
+    Rewritten {
+        /// The file.
+        file: &'a Path,
     },
     /// The event file that `log.tensorboard` asks for could not be written. Training goes on, and so do the attempts to
     /// write it.

@@ -235,6 +235,11 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
 
 /// Why a file that is of weights, and has the name of no run, cannot be read; `None` for any other.
 fn problem_of(named: &Path) -> Option<RunError> {
+    let config = named.join("config.json");
+    if config.symlink_metadata().is_ok() {
+        let problem = regular::open(&config).err()?.to_string();
+        return Some(RunError::Malformed { path: config, problem });
+    }
     let mut file = regular::open(named).ok()?;
     let problem = weights::foreign(named, &mut file).err()?;
     Some(RunError::Malformed { path: named.to_owned(), problem })

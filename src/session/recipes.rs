@@ -2,7 +2,7 @@
 
 use super::audience::Event;
 use super::call::{Call, plan};
-use super::ending::Ending;
+use super::ending::{Ending, UsageError};
 use super::inputs::{self, Data};
 use super::job::Job;
 use super::rehearsal::rehearse;
@@ -99,6 +99,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let id = run_id(recipe, hash);
     let path = call.runs_dir.join(&id);
     let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
+    check_length(&path, &toml)?;
     if !call.fresh && dir::is_run(&path) {
         if !call.dry {
             restore_recipe(call, &path, &toml, data, hash)?;
@@ -120,6 +121,19 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     }
     call.audience.result(&path)?;
     leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &[] })
+}
+
+/// Refuses a recipe that could not be read again from its run: the paths in it lead from there, and may be longer.
+fn check_length(run: &Path, toml: &str) -> Result<(), UsageError> {
+    if toml.len() as u64 <= regular::RECIPE {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: its recipe would have {} KiB, and may have {}: name the files of its data by a pattern instead of one by one",
+        run.display(),
+        toml.len().div_ceil(1 << 10),
+        regular::RECIPE >> 10
+    )))
 }
 
 /// Writes a run's recipe again where it was edited into another one, before anything trusts it.

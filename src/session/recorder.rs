@@ -38,6 +38,8 @@ pub(super) struct Recorder<'a> {
     job: &'a Job<'a>,
     #[expect(dead_code, reason = "held until the run's end is on record")]
     held: Held<'a>,
+    /// The run's recipe, as it lies beside the logs.
+    recipe: String,
     train_log: TrainLog,
     val_log: ValLog,
     /// Dropped before the lock of the run is, so that its last checkpoint is written under the lock.
@@ -84,6 +86,7 @@ impl<'a> Recorder<'a> {
             train_log: TrainLog::open(dir.open_dir())?,
             val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data))?,
             held: job.call.requests.hold(),
+            recipe: dir.read_recipe()?,
             saver: Saver::new(
                 job.call.audience,
                 Arc::clone(dir.open_dir()),
@@ -141,14 +144,18 @@ impl Recorder<'_> {
         }
     }
 
-    /// Checks that what was written is still where it was written to. A log that is gone is written again.
+    /// Checks that what was written is still where it was written to. A log or a recipe that is gone is written again.
     fn check_written(&mut self) -> Result<(), RunError> {
         self.looked = Instant::now();
-        self.job.dir.check()?;
-        let again = [self.train_log.check()?, self.val_log.check()?];
-        let logs = [self.job.dir.train_csv(), self.job.dir.val_csv()];
-        for (log, _) in logs.iter().zip(again).filter(|(_, again)| *again) {
-            self.job.call.audience.tell(Event::LogRestored { log });
+        let dir = &self.job.dir;
+        dir.check()?;
+        let files = [
+            (dir.recipe(), dir.keep_recipe(&self.recipe)?),
+            (dir.train_csv(), self.train_log.check()?),
+            (dir.val_csv(), self.val_log.check()?),
+        ];
+        for (file, _) in files.iter().filter(|(_, again)| *again) {
+            self.job.call.audience.tell(Event::Rewritten { file });
         }
         Ok(())
     }

@@ -182,7 +182,7 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
     for log in ["train.csv", "val.csv"] {
         let (ended, run) =
             held(&format!("removed-{log}"), &|run| fs::remove_file(run.join(log)).expect("removed"));
-        ended.expect(0).says(&[log, "was removed while the run writes it", "written again"]);
+        ended.expect(0).says(&[log, "was removed while the run trains", "written again"]);
         assert!(essence(&run) == whole, "{log}");
         let (ended, run) = held(&format!("emptied-{log}"), &|run| edit(&run.join(log), |_| String::new()));
         ended.expect(1).says(&[log, "is not as the run has written it", "another program has changed it"]);
@@ -205,6 +205,27 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
         ended.expect(1).says(&[log, "is not as the run has written it", "bytes were changed"]);
         assert_eq!(checkpoints(&run), ["step-00000004", "step-00000008"], "{log}");
     }
+}
+
+#[test]
+fn a_recipe_that_is_removed_while_the_run_trains_is_written_again() {
+    let lab = Lab::new();
+    let whole = lab.train_in("whole", KEEP);
+    let (live, gate) = lab.held(lab.command(tiny("removed", KEEP)), "csv.before_row:8");
+    gate.reached();
+    let run = lab.only_run("removed");
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("read");
+    fs::remove_file(run.join("recipe.toml")).expect("removed");
+    gate.open();
+    live.end().expect(0).says(&["recipe.toml", "was removed while the run trains", "written again"]);
+    assert_eq!(fs::read_to_string(run.join("recipe.toml")).expect("read"), recipe);
+    assert!(essence(&run) == essence(&whole));
+    let shown = lab.run(["list", "--runs-dir", "removed", "--format", "json"]);
+    assert!(
+        shown.expect(0).stdout.contains(id(&run)) && !shown.stderr.contains("edited"),
+        "{}",
+        shown.stderr
+    );
 }
 
 #[test]

@@ -39,6 +39,23 @@ fn recipes_that_cannot_be_read() {
 }
 
 #[test]
+fn a_recipe_that_a_run_could_not_read_again_is_refused() {
+    let lab = Lab::new();
+    let names: Vec<String> = (0..1100).map(|i| format!("data/many/{i}.bin")).collect();
+    for name in &names {
+        lab.shard(name, &tokens(300, 1));
+    }
+    lab.write("bad.toml", format!("extends = \"tiny.toml\"\ndata.train = {names:?}\n"));
+    // the paths in a run lead from its directory
+    let deep = "deep/".repeat(100);
+    let ended = lab.run(["bad.toml", "--runs-dir", &deep]);
+    check(&lab, &ended, &[&deep, "its recipe would have", "may have 256", "by a pattern"]);
+    assert!(!lab.path("deep").exists());
+    lab.write("good.toml", "extends = \"tiny.toml\"\ndata.train = \"data/many/*.bin\"\n");
+    lab.run(["good.toml", "--runs-dir", &deep]).expect(0);
+}
+
+#[test]
 fn keys_and_values_that_are_wrong() {
     let lab = Lab::new();
     let base = "extends = \"tiny.toml\"\n";

@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Key] = &[
         "eval.tokens",
         Integer { min: 1, max: 1 << 50 },
         Absent,
-        "how many tokens are averaged at most, in whole rows, instead of eval.batches",
+        "how many tokens are averaged at most, rounded up to whole rows, instead of eval.batches",
     )
     .silenced_by(&VALIDATION)
     .identity(UnlessDefault)
