@@ -14,7 +14,7 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             format!("{} cannot be used: {reason}", checkpoint.display())
         }
         Event::RecipeRestored { recipe } => format!(
-            "{} was edited and was not this run's recipe any more: it is written again",
+            "{} was edited or damaged and was not this run's recipe any more: it is written again",
             recipe.display()
         ),
         Event::Rewritten { file } => format!(

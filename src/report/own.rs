@@ -10,21 +10,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Whether the recipe of `run` with this text has the identity on record. It may differ in what is kept and shown, and
-/// in its paths. True as well where that cannot be told: of records without an identity, and of recipes that another
-/// version wrote.
+/// in its paths. `None` for a text without an identity and a record without its digest: another version may have
+/// written it, or it is damaged.
 #[must_use]
-pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> bool {
+pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> Option<bool> {
     let noted = record.files.get(dir::RECIPE);
     if record.hash.is_empty() || noted.is_some_and(|noted| *noted == FileDigest::of(text.as_bytes())) {
-        return true;
+        return Some(true);
     }
     if written(text).is_ok_and(|values| asks_the_disk(&values)) {
-        return noted.is_none();
+        return Some(noted.is_none());
     }
     match identity_of_file(&run.join(dir::RECIPE), &record.digests) {
-        Some(identity) => identity == record.hash,
-        // this version wrote it, and can no longer read it
-        None => noted.is_none(),
+        Some(identity) => Some(identity == record.hash),
+        // where it is on record, this version wrote it, and can no longer read it
+        None => noted.map(|_| false),
     }
 }
 

@@ -135,7 +135,7 @@ impl Run {
         let file = path.join(dir::RECIPE);
         let text = regular::read_text(&file, regular::RECIPE);
         if let (Ok(text), Some(record)) = (&text, &record)
-            && !is_own(path, text, record)
+            && is_own(path, text, record) == Some(false)
         {
             warn(&format!(
                 "`{}` was edited: it is not the recipe of the run, whose hash begins with {}; `runner` with that \

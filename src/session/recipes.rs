@@ -136,7 +136,7 @@ fn check_length(run: &Path, toml: &str) -> Result<(), UsageError> {
     )))
 }
 
-/// Writes a run's recipe again where it was edited into another one, before anything trusts it.
+/// Writes a run's recipe again where it was edited into another one or damaged, before anything trusts it.
 fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) -> anyhow::Result<()> {
     let mut record = RunRecord::read(run)?.unwrap_or_default();
     record.hash = hash.to_owned();
@@ -144,7 +144,7 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     let recipe = run.join(dir::RECIPE);
     // what is no text is no recipe either
     let text = String::from_utf8_lossy(&regular::read(&recipe)?).into_owned();
-    if !is_own(run, &text, &record) {
+    if text != toml && is_own(run, &text, &record) != Some(true) {
         RunDir::open(run)?.write_recipe(toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });
     }

@@ -269,6 +269,23 @@ fn a_foreign_recipe_is_marked_in_reports_and_written_again_before_the_run_goes_o
 }
 
 #[test]
+fn a_recipe_that_is_damaged_together_with_the_record_is_written_again() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    for (i, damaged) in [&b""[..], &[0; 300], b"nonsense = "].into_iter().enumerate() {
+        let runs = format!("runs{i}");
+        let run = killed(&lab, &runs);
+        let recipe = fs::read(run.join("recipe.toml")).expect("read");
+        fs::write(run.join("recipe.toml"), damaged).expect("written");
+        fs::write(run.join("run.json"), "").expect("written");
+        let again = lab.run(tiny(&runs, KEEP));
+        again.expect(0).says(&["recipe.toml", "was edited or damaged", "written again"]);
+        assert!(fs::read(run.join("recipe.toml")).expect("read") == recipe);
+        assert!(essence(&run) == whole);
+    }
+}
+
+#[test]
 fn a_run_whose_directory_is_taken_away_ends_and_leaves_no_ghost() {
     let lab = Lab::new();
     for background in ["checkpoint.background=false", "checkpoint.background=true"] {

@@ -5,6 +5,10 @@ use crate::server_support::{Reply, Server};
 use crate::support::{Lab, ended};
 
 use std::fs;
+use std::time::Duration;
+
+/// Between two bytes of a server that is slow.
+const TICK: Duration = Duration::from_millis(20);
 
 #[test]
 fn a_name_that_leads_out_of_the_directory_is_refused() {
@@ -50,6 +54,11 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     let mut command = fetching(&lab, &server, &[REPO]);
     command.env("SSL_CERT_FILE", lab.write("certificates", "none"));
     ended(command).expect(2).says(&["SSL_CERT_FILE names", "has no certificate in PEM"]);
+    let mut command = fetching(&lab, &server, &[REPO]);
+    command.env("HF_ENDPOINT", server.url("").replace("//", "//somebody:secret@"));
+    let refused = ended(command);
+    refused.expect(2).says(&["HF_ENDPOINT has a user or a password in it", "HF_TOKEN"]);
+    assert!(!refused.stderr.contains("secret"));
     assert!(!lab.path("datasets").exists());
 }
 
@@ -184,4 +193,14 @@ fn what_could_not_be_compared_is_said() {
     assert!(of("6", "6").contains("of 2 the server gives no digest, but their sizes are right"));
     assert!(of("-5", "1e300").contains("of 2 the server gives no digest, nor a size in its list"));
     assert!(of("6", "null").contains("of 2 the server gives no digest, of 1 no size in its list either"));
+}
+
+#[test]
+fn a_list_that_comes_byte_by_byte_is_given_up() {
+    let server = Server::start(|_, _| Reply::new(200, " ".repeat(1 << 20)).trickling(1).slowly(TICK));
+    let lab = Lab::new();
+    fetch(&lab, &server, &[REPO, "--timeout", "1"])
+        .says(&["it was not whole after 10 s", "--timeout"])
+        .expect(1);
+    assert!(!lab.path("datasets").exists());
 }

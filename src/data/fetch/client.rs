@@ -1,9 +1,9 @@
 //! Requests over HTTP, and what their failures mean.
 
 use super::{FetchError, Settings};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -13,12 +13,16 @@ use ureq::{Body, BodyReader, Error, Timeout};
 const REDIRECTS: u32 = 10;
 /// A list of files that is longer is none.
 const LONGEST_LIST: u64 = 64 << 20;
+/// A list of files is given up after this many times the patience with a connection that sends nothing.
+const LIST_PATIENCE: u32 = 10;
 
 /// A client of the hub and of other servers.
 pub(super) struct Client {
     agent: Agent,
     pub(super) endpoint: String,
     token: Option<String>,
+    /// How long a connection may send nothing.
+    timeout: Duration,
 }
 
 /// What a request has come to.
@@ -55,6 +59,10 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn new(settings: &Settings, timeout: Duration) -> Result<Self, FetchError> {
+        let authority = settings.endpoint.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+        if authority.is_some_and(|authority| authority.contains('@')) {
+            return Err(FetchError::Password);
+        }
         let roots = match &settings.certificates {
             Some(path) => certificates(path)?,
             None => RootCerts::WebPki,
@@ -69,7 +77,7 @@ impl Client {
             .user_agent(concat!("runner/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(roots).build());
         let (endpoint, token) = (settings.endpoint.clone(), settings.token.clone());
-        Ok(Self { agent: config.build().into(), endpoint, token })
+        Ok(Self { agent: config.build().into(), endpoint, token, timeout })
     }
 
     /// Sends a request. The token goes to the hub only, and not along where the hub sends the request on.
@@ -136,9 +144,8 @@ impl Client {
     pub(super) fn list(&self, url: &str) -> Result<(serde_json::Value, Option<String>), Fault> {
         let response = self.get(url, &[("Accept", "application/json")])?;
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
-        let mut bytes = Vec::new();
         let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
-        body.read_to_end(&mut bytes).map_err(|error| Fault::passing(error.to_string()))?;
+        let bytes = self.read_list(url, &mut body)?;
         let parsed = serde_json::from_slice(&bytes);
         let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
             Some(what) => format!("it is {what}"),
@@ -146,6 +153,24 @@ impl Client {
         };
         let wrong = |error| Fault::Final(FetchError::Listing { url: url.to_owned(), why: why(error) });
         Ok((parsed.map_err(wrong)?, next))
+    }
+
+    /// Reads a whole list. A server that sends now and then a byte could hold up the command for years.
+    fn read_list(&self, url: &str, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
+        let patience = self.timeout * LIST_PATIENCE;
+        let (end, mut bytes, mut buffer) = (Instant::now() + patience, Vec::new(), [0; 1 << 14]);
+        loop {
+            match body.read(&mut buffer) {
+                Ok(0) => return Ok(bytes),
+                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::passing(error.to_string())),
+            }
+            if Instant::now() > end {
+                let why = format!("it was not whole after {} s; --timeout waits longer", patience.as_secs());
+                return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
+            }
+        }
     }
 }
 

@@ -26,6 +26,11 @@ pub enum FetchError {
         /// What is wrong with it.
         why: String,
     },
+    /// An address of a hub with a password, which messages would show.
+    #[error(
+        "HF_ENDPOINT has a user or a password in it, which messages would show: set HF_TOKEN to a token instead"
+    )]
+    Password,
     /// An address for what has one of its own.
     #[error("--from is for names of a single file; where `{what}` comes from, HF_ENDPOINT changes")]
     From {
@@ -199,6 +204,7 @@ impl FetchError {
             Self::Status { status, .. } => matches!(status, 400..=499),
             Self::Unknown { .. }
             | Self::Address { .. }
+            | Self::Password
             | Self::From { .. }
             | Self::Shards { .. }
             | Self::NoMatch { .. }
