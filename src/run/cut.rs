@@ -1,9 +1,10 @@
 //! Cutting a log back to a checkpoint: a resumed run takes the steps behind it again.
 
-use super::RunError;
+use super::digest::FileDigest;
 use super::error::Context;
 use super::files;
 use super::records::Table;
+use super::{RunError, seal};
 use crate::regular::{self, OpenDir};
 use std::path::Path;
 
@@ -18,14 +19,21 @@ pub struct Kept {
     pub elapsed_s: f64,
 }
 
-/// Removes the rows of a run's log whose step is `first_step_to_drop` or later, and a torn last line. The file is
-/// replaced atomically, and not touched if it is as it should be. A missing file has no rows.
+/// Removes the rows of a run's log whose step is `first_step_to_drop` or later, and a torn last line; what stands behind
+/// the part that has the digest `written` goes as well, whatever it says. The file is replaced atomically, and not
+/// touched if it is as it should be. A missing file has no rows.
 ///
 /// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
-pub fn cut_back(run: &OpenDir, log: &str, first_step_to_drop: u64) -> Result<Kept, RunError> {
+pub fn cut_back(
+    run: &OpenDir,
+    log: &str,
+    first_step_to_drop: u64,
+    written: Option<&FileDigest>,
+) -> Result<Kept, RunError> {
     let path = &run.join(log);
     let bytes = run.read(log, regular::LOG).context("read", path)?;
-    let (kept, output) = cut(path, &bytes, first_step_to_drop)?;
+    let known = written.and_then(|written| seal::beginning(&bytes, written)).unwrap_or(&bytes);
+    let (kept, output) = cut(path, known, first_step_to_drop)?;
     if output != bytes {
         files::write_in(run, log, &output, "csv_cut")?;
     }

@@ -50,34 +50,39 @@ impl Growing {
 /// Errors: [`RunError::Log`] says how it differs.
 pub fn verify_beginning(path: &Path, expected: &FileDigest) -> Result<(), RunError> {
     let found = read_or_empty(path)?;
-    let lost = |problem: String| Err(RunError::Log { path: path.to_owned(), problem });
-    let length = usize::try_from(expected.bytes).unwrap_or(usize::MAX);
-    match found.get(..length) {
-        None if found.is_empty() && !path.exists() => lost("it is gone".to_owned()),
-        None => lost(format!("it has {} of the {} bytes that were written", found.len(), expected.bytes)),
-        Some(beginning) if Growing::new(beginning).digest() == *expected => Ok(()),
-        Some(_) if is_wider(&found, expected) => Ok(()),
-        Some(_) => lost(format!("its first {} bytes were changed", expected.bytes)),
-    }
+    let problem = match beginning(&found, expected) {
+        Some(_) => return Ok(()),
+        None if found.is_empty() && !path.exists() => "it is gone".to_owned(),
+        None if (found.len() as u64) < expected.bytes => {
+            format!("it has {} of the {} bytes that were written", found.len(), expected.bytes)
+        }
+        None => format!("its first {} bytes were changed", expected.bytes),
+    };
+    Err(RunError::Log { path: path.to_owned(), problem })
 }
 
-/// Whether a log begins with what has this digest once the columns that were added behind the others are left out.
-fn is_wider(found: &[u8], expected: &FileDigest) -> bool {
+/// The part of a log with which it begins and that has this digest, once columns that were added since are left out.
+pub(super) fn beginning<'f>(found: &'f [u8], expected: &FileDigest) -> Option<&'f [u8]> {
     let length = usize::try_from(expected.bytes).unwrap_or(usize::MAX);
+    let same = found.get(..length)?;
+    if Growing::new(same).digest() == *expected {
+        return Some(same);
+    }
     let lines = || found.split_inclusive(|byte| *byte == b'\n');
     let columns = lines().next().map_or(0, |header| header.split(|byte| *byte == b',').count());
     // a log of ours has some tens of columns; of a line of thousands each number would be tried
-    (1..columns.min(MOST_COLUMNS)).any(|kept| {
-        let mut narrow = Vec::with_capacity(length);
+    (1..columns.min(MOST_COLUMNS)).find_map(|kept| {
+        let (mut narrow, mut wide) = (Vec::with_capacity(length), 0);
         for line in lines() {
             let cells: Vec<&[u8]> = line.trim_ascii_end().split(|byte| *byte == b',').take(kept).collect();
             narrow.extend(cells.join(&b","[..]));
             narrow.push(b'\n');
+            wide += line.len();
             if narrow.len() >= length {
                 break;
             }
         }
-        narrow.len() == length && Growing::new(&narrow).digest() == *expected
+        (narrow.len() == length && Growing::new(&narrow).digest() == *expected).then(|| &found[..wide])
     })
 }
 

@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, Newest, Rejected};
+use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
@@ -232,9 +232,10 @@ impl Job<'_> {
         let member =
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
         let is_new = start.is_none();
+        let logs = start.as_ref().map(|start| start.state().logs.clone()).unwrap_or_default();
         let (mut engine, progress) = member.begin(start)?;
         let mut record = self.record()?;
-        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step)?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.sessions.push(RecordedSession {
             started: facts::now(),
@@ -280,12 +281,16 @@ impl Job<'_> {
         Ok(reader)
     }
 
-    /// Cuts the logs back to a checkpoint; the seconds trained up to there and the last loss.
-    fn cut_logs_back(&self, step: u64) -> anyhow::Result<(f64, Option<f64>)> {
+    /// Cuts the logs back to a checkpoint, which states their digests; the seconds trained up to there and the last loss.
+    fn cut_logs_back(
+        &self,
+        step: u64,
+        logs: &BTreeMap<String, FileDigest>,
+    ) -> anyhow::Result<(f64, Option<f64>)> {
         let run = self.dir.open_dir();
-        let kept = cut_back(run, dir::TRAIN_CSV, step)?;
+        let kept = cut_back(run, dir::TRAIN_CSV, step, logs.get(dir::TRAIN_CSV))?;
         // the evaluation and the sample at this step are made again
-        cut_back(run, dir::VAL_CSV, step)?;
+        cut_back(run, dir::VAL_CSV, step, logs.get(dir::VAL_CSV))?;
         samples::cut_back(run, step)?;
         let last = read_train(&self.dir.train_csv())?.last().transpose()?;
         Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))

@@ -165,6 +165,19 @@ fn checkpoints_of_earlier_versions_are_gone_on_from_if_the_rows_are_there() {
 }
 
 #[test]
+fn what_stands_behind_the_rows_of_a_checkpoint_is_cut_off() {
+    let lab = Lab::new();
+    let whole = essence(&lab.train_in("whole", KEEP));
+    for (i, more) in ["4,256,0.001\n", "0,0,0.001\n", "nonsense\n", "\0\0\0\n\0"].into_iter().enumerate() {
+        let runs = format!("runs{i}");
+        let run = killed(&lab, &runs);
+        edit(&run.join("val.csv"), |text| text.to_owned() + more);
+        lab.run(tiny(&runs, KEEP)).expect(0);
+        assert!(essence(&run) == whole, "{more:?}");
+    }
+}
+
+#[test]
 fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_one_ends_the_run() {
     let lab = Lab::new();
     let whole = essence(&lab.train_in("whole", KEEP));

@@ -41,7 +41,7 @@ fn train(runs: &Path, fresh: bool) -> Result<(), RunError> {
     let newest = checkpoint::newest_intact(run.path())?;
     assert!(newest.rejected.is_empty(), "a crash damages no checkpoint: {:?}", newest.rejected);
     let first = newest.reader.map_or(0, |reader| reader.state().step);
-    let kept = cut_back(run.open_dir(), "train.csv", first)?;
+    let kept = cut_back(run.open_dir(), "train.csv", first, None)?;
     assert_eq!(kept.rows, first, "every row that led to the checkpoint is there");
     let mut log = TrainLog::open(run.open_dir())?;
     for step in first..STEPS {

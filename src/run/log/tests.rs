@@ -70,18 +70,18 @@ fn cutting_back_leaves_the_bytes_of_the_steps_before() {
     fs::OpenOptions::new().append(true).open(&path).expect("open").write_all(b"5,30").expect("tear");
     assert_eq!(rows(&path).len(), 5, "a torn line is passed over");
     assert!(TrainLog::open(&opened(dir.path())).expect_err("torn").to_string().contains("torn"));
-    let kept = cut_back(&opened(dir.path()), "train.csv", 3).expect("cut");
+    let kept = cut_back(&opened(dir.path()), "train.csv", 3, None).expect("cut");
     assert_eq!(kept, Kept { rows: 3, last_step: Some(2), elapsed_s: 0.025 });
     assert_eq!(fs::read(&path).expect("read"), fs::read(&short).expect("read"));
     let modified = || fs::metadata(&path).expect("stat").modified().expect("mtime");
     let before = modified();
-    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3).expect("again"), kept);
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3, None).expect("again"), kept);
     assert_eq!(modified(), before, "nothing to cut, nothing written");
     written(dir.path(), 3..4);
     assert_eq!(rows(&path).last(), Some(&row(3)));
-    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 0).expect("cut"), Kept::default());
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 0, None).expect("cut"), Kept::default());
     assert_eq!(rows(&path), []);
-    assert_eq!(cut_back(&opened(dir.path()), "none.csv", 7).expect("no file"), Kept::default());
+    assert_eq!(cut_back(&opened(dir.path()), "none.csv", 7, None).expect("no file"), Kept::default());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_torn_header_is_cut_to_nothing_and_written_anew() {
     let path = dir.path().join("train.csv");
     fs::write(&path, "step,tok").expect("write");
     assert_eq!(rows(&path), []);
-    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 9).expect("cut"), Kept::default());
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 9, None).expect("cut"), Kept::default());
     written(dir.path(), 0..1);
     assert_eq!(rows(&path), [row(0)]);
 }
@@ -103,12 +103,12 @@ fn garbage_is_cut_off_behind_the_checkpoint_and_refused_before_it() {
     let whole = fs::read(&path).expect("read");
     fs::write(&path, [&whole, &b"\0\0\xff\n3,4\n"[..]].concat()).expect("write");
     assert!(
-        cut_back(&opened(dir.path()), "train.csv", 4)
+        cut_back(&opened(dir.path()), "train.csv", 4, None)
             .expect_err("row 3 is lost")
             .to_string()
             .contains("train.csv")
     );
-    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3).expect("cut").rows, 3);
+    assert_eq!(cut_back(&opened(dir.path()), "train.csv", 3, None).expect("cut").rows, 3);
     assert_eq!(fs::read(&path).expect("read"), whole);
 }
 
@@ -129,7 +129,7 @@ fn a_stray_sign_in_a_line_does_not_end_it_elsewhere() {
                 assert!(left.ends_with(b"\n") && bytes.starts_with(&left), "{stray}, {first_step_to_drop}");
             }
         }
-        assert_eq!(cut_back(&opened(dir.path()), "train.csv", 2).expect("cut").rows, 2);
+        assert_eq!(cut_back(&opened(dir.path()), "train.csv", 2, None).expect("cut").rows, 2);
         written(dir.path(), 2..3);
         assert_eq!(rows(&path).len(), 3);
     }
@@ -146,7 +146,7 @@ fn a_log_of_an_earlier_version_keeps_its_columns() {
     log.append(&TrainRow { mfu: None, ..row(2) }).expect("append");
     let after = format!("{before}1,5.4125,1,0.0125,0.375\n2,{},0,0.025,\n", row(2).loss);
     assert_eq!(fs::read_to_string(&path).expect("read"), after);
-    cut_back(&opened(dir.path()), "train.csv", 1).expect("cut");
+    cut_back(&opened(dir.path()), "train.csv", 1, None).expect("cut");
     assert_eq!(fs::read_to_string(&path).expect("read"), before);
 }
 
