@@ -122,7 +122,7 @@ impl Source {
             Err(RunError::NamesCheckpoint { run, word, .. }) => {
                 return Ok(Self::Checkpoint(checkpoint_of(&run, &word, passed_over)?));
             }
-            found => found.map_err(|error| problem_of(named).unwrap_or(error))?,
+            found => found.map_err(|error| problem_of(named).unwrap_or_else(|| error.into()))?,
         };
         let checkpoint = latest(&run, passed_over)?;
         Ok(Self::Run { run, checkpoint })
@@ -234,15 +234,15 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
 }
 
 /// Why a file that is of weights, and has the name of no run, cannot be read; `None` for any other.
-fn problem_of(named: &Path) -> Option<RunError> {
+fn problem_of(named: &Path) -> Option<anyhow::Error> {
     let config = named.join("config.json");
     if config.symlink_metadata().is_ok() {
-        let problem = regular::open(&config).err()?.to_string();
-        return Some(RunError::Malformed { path: config, problem });
+        let error = regular::open(&config).err()?;
+        return Some(UsageError(format!("could not read `{}`: {error}", config.display())).into());
     }
     let mut file = regular::open(named).ok()?;
     let problem = weights::foreign(named, &mut file).err()?;
-    Some(RunError::Malformed { path: named.to_owned(), problem })
+    Some(RunError::Malformed { path: named.to_owned(), problem }.into())
 }
 
 /// Refuses a model for which there is no memory, before any of it is taken.
