@@ -157,13 +157,18 @@ fn a_state_whose_numbers_cannot_be_is_refused() {
         let path = lab.path("out/.prepare/state.json");
         let whole = fs::read(&path).expect("a state");
         for (place, value) in edits {
-            let mut state: Value = serde_json::from_slice(&whole).expect("JSON");
-            *state.pointer_mut(place).expect(place) = value.clone();
-            fs::write(&path, state.to_string()).expect("written");
-            let before = contents(&lab, "out");
-            let refused = again(&lab, "out", more);
-            refused.expect(2).says(&["`out` holds an unfinished preparation", "or remove it"]);
-            assert!(contents(&lab, "out") == before, "{place} {value}");
+            let mut file: Value = serde_json::from_slice(&whole).expect("JSON");
+            *file["state"].pointer_mut(place).expect(place) = value.clone();
+            // as it is, and with a checksum that somebody has computed again
+            for says in ["it was changed or damaged", "or remove it"] {
+                fs::write(&path, file.to_string()).expect("written");
+                let before = contents(&lab, "out");
+                let refused = again(&lab, "out", more);
+                refused.expect(2).says(&["`out` holds an unfinished preparation", says]);
+                assert!(contents(&lab, "out") == before, "{place} {value}");
+                let state = file["state"].to_string();
+                file["checksum"] = blake3::hash(state.as_bytes()).to_hex().as_str().into();
+            }
         }
         fs::write(&path, &whole).expect("put back");
         prepare(&lab, "a.jsonl", "out", more);

@@ -67,6 +67,18 @@ pub(super) struct State {
     pub(super) before: Option<Box<State>>,
 }
 
+/// The file of a state. A bit that has changed in it would be a wrong data set that nobody notices.
+#[derive(Serialize, Deserialize)]
+struct Kept<S> {
+    /// The digest of the state as this module spells it.
+    checksum: String,
+    state: S,
+}
+
+fn checksum(state: &State) -> String {
+    blake3::hash(&serde_json::to_vec(state).expect("a state is plain data")).to_hex().to_string()
+}
+
 impl State {
     /// Tokens that were taken.
     pub(super) fn tokens(&self) -> u64 {
@@ -149,7 +161,12 @@ impl Workplace {
         let read = self.inside.read(STATE, regular::DOCUMENT);
         let bytes = read.map_err(DataError::read(&self.inside.join(STATE)))?;
         let occupied = |why: &str| self.unfinished(&format!("whose state cannot be read ({why})"));
-        let state: State = serde_json::from_slice(&bytes).map_err(|error| occupied(&error.to_string()))?;
+        let kept: Kept<State> =
+            serde_json::from_slice(&bytes).map_err(|error| occupied(&error.to_string()))?;
+        let state = kept.state;
+        if kept.checksum != checksum(&state) {
+            return Err(occupied("it was changed or damaged"));
+        }
         if !state.is_sound(is_spooled) {
             return Err(occupied("its numbers contradict each other"));
         }
@@ -166,7 +183,8 @@ impl Workplace {
 
     /// Keeps a state.
     pub(super) fn keep(&self, state: &State) -> Result<(), PrepareError> {
-        let text = serde_json::to_vec(state).expect("a state is plain data");
+        let kept = Kept { checksum: checksum(state), state };
+        let text = serde_json::to_vec(&kept).expect("a state is plain data");
         write_whole(&self.inside, STATE, &text).map_err(Into::into)
     }
 
