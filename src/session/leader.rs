@@ -315,6 +315,9 @@ impl Job<'_> {
             Some(record) => record,
             None => RunRecord::new(&self.id()?, &recipe.name, self.hash),
         };
+        // whatever somebody has made of it
+        self.hash.clone_into(&mut record.hash);
+        record.name.clone_from(&recipe.name);
         let tasks = measured::digests(self.data, &record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);

@@ -296,6 +296,13 @@ fn a_recipe_that_is_damaged_together_with_the_record_is_written_again() {
         assert!(fs::read(run.join("recipe.toml")).expect("read") == recipe);
         assert!(essence(&run) == whole);
     }
+    // a record that says another hash is written with the right one
+    let run = killed(&lab, "other");
+    let hash = record(&run)["hash"].clone();
+    edit(&run.join("run.json"), |text| text.replacen(hash.as_str().expect("text"), &"0".repeat(64), 1));
+    assert_ne!(record(&run)["hash"], hash);
+    lab.run(tiny("other", KEEP)).expect(0);
+    assert_eq!(record(&run)["hash"], hash);
 }
 
 #[test]
