@@ -48,30 +48,40 @@ pub(super) struct LastWord {
     pub(super) word: String,
 }
 
-/// The examples of a file, each with its line, counted from 1. All of them are of one kind.
-pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Vec<(usize, Document)>, EvalError> {
+/// An example with its line, counted from 1.
+pub(super) type Numbered = Result<(usize, Document), EvalError>;
+
+/// The first example of a file, and then all, one after the other. All of them are of one kind.
+pub(super) fn read<'a>(
+    path: &'a Path,
+    bytes: &'a [u8],
+) -> Result<(Document, impl Iterator<Item = Numbered> + 'a), EvalError> {
     if let Some(what) = looks_like(bytes) {
         return Err(EvalError::NoTask { path: path.to_owned(), what: what.to_owned() });
     }
-    let at = |line, problem| EvalError::Line { path: path.to_owned(), line, problem };
-    let mut documents: Vec<(usize, Document)> = Vec::new();
-    for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
-        if text.trim_ascii().is_empty() {
-            continue;
+    let lines = (1..).zip(bytes.split(|&byte| byte == b'\n'));
+    let mut lines = lines.filter(|(_, text)| !text.trim_ascii().is_empty()).peekable();
+    let parse = |(line, text): (usize, &[u8])| {
+        let problem = |problem| EvalError::Line { path: path.to_owned(), line, problem };
+        let value = json::value(text).map_err(|error| problem(format!("no JSON object: {error}")))?;
+        let value =
+            value.as_object().ok_or_else(|| problem("no JSON object, but another value".to_owned()))?;
+        document(value).map_err(problem)
+    };
+    let Some(&first) = lines.peek() else { return Err(EvalError::Empty { path: path.to_owned() }) };
+    let (line_of_first, first) = (first.0, parse(first)?);
+    let form = std::mem::discriminant(&first);
+    let documents = lines.map(move |(line, text)| {
+        let document = parse((line, text))?;
+        if std::mem::discriminant(&document) == form {
+            return Ok((line, document));
         }
-        let value = json::value(text).map_err(|error| at(line, format!("no JSON object: {error}")))?;
-        let value = value.as_object().ok_or_else(|| at(line, "no JSON object, but another value".into()))?;
-        let document = document(value).map_err(|problem| at(line, problem))?;
-        if let Some((first, before)) = documents.first()
-            && std::mem::discriminant(before) != std::mem::discriminant(&document)
-        {
-            let problem =
-                format!("an example of another form than that of line {first}: give each form its own file");
-            return Err(at(line, problem));
-        }
-        documents.push((line, document));
-    }
-    if documents.is_empty() { Err(EvalError::Empty { path: path.to_owned() }) } else { Ok(documents) }
+        let problem = format!(
+            "an example of another form than that of line {line_of_first}: give each form its own file"
+        );
+        Err(EvalError::Line { path: path.to_owned(), line, problem })
+    });
+    Ok((first, documents))
 }
 
 /// What a file is that holds no lines of JSON, and what to do about it.

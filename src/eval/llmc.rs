@@ -16,7 +16,11 @@ pub(super) fn is_eval_file(bytes: &[u8]) -> bool {
 }
 
 /// The examples of a file that begins with the magic number.
-pub(super) fn read(path: &Path, bytes: &[u8], room: &mut Room) -> Result<Vec<Encoded>, EvalError> {
+pub(super) fn read<'a>(
+    path: &'a Path,
+    bytes: &'a [u8],
+    mut room: Room,
+) -> Result<impl Iterator<Item = Result<Encoded, EvalError>> + 'a, EvalError> {
     let no_task = |what: String| EvalError::NoTask { path: path.to_owned(), what };
     let word = |index: usize| {
         let bytes = bytes.get(4 * index..4 * index + 4)?.try_into().ok()?;
@@ -33,13 +37,11 @@ pub(super) fn read(path: &Path, bytes: &[u8], room: &mut Room) -> Result<Vec<Enc
         return Err(EvalError::Empty { path: path.to_owned() });
     }
     let mut words = body.chunks_exact(2).map(|word| u16::from_le_bytes([word[0], word[1]]));
-    let example = |example, problem: String| EvalError::Example { path: path.to_owned(), example, problem };
-    (0..count as usize)
-        .map(|index| {
-            let encoded = one(&mut words, room).map_err(|problem| example(index, problem))?;
-            Ok(Encoded { place: format!("example {index}"), ..encoded })
-        })
-        .collect()
+    Ok((0..count as usize).map(move |index| {
+        let encoded =
+            one(&mut words, &mut room).map(|one| Encoded { place: format!("example {index}"), ..one });
+        encoded.map_err(|problem| EvalError::Example { path: path.to_owned(), example: index, problem })
+    }))
 }
 
 fn one(words: &mut impl Iterator<Item = u16>, room: &mut Room) -> Result<Encoded, String> {
@@ -54,23 +56,24 @@ fn one(words: &mut impl Iterator<Item = u16>, room: &mut Room) -> Result<Encoded
             "it begins with {start} and not with {START}: the file is damaged, copy it again"
         ));
     }
-    let (bytes, _index, label, endings) = (next()?, next()?, next()?, next()?);
-    if endings < 2 || label >= endings {
-        return Err(format!("its label {label} is none of its {endings} endings, which are counted from 0"));
+    let (bytes, _index, label, count) = (next()?, next()?, next()?, next()?);
+    if count < 2 || label >= count {
+        return Err(format!("its label {label} is none of its {count} endings, which are counted from 0"));
     }
     let mut tokens = || {
         let len = next()?;
         (0..len).map(|_| next().map(u32::from)).collect::<Result<Vec<u32>, _>>()
     };
     let context = tokens()?;
-    let mut pairs = Vec::new();
-    for _ in 0..endings {
+    let (mut endings, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..count {
         let ending = tokens()?;
         if ending.is_empty() {
             return Err("one of its endings has no token".into());
         }
-        room.take(context.len() + ending.len())?;
-        pairs.push((context.clone(), ending));
+        room.take(context.len(), ending.len())?;
+        endings.extend(ending);
+        ends.push((endings.len(), 0));
     }
     if 2 * read != usize::from(bytes) {
         return Err(format!(
@@ -78,6 +81,5 @@ fn one(words: &mut impl Iterator<Item = u16>, room: &mut Room) -> Result<Encoded
             2 * read
         ));
     }
-    let characters = vec![0; pairs.len()];
-    Ok(Encoded { pairs, characters, label: usize::from(label), place: String::new() })
+    Ok(Encoded { context, endings, ends, label: usize::from(label), place: String::new() })
 }

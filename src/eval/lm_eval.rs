@@ -42,18 +42,16 @@ fn clean(text: &str) -> String {
     (out + rest).replace("  ", " ")
 }
 
-/// Context and continuation as tokens: encoded together, and cut where the tokens of the context alone end. Spaces at
-/// the end of the context belong to the continuation.
-pub(super) fn pair(
+/// The tokens of a continuation: context and continuation are encoded together, and cut where the `before` tokens of
+/// the context alone end. Spaces at the end of the context belong to the continuation.
+pub(super) fn ending(
     tokenizer: &Tokenizer,
     context: &str,
+    before: usize,
     continuation: &str,
-) -> Result<(Vec<u32>, Vec<u32>), String> {
-    let trimmed = context.trim_end();
-    let context_tokens = tokens(tokenizer, trimmed)?;
+) -> Result<Vec<u32>, String> {
     let mut whole = tokens(tokenizer, &format!("{context}{continuation}"))?;
-    let ending = whole.split_off(context_tokens.len().min(whole.len()));
-    Ok((context_tokens, ending))
+    Ok(whole.split_off(before.min(whole.len())))
 }
 
 #[cfg(test)]
@@ -84,8 +82,7 @@ mod tests {
     #[test]
     fn spaces_before_the_ending_belong_to_it() {
         let bytes = Tokenizer::bytes();
-        let text = |tokens: &[u32]| bytes.decode(tokens);
-        let (context, ending) = pair(bytes, "so  ", " it").expect("bytes");
-        assert_eq!((text(&context).as_str(), text(&ending).as_str()), ("so", "   it"));
+        let ending = ending(bytes, "so  ", "so".len(), " it").expect("bytes");
+        assert_eq!(bytes.decode(&ending), "   it");
     }
 }

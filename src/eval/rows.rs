@@ -1,6 +1,6 @@
 //! Which rows go into a forward pass: rows of one length, as nearly as can be, for a batch is a rectangle.
 
-use super::{Candidate, Share, Task};
+use super::{Candidate, Example, Share, Task};
 use std::cmp::Reverse;
 
 /// Lengths are rounded up to a multiple of this, for a device tunes its products for each shape that it meets.
@@ -17,18 +17,20 @@ pub(super) fn rounded(len: usize, block_size: usize) -> usize {
 /// One candidate: the numbers of its example and of its ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) example: usize,
-    pub(super) candidate: usize,
+    pub(super) example: u32,
+    pub(super) candidate: u32,
 }
 
 impl Row {
-    pub(super) fn of(self, task: &Task) -> &Candidate {
-        &task.examples[self.example].candidates[self.candidate]
+    pub(super) fn of(self, task: &Task) -> (&Example, &Candidate) {
+        let example = &task.examples[self.example as usize];
+        (example, &example.candidates[self.candidate as usize])
     }
 
     /// Tokens that are read.
-    fn len(self, task: &Task) -> usize {
-        self.of(task).tokens.len() - 1
+    pub(super) fn len(self, task: &Task) -> usize {
+        let (example, candidate) = self.of(task);
+        example.parts(candidate).iter().copied().map(<[u32]>::len).sum::<usize>() - 1
     }
 }
 
@@ -38,7 +40,8 @@ impl Row {
 pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: Share) -> Vec<Vec<Row>> {
     let own = (rank..task.examples.len()).step_by(ranks);
     let rows = |example: usize| {
-        (0..task.examples[example].candidates.len()).map(move |candidate| Row { example, candidate })
+        let candidates = 0..task.examples[example].candidates.len() as u32;
+        candidates.map(move |candidate| Row { example: example as u32, candidate })
     };
     let mut examples: Vec<Vec<Row>> =
         own.map(|example| rows(example).collect()).filter(|rows: &Vec<Row>| !rows.is_empty()).collect();
@@ -89,10 +92,14 @@ impl Padded {
         }
         self.tokens = 0;
         for (row, at) in rows.iter().zip((0..).step_by(self.cols)) {
-            let tokens = &row.of(task).tokens;
-            let len = tokens.len() - 1;
-            self.inputs[at..at + len].copy_from_slice(&tokens[..len]);
-            self.targets[at..at + len].copy_from_slice(&tokens[1..]);
+            let (example, candidate) = row.of(task);
+            let (parts, len) = (example.parts(candidate), row.len(task));
+            let tokens = || parts.into_iter().flatten().copied();
+            self.inputs[at..at + len].iter_mut().zip(tokens()).for_each(|(input, token)| *input = token);
+            self.targets[at..at + len]
+                .iter_mut()
+                .zip(tokens().skip(1))
+                .for_each(|(target, token)| *target = token);
             self.tokens += len;
         }
     }

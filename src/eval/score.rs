@@ -63,9 +63,8 @@ pub fn score<E: From<EngineError>>(
         let cols = padded.cols;
         // the positions whose targets are the ending's tokens
         let ending = |place: usize| {
-            let candidate = rows[place].of(task);
-            let end = place * cols + candidate.tokens.len() - 1;
-            end - candidate.scored..end
+            let end = place * cols + rows[place].len(task);
+            end - rows[place].of(task).1.scored()..end
         };
         asked.clear();
         asked.extend((0..rows.len()).flat_map(ending));
@@ -74,11 +73,13 @@ pub fn score<E: From<EngineError>>(
         let found = engine.losses_at(batch, &asked, task.kind == Kind::LastWord)?;
         let (mut losses, mut greedy) = (found.losses.as_slice(), found.is_greedy.as_slice());
         for row in rows {
-            let (answer, tokens) =
-                (&mut scored.answers[(row.example - share.rank) / share.ranks], row.of(task).scored);
+            let (answer, tokens) = (
+                &mut scored.answers[(row.example as usize - share.rank) / share.ranks],
+                row.of(task).1.scored(),
+            );
             let own;
             (own, losses) = losses.split_at(tokens);
-            answer.sums[row.candidate] = own.iter().map(|&loss| f64::from(loss)).sum();
+            answer.sums[row.candidate as usize] = own.iter().map(|&loss| f64::from(loss)).sum();
             if task.kind == Kind::LastWord {
                 let own;
                 (own, greedy) = greedy.split_at(tokens);

@@ -63,8 +63,8 @@ impl Tally {
         self.not_finite += answer.sums.iter().filter(|sum| !sum.is_finite()).count() as u64;
         self.loss += answer.sums[example.label];
         let divisors = example.candidates.iter().map(|candidate| match task.definition {
-            Definition::PerToken => candidate.scored,
-            Definition::LmEval => candidate.characters.max(1),
+            Definition::PerToken => candidate.scored(),
+            Definition::LmEval => candidate.characters().max(1),
         });
         let sums = || answer.sums.iter().copied();
         let normalized = sums().zip(divisors).map(|(sum, divisor)| sum / divisor as f64);

@@ -4,6 +4,7 @@ use super::documents::{self, Choice, Document, LastWord};
 use super::{EvalError, Share, llmc, lm_eval};
 use crate::data::tokenizer::{Tokenizer, TokenizerKind};
 use crate::regular;
+use std::ops::Range;
 use std::path::Path;
 
 /// Bytes of a file of examples at most.
@@ -48,24 +49,52 @@ pub struct Limits {
     pub vocab_size: usize,
 }
 
-/// A context with one of the endings that may continue it.
+/// One of the endings that may continue an example's context. Where its tokens lie is counted in 32 bits: a file has
+/// up to 2 GiB, and an ending may be one byte of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Context and ending, at most T + 1 tokens.
-    pub tokens: Vec<u32>,
-    /// The last so many tokens are the ending; at least 1, fewer than all.
-    pub scored: usize,
+    /// The context is read from this of its tokens on.
+    context: u32,
+    /// The ending's tokens among those of all endings.
+    ending: Range<u32>,
+    scored: u32,
+    characters: u32,
+}
+
+impl Candidate {
+    /// How many of its last tokens are scored; at least 1, fewer than all.
+    #[must_use]
+    pub fn scored(&self) -> usize {
+        self.scored as usize
+    }
+
     /// Characters of the ending as its file has it; 0 where the file has tokens only.
-    pub characters: usize,
+    #[must_use]
+    pub fn characters(&self) -> usize {
+        self.characters as usize
+    }
 }
 
 /// A question with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
+    /// The tokens before each ending, which a small file may have very many of.
+    context: Vec<u32>,
+    /// Those of all endings, one behind the other.
+    endings: Vec<u32>,
     /// The endings; one for a last word.
     pub candidates: Vec<Candidate>,
     /// The right one.
     pub label: usize,
+}
+
+impl Example {
+    /// The tokens of the context and of an ending, at most T + 1, in two parts.
+    #[must_use]
+    pub fn parts(&self, candidate: &Candidate) -> [&[u32]; 2] {
+        let Range { start, end } = candidate.ending;
+        [&self.context[candidate.context as usize..], &self.endings[start as usize..end as usize]]
+    }
 }
 
 /// How many examples did not fit into a model's context.
@@ -94,33 +123,45 @@ pub struct Task {
     pub limits: Limits,
 }
 
-/// The tokens of an example before they are cut: the context's, and those of each ending.
+/// The tokens of an example before they are cut.
 pub(super) struct Encoded {
-    pub(super) pairs: Vec<(Vec<u32>, Vec<u32>)>,
-    pub(super) characters: Vec<usize>,
+    pub(super) context: Vec<u32>,
+    /// Those of all endings, one behind the other.
+    pub(super) endings: Vec<u32>,
+    /// Of each ending the end among these, and its characters.
+    pub(super) ends: Vec<(usize, usize)>,
     pub(super) label: usize,
     /// Where it is in the file, for messages.
     pub(super) place: String,
 }
 
-/// Tokens that a file's examples may still have. Each ending comes with its context, so a long context with many
-/// endings would fill the memory from a small file, and take a day to score.
-pub(super) struct Room(usize);
+/// Tokens that a file's examples may still have. Each ending comes with its context and its delimiter, so a long one
+/// with many endings would take a day to score, or fill the memory, from a small file.
+pub(super) struct Room {
+    scored: usize,
+    kept: usize,
+}
 
 impl Room {
-    /// Tokens for each byte of a file: a context of two thousand bytes may have fifty endings.
-    const PER_BYTE: usize = 32;
+    /// Tokens to be scored for each byte of a file: a context of two thousand bytes may have fifty endings.
+    const SCORED_PER_BYTE: usize = 32;
+    /// Tokens of endings to be kept for each byte of a file, at 4 bytes each.
+    const KEPT_PER_BYTE: usize = 2;
 
     /// That of a file of `bytes` bytes.
     pub(super) fn of(bytes: usize) -> Self {
-        Self(bytes.saturating_mul(Self::PER_BYTE).saturating_add(1 << 20))
+        Self {
+            scored: bytes.saturating_mul(Self::SCORED_PER_BYTE).saturating_add(1 << 20),
+            kept: bytes.saturating_mul(Self::KEPT_PER_BYTE).saturating_add(1 << 24),
+        }
     }
 
-    /// Takes tokens from it.
-    pub(super) fn take(&mut self, tokens: usize) -> Result<(), String> {
-        let left = self.0.checked_sub(tokens);
-        self.0 =
-            left.ok_or("its endings repeat a long context too often: shorten it, or leave out endings")?;
+    /// Takes the tokens of a context with one ending from it.
+    pub(super) fn take(&mut self, context: usize, ending: usize) -> Result<(), String> {
+        let left = (self.scored.checked_sub(context + ending)).zip(self.kept.checked_sub(ending));
+        (self.scored, self.kept) = left.ok_or(
+            "its endings repeat a long context or delimiter too often: shorten it, or leave out endings",
+        )?;
         Ok(())
     }
 }
@@ -141,7 +182,7 @@ impl Task {
         let bytes = regular::read_within(path, LARGEST);
         let bytes = bytes.map_err(|error| EvalError::Read { path: path.to_owned(), error })?;
         let mut room = Room::of(bytes.len());
-        // one after the other: texts and tokens of all examples together would take twice the memory
+        // one after the other: the texts of all examples would take many times the memory of the file
         type Examples<'a> = Box<dyn Iterator<Item = Result<Encoded, EvalError>> + 'a>;
         let (kind, encoded): (_, Examples) = match llmc::is_eval_file(&bytes) {
             true if definition == Definition::LmEval || tokenizer.kind() != TokenizerKind::Gpt2 => {
@@ -149,19 +190,20 @@ impl Task {
                     "llm.c's file, which has GPT-2's tokens and no text: give the JSONL of the task".into();
                 return Err(EvalError::NoTask { path: path.to_owned(), what });
             }
-            true => (Kind::Choice, Box::new(llmc::read(path, &bytes, &mut room)?.into_iter().map(Ok))),
+            true => (Kind::Choice, Box::new(llmc::read(path, &bytes, room)?)),
             false => {
-                let documents = documents::read(path, &bytes)?;
-                let kind = match documents.first() {
-                    Some((_, Document::LastWord(_))) => Kind::LastWord,
+                let (first, documents) = documents::read(path, &bytes)?;
+                let kind = match first {
+                    Document::LastWord(_) => Kind::LastWord,
                     _ => Kind::Choice,
                 };
-                let encode = move |(line, document)| {
+                let encode = move |document: Result<_, _>| {
+                    let (line, document) = document?;
                     encode(document, definition, tokenizer, &mut room)
                         .map(|encoded| Encoded { place: format!("line {line}"), ..encoded })
                         .map_err(|problem| EvalError::Line { path: path.to_owned(), line, problem })
                 };
-                (kind, Box::new(documents.into_iter().map(encode)))
+                (kind, Box::new(documents.map(encode)))
             }
         };
         let mut task = Self {
@@ -187,8 +229,9 @@ impl Task {
     /// Tokens of all rows that scoring computes, without those that fill up rows.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        let candidates = self.examples.iter().flat_map(|example| &example.candidates);
-        candidates.map(|candidate| candidate.tokens.len() as u64 - 1).sum()
+        let rows =
+            self.examples.iter().flat_map(|example| example.candidates.iter().map(|one| example.parts(one)));
+        rows.map(|[context, ending]| (context.len() + ending.len()) as u64 - 1).sum()
     }
 
     /// The blake3 digest of all tokens, endings and labels, 64 hexadecimal digits: what two files with equal examples
@@ -196,13 +239,16 @@ impl Task {
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for Example { candidates, label } in &self.examples {
-            hasher.update(&(*label as u64).to_le_bytes()).update(&(candidates.len() as u64).to_le_bytes());
-            for Candidate { tokens, scored, characters } in candidates {
-                for number in [tokens.len(), *scored, *characters] {
+        for example in &self.examples {
+            let (label, candidates) = (example.label as u64, example.candidates.len() as u64);
+            hasher.update(&label.to_le_bytes()).update(&candidates.to_le_bytes());
+            for candidate in &example.candidates {
+                let tokens = example.parts(candidate);
+                for number in [tokens[0].len() + tokens[1].len(), candidate.scored(), candidate.characters()]
+                {
                     hasher.update(&(number as u64).to_le_bytes());
                 }
-                tokens.iter().for_each(|token| {
+                tokens.iter().copied().flatten().for_each(|token| {
                     hasher.update(&token.to_le_bytes());
                 });
             }
@@ -220,29 +266,40 @@ impl Task {
     /// Cuts an example to the context and adds it.
     fn push(&mut self, path: &Path, encoded: Encoded, tokenizer: &Tokenizer) -> Result<(), EvalError> {
         let Limits { block_size, vocab_size } = self.limits;
-        let (mut cut, mut candidates) = (Cut::default(), Vec::with_capacity(encoded.pairs.len()));
-        for ((mut tokens, ending), characters) in encoded.pairs.into_iter().zip(encoded.characters) {
-            if tokens.is_empty() {
-                // something has to come before the first token that is scored
-                let begin = tokenizer.prompt("", vocab_size).ok().and_then(|tokens| tokens.first().copied());
-                tokens.push(begin.unwrap_or(0));
-            }
-            let scored = ending.len().min(block_size);
-            tokens.extend(ending.iter());
-            let outside = tokens.iter().find(|&&token| token as usize >= vocab_size);
-            if let Some(&token) = outside {
-                let (path, place, tokenizer) = (path.to_owned(), encoded.place, tokenizer.kind().word());
-                return Err(EvalError::Token { path, place, token, vocab_size, tokenizer });
-            }
-            let excess = tokens.len().saturating_sub(block_size + 1);
-            tokens.drain(..excess);
+        let Encoded { mut context, mut endings, ends, label, place } = encoded;
+        if context.is_empty() {
+            // something has to come before the first token that is scored
+            let begin = tokenizer.prompt("", vocab_size).ok().and_then(|tokens| tokens.first().copied());
+            context.push(begin.unwrap_or(0));
+        }
+        let outside = context.iter().chain(&endings).find(|&&token| token as usize >= vocab_size);
+        if let Some(&token) = outside {
+            let (path, tokenizer) = (path.to_owned(), tokenizer.kind().word());
+            return Err(EvalError::Token { path, place, token, vocab_size, tokenizer });
+        }
+        let (mut cut, mut start) = (Cut::default(), 0);
+        let mut candidates = Vec::with_capacity(ends.len());
+        for (end, characters) in ends {
+            let length = end - start;
+            // the last T + 1 tokens
+            let excess = (context.len() + length).saturating_sub(block_size + 1);
+            let of_context = excess.min(context.len());
+            let scored = length.min(block_size);
             cut.contexts |= usize::from(excess > 0);
-            cut.endings |= usize::from(scored < ending.len());
-            candidates.push(Candidate { tokens, scored, characters });
+            cut.endings |= usize::from(scored < length);
+            candidates.push(Candidate {
+                context: of_context as u32,
+                ending: (start + excess - of_context) as u32..end as u32,
+                scored: scored as u32,
+                characters: characters as u32,
+            });
+            start = end;
         }
         self.cut.contexts += cut.contexts;
         self.cut.endings += cut.endings;
-        self.examples.push(Example { candidates, label: encoded.label });
+        context.shrink_to_fit();
+        endings.shrink_to_fit();
+        self.examples.push(Example { context, endings, candidates, label });
         Ok(())
     }
 }
@@ -265,28 +322,32 @@ fn encode(
 ) -> Result<Encoded, String> {
     let choice = match (document, definition) {
         (Document::LastWord(LastWord { context, word }), _) => {
-            let pair = (tokens(tokenizer, &context)?, tokens(tokenizer, &format!(" {word}"))?);
-            let characters = vec![word.chars().count()];
-            return Ok(Encoded { pairs: vec![pair], characters, label: 0, place: String::new() });
+            let (context, endings) = (tokens(tokenizer, &context)?, tokens(tokenizer, &format!(" {word}"))?);
+            let ends = vec![(endings.len(), word.chars().count())];
+            return Ok(Encoded { context, endings, ends, label: 0, place: String::new() });
         }
         (Document::Choice(choice), _) => choice,
         (Document::HellaSwag(document), Definition::PerToken) => document.raw(),
         (Document::HellaSwag(document), Definition::LmEval) => lm_eval::cleaned(&document)?,
     };
-    let Choice { context, endings, label, delimiter } = choice;
-    let characters = endings.iter().map(|ending| ending.chars().count()).collect();
-    let mut pairs = Vec::with_capacity(endings.len());
-    let alone = tokens(tokenizer, &context)?;
-    for ending in endings {
+    let Choice { context: text, endings: texts, label, delimiter } = choice;
+    let context = match definition {
+        Definition::PerToken => tokens(tokenizer, &text)?,
+        Definition::LmEval => tokens(tokenizer, text.trim_end())?,
+    };
+    let (mut endings, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
+    for ending in texts {
         let continuation = format!("{delimiter}{ending}");
-        room.take(alone.len() + continuation.len() / 8)?;
-        pairs.push(match definition {
-            Definition::PerToken => (alone.clone(), tokens(tokenizer, &continuation)?),
-            Definition::LmEval => lm_eval::pair(tokenizer, &context, &continuation)?,
-        });
-        if pairs.last().is_some_and(|(_, ending)| ending.is_empty()) {
+        let own = match definition {
+            Definition::PerToken => tokens(tokenizer, &continuation)?,
+            Definition::LmEval => lm_eval::ending(tokenizer, &text, context.len(), &continuation)?,
+        };
+        if own.is_empty() {
             return Err(format!("the ending {ending:?} has no token: give each ending a text"));
         }
+        room.take(context.len(), own.len())?;
+        endings.extend(own);
+        ends.push((endings.len(), ending.chars().count()));
     }
-    Ok(Encoded { pairs, characters, label, place: String::new() })
+    Ok(Encoded { context, endings, ends, label, place: String::new() })
 }

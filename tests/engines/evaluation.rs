@@ -107,7 +107,7 @@ fn hold(engine: &mut dyn Engine, name: &str, file: &str, definition: Definition,
         let sums = floats(&golden["sums"][answer.example]);
         assert_eq!(answer.sums.len(), sums.len(), "{what}");
         for (place, (&own, &theirs)) in answer.sums.iter().zip(&sums).enumerate() {
-            let tokens = example.candidates[place].scored as f64;
+            let tokens = example.candidates[place].scored() as f64;
             assert!((own - theirs).abs() < LOSS * theirs.max(1.0), "{what}: sum {own} is not {theirs}");
             if golden["means"].is_array() {
                 let mean = floats(&golden["means"][answer.example])[place];
@@ -300,8 +300,9 @@ fn what_does_not_fit_is_cut_from_the_left_and_counted() {
     let task = Task::load(&path, "long", Definition::PerToken, Tokenizer::bytes(), limits).expect("a task");
     assert_eq!((task.cut.contexts, task.cut.endings, task.kind), (2, 1, Kind::Choice));
     let candidate = |example: usize, place: usize| {
-        let candidate = &task.examples[example].candidates[place];
-        (Tokenizer::bytes().decode(&candidate.tokens), candidate.scored)
+        let example = &task.examples[example];
+        let candidate = &example.candidates[place];
+        (Tokenizer::bytes().decode(&example.parts(candidate).concat()), candidate.scored())
     };
     assert_eq!(candidate(0, 0), ("fghij yes".into(), 4));
     assert_eq!(candidate(0, 1), ("efghij no"[..].into(), 3));
@@ -320,14 +321,13 @@ fn a_file_of_llm_c_holds_what_the_jsonl_does() {
     for (index, example) in text.examples.iter().enumerate() {
         let begin = words.len();
         words.extend([u16::MAX, 0, index as u16, example.label as u16, example.candidates.len() as u16]);
-        let first = &example.candidates[0];
-        let context = &first.tokens[..first.tokens.len() - first.scored];
+        let [context, _] = example.parts(&example.candidates[0]);
         let mut put = |tokens: &[u32]| {
             words.push(tokens.len() as u16);
             words.extend(tokens.iter().map(|&token| token as u16));
         };
         put(context);
-        example.candidates.iter().for_each(|one| put(&one.tokens[context.len()..]));
+        example.candidates.iter().for_each(|one| put(example.parts(one)[1]));
         words[begin + 1] = 2 * (words.len() - begin) as u16;
     }
     let header = [20_240_522, 1, text.examples.len() as i32, 4096];
@@ -342,7 +342,11 @@ fn a_file_of_llm_c_holds_what_the_jsonl_does() {
     assert_eq!(own.examples.len(), text.examples.len());
     for (own, theirs) in own.examples.iter().zip(&text.examples) {
         let rows = |example: &runner::eval::Example| {
-            example.candidates.iter().map(|one| (one.tokens.clone(), one.scored)).collect::<Vec<_>>()
+            example
+                .candidates
+                .iter()
+                .map(|one| (example.parts(one).concat(), one.scored()))
+                .collect::<Vec<_>>()
         };
         assert_eq!((own.label, rows(own)), (theirs.label, rows(theirs)));
     }

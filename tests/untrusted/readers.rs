@@ -277,8 +277,8 @@ pub(crate) fn task(dir: &Path, data: &[u8]) {
                 for example in &task.examples {
                     assert!(example.label < example.candidates.len());
                     for candidate in &example.candidates {
-                        assert!(candidate.tokens.len() <= 17 && candidate.scored < candidate.tokens.len());
-                        assert!(candidate.scored > 0);
+                        let (tokens, scored) = (example.parts(candidate).concat(), candidate.scored());
+                        assert!(tokens.len() <= 17 && scored < tokens.len() && scored > 0);
                     }
                 }
             }
