@@ -5,29 +5,20 @@
 //! A log keeps the columns that it began with, whatever version goes on with it. Reading is in
 //! [`records`](super::records).
 
+use super::appended::Appended;
 use super::columns::{TrainRow, ValRow};
 use super::digest::FileDigest;
 use super::error::Context;
 use super::row::Row;
-use super::seal::{self, Growing};
 use super::{RunError, fault, files};
-use crate::regular::{self, OFlags, OpenDir};
-use std::fs::File;
-use std::io::{Read, Seek, Write};
+use crate::regular::{self, OpenDir};
 use std::marker::PhantomData;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A log open for appending.
 #[derive(Debug)]
 pub struct Log<R> {
-    run: Arc<OpenDir>,
-    path: PathBuf,
-    file: File,
-    /// The file up to its last whole row.
-    whole: Growing,
-    /// The step of the last row that was appended, and the file before its first row.
-    before: Option<(u64, Growing)>,
+    file: Appended,
     /// Where the file's columns lie among those of a row and the further ones, if they are not all of them in order;
     /// `None` for one that stays empty.
     places: Option<Vec<Option<usize>>>,
@@ -75,9 +66,7 @@ impl<R: Row> Log<R> {
             let known = places_of::<R>(&String::from_utf8_lossy(header), further, unknown);
             places = Some(known.map_err(|problem| RunError::malformed(path, problem))?);
         }
-        let (file, whole) = (reopen(run, R::FILE)?, Growing::new(&found));
-        let (run, path) = (Arc::clone(run), path.to_owned());
-        Ok(Self { run, path, file, whole, before: None, places, line, rows: PhantomData })
+        Ok(Self { file: Appended::open(run, R::FILE, &found)?, places, line, rows: PhantomData })
     }
 
     /// Appends one row with one write. If the write fails, the file is cut to its length before it.
@@ -99,38 +88,18 @@ impl<R: Row> Log<R> {
                 places.iter().map(|place| place.map_or("", |place| cells[place])).collect();
             self.line = cells.join(",") + "\n";
         }
-        let bytes = self.line.as_bytes();
-        let written = fault::point("csv", "before_row").and_then(|()| match fault::due("csv", "mid_row") {
-            // Only a test has a reason to write a row in two parts.
-            Some(due) => {
-                let (head, tail) = bytes.split_at(bytes.len() / 2);
-                self.file.write_all(head).and_then(|()| due.strike()).and_then(|()| self.file.write_all(tail))
-            }
-            None => self.file.write_all(bytes),
-        });
-        if written.is_err() {
-            // If this fails too, the torn line is cut off when the run resumes.
-            let _ = self.file.set_len(self.whole.bytes());
-        }
-        written.context("append to", &self.path)?;
-        if self.before.as_ref().is_none_or(|(step, _)| *step < row.step()) {
-            self.before = Some((row.step(), self.whole.clone()));
-        }
-        self.whole.push(bytes);
-        Ok(())
+        fault::point("csv", "before_row").context("append to", self.file.path())?;
+        self.file.append(row.step(), self.line.as_bytes(), ("csv", "mid_row"))
     }
 
     /// The digest of the rows before `step`, which a run that goes on from there keeps.
     pub fn digest_before(&self, step: u64) -> FileDigest {
-        match &self.before {
-            Some((last, before)) if *last >= step => before.digest(),
-            _ => self.whole.digest(),
-        }
+        self.file.digest_before(step)
     }
 
     /// The digest of the whole log.
     pub fn digest(&self) -> FileDigest {
-        self.whole.digest()
+        self.file.digest()
     }
 
     /// Checks that the file at the path is the one that rows are appended to. One that was removed, or replaced by an
@@ -138,41 +107,20 @@ impl<R: Row> Log<R> {
     ///
     /// Errors: [`RunError::Log`] if something else is there.
     pub fn check(&mut self) -> Result<bool, RunError> {
-        let length = self.file.metadata().context("read", &self.path)?.len();
-        if self.run.is_named(R::FILE, &self.file).context("read", &self.path)? {
-            return if length == self.whole.bytes() { Ok(false) } else { Err(self.changed(&length)) };
-        }
-        let mut written = Vec::new();
-        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut written));
-        read.context("read", &self.path)?;
-        let found = self.run.read(R::FILE, regular::LOG).context("read", &self.path)?;
-        if Growing::new(&written).digest() != self.digest() || !written.starts_with(&found) {
-            return Err(self.changed(&found.len()));
-        }
-        files::write_in(&self.run, R::FILE, &written, "csv_again")?;
-        self.file = reopen(&self.run, R::FILE)?;
-        Ok(true)
+        self.file.check()
     }
 
     /// Checks that the file holds what was written, by reading it.
     ///
     /// Errors: [`RunError::Log`] if it does not.
     pub fn check_contents(&self) -> Result<(), RunError> {
-        seal::verify_whole(&self.path, &self.digest())
-    }
-
-    fn changed(&self, found: &dyn std::fmt::Display) -> RunError {
-        let problem = format!(
-            "another program has changed it: {found} bytes are there, {} were written",
-            self.whole.bytes()
-        );
-        RunError::Log { path: self.path.clone(), problem }
+        self.file.check_contents()
     }
 
     /// Makes the rows durable. Call it before a checkpoint is published: after a power cut, the checkpoint needs the
     /// rows that led to it.
     pub fn sync(&self) -> Result<(), RunError> {
-        self.file.sync_data().context("sync", &self.path)
+        self.file.sync()
     }
 }
 
@@ -224,11 +172,6 @@ fn places_of<R: Row>(
         Some((_, column)) => Err(format!("it has no column `{}`", column.name)),
         None => Ok(places),
     }
-}
-
-/// A log that exists, for appending; what was written can be read again, whatever becomes of its name.
-fn reopen(run: &OpenDir, name: &str) -> Result<File, RunError> {
-    run.open_file(name, OFlags::RDWR | OFlags::APPEND).context("open", &run.join(name))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! absent, one process writes a run at a time, readers never wait, and damage is named instead of trained on. The
 //! module knows strings, numbers and flat buffers; it knows nothing of recipes, engines' insides or terminals.
 
+mod appended;
 pub mod checkpoint;
 pub mod column;
 pub mod columns;

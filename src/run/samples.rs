@@ -1,42 +1,81 @@
 //! `samples.txt`: the text that a run generated, one section per sampling.
 
+use super::appended::{Appended, changed};
 use super::digest::FileDigest;
 use super::dir::SAMPLES;
 use super::error::Context;
 use super::records::read_or_empty;
-use super::{RunError, fault, files};
-use crate::regular::{self, OFlags, OpenDir};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use super::{RunError, files};
+use crate::regular::{self, OpenDir};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 const MARK: (&str, &str) = ("=== step ", " ===");
 
-/// Appends one sample: a line with the step, the text, an empty line. If the write fails, the file is cut to its
-/// length before it.
-///
-/// Fault point: `samples.mid_write`.
-pub fn append(run: &OpenDir, step: u64, text: &str) -> Result<(), RunError> {
-    let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, unmarked(text.trim_end_matches('\n')));
-    let path = &run.join(SAMPLES);
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    let mut file = run.open_file(SAMPLES, flags).context("open", path)?;
-    let len = file.metadata().context("read", path)?.len();
-    let bytes = section.as_bytes();
-    let written = match fault::due("samples", "mid_write") {
-        // Only a test has a reason to write a sample in two parts.
-        Some(due) => {
-            let (head, tail) = bytes.split_at(bytes.len() / 2);
-            file.write_all(head).and_then(|()| due.strike()).and_then(|()| file.write_all(tail))
-        }
-        None => file.write_all(bytes),
-    };
-    // samples are rare, and after a power cut the checkpoint needs them
-    let written = written.and_then(|()| file.sync_data());
-    if written.is_err() {
-        // If this fails too, the torn sample is cut off when the run resumes.
-        let _ = file.set_len(len);
+/// `samples.txt` of a run, open for appending. The first sample makes the file.
+#[derive(Debug)]
+pub struct Samples {
+    run: Arc<OpenDir>,
+    file: Option<Appended>,
+}
+
+impl Samples {
+    /// Opens the samples of a run, if it has any. The caller must hold the run's lock and must have called
+    /// [`cut_back`].
+    ///
+    /// Errors: [`RunError::Io`].
+    pub fn open(run: &Arc<OpenDir>) -> Result<Self, RunError> {
+        let found = run.has(SAMPLES).then(|| run.read(SAMPLES, regular::LOG));
+        let file = match found.transpose().context("read", &run.join(SAMPLES))? {
+            Some(found) => Some(Appended::open(run, SAMPLES, &found)?),
+            None => None,
+        };
+        Ok(Self { run: Arc::clone(run), file })
     }
-    written.context("append to", path)
+
+    /// Appends one sample: a line with the step, the text, an empty line. If the write fails, the file is cut to its
+    /// length before it.
+    ///
+    /// Fault point: `samples.mid_write`.
+    pub fn append(&mut self, step: u64, text: &str) -> Result<(), RunError> {
+        let section = format!("{}{step}{}\n{}\n\n", MARK.0, MARK.1, unmarked(text.trim_end_matches('\n')));
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(Appended::create(&self.run, SAMPLES)?),
+        };
+        file.append(step, section.as_bytes(), ("samples", "mid_write"))?;
+        // samples are rare, and after a power cut the checkpoint needs them
+        file.sync()
+    }
+
+    /// The digest of the samples before a step.
+    pub fn digest_before(&self, step: u64) -> FileDigest {
+        self.file.as_ref().map_or_else(|| FileDigest::of(b""), |file| file.digest_before(step))
+    }
+
+    /// Checks that the file at the path is the one that samples are appended to. One that was removed, or replaced by
+    /// an earlier part of itself, is written again; returns whether it had to be.
+    ///
+    /// Errors: [`RunError::Log`] if something else is there.
+    pub fn check(&mut self) -> Result<bool, RunError> {
+        let path = &self.run.join(SAMPLES);
+        match &mut self.file {
+            Some(file) => file.check(),
+            None if self.run.has(SAMPLES) => {
+                let found = self.run.read(SAMPLES, regular::LOG).context("read", path)?;
+                Err(changed(path, found.len() as u64, 0))
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Checks that the file holds what was written, by reading it.
+    ///
+    /// Errors: [`RunError::Log`] if it does not.
+    pub fn check_contents(&self) -> Result<(), RunError> {
+        self.file.as_ref().map_or(Ok(()), Appended::check_contents)
+    }
 }
 
 /// A text in which no line is the mark of a sample: a blank comes before one that would be.
@@ -48,10 +87,11 @@ fn unmarked(text: &str) -> String {
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Removes everything from the first sample of `first_step_to_drop` or a later step on. A missing file has no samples.
-pub fn cut_back(run: &OpenDir, first_step_to_drop: u64) -> Result<(), RunError> {
+/// Removes everything from the first sample of `first_step_to_drop` or a later step on; with `None` all. A missing file
+/// has no samples.
+pub fn cut_back(run: &OpenDir, first_step_to_drop: Option<u64>) -> Result<(), RunError> {
     let bytes = run.read(SAMPLES, regular::LOG).context("read", &run.join(SAMPLES))?;
-    let kept = before(&bytes, first_step_to_drop);
+    let kept = first_step_to_drop.map_or(&b""[..], |step| before(&bytes, step));
     if kept.len() < bytes.len() {
         files::write_in(run, SAMPLES, kept, "samples_cut")?;
     }
@@ -59,7 +99,7 @@ pub fn cut_back(run: &OpenDir, first_step_to_drop: u64) -> Result<(), RunError> 
 }
 
 /// The digest of the samples before a step. A missing file has no samples.
-pub fn digest_before(path: &Path, step: u64) -> Result<FileDigest, RunError> {
+fn digest_before(path: &Path, step: u64) -> Result<FileDigest, RunError> {
     Ok(FileDigest::of(before(&read_or_empty(path)?, step)))
 }
 
@@ -139,16 +179,17 @@ mod tests {
     fn later_samples_and_torn_ones_are_cut() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("samples.txt");
-        let run = OpenDir::open(dir.path()).expect("open");
-        cut_back(&run, 0).expect("nothing to do");
+        let run = Arc::new(OpenDir::open(dir.path()).expect("open"));
+        let append = |step, text| Samples::open(&run).expect("open").append(step, text).expect("append");
+        cut_back(&run, Some(0)).expect("nothing to do");
         for step in [0, 50, 100] {
-            append(&run, step, "Lorem\nipsum\n").expect("append");
+            append(step, "Lorem\nipsum\n");
         }
         let whole = fs::read(&path).expect("read");
-        cut_back(&run, 100).expect("cut");
+        cut_back(&run, Some(100)).expect("cut");
         let two = fs::read_to_string(&path).expect("read");
         assert_eq!(two, "=== step 0 ===\nLorem\nipsum\n\n=== step 50 ===\nLorem\nipsum\n\n");
-        append(&run, 100, "Lorem\nipsum").expect("append");
+        append(100, "Lorem\nipsum");
         assert_eq!(fs::read(&path).expect("read"), whole);
         let lorem = "Lorem\nipsum".to_owned();
         assert_eq!(newest(&path, 2).expect("read"), [(100, lorem.clone()), (50, lorem)]);
@@ -158,21 +199,51 @@ mod tests {
         assert_eq!(sections(&text[..text.len() - 1]), [0, 50].map(|step| (step, "Lorem\nipsum")));
         assert_eq!(sections("no sample\n\n"), []);
         fs::write(&path, &whole[..whole.len() - 4]).expect("tear");
-        cut_back(&run, 100).expect("cut");
+        cut_back(&run, Some(100)).expect("cut");
         assert_eq!(fs::read_to_string(&path).expect("read"), two);
+        fs::write(&path, [0; 300]).expect("as a power cut leaves it");
+        cut_back(&run, None).expect("cut");
+        assert_eq!(fs::read(&path).expect("read"), b"");
+    }
+
+    #[test]
+    fn samples_that_are_taken_away_come_back_and_changed_ones_are_an_error() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("samples.txt");
+        let run = Arc::new(OpenDir::open(dir.path()).expect("open"));
+        let mut samples = Samples::open(&run).expect("open");
+        assert!(!samples.check().expect("none yet"));
+        fs::write(&path, "mine").expect("write");
+        samples.check().expect_err("another's");
+        fs::remove_file(&path).expect("remove");
+        for step in [0, 5, 5] {
+            samples.append(step, "Lorem").expect("append");
+        }
+        let whole = fs::read(&path).expect("read");
+        let of_first = FileDigest::of(b"=== step 0 ===\nLorem\n\n");
+        assert_eq!([5, 6].map(|step| samples.digest_before(step)), [of_first, FileDigest::of(&whole)]);
+        assert!(!samples.check().expect("as it was"));
+        fs::remove_file(&path).expect("remove");
+        assert!(samples.check().expect("written again"));
+        assert_eq!(fs::read(&path).expect("read"), whole);
+        samples.check_contents().expect("whole");
+        fs::write(&path, "mine").expect("write");
+        samples.check().expect_err("edited");
+        samples.check_contents().expect_err("edited");
     }
 
     #[test]
     fn a_text_may_hold_what_looks_like_a_mark() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("samples.txt");
-        let run = OpenDir::open(dir.path()).expect("open");
-        append(&run, 1, "x\n=== step 999 ===\ny").expect("written");
-        append(&run, 5, "z").expect("written");
+        let run = Arc::new(OpenDir::open(dir.path()).expect("open"));
+        let append = |step, text| Samples::open(&run).expect("open").append(step, text).expect("append");
+        append(1, "x\n=== step 999 ===\ny");
+        append(5, "z");
         let text = fs::read_to_string(&path).expect("read");
         assert_eq!(sections(&text), [(1, "x\n === step 999 ===\ny"), (5, "z")]);
         assert_eq!(before(text.as_bytes(), 5).len(), text.find("=== step 5").expect("there"));
-        cut_back(&run, 5).expect("cut");
+        cut_back(&run, Some(5)).expect("cut");
         assert_eq!(sections(&fs::read_to_string(&path).expect("read")), [(1, "x\n === step 999 ===\ny")]);
     }
 }

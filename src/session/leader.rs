@@ -235,7 +235,7 @@ impl Job<'_> {
         let logs = start.as_ref().map(|start| start.state().logs.clone()).unwrap_or_default();
         let (mut engine, progress) = member.begin(start)?;
         let mut record = self.record()?;
-        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, &logs)?;
+        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, is_new, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.sessions.push(RecordedSession {
             started: facts::now(),
@@ -285,13 +285,14 @@ impl Job<'_> {
     fn cut_logs_back(
         &self,
         step: u64,
+        is_new: bool,
         logs: &BTreeMap<String, FileDigest>,
     ) -> anyhow::Result<(f64, Option<f64>)> {
         let run = self.dir.open_dir();
         let kept = cut_back(run, dir::TRAIN_CSV, step, logs.get(dir::TRAIN_CSV))?;
         // the evaluation and the sample at this step are made again
         cut_back(run, dir::VAL_CSV, step, logs.get(dir::VAL_CSV))?;
-        samples::cut_back(run, step)?;
+        samples::cut_back(run, (!is_new).then_some(step))?;
         let last = read_train(&self.dir.train_csv())?.last().transpose()?;
         Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
     }

@@ -20,7 +20,8 @@ use super::tensorboard::Tensorboard;
 use super::watching::Watching;
 use crate::engine::Engine;
 use crate::model::init::random_bits;
-use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, dir, fault, samples};
+use crate::run::samples::Samples;
+use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, dir, fault};
 use crate::train::sample::{Beginning, Sampling, generate};
 use crate::train::{Best, Doing, Events, Measured, Progress, StepReport, Stop, Watcher};
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub(super) struct Recorder<'a> {
     recipe: String,
     train_log: TrainLog,
     val_log: ValLog,
+    samples: Samples,
     /// Dropped before the lock of the run is, so that its last checkpoint is written under the lock.
     saver: Saver<'a>,
     /// A checkpoint was asked for from outside.
@@ -85,6 +87,7 @@ impl<'a> Recorder<'a> {
         let recorder = Self {
             train_log: TrainLog::open(dir.open_dir())?,
             val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data))?,
+            samples: Samples::open(dir.open_dir())?,
             held: job.call.requests.hold(),
             recipe: dir.read_recipe()?,
             saver: Saver::new(
@@ -144,7 +147,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Checks that what was written is still where it was written to. A log or a recipe that is gone is written again.
+    /// Checks that what was written is still where it was written to. A log, samples or a recipe that
+    /// are gone are written again.
     fn check_written(&mut self) -> Result<(), RunError> {
         self.looked = Instant::now();
         let dir = &self.job.dir;
@@ -153,6 +157,7 @@ impl Recorder<'_> {
             (dir.recipe(), dir.keep_recipe(&self.recipe)?),
             (dir.train_csv(), self.train_log.check()?),
             (dir.val_csv(), self.val_log.check()?),
+            (dir.samples(), self.samples.check()?),
         ];
         for (file, _) in files.iter().filter(|(_, again)| *again) {
             self.job.call.audience.tell(Event::Rewritten { file });
@@ -252,7 +257,7 @@ impl Events for Recorder<'_> {
             return Ok(());
         }
         let text = tokenizer.decode(&texts[0]);
-        samples::append(self.job.dir.open_dir(), progress.step, &text)?;
+        self.samples.append(progress.step, &text)?;
         let is_last = self.data.is_last(progress);
         self.job.call.audience.tell(Event::Sampled { step: progress.step, text: &text, is_last });
         Ok(())
@@ -263,6 +268,7 @@ impl Events for Recorder<'_> {
         if self.data.is_last(progress) {
             self.train_log.check_contents()?;
             self.val_log.check_contents()?;
+            self.samples.check_contents()?;
         }
         // a checkpoint that outlives a power cut needs the rows that led to it
         self.train_log.sync()?;
@@ -272,8 +278,7 @@ impl Events for Recorder<'_> {
             (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
         ]);
         if self.job.recipe().sample.every > 0 {
-            let digest = samples::digest_before(&self.job.dir.samples(), progress.step)?;
-            logs.insert(dir::SAMPLES.to_owned(), digest);
+            logs.insert(dir::SAMPLES.to_owned(), self.samples.digest_before(progress.step));
         }
         let state = saved::state(self.job, progress, self.elapsed_s(), logs);
         self.saver.wait()?;

@@ -221,24 +221,32 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
 }
 
 #[test]
-fn a_recipe_that_is_removed_while_the_run_trains_is_written_again() {
+fn a_recipe_or_samples_that_are_removed_while_the_run_trains_are_written_again() {
     let lab = Lab::new();
-    let whole = lab.train_in("whole", KEEP);
-    let (live, gate) = lab.held(lab.command(tiny("removed", KEEP)), "csv.before_row:8");
-    gate.reached();
-    let run = lab.only_run("removed");
-    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("read");
-    fs::remove_file(run.join("recipe.toml")).expect("removed");
-    gate.open();
-    live.end().expect(0).says(&["recipe.toml", "was removed while the run trains", "written again"]);
-    assert_eq!(fs::read_to_string(run.join("recipe.toml")).expect("read"), recipe);
-    assert!(essence(&run) == essence(&whole));
-    let shown = lab.run(["list", "--runs-dir", "removed", "--format", "json"]);
-    assert!(
-        shown.expect(0).stdout.contains(id(&run)) && !shown.stderr.contains("edited"),
-        "{}",
-        shown.stderr
-    );
+    let sets = [KEEP, &["sample.every=2", "sample.tokens=4"]].concat();
+    let whole = essence(&lab.train_in("whole", &sets));
+    let held = |runs: &str, change: &dyn Fn(&Path)| {
+        let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
+        gate.reached();
+        let run = lab.only_run(runs);
+        change(&run);
+        gate.open();
+        (live.end(), run)
+    };
+    for file in ["recipe.toml", "samples.txt"] {
+        let (ended, run) = held(file, &|run| fs::remove_file(run.join(file)).expect("removed"));
+        ended.expect(0).says(&[file, "was removed while the run trains", "written again"]);
+        assert!(essence(&run) == whole, "{file}");
+        let shown = lab.run(["list", "--runs-dir", file, "--format", "json"]);
+        assert!(
+            shown.expect(0).stdout.contains(id(&run)) && !shown.stderr.contains("edited"),
+            "{}",
+            shown.stderr
+        );
+    }
+    let (ended, _) =
+        held("edited", &|run| edit(&run.join("samples.txt"), |text| text.replacen("step", "stop", 1)));
+    ended.expect(1).says(&["samples.txt", "is not as the run has written it"]);
 }
 
 #[test]

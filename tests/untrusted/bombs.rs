@@ -96,6 +96,9 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("dictionaries", readers::vocabulary, pickled(0, repeated(b"\x80\x02", b"}N)\x88s", b"."))),
         ("llm.c's endings of a long context", readers::task, endings()),
         ("endings of a long context", readers::task, choice("word ".repeat(20_000), 50_000)),
+        ("many long contexts", readers::task, examples(&"a ".repeat(1000), " ", 60)),
+        ("many short endings", readers::task, examples("a", " ", 200)),
+        ("a long delimiter of many endings", readers::task, examples("a", &"b ".repeat(500), 500)),
         ("many examples of short lines", readers::task, text("", "{\"text\":\"a b\"}\n", "")),
     ]
 }
@@ -105,6 +108,16 @@ fn nested_tables() -> Vec<u8> {
     let piece = format!("{{{}a=1}},", "a.".repeat(60));
     let count = ((256 << 10) - 20) / piece.len();
     format!("data.train=[{}]", piece.repeat(count)).into_bytes()
+}
+
+/// Examples with so many endings each.
+fn examples(context: &str, delimiter: &str, endings: usize) -> Vec<u8> {
+    let endings: Vec<String> = (0..endings).map(|ending| format!("\"{ending}\"")).collect();
+    let endings = endings.join(",");
+    let line = format!(
+        "{{\"context\":\"{context}\",\"delimiter\":\"{delimiter}\",\"endings\":[{endings}],\"label\":0}}\n"
+    );
+    line.repeat(SIZE / line.len()).into_bytes()
 }
 
 fn repeated(begin: &[u8], piece: &[u8], end: &[u8]) -> Vec<u8> {

@@ -2,8 +2,10 @@
 
 use super::super::cut::{Kept, cut, cut_back};
 use super::super::records::{read_train, read_val};
+use super::super::seal;
 use super::*;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
