@@ -223,7 +223,7 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
 #[test]
 fn a_recipe_or_samples_that_are_removed_while_the_run_trains_are_written_again() {
     let lab = Lab::new();
-    let sets = [KEEP, &["sample.every=2", "sample.tokens=4"]].concat();
+    let sets = [KEEP, &["sample.every=2", "sample.tokens=4", "sample.prompt=!"]].concat();
     let whole = essence(&lab.train_in("whole", &sets));
     let held = |runs: &str, change: &dyn Fn(&Path)| {
         let (live, gate) = lab.held(lab.command(tiny(runs, &sets)), "csv.before_row:8");
