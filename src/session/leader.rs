@@ -281,7 +281,8 @@ impl Job<'_> {
         Ok(reader)
     }
 
-    /// Cuts the logs back to a checkpoint, which states their digests; the seconds trained up to there and the last loss.
+    /// Cuts the logs back to a checkpoint, which states their digests. Returns the seconds trained up to there and the
+    /// last loss.
     fn cut_logs_back(
         &self,
         step: u64,

@@ -129,7 +129,8 @@ fn check_length(run: &Path, toml: &str) -> Result<(), UsageError> {
         return Ok(());
     }
     Err(UsageError(format!(
-        "{}: its recipe would have {} KiB, and may have {}: name the files of its data by a pattern instead of one by one",
+        "{}: its recipe would have {} KiB, and may have {}: name the files of its data by a pattern instead of one \
+         by one",
         run.display(),
         toml.len().div_ceil(1 << 10),
         regular::RECIPE >> 10
