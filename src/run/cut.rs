@@ -19,9 +19,9 @@ pub struct Kept {
     pub elapsed_s: f64,
 }
 
-/// Removes the rows of a run's log whose step is `first_step_to_drop` or later, and a torn last line. What stands behind
-/// the part that has the digest `written` goes as well, whatever it says. The file is replaced atomically, and not
-/// touched if it is as it should be. A missing file has no rows.
+/// Removes the rows of a run's log whose step is `first_step_to_drop` or later, and a torn last line. What stands
+/// behind the part that has the digest `written` goes as well, whatever it says. The file is replaced atomically, and
+/// not touched if it is as it should be. A missing file has no rows.
 ///
 /// Errors: [`RunError::Malformed`] for a malformed row, unless the rows before it reach up to `first_step_to_drop`.
 pub fn cut_back(
