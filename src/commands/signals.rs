@@ -83,7 +83,7 @@ fn words(stop: Stop, stopping: &Stopping) -> String {
         0 => "within a second".to_owned(),
         _ => format!("in about {}", roughly(time)),
     };
-    let when = stopping.within.map_or_else(|| "after the pass at hand".to_owned(), about);
+    let when = stopping.within.map_or_else(|| "as soon as the operation at hand ends".to_owned(), about);
     match stopping.saving {
         Some((size, time)) => format!(
             "{signal}: stopping {when}, then saving step {} ({}, {}); {again} ends at once, without saving",
@@ -186,7 +186,7 @@ mod tests {
         let unknown = words(Stop::HangUp, &Stopping { within: None, ..saved });
         assert_eq!(
             unknown,
-            "SIGHUP: stopping after the pass at hand; step 12 is saved; a second signal ends at once"
+            "SIGHUP: stopping as soon as the operation at hand ends; step 12 is saved; a second signal ends at once"
         );
     }
 }

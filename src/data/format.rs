@@ -165,10 +165,10 @@ fn npy(path: &Path, bytes: &[u8]) -> Result<Layout, DataError> {
     check_length(path, bytes, Layout { format: Format::Npy, offset, width }, declared)
 }
 
-/// The text after `'key':` in a Python dictionary literal.
+/// The text after the last `'key':` in a Python dictionary literal, which is the one that Python takes.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) =
-        header.split_once(&format!("'{key}'")).or_else(|| header.split_once(&format!("\"{key}\"")))?;
+        header.rsplit_once(&format!("'{key}'")).or_else(|| header.rsplit_once(&format!("\"{key}\"")))?;
     Some(rest.trim_start().strip_prefix(':')?.trim_start())
 }
 
@@ -250,6 +250,8 @@ pub(super) mod tests {
         assert!(refuse("{'descr': '<u2', 'shape': (x,)}", 2).contains("damaged"));
         assert!(refuse("{'descr': '<u2'}", 2).contains("no shape"));
         assert!(refuse("{'shape': (1,)}", 2).contains("no descr"));
+        let twice = refuse("{'descr': '<u2', 'shape': (1,), 'descr': '<i8'}", 2);
+        assert!(twice.contains("elements of type `<i8`"), "Python takes the last: {twice}");
         assert!(
             refuse("{'descr': '<u2', 'shape': (3,)}", 4)
                 .contains("declares 3 tokens in its header (6 bytes), but 4")

@@ -34,10 +34,13 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     (n > 0).then_some(Spread { n, mean, sd })
 }
 
-/// The middle value, the upper one of two; `None` for no values. Changes the order of `values`.
+/// The middle value, or the mean of the middle two; `None` for no values. Changes the order of `values`.
 pub fn median(values: &mut [f64]) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+    let (middle, is_even) = (values.len() / 2, values.len().is_multiple_of(2));
+    let (below, &mut upper, _) =
+        (!values.is_empty()).then(|| values.select_nth_unstable_by(middle, f64::total_cmp))?;
+    let lower = if is_even { below.iter().copied().max_by(f64::total_cmp) } else { None };
+    Some(lower.map_or(upper, |lower| f64::midpoint(lower, upper)))
 }
 
 /// The result of Welch's t-test of two samples (Welch, 1947).
@@ -143,6 +146,14 @@ mod tests {
         assert_eq!(seeds_needed(0.0, 1.0, 1.0), None);
         assert_eq!(seeds_needed(1e-9, 1.0, 1.0), None);
         assert_eq!(seeds_needed(1e9, 1.0, 1.0), Some(2));
+    }
+
+    #[test]
+    fn a_median_lies_in_the_middle() {
+        assert_eq!(median(&mut []), None);
+        assert_eq!(median(&mut [7.0]), Some(7.0));
+        assert_eq!(median(&mut [9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut [9.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]

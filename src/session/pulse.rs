@@ -78,7 +78,8 @@ pub struct Moment {
 pub struct Stopping {
     /// Optimizer steps taken, which is what remains.
     pub step: u64,
-    /// About how long it takes until the run can stop; `None` while nothing is known of it.
+    /// About how long it takes until the run can stop; `None` while that is not known: it looks when the kernel or the
+    /// pass at hand ends.
     pub within: Option<Duration>,
     /// The bytes of the checkpoint that follows, and about how long it takes; `None` if the step is saved already.
     pub saving: Option<(u64, Duration)>,
@@ -223,6 +224,8 @@ impl Pulse {
         let pass_s = row_s.map(|seconds| seconds * rows / state.at.passes as f64);
         let within = match state.at.doing {
             Doing::Checkpoint => Some(save.saturating_sub(state.since.elapsed())),
+            // the longest kernel may come later in the first step
+            _ if state.looks_inside && state.steps_timed == 0 => None,
             _ if state.looks_inside => state.longest,
             _ => pass_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         };
@@ -319,8 +322,9 @@ mod tests {
         pulse.within(in_step(0.0));
         assert_eq!(pulse.stopping().within, None, "how long a pass takes is not known");
         pulse.within(in_step(0.01));
-        assert!(pulse.stopping().within.is_some_and(|time| time.as_secs() < 100), "it looks inside passes");
+        assert_eq!(pulse.stopping().within, None, "the longest kernel may still come");
         pulse.stepped(4, Duration::from_secs(1));
+        assert!(pulse.stopping().within.is_some_and(|time| time.as_secs() < 100), "it looks inside passes");
         assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(2))));
         pulse.begin(Doing::Checkpoint);
         let stopping = pulse.stopping();

@@ -59,6 +59,11 @@ fn what_makes_no_sense_is_refused_with_what_does() {
     let refused = ended(command);
     refused.expect(2).says(&["HF_ENDPOINT has a user or a password in it", "HF_TOKEN"]);
     assert!(!refused.stderr.contains("secret"));
+    let mut command = fetching(&lab, &server, &[REPO]);
+    command.env("HF_TOKEN", "sec\nret");
+    let refused = ended(command);
+    refused.expect(2).says(&["HF_TOKEN has a line break"]);
+    assert!(!refused.stderr.contains("ret\n"));
     assert!(!lab.path("datasets").exists());
 }
 

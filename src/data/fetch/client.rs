@@ -63,6 +63,10 @@ impl Client {
         if authority.is_some_and(|authority| authority.contains('@')) {
             return Err(FetchError::Password);
         }
+        let is_graphic = |token: &String| token.bytes().all(|byte| byte.is_ascii_graphic());
+        if !settings.token.as_ref().is_none_or(is_graphic) {
+            return Err(FetchError::Token);
+        }
         let roots = match &settings.certificates {
             Some(path) => certificates(path)?,
             None => RootCerts::WebPki,

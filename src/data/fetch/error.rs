@@ -31,6 +31,9 @@ pub enum FetchError {
         "HF_ENDPOINT has a user or a password in it, which messages would show: set HF_TOKEN to a token instead"
     )]
     Password,
+    /// A token that no header of a request can hold.
+    #[error("HF_TOKEN has a line break or another character that no token has: set it to the token alone")]
+    Token,
     /// An address for what has one of its own.
     #[error("--from is for names of a single file; where `{what}` comes from, HF_ENDPOINT changes")]
     From {
@@ -205,6 +208,7 @@ impl FetchError {
             Self::Unknown { .. }
             | Self::Address { .. }
             | Self::Password
+            | Self::Token
             | Self::From { .. }
             | Self::Shards { .. }
             | Self::NoMatch { .. }
