@@ -165,6 +165,18 @@ pub enum RunError {
         /// Size or digest of the file.
         found: String,
     },
+    /// A checkpoint that was named holds another model than the one that was saved.
+    #[error(
+        "the checkpoint `{}` is not what was saved: {reason}; restore it or name another, as RUN@STEP, or RUN@latest \
+         for the newest that is intact",
+        checkpoint.display()
+    )]
+    Damaged {
+        /// Its directory.
+        checkpoint: PathBuf,
+        /// What is wrong with it.
+        reason: Box<RunError>,
+    },
     /// A checkpoint's tensors are not those of the model.
     #[error("`{}` does not fit the model:{}", path.display(), items(problems))]
     Tensors {
@@ -224,7 +236,7 @@ impl RunError {
                     || is_loop
                     || error.raw_os_error() == Some(EIO)
             }
-            Self::Malformed { .. } | Self::Corrupted { .. } => true,
+            Self::Malformed { .. } | Self::Corrupted { .. } | Self::Damaged { .. } => true,
             _ => false,
         }
     }

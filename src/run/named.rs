@@ -1,6 +1,6 @@
 //! The checkpoint that `RUN@best`, `RUN@latest` or `RUN@1000` names.
 
-use super::checkpoint::{self, CheckpointState, Reader, Rejected, list, newest_intact};
+use super::checkpoint::{self, CheckpointState, Rejected, list, newest_intact};
 use super::{RunError, RunRecord};
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,8 @@ pub fn latest(run: &Path, passed_over: impl FnMut(&Rejected)) -> Result<PathBuf,
 /// [`RunError::Malformed`] with both hashes.
 pub fn own(checkpoint: &Path) -> Result<(), RunError> {
     let run = checkpoint.parent().and_then(Path::parent);
-    match (run, Reader::open(checkpoint)) {
-        (Some(run), Ok(reader)) => own_state(run, checkpoint, reader.state()),
+    match (run, CheckpointState::read(checkpoint)) {
+        (Some(run), Ok(state)) => own_state(run, checkpoint, &state),
         _ => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabu
 use crate::engine::EngineError;
 use crate::eval::{self, Cut, DataLoss, Definition, EvalError, Kind, Passes, Score, Share, Tally, Task};
 use crate::recipe::{Overrides, load};
-use crate::run::checkpoint::{self, Reader};
+use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::named::own;
 use crate::run::{RunError, dir, evaluations, facts};
 use anyhow::Context;
@@ -309,10 +309,9 @@ pub fn evaluate(
 fn identity(source: &Source) -> anyhow::Result<(String, Option<OfRun>)> {
     let checkpoint = source.weights();
     let Some(run) = source.run() else { return Ok((checkpoint.display().to_string(), None)) };
-    let reader = Reader::open(checkpoint)?;
+    let CheckpointState { step, tokens, .. } = CheckpointState::read(checkpoint)?;
     let whole = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let name = whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let (step, tokens) = (reader.state().step, reader.state().tokens);
     Ok((name, Some(OfRun { run: run.to_owned(), step, tokens })))
 }
 

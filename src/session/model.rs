@@ -93,8 +93,17 @@ impl Source {
     ///
     /// # Errors
     /// [`RunError`] where the name leads to no run, or to a run without such or without an intact checkpoint, or to
-    /// another run's checkpoint; [`UsageError`] for weights without a configuration.
+    /// another run's checkpoint, or to a checkpoint that is not what was saved; [`UsageError`] for weights without a
+    /// configuration.
     pub fn find(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
+        let found = Self::look_up(named, runs_dir, audience)?;
+        if !matches!(found, Self::Run { .. }) {
+            checkpoint::verify_model(found.weights())?;
+        }
+        Ok(found)
+    }
+
+    fn look_up(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
         let passed_over = |rejected: &Rejected| {
             let Rejected { path: checkpoint, reason } = rejected;
             audience.tell(Event::Damaged { checkpoint, reason });

@@ -76,10 +76,12 @@ impl Start {
                     .complain(INIT_FROM, &format!("`{INIT_FROM}`: `{shown}` is a run"), &help)
                     .into());
             }
-            InitFrom::Weights(path) => match named(resolved, path)? {
-                Some(found) => weights(recipe, &found.checkpoint, Some(found.parent(false)?)),
-                None => weights(recipe, path, None),
-            },
+            InitFrom::Weights(path) => {
+                let named = named(resolved, path)?;
+                let path = named.as_ref().map_or(path, |named| &named.checkpoint);
+                checkpoint::verify_model(path).context(INIT_FROM)?;
+                weights(recipe, path, named.as_ref().map(|named| named.parent(false)).transpose()?)
+            }
             InitFrom::Run(branch) => {
                 let branch = &meant(resolved, branch)?;
                 let mut reader = reader(resolved, branch)?;
@@ -160,18 +162,20 @@ impl Start {
     }
 }
 
-/// Where the weights of `model.init_from` lie, none of them checked; `None` for random ones.
+/// Where the weights of `model.init_from` lie; `None` for random ones.
 ///
 /// # Errors
-/// Where it names a run that has no such checkpoint.
+/// Where it names a run that has no such checkpoint, or a checkpoint that is not what was saved.
 pub(super) fn weights_of(resolved: &Resolved) -> anyhow::Result<Option<PathBuf>> {
-    Ok(match &resolved.recipe.model.init_from {
-        None => None,
+    let path = match &resolved.recipe.model.init_from {
+        None => return Ok(None),
         Some(InitFrom::Weights(path)) => {
-            Some(named(resolved, path)?.map_or_else(|| path.clone(), |found| found.checkpoint))
+            named(resolved, path)?.map_or_else(|| path.clone(), |found| found.checkpoint)
         }
-        Some(InitFrom::Run(branch)) => Some(reader(resolved, &meant(resolved, branch)?)?.path().to_owned()),
-    })
+        Some(InitFrom::Run(branch)) => reader(resolved, &meant(resolved, branch)?)?.path().to_owned(),
+    };
+    checkpoint::verify_model(&path).context(INIT_FROM)?;
+    Ok(Some(path))
 }
 
 fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Result<(Start, Option<String>)> {
@@ -189,7 +193,7 @@ struct Named {
 
 impl Named {
     fn step(&self) -> anyhow::Result<u64> {
-        Ok(Reader::open(&self.checkpoint).context(INIT_FROM)?.state().step)
+        Ok(CheckpointState::read(&self.checkpoint).context(INIT_FROM)?.step)
     }
 
     fn parent(&self, optimizer: bool) -> anyhow::Result<Parent> {

@@ -9,6 +9,8 @@ use support::{Ended, Lab, ended, essence, everything, record, rows, tiny, withou
 
 const KEEP: &[&str] = &["checkpoint.keep=0"];
 
+type Damage = Box<dyn Fn(&mut Vec<u8>)>;
+
 /// A run that was killed after 9 of 12 steps, with checkpoints at 4 and 8.
 fn killed(lab: &Lab, runs: &str) -> PathBuf {
     let run = lab.crash(runs, KEEP, "csv.before_row:12");
@@ -38,7 +40,6 @@ fn every_kind_of_damage_to_a_checkpoint_is_named_and_the_one_before_is_used() {
             bytes[byte] ^= 0x10;
         }
     };
-    type Damage = Box<dyn Fn(&mut Vec<u8>)>;
     let damages: Vec<(&str, &str, Damage)> = vec![
         ("model.safetensors", "expected", Box::new(bit(0.5))),
         ("model.safetensors", "expected", Box::new(bit(0.0))),
@@ -230,6 +231,60 @@ fn a_model_is_taken_from_a_checkpoint_of_its_own_run_and_damage_to_newer_ones_is
     // in a directory that is no run's it is a checkpoint as any other
     fs::rename(&newest, lab.path("elsewhere")).expect("moved");
     lab.run(["sample", "elsewhere", "--prompt", "!", "--tokens", "2"]).expect(0);
+}
+
+#[test]
+fn a_checkpoint_that_is_named_gives_the_model_that_was_saved_or_none() {
+    let lab = Lab::new();
+    let run = lab.train_in("runs", &[KEEP, &["checkpoint.keep_best=true"]].concat());
+    let best = record(&run)["best_checkpoint"]["step"].as_u64().expect("a best one");
+    let path = run.display().to_string();
+    let checkpoint = format!("{path}/checkpoints/step-{best:08}");
+    let weights = format!("{checkpoint}/model.safetensors");
+    let names = [format!("{path}@best"), format!("{path}@{best}"), checkpoint.clone(), weights.clone()];
+    let commands: Vec<Vec<String>> = names
+        .iter()
+        .flat_map(|named| {
+            let begin = format!("model.init_from={named}");
+            [
+                vec!["sample", named, "--prompt", "!", "--tokens", "2"],
+                vec!["eval", named, "--data", "data/val.bin"],
+                vec!["verify", "tiny.toml", "--steps", "1", "--set", &begin],
+                vec!["tiny.toml", "--dry-run", "--set", &begin],
+            ]
+            .map(|words| words.into_iter().map(str::to_owned).collect())
+        })
+        .collect();
+    let flip: fn(&mut Vec<u8>) = |bytes| {
+        let at = bytes.len() - 200;
+        bytes[at] ^= 1;
+    };
+    let damages: [(&str, Damage); 3] = [
+        ("model.safetensors", Box::new(flip)),
+        ("config.json", Box::new(|bytes| bytes.push(b'\n'))),
+        ("state.json", Box::new(flip)),
+    ];
+    for (file, damage) in damages {
+        let damaged = Path::new(&checkpoint).join(file);
+        let own = fs::read(&damaged).expect("read");
+        edit(&damaged, damage);
+        for command in &commands {
+            lab.run(command).expect(1).says(&[file, "is not what was saved", "RUN@latest"]);
+        }
+        fs::write(&damaged, own).expect("restored");
+    }
+    // a model does without the optimizer's states
+    fs::remove_file(Path::new(&checkpoint).join("optimizer.safetensors")).expect("removed");
+    for command in &commands {
+        lab.run(command).expect(0);
+    }
+    fs::remove_file(Path::new(&checkpoint).join("state.json")).expect("removed");
+    for command in &commands {
+        lab.run(command).expect(1).says(&["state.json", "is not what was saved"]);
+    }
+    // in a directory that is no run's, what has no state is a model from elsewhere
+    fs::rename(&checkpoint, lab.path("step-00000099")).expect("moved");
+    lab.run(["sample", "step-00000099", "--prompt", "!", "--tokens", "2"]).expect(0);
 }
 
 #[test]

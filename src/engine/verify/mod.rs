@@ -181,8 +181,8 @@ pub fn verify(
             gradients = order.iter().map(|t| difference(&a, &b, None, &[t.range()])).collect();
         }
         let (a, b) = (engine.finish_step(update)?, reference.finish_step(update)?);
-        let loss_error = (loss - reference_loss).abs() / reference_loss.abs();
-        let norm_error = (a.grad_norm - b.grad_norm).abs() / b.grad_norm;
+        let loss_error = relative(loss, reference_loss);
+        let norm_error = relative(a.grad_norm, b.grad_norm);
         steps.push(StepReport {
             step,
             loss,
@@ -292,6 +292,12 @@ pub fn determined(tensor: &Tensor) -> [Range<usize>; 2] {
 struct Difference {
     relative: f64,
     cosine: f64,
+}
+
+/// How far `a` is from `b`, as a share of `b`. Both zero is agreement, as the losses of a vocabulary of one token are.
+fn relative(a: f64, b: f64) -> f64 {
+    let off = (a - b).abs();
+    if off == 0.0 { 0.0 } else { off / b.abs() }
 }
 
 /// Compares `a` with `b` over some ranges, both taken as differences from `origin` if there is one.

@@ -330,3 +330,9 @@ fn engines_of_different_models_are_not_compared() {
     let empty = verify(&mut same, &mut reference, &initial, |_| Vec::new(), &updates(), tolerances);
     assert!(matches!(empty, Err(EngineError::Input(_))));
 }
+
+#[test]
+fn zeros_agree_and_what_is_not_finite_does_not() {
+    assert_eq!((relative(0.0, 0.0), relative(3.0, 2.0), relative(1.0, 0.0)), (0.0, 0.5, f64::INFINITY));
+    assert!(relative(f64::INFINITY, f64::INFINITY).is_nan() && relative(f64::NAN, 1.0).is_nan());
+}

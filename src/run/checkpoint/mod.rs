@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub use super::digest::FileDigest;
 pub use background::{Background, Snapshot};
-pub use read::Reader;
+pub use read::{Reader, verify_model};
 pub use state::{BestState, CheckpointState, FORMAT_VERSION, Scaler, WatchdogState};
 pub use write::{CheckpointData, Writer, write};
 
@@ -76,14 +76,17 @@ pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.context("read", &dir)?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let digits = name.and_then(|name| name.strip_prefix(STEP)).unwrap_or_default();
-        if let Ok(step) = digits.parse() {
+        if let Some(step) = stated_step(&path) {
             found.push((step, path));
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// The step that the name of a checkpoint's directory states.
+fn stated_step(checkpoint: &Path) -> Option<u64> {
+    checkpoint.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()
 }
 
 /// Finds the newest checkpoint that is as it was written, reading every byte of those it tries.
@@ -93,8 +96,8 @@ pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
 /// it, such as its permissions. Damage, a failing disk included, is in [`Newest::rejected`].
 pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
     let mut rejected = Vec::new();
-    for (step, path) in list(run_dir)?.into_iter().rev() {
-        match intact(step, &path) {
+    for (_, path) in list(run_dir)?.into_iter().rev() {
+        match intact(&path) {
             Ok(reader) => return Ok(Newest { reader: Some(reader), rejected }),
             Err(reason) if reason.is_damage() => rejected.push(Rejected { path, reason }),
             Err(other) => return Err(other),
@@ -124,7 +127,7 @@ pub fn rotate(
         |(step, path): &&(u64, PathBuf)| besides.contains(step) || whole.iter().any(|(_, kept)| kept == path);
     // Damaged ones newer than what is kept are evidence; resuming sets them aside.
     let mut doomed: Vec<_> = all.iter().filter(|one| one.0 < *newest && !is_kept(one)).collect();
-    let is_intact = |(step, path): &&(u64, PathBuf)| written == Some(path) || intact(*step, path).is_ok();
+    let is_intact = |(_, path): &&(u64, PathBuf)| written == Some(path) || intact(path).is_ok();
     if !doomed.is_empty()
         && !whole.iter().copied().any(|kept| is_intact(&kept))
         && let Some(last_good) = doomed.iter().rposition(is_intact)
@@ -185,12 +188,9 @@ pub fn foreign(run_dir: &Path) -> Vec<PathBuf> {
     foreign
 }
 
-fn intact(step: u64, path: &Path) -> Result<Reader, RunError> {
+fn intact(path: &Path) -> Result<Reader, RunError> {
     let mut reader = Reader::open(path)?;
-    if reader.state().step != step {
-        let problem = format!("its state is that of step {}", reader.state().step);
-        return Err(RunError::malformed(path, problem));
-    }
+    read::check_step(path, reader.state())?;
     reader.verify()?;
     Ok(reader)
 }

@@ -1,11 +1,12 @@
 //! Reading a checkpoint back.
 
 use super::super::digest::{self, FileDigest};
+use super::super::dir::is_run;
 use super::super::error::{Context, RunError};
 use super::super::fault;
 use super::super::tensors::{Found, TensorFile, stored_len, unfit};
-use super::state::CheckpointState;
-use super::{CONFIG, MODEL, OPTIMIZER, file_of, tensor_name, tensors};
+use super::state::{self, CheckpointState};
+use super::{CONFIG, MODEL, OPTIMIZER, file_of, stated_step, tensor_name, tensors};
 use crate::engine::State;
 use crate::model::{Dims, ParamLayout};
 use crate::regular;
@@ -113,16 +114,52 @@ impl Reader {
 
     fn intact_file(&mut self, name: &str) -> Result<&File, RunError> {
         if !self.intact.contains_key(name) {
-            let path = self.path.join(name);
-            let expected = &self.state.files[name];
-            let mut file = regular::open(&path).context("open", &path)?;
-            let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
-            let found = found.context("read", &path)?;
-            check(&path, &spelled(expected), &spelled(&found))?;
-            file.rewind().context("read", &path)?;
+            let file = intact_file(&self.path.join(name), &self.state.files[name])?;
             self.intact.insert(name.to_owned(), file);
         }
         Ok(&self.intact[name])
+    }
+}
+
+/// Checks that the model which a checkpoint holds is the one that was saved: every file but the optimizer's, which a
+/// model does without, against its digest. `path` is the checkpoint or a file in it; of weights from elsewhere there
+/// is nothing to check.
+///
+/// Errors: [`RunError::Damaged`] naming what is wrong; those of [`CheckpointState::read`] that are no damage.
+pub fn verify_model(path: &Path) -> Result<(), RunError> {
+    let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let is_in_run = checkpoint.parent().and_then(Path::parent).is_some_and(is_run);
+    if !is_in_run && checkpoint.join(state::FILE).symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let verified = CheckpointState::read(checkpoint).and_then(|state| {
+        if is_in_run {
+            check_step(checkpoint, &state)?;
+        }
+        let mut model = state.files.iter().filter(|(name, _)| *name != OPTIMIZER);
+        model.try_for_each(|(name, expected)| intact_file(&checkpoint.join(name), expected).map(drop))
+    });
+    verified.map_err(|reason| match reason.is_damage() {
+        true => RunError::Damaged { checkpoint: checkpoint.to_owned(), reason: Box::new(reason) },
+        false => reason,
+    })
+}
+
+/// Opens a file that has the digest on record.
+fn intact_file(path: &Path, expected: &FileDigest) -> Result<File, RunError> {
+    let mut file = regular::open(path).context("open", path)?;
+    let found = fault::point("checkpoint", "read").and_then(|()| digest::of_reader(&file));
+    let found = found.context("read", path)?;
+    check(path, &spelled(expected), &spelled(&found))?;
+    file.rewind().context("read", path)?;
+    Ok(file)
+}
+
+/// Refuses the state of another step than the one that the directory's name states.
+pub(super) fn check_step(checkpoint: &Path, state: &CheckpointState) -> Result<(), RunError> {
+    match stated_step(checkpoint).filter(|step| *step != state.step) {
+        None => Ok(()),
+        Some(_) => Err(RunError::malformed(checkpoint, format!("its state is that of step {}", state.step))),
     }
 }
 
