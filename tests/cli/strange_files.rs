@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use runner::run::checkpoint::CheckpointState;
+use runner::run::checkpoint::{CheckpointState, FileDigest};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -285,7 +285,14 @@ fn a_configuration_that_no_model_has_is_refused_before_memory_is_taken() {
     for (key, value) in [("n_layer", 1_000_000_000u64), ("n_embd", 1 << 40), ("n_positions", 1 << 31)] {
         let mut changed = config.clone();
         changed[key] = value.into();
-        fs::write(&path, changed.to_string()).expect("written");
+        let changed = changed.to_string();
+        fs::write(&path, &changed).expect("written");
+        // somebody who makes such a checkpoint states its digest, too
+        let mut state = CheckpointState::read(&model).expect("a state");
+        let blake3 = blake3::hash(changed.as_bytes()).to_hex().to_string();
+        let digest = FileDigest { bytes: changed.len() as u64, blake3 };
+        state.files.insert("config.json".to_owned(), digest);
+        fs::write(model.join("state.json"), state.to_json()).expect("written");
         for is_checkpoint in [true, false] {
             let named = if is_checkpoint { model.clone() } else { lab.path("copy") };
             if !is_checkpoint {
