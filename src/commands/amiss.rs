@@ -13,6 +13,11 @@ pub(super) fn warning(event: &Event) -> Option<String> {
         Event::Damaged { checkpoint, reason } => {
             format!("{} cannot be used: {reason}", checkpoint.display())
         }
+        Event::BestDamaged { checkpoint, reason } => format!(
+            "{} is the checkpoint of the best evaluation and is not what was saved: {reason}; bring it back from a \
+             copy: nothing takes its place until an evaluation is better",
+            checkpoint.display()
+        ),
         Event::RecipeRestored { recipe } => format!(
             "{} was edited or damaged and was not this run's recipe any more: it is written again",
             recipe.display()

@@ -23,7 +23,7 @@ use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
 use crate::session::machine::{self, Cache};
 use crate::session::standing::{Standing, run_id};
-use crate::session::{Audience, UsageError, supported};
+use crate::session::{UsageError, supported};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
@@ -101,7 +101,7 @@ impl<'a> Outlook<'a> {
             known => known,
         };
         let hardware = hardware.map_err(&blame)?;
-        let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice.progress()) {
+        let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice) {
             Ok(data) => {
                 // the step of a branch belongs to what names the run
                 let pinned = data.start.pinned(resolved.clone()).recipe;

@@ -7,7 +7,7 @@ use crate::cli::{Format, VerifyArgs};
 use crate::engine::verify::Report;
 use crate::recipe::{self, EngineKind, Precision, Recipe};
 use crate::session::verification::{Scope, Verification};
-use crate::session::{Audience, UsageError, supported};
+use crate::session::{UsageError, supported};
 use crate::wording::count;
 use serde::Serialize;
 use std::fmt::Write;
@@ -38,7 +38,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let voice = Voice::default();
     supported::check(&resolved, &voice)?;
     let recipe = &resolved.recipe;
-    let verification = Verification::new(&resolved, args.steps, &args.runs.runs_dir, voice.progress())?;
+    let verification = Verification::new(&resolved, args.steps, &args.runs.runs_dir, &voice)?;
     if args.format == Format::Text {
         super::print(&introduction(recipe, &verification, args.steps))?;
     }

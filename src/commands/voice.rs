@@ -178,6 +178,7 @@ impl Audience for Voice {
             | Event::CudaPassedOver(_)
             | Event::TurnedAway(_)
             | Event::Damaged { .. }
+            | Event::BestDamaged { .. }
             | Event::RecipeRestored { .. }
             | Event::Rewritten { .. }
             | Event::NotExported(_)

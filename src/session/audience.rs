@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::plan::lints::Lint;
 use crate::plan::predict::Prediction;
 use crate::run::RunError;
+use crate::run::checkpoint::Rejected;
 use crate::run::record::ReachedTarget;
 use crate::train::StepReport;
 use std::path::Path;
@@ -31,6 +32,11 @@ pub trait Audience {
     fn progress(&self) -> &dyn data::Progress {
         &NoProgress
     }
+}
+
+/// Tells of damaged checkpoints that are passed over.
+pub(super) fn of_damage(audience: &dyn Audience) -> impl FnMut(&Rejected) {
+    move |Rejected { path: checkpoint, reason }| audience.tell(Event::Damaged { checkpoint, reason })
 }
 
 /// What happens in a session, in about this order.
@@ -59,6 +65,14 @@ pub enum Event<'a> {
     },
     /// A checkpoint is damaged and will not be used.
     Damaged {
+        /// The checkpoint's directory.
+        checkpoint: &'a Path,
+        /// What is wrong with it.
+        reason: &'a RunError,
+    },
+    /// The checkpoint of the best evaluation is lost or damaged. It stays where it is, and the best one, until an
+    /// evaluation is better.
+    BestDamaged {
         /// The checkpoint's directory.
         checkpoint: &'a Path,
         /// What is wrong with it.

@@ -2,8 +2,10 @@
 //! may name it.
 //!
 //! A better one takes over in this order: it is whole on the disk, the record names it, the one before may go. So the
-//! record never names a checkpoint that is not there, whenever the process dies.
+//! record never names a checkpoint that is not there, whenever the process dies. One that is lost or damaged otherwise
+//! stays named until an evaluation is better: a worse one is not the best, and what is left of it is not deleted.
 
+use super::audience::{Audience, Event};
 use crate::run::checkpoint::{self, Reader};
 use crate::run::record::BestCheckpoint;
 use crate::run::{RunRecord, dir};
@@ -54,8 +56,17 @@ impl BestKept {
     }
 }
 
+/// Says so if the checkpoint of the best evaluation is lost or damaged.
+pub(super) fn look_after(run_dir: &Path, best: Option<Best>, audience: &dyn Audience) {
+    let Some(Best { step, .. }) = best else { return };
+    let checkpoint = &checkpoint::path_of(run_dir, step);
+    if let Err(reason) = Reader::open(checkpoint).and_then(|mut reader| reader.verify()) {
+        audience.tell(Event::BestDamaged { checkpoint, reason: &reason });
+    }
+}
+
 /// Whether a run has a checkpoint of a step, written to its end.
-pub(super) fn is_whole(run_dir: &Path, step: u64) -> bool {
+fn is_whole(run_dir: &Path, step: u64) -> bool {
     Reader::open(&checkpoint::path_of(run_dir, step)).is_ok()
 }
 

@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
         begun: Option<&str>,
     ) -> anyhow::Result<Data> {
         let open = || match begun {
-            None => inputs::open(resolved, runs_dir, self.audience.progress()),
+            None => inputs::open(resolved, runs_dir, self.audience),
             Some(digest) => {
                 let mut data = inputs::open_sets(resolved, runs_dir, self.audience.progress())?;
                 (data.start, data.digests.init_from) = (Start::Own, Some(digest.to_owned()));

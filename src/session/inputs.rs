@@ -1,5 +1,6 @@
 //! The data and weights that a recipe reads.
 
+use super::audience::Audience;
 use super::measured::Tasks;
 use super::missing;
 use super::start::Start;
@@ -93,9 +94,9 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// What the data itself lacks is a problem of the recipe's key that names it.
-pub fn open(resolved: &Resolved, runs_dir: &Path, progress: &dyn data::Progress) -> anyhow::Result<Data> {
-    let sets = open_sets(resolved, runs_dir, progress);
-    let start = Start::find(resolved, sets.as_ref().ok().map(|data| &data.train));
+pub fn open(resolved: &Resolved, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Data> {
+    let sets = open_sets(resolved, runs_dir, audience.progress());
+    let start = Start::find(resolved, sets.as_ref().ok().map(|data| &data.train), audience);
     match (sets, start) {
         (Ok(data), Ok((start, digest))) => {
             let digests = DataDigests { init_from: digest, ..data.digests };

@@ -1,7 +1,7 @@
 //! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
-use super::audience::Event;
-use super::best::BestKept;
+use super::audience::{Event, of_damage};
+use super::best::{self, BestKept};
 use super::call::{self, Call};
 use super::ending::Ending;
 use super::follower;
@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest, Rejected};
+use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
 use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
@@ -168,9 +168,7 @@ pub(super) fn usable(
     (hash, steps): (&str, u64),
     newest: Newest,
 ) -> anyhow::Result<Option<checkpoint::Reader>> {
-    for Rejected { path: checkpoint, reason } in &newest.rejected {
-        call.audience.tell(Event::Damaged { checkpoint, reason });
-    }
+    newest.rejected.iter().for_each(of_damage(call.audience));
     let Some(reader) = newest.reader else {
         return if newest.rejected.is_empty() {
             Ok(None)
@@ -253,6 +251,9 @@ impl Job<'_> {
             record.results = serde_json::json!({});
         }
         record.results["best_val_loss"] = progress.best_val_loss.into();
+        if self.recipe().checkpoint.keep_best {
+            best::look_after(self.dir.path(), progress.kept, self.call.audience);
+        }
         let best = BestKept::new(self.dir.path(), self.recipe().checkpoint.keep_best, &mut record, &progress);
         self.dir.write_record(&record)?;
 

@@ -1,15 +1,15 @@
 //! What every rank of a run does: make an engine, load the weights, run the training loop.
 
+use super::engines;
 use super::inputs::Data;
 use super::model::Weights;
 use super::start::Start;
-use super::{best, engines};
 use crate::comm::Comm;
 use crate::data::TokenStream;
 use crate::engine::Engine;
 use crate::plan::Plan;
 use crate::recipe::{Precision, Resolved};
-use crate::run::checkpoint::{self, BestState, Scaler};
+use crate::run::checkpoint::{self, BestState, CheckpointState, Scaler};
 use crate::train::scaler::LossScaler;
 use crate::train::schedule::Schedule;
 use crate::train::watchdog::{Watchdog, Window};
@@ -84,7 +84,7 @@ impl Member<'_> {
             watchdog: Watchdog::new(watchdog, window),
             // that of this run
             best_val_loss: state.best_val.filter(|_| is_own),
-            kept: if is_own { kept(reader) } else { None },
+            kept: if is_own { kept(state) } else { None },
         }
     }
 
@@ -136,9 +136,7 @@ impl Member<'_> {
     }
 }
 
-/// The best evaluation that a checkpoint states, if the checkpoint of that is still there.
-fn kept(reader: &checkpoint::Reader) -> Option<Best> {
-    let BestState { step, val_loss } = reader.state().kept?;
-    let run = reader.path().parent()?.parent()?;
-    best::is_whole(run, step).then_some(Best { step, val_loss })
+/// The best evaluation that a checkpoint states. It stays the best one, even if its own checkpoint was damaged.
+fn kept(state: &CheckpointState) -> Option<Best> {
+    state.kept.map(|BestState { step, val_loss }| Best { step, val_loss })
 }

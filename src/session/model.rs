@@ -1,6 +1,6 @@
 //! Opening a model for use: from a run, a checkpoint or weights from elsewhere to an engine that has them.
 
-use super::audience::{Audience, Event};
+use super::audience::{Audience, Event, of_damage};
 use super::ending::UsageError;
 use super::inputs::of_init_from;
 use super::{engines, machine};
@@ -15,7 +15,7 @@ use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
 use crate::recipe::{Attention, Device};
 use crate::regular;
-use crate::run::checkpoint::{self, Rejected};
+use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
 use crate::weights;
@@ -104,10 +104,7 @@ impl Source {
     }
 
     fn look_up(named: &Path, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Self> {
-        let passed_over = |rejected: &Rejected| {
-            let Rejected { path: checkpoint, reason } = rejected;
-            audience.tell(Event::Damaged { checkpoint, reason });
-        };
+        let passed_over = of_damage(audience);
         if named.join("config.json").is_file() {
             if !checkpoint::is_checkpoint(named) {
                 return Ok(Self::Weights(named.to_owned()));

@@ -5,14 +5,15 @@
 //! the new recipe. The identity covers the contents of that state, not its path, and the first thing that the
 //! new run does is to save it, so it does not need the other run again.
 
+use super::audience::{Audience, of_damage};
 use super::inputs::relative;
 use crate::data::Dataset;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, OptimizerName, Recipe, Resolved};
-use crate::run::checkpoint::{self, CheckpointState, Reader, newest_intact};
-use crate::run::named::{checkpoint_of, own};
+use crate::run::checkpoint::{self, CheckpointState, Reader};
+use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::record::Parent;
-use crate::run::{RunError, dir, import};
+use crate::run::{dir, import};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
 use anyhow::Context;
@@ -62,6 +63,7 @@ impl Start {
     pub(super) fn find(
         resolved: &Resolved,
         training: Option<&Dataset>,
+        audience: &dyn Audience,
     ) -> anyhow::Result<(Self, Option<String>)> {
         let recipe = &resolved.recipe;
         let Some(from) = &recipe.model.init_from else { return Ok((Self::Random, None)) };
@@ -77,14 +79,14 @@ impl Start {
                     .into());
             }
             InitFrom::Weights(path) => {
-                let named = named(resolved, path)?;
+                let named = named(resolved, path, audience)?;
                 let path = named.as_ref().map_or(path, |named| &named.checkpoint);
                 checkpoint::verify_model(path).context(INIT_FROM)?;
                 weights(recipe, path, named.as_ref().map(|named| named.parent(false)).transpose()?)
             }
             InitFrom::Run(branch) => {
-                let branch = &meant(resolved, branch)?;
-                let mut reader = reader(resolved, branch)?;
+                let branch = &meant(resolved, branch, audience)?;
+                let mut reader = reader(resolved, branch, audience)?;
                 reader.verify().context(INIT_FROM)?;
                 let parent = parent(branch, reader.state())?;
                 if !branch.optimizer {
@@ -166,13 +168,15 @@ impl Start {
 ///
 /// # Errors
 /// Where it names a run that has no such checkpoint, or a checkpoint that is not what was saved.
-pub(super) fn weights_of(resolved: &Resolved) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn weights_of(resolved: &Resolved, audience: &dyn Audience) -> anyhow::Result<Option<PathBuf>> {
     let path = match &resolved.recipe.model.init_from {
         None => return Ok(None),
         Some(InitFrom::Weights(path)) => {
-            named(resolved, path)?.map_or_else(|| path.clone(), |found| found.checkpoint)
+            named(resolved, path, audience)?.map_or_else(|| path.clone(), |found| found.checkpoint)
         }
-        Some(InitFrom::Run(branch)) => reader(resolved, &meant(resolved, branch)?)?.path().to_owned(),
+        Some(InitFrom::Run(branch)) => {
+            reader(resolved, &meant(resolved, branch, audience)?, audience)?.path().to_owned()
+        }
     };
     checkpoint::verify_model(&path).context(INIT_FROM)?;
     Ok(Some(path))
@@ -202,11 +206,11 @@ impl Named {
 }
 
 /// The checkpoint that a path names as `RUN@WORD`; `None` where it is no such name.
-fn named(resolved: &Resolved, path: &Path) -> anyhow::Result<Option<Named>> {
+fn named(resolved: &Resolved, path: &Path, audience: &dyn Audience) -> anyhow::Result<Option<Named>> {
     let Some((run, word)) = checkpoint_name(path).filter(|(run, _)| dir::is_run(run)) else {
         return Ok(None);
     };
-    match checkpoint_of(run, word, |_| {}) {
+    match checkpoint_of(run, word, of_damage(audience)) {
         Ok(checkpoint) => Ok(Some(Named { run: run.to_owned(), checkpoint })),
         Err(error) if error.is_usage() => {
             let message = relative(&format!("`{INIT_FROM}`: {error}"));
@@ -217,8 +221,8 @@ fn named(resolved: &Resolved, path: &Path) -> anyhow::Result<Option<Named>> {
 }
 
 /// A branch with the step that `RUN@WORD` names in its run, if it does.
-fn meant(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Branch> {
-    let Some(found) = named(resolved, &branch.run)? else { return Ok(branch.clone()) };
+fn meant(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyhow::Result<Branch> {
+    let Some(found) = named(resolved, &branch.run, audience)? else { return Ok(branch.clone()) };
     let step = found.step()?;
     if let Some(asked) = branch.step.filter(|asked| *asked != step) {
         let shown = relative(&branch.run.display().to_string());
@@ -229,7 +233,7 @@ fn meant(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Branch> {
 }
 
 /// The checkpoint that is meant.
-fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
+fn reader(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyhow::Result<Reader> {
     let (run, shown) = (&branch.run, relative(&branch.run.display().to_string()));
     let complain = |message: String, help: &str| {
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
@@ -242,19 +246,15 @@ fn reader(resolved: &Resolved, branch: &Branch) -> anyhow::Result<Reader> {
     let steps: Vec<u64> =
         checkpoint::list(run).context(INIT_FROM)?.into_iter().map(|(step, _)| step).collect();
     let known = || steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    let found: anyhow::Result<PathBuf> = match branch.step {
+    let path = match branch.step {
         Some(step) if !steps.contains(&step) => {
             let help =
                 if steps.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known()) };
-            Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into())
+            return Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into());
         }
-        Some(step) => Ok(checkpoint::path_of(run, step)),
-        None => match newest_intact(run).context(INIT_FROM)?.reader {
-            Some(reader) => Ok(reader.path().to_owned()),
-            None => Err(anyhow::Error::from(RunError::NoCheckpoint { path: run.clone() }).context(INIT_FROM)),
-        },
+        Some(step) => checkpoint::path_of(run, step),
+        None => latest(run, of_damage(audience)).context(INIT_FROM)?,
     };
-    let path = found?;
     own(&path).context(INIT_FROM)?;
     Reader::open(&path).context(INIT_FROM)
 }

@@ -1,9 +1,12 @@
 //! The best checkpoint: it stays besides the newest ones, whatever happens, and is named by `RUN@best`.
 
+use crate::faults_storage::edit;
 use crate::support;
 
 use std::path::Path;
-use support::{Lab, checkpoints, column, ended, essence, record, tiny, train_csv, val_csv, without};
+use support::{
+    Lab, checkpoints, column, ended, essence, everything, record, tiny, train_csv, val_csv, without,
+};
 
 /// Evaluations at every step, of which the lowest is an early one: the learning rate is far too high.
 const EARLY: [&str; 5] = [
@@ -136,6 +139,50 @@ fn a_run_goes_on_keeping_its_best_and_may_be_told_to_begin_or_to_cease() {
     lab.run(tiny("begun", &EARLY)).expect(0);
     let kept = record(&plain)["best_checkpoint"]["step"].as_u64().expect("a best checkpoint");
     assert!(name(kept) >= newest && checkpoints(&plain).contains(&name(kept)));
+}
+
+#[test]
+fn a_best_checkpoint_that_is_damaged_or_lost_stays_the_best_one_and_is_not_deleted() {
+    let lab = Lab::new();
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 5] = [
+        ("model.safetensors", |best| edit(&best.join("model.safetensors"), |bytes| bytes[1500] ^= 1)),
+        ("optimizer.safetensors", |best| {
+            edit(&best.join("optimizer.safetensors"), |bytes| bytes.truncate(9))
+        }),
+        ("tokenizer.json", |best| edit(&best.join("tokenizer.json"), |bytes| bytes.push(b' '))),
+        ("state.json", |best| edit(&best.join("state.json"), |bytes| bytes.clear())),
+        ("state.json", |best| std::fs::remove_dir_all(best).expect("removed")),
+    ];
+    let sets = [&EARLY[..], &["data.tokenizer=bytes", "checkpoint.every=4"]].concat();
+    for (case, (file, damage)) in damages.into_iter().enumerate() {
+        let runs = format!("runs-{case}");
+        let run = lab.crash(&runs, &sets, "csv.before_row:16");
+        let (best, loss) = lowest(&run);
+        let checkpoint = run.join("checkpoints").join(name(best));
+        damage(&checkpoint);
+        let before = checkpoint.is_dir().then(|| everything(&checkpoint));
+        let words = ["-q".to_owned()].into_iter().chain(tiny(&runs, &sets));
+        let said = lab.run(words);
+        said.expect(0).says(&[
+            &name(best),
+            file,
+            "is the checkpoint of the best evaluation",
+            "bring it back",
+        ]);
+        let named = &record(&run)["best_checkpoint"];
+        assert_eq!(named["step"].as_u64(), Some(best), "{file}: {named}");
+        assert_eq!(named["val_loss"].as_f64().map(|loss| loss as f32), Some(loss as f32));
+        assert_eq!(checkpoint.is_dir().then(|| everything(&checkpoint)), before, "{file}");
+        let sampled =
+            lab.run(["sample", &format!("{}@best", run.display()), "--prompt", "!", "--tokens", "2"]);
+        match (before, file) {
+            (None, _) => sampled.expect(2).says(&["has lost its best checkpoint"]),
+            // a model does without it
+            (Some(_), "optimizer.safetensors") => sampled.expect(0),
+            (Some(_), _) => sampled.expect(1).says(&[file, "is not what was saved"]),
+        };
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn killed(lab: &Lab, runs: &str) -> PathBuf {
     run
 }
 
-fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).expect("read");
     change(&mut bytes);
     fs::write(path, bytes).expect("written");
@@ -216,6 +216,13 @@ fn a_model_is_taken_from_a_checkpoint_of_its_own_run_and_damage_to_newer_ones_is
     fs::write(newest.join("model.safetensors"), &own[1..]).expect("written");
     let said = lab.run(["sample", &path, "--prompt", "!", "--tokens", "2"]);
     said.expect(0).says(&["step-00000008", "model.safetensors"]);
+    let states =
+        [format!("{{run=\"{path}\"}}"), format!("{{run=\"{path}@latest\"}}"), format!("{path}@latest")];
+    for from in states {
+        let from = format!("model.init_from={from}");
+        let said = lab.run(["-q", "tiny.toml", "--dry-run", "--set", &from]);
+        said.expect(0).says(&["step-00000008 cannot be used", "model.safetensors"]);
+    }
 
     let other = lab.crash("others", &[KEEP[0], "seed=7"], "csv.before_row:12");
     fs::remove_dir_all(&newest).expect("removed");

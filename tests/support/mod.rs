@@ -18,6 +18,7 @@ pub(crate) use contents::{
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -215,6 +216,8 @@ pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) struct Ended {
     /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
+    /// The number of that signal.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -222,7 +225,8 @@ pub(crate) struct Ended {
 impl Ended {
     /// Asserts the exit code.
     pub(crate) fn expect(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        let Self { stdout, stderr, signal, .. } = self;
+        assert_eq!(self.code, Some(code), "signal: {signal:?}\nstdout: {stdout}\nstderr: {stderr}");
         self
     }
 
@@ -250,6 +254,7 @@ pub(crate) fn ended(mut command: Command) -> Ended {
 fn of(output: &std::process::Output) -> Ended {
     Ended {
         code: output.status.code(),
+        signal: output.status.signal(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }

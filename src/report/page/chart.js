@@ -72,14 +72,17 @@ function levels() {
   return data.targets.filter((t) => t.column === name || t.column === marks);
 }
 
-const usable = (value, log) => value !== null && Number.isFinite(value) && (!log || value > 0);
+/** As in `plot/scale.rs`: greater numbers, and on a logarithmic axis smaller ones than the inverse, have no place. */
+const LARGEST = 1e100;
+const usable = (value, log) => value !== null && Math.abs(value) <= LARGEST && (!log || value >= 1 / LARGEST);
 
 function extent(values, log, margin) {
   let low = Infinity, high = -Infinity;
   for (const value of values) if (usable(value, log)) { low = Math.min(low, value); high = Math.max(high, value); }
   if (low > high) return null;
   if (log) { low = Math.log(low); high = Math.log(high); }
-  const room = high > low ? (high - low) * margin : Math.max(Math.abs(low) * 0.05, 1e-9);
+  const least = Math.max(Number.EPSILON * Math.max(Math.abs(low), Math.abs(high)), 1 / LARGEST);
+  const room = high - low > least ? (high - low) * margin : Math.max(Math.abs(low) * 0.05, 1e-9);
   return log ? [Math.exp(low - room), Math.exp(high + room)] : [low - room, high + room];
 }
 
@@ -105,8 +108,9 @@ function ticks({ low, high, log }, count) {
   }
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].find((digit) => digit * power >= rough * (1 - 1e-9)) * power;
-  const out = [];
-  for (let i = Math.ceil(low / step); i * step <= high; i++) out.push(i * step);
+  // counted, for in a narrow range one more may be the same number
+  const first = Math.ceil(low / step), more = Math.min(Math.floor(high / step) - first, 3 * count), out = [];
+  for (let i = 0; i <= more; i++) out.push((first + i) * step);
   return out;
 }
 

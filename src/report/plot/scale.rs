@@ -3,6 +3,10 @@
 use crate::report::axis::Axis;
 use crate::report::numbers::{si, significant};
 
+/// Greater numbers have no place on an axis, and on a logarithmic one neither have those that are smaller than their
+/// inverse: what such an axis spans is more than a number can say.
+const LARGEST: f64 = 1e100;
+
 /// An axis with a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
@@ -12,19 +16,20 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// An axis over these values; a logarithmic one passes over those that are not positive. `None` without values.
+    /// An axis over these values; a logarithmic one passes over those that are not positive, and both over those whose
+    /// size only a fault explains (above 1e100). `None` without values.
     ///
     /// With `margin`, a part of the range, there is room at both ends.
     #[must_use]
     pub fn over(values: impl Iterator<Item = f64>, is_log: bool, margin: f64) -> Option<Self> {
-        let usable = values.filter(|v| v.is_finite() && (!is_log || *v > 0.0));
+        let usable = values.filter(|value| has_place(*value, is_log));
         let (low, high) =
             usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         if low > high {
             return None;
         }
         let (mut a, mut b) = if is_log { (low.ln(), high.ln()) } else { (low, high) };
-        if b - a <= f64::EPSILON * a.abs().max(b.abs()) {
+        if b - a <= (f64::EPSILON * a.abs().max(b.abs())).max(1.0 / LARGEST) {
             // a single value gets a range around it
             let room = if is_log { 0.5 } else { (a.abs() * 0.05).max(1e-9) };
             (a, b) = (a - room, b + room);
@@ -38,12 +43,10 @@ impl Scale {
     /// Where a value lies: 0 at the low end, 1 at the high one; `None` for what has no place on this axis.
     #[must_use]
     pub fn place(&self, value: f64) -> Option<f64> {
-        let along = match self.is_log {
-            true if value <= 0.0 => return None,
+        has_place(value, self.is_log).then(|| match self.is_log {
             true => (value / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
-        };
-        along.is_finite().then_some(along)
+        })
     }
 
     /// About `count` round values on the axis.
@@ -81,6 +84,10 @@ impl Scale {
     pub fn is_log(&self) -> bool {
         self.is_log
     }
+}
+
+fn has_place(value: f64, is_log: bool) -> bool {
+    value.abs() <= LARGEST && (!is_log || value >= 1.0 / LARGEST)
 }
 
 /// The nearest of 1, 2, 2.5 and 5 times a power of ten that is not smaller.
@@ -138,6 +145,7 @@ pub fn horizontal(axis: Axis, high: f64) -> (String, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn over(values: [f64; 2], is_log: bool) -> Scale {
         Scale::over(values.into_iter(), is_log, 0.0).expect("values")
@@ -154,6 +162,27 @@ mod tests {
         assert_eq!(shown(over([3.0, 11.0], true), 5), ["4", "6", "8", "10"]);
         assert_eq!(shown(over([1e-5, 1e-3], true), 8).len(), 7);
         assert!(over([1e-30, 1e30], true).ticks(5).len() <= 7);
+    }
+
+    proptest! {
+        #[test]
+        fn an_axis_over_any_values_has_few_ticks_and_ends(
+            bits in proptest::collection::vec(any::<u64>(), 1..4),
+            special in proptest::sample::select(vec![0.0, -0.0, 5e-324, -5e-324, f64::MAX, f64::MIN, 1e100, 1e-100]),
+            is_log: bool,
+            margin in 0.0..0.05,
+            count in 0usize..20,
+        ) {
+            let values: Vec<f64> = bits.into_iter().map(f64::from_bits).chain([special]).collect();
+            if let Some(scale) = Scale::over(values.iter().copied(), is_log, margin) {
+                let ticks = scale.ticks(count);
+                prop_assert!(ticks.len() <= 3 * count.max(1) + 3, "{} ticks on {scale:?}", ticks.len());
+                prop_assert_eq!(labels(&ticks, is_log).len(), ticks.len());
+                for place in values.iter().filter_map(|&value| scale.place(value)) {
+                    prop_assert!((-1e-6..=1.0 + 1e-6).contains(&place), "{place} on {scale:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -33,6 +33,9 @@ const STEP: &str = "step-";
 /// What the name of a damaged checkpoint begins with that was set aside.
 const ASIDE: &str = "damaged-";
 
+/// How often the newest checkpoint of a run is looked for that removes what was found.
+const ATTEMPTS: usize = 5;
+
 /// A checkpoint that cannot be used.
 #[derive(Debug)]
 pub struct Rejected {
@@ -95,6 +98,20 @@ fn stated_step(checkpoint: &Path) -> Option<u64> {
 /// [`RunError::Io`] if the directory cannot be read, or a checkpoint in it for a reason that lies outside of
 /// it, such as its permissions. Damage, a failing disk included, is in [`Newest::rejected`].
 pub fn newest_intact(run_dir: &Path) -> Result<Newest, RunError> {
+    let mut newest = search(run_dir)?;
+    for _ in 1..ATTEMPTS {
+        // a run that trains meanwhile removes old ones, when newer ones are there
+        let before = newest.rejected.len();
+        newest.rejected.retain(|rejected| rejected.path.symlink_metadata().is_ok());
+        if newest.reader.is_some() || newest.rejected.len() == before {
+            break;
+        }
+        newest = search(run_dir)?;
+    }
+    Ok(newest)
+}
+
+fn search(run_dir: &Path) -> Result<Newest, RunError> {
     let mut rejected = Vec::new();
     for (_, path) in list(run_dir)?.into_iter().rev() {
         match intact(&path) {

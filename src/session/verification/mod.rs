@@ -3,12 +3,12 @@
 mod rows;
 mod scope;
 
+use super::audience::Audience;
 use super::ending::UsageError;
 use super::inputs::of_init_from;
 use super::start::weights_of;
 use super::supported::at_its_key;
 use super::{engines, machine};
-use crate::data;
 use crate::engine::dropout::Dropout;
 use crate::engine::memory::MemoryPlan;
 use crate::engine::optimizer::{OptimizerKind, OptimizerStep, Rule};
@@ -50,7 +50,7 @@ impl<'a> Verification<'a> {
         resolved: &'a Resolved,
         steps: u32,
         runs_dir: &Path,
-        progress: &dyn data::Progress,
+        audience: &dyn Audience,
     ) -> anyhow::Result<Self> {
         let recipe = &resolved.recipe;
         let hardware = machine::hardware(recipe).map_err(at_its_key(resolved))?;
@@ -70,10 +70,10 @@ impl<'a> Verification<'a> {
         let declared = Scope::declared(recipe);
         let verified = declared.shrunk(&setting, hardware.free_memory);
         check_memory(verified.bytes(&setting), hardware.free_memory)?;
-        let rows = Rows::open(recipe, verified.block_size, runs_dir, progress);
+        let rows = Rows::open(recipe, verified.block_size, runs_dir, audience.progress());
         Ok(Self {
             recipe,
-            weights: weights_of(resolved)?,
+            weights: weights_of(resolved, audience)?,
             hardware,
             setting,
             steps,
