@@ -37,7 +37,7 @@ xargs -P "${JOBS:-1}" -L 1 sh -c '
     code=0
     $RUNNER "$@" </dev/null || code=$?
     [ "$code" -eq 0 ] || printf "%s %s\n" "$code" "$*" >>"$failed"
-    case $code in 130 | 143) exit 255 ;; esac
+    case $code in 129 | 130 | 143) exit 255 ;; esac
 ' sh "$failed" "$recipe" "$@" || :
 
 [ -s "$failed" ] || exit 0

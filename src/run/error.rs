@@ -28,7 +28,11 @@ pub enum RunError {
         error: io::Error,
     },
     /// The run has not come to a checkpoint yet.
-    #[error("`{}` has no checkpoint yet; train it first: `runner --resume` goes on with it", path.display())]
+    #[error(
+        "`{}` has no checkpoint; `runner --resume` goes on with a run that is unfinished, and --fresh with its recipe \
+         trains a finished one again",
+        path.display()
+    )]
     NoCheckpoint {
         /// The run directory.
         path: PathBuf,

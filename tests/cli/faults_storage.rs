@@ -197,7 +197,7 @@ fn sampling_from_a_run_without_a_checkpoint_is_a_mistake_and_from_a_damaged_one_
     let lab = Lab::new();
     let run = lab.crash("runs", &[], "csv.before_row:2");
     let path = run.display().to_string();
-    lab.run(["sample", &path, "--prompt", "!"]).expect(2).says(&["has no checkpoint yet", "--resume"]);
+    lab.run(["sample", &path, "--prompt", "!"]).expect(2).says(&["has no checkpoint", "--resume", "--fresh"]);
     let run = killed(&lab, "damaged");
     for step in ["step-00000004", "step-00000008"] {
         fs::write(run.join("checkpoints").join(step).join("state.json"), "{").expect("written");

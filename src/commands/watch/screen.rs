@@ -22,17 +22,23 @@ pub(super) struct Screen {
     has_colour: bool,
 }
 
+/// Rows and columns of a window. More than any screen has would take memory for nothing: a window may claim 65535.
+fn size(term: &Term) -> (u16, u16) {
+    let (rows, columns) = term.size();
+    (rows.min(500), columns.min(1000))
+}
+
 impl Screen {
     pub(super) fn open() -> io::Result<Self> {
         let term = Term::stdout();
         write(&term, ENTER)?;
         let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Ok(Self { size: term.size(), term, has_colour })
+        Ok(Self { size: size(&term), term, has_colour })
     }
 
     /// Whether the window has another size than when it was drawn last.
     pub(super) fn was_resized(&self) -> bool {
-        self.term.size() != self.size
+        size(&self.term) != self.size
     }
 
     /// Draws everything.
@@ -40,7 +46,7 @@ impl Screen {
         let mut out = String::from("\x1b[H");
         if self.was_resized() {
             out.push_str("\x1b[2J");
-            self.size = self.term.size();
+            self.size = size(&self.term);
         }
         let (rows, columns) = (usize::from(self.size.0), usize::from(self.size.1));
         let lines = frame(runs, view, columns, rows);

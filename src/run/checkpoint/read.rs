@@ -139,7 +139,9 @@ pub fn verify_model(path: &Path) -> Result<(), RunError> {
         let mut model = state.files.iter().filter(|(name, _)| *name != OPTIMIZER);
         model.try_for_each(|(name, expected)| intact_file(&checkpoint.join(name), expected).map(drop))
     });
-    verified.map_err(|reason| match reason.is_damage() {
+    // a run that trains may have removed it meanwhile
+    let is_there = checkpoint.symlink_metadata().is_ok();
+    verified.map_err(|reason| match is_there && reason.is_damage() {
         true => RunError::Damaged { checkpoint: checkpoint.to_owned(), reason: Box::new(reason) },
         false => reason,
     })
