@@ -40,6 +40,15 @@ pub fn cut_back(
     Ok(kept)
 }
 
+/// Whether a run's log has a row of this step. A log that cannot be read so far has none.
+///
+/// Errors: [`RunError::Io`].
+pub fn has_row_at(run: &OpenDir, log: &str, step: u64) -> Result<bool, RunError> {
+    let path = &run.join(log);
+    let bytes = run.read(log, regular::LOG).context("read", path)?;
+    Ok(cut(path, &bytes, step + 1).is_ok_and(|(kept, _)| kept.last_step == Some(step)))
+}
+
 /// The part of [`cut_back`] that touches no file: the rows kept of a log with the contents `bytes`, and the new
 /// contents. `path` is used in messages.
 ///

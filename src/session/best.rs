@@ -26,7 +26,7 @@ impl BestKept {
     /// `checkpoint.keep_best` is `on`.
     pub(super) fn new(run_dir: &Path, on: bool, record: &mut RunRecord, progress: &Progress) -> Self {
         let sought = progress.kept.filter(|_| on);
-        // an evaluation at this step is made again, and finds the same: what was best before it may be gone
+        // the evaluation of this step is made again, and finds the same: what was best before it may be gone
         let here = record.best_checkpoint.take().filter(|best| on && best.step == progress.step);
         let here = here.filter(|best| is_whole(run_dir, best.step));
         record.best_checkpoint = here.or_else(|| sought.map(entry));
@@ -56,9 +56,8 @@ impl BestKept {
     }
 }
 
-/// Says so if the checkpoint of the best evaluation is lost or damaged.
-pub(super) fn look_after(run_dir: &Path, best: Option<Best>, audience: &dyn Audience) {
-    let Some(Best { step, .. }) = best else { return };
+/// Says so if the checkpoint of the best evaluation, which is of this step, is lost or damaged.
+pub(super) fn look_after(run_dir: &Path, step: u64, audience: &dyn Audience) {
     let checkpoint = &checkpoint::path_of(run_dir, step);
     if let Err(reason) = Reader::open(checkpoint).and_then(|mut reader| reader.verify()) {
         audience.tell(Event::BestDamaged { checkpoint, reason: &reason });

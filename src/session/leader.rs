@@ -21,7 +21,9 @@ use crate::recipe::{MicroBatch, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, samples, seal};
+use crate::run::{
+    RunError, RunRecord, RunStatus, cut_back, dir, facts, has_row_at, read_train, samples, seal,
+};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -231,8 +233,12 @@ impl Job<'_> {
             Member { resolved: self.resolved, data: self.data, plan: self.plan.clone(), comm: comm.clone() };
         let is_new = start.is_none();
         let logs = start.as_ref().map(|start| start.state().logs.clone()).unwrap_or_default();
-        let (mut engine, progress) = member.begin(start)?;
+        let (mut engine, mut progress) = member.begin(start)?;
         let mut record = self.record()?;
+        // a session that died before it had made the row again has left the checkpoint on record
+        let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
+        progress.evaluated =
+            !is_new && (was_best || has_row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step)?);
         let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, is_new, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.sessions.push(RecordedSession {
@@ -251,10 +257,10 @@ impl Job<'_> {
             record.results = serde_json::json!({});
         }
         record.results["best_val_loss"] = progress.best_val_loss.into();
-        if self.recipe().checkpoint.keep_best {
-            best::look_after(self.dir.path(), progress.kept, self.call.audience);
-        }
         let best = BestKept::new(self.dir.path(), self.recipe().checkpoint.keep_best, &mut record, &progress);
+        if let Some(best) = &record.best_checkpoint {
+            best::look_after(self.dir.path(), best.step, self.call.audience);
+        }
         self.dir.write_record(&record)?;
 
         let mut recorder = Recorder::new(self, record, best, elapsed_before, last_loss)?;

@@ -62,7 +62,15 @@ impl Member<'_> {
             Weights::Random { .. } | Weights::At(_) | Weights::InitFrom(_) => {
                 let scaler = LossScaler::new(precision);
                 let watchdog = Watchdog::new(watchdog, Window::default());
-                return Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None };
+                return Progress {
+                    step: 0,
+                    updates: 0,
+                    scaler,
+                    watchdog,
+                    best_val_loss: None,
+                    kept: None,
+                    evaluated: false,
+                };
             }
         };
         let state = reader.state();
@@ -85,6 +93,7 @@ impl Member<'_> {
             // that of this run
             best_val_loss: state.best_val.filter(|_| is_own),
             kept: if is_own { kept(state) } else { None },
+            evaluated: false,
         }
     }
 

@@ -84,6 +84,9 @@ pub struct Progress {
     pub best_val_loss: Option<f64>,
     /// The best evaluation among those since which the best checkpoint is kept: the one whose checkpoint is kept.
     pub kept: Option<Best>,
+    /// Whether this step was evaluated before the run was resumed from its checkpoint, which is saved before the
+    /// evaluation: it is evaluated again then, even if none is due here any more.
+    pub evaluated: bool,
 }
 
 /// A source of training or validation rows, numbered from 0 without end.
@@ -213,13 +216,15 @@ pub fn train<E: Events>(
     let events = &mut Agreed::new(comm, events);
     events.compare(engine, progress)?;
     events.compare_evaluations(evaluations)?;
-    progress.kept = events.as_first(progress.kept.filter(|_| config.keep_best))?;
+    progress.kept = progress.kept.filter(|_| config.keep_best);
+    events.as_first(progress)?;
     let mut saved_at = progress.step;
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
         let step = progress.step;
         let mut reached = None;
-        if due(config.eval_every, step) && !evaluations.is_empty() {
+        let again = std::mem::take(&mut progress.evaluated);
+        if (again || due(config.eval_every, step)) && !evaluations.is_empty() {
             let Some(measured) = evaluate_together(engine, evaluations, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };

@@ -80,17 +80,20 @@ impl<'a, E: Events> Agreed<'a, E> {
         Ok((0..all.len()).filter(|&rank| all[rank] != all[0]).collect())
     }
 
-    /// The best evaluation that rank 0 knows of: the ranks look at one disk, but not at one moment.
-    pub(super) fn as_first(&self, best: Option<Best>) -> Result<Option<Best>, EngineError> {
+    /// Takes over what rank 0 knows of evaluations: the ranks look at one disk, but not at one moment.
+    pub(super) fn as_first(&self, progress: &mut Progress) -> Result<(), EngineError> {
         if self.comm.size() == 1 {
-            return Ok(best);
+            return Ok(());
         }
-        let word = |best: Best| [best.step.to_le_bytes(), best.val_loss.to_le_bytes()].concat();
-        let all = self.comm.exchange(&best.map(word).unwrap_or_default())?;
-        let number = |at: usize| all.first()?.get(at..at + 8)?.try_into().ok();
+        let best = progress.kept.map(|best| [best.step.to_le_bytes(), best.val_loss.to_le_bytes()].concat());
+        let mine = [vec![u8::from(progress.evaluated)], best.unwrap_or_default()].concat();
+        let all = self.comm.exchange(&mine)?;
+        let (evaluated, best) = all.first().and_then(|first| first.split_first()).unwrap_or((&0, &[]));
+        let number = |at: usize| best.get(at..at + 8)?.try_into().ok();
         let read =
             || Some(Best { step: u64::from_le_bytes(number(0)?), val_loss: f64::from_le_bytes(number(8)?) });
-        Ok(read())
+        (progress.evaluated, progress.kept) = (*evaluated != 0, read());
+        Ok(())
     }
 
     /// Who looks on while this rank works.

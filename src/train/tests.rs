@@ -244,7 +244,7 @@ fn unwatched() -> WatchdogConfig {
 fn start(precision: Precision) -> Progress {
     let watchdog = Watchdog::new(unwatched(), Window::default());
     let scaler = LossScaler::new(precision);
-    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None }
+    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None, evaluated: false }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {

@@ -186,6 +186,41 @@ fn a_best_checkpoint_that_is_damaged_or_lost_stays_the_best_one_and_is_not_delet
 }
 
 #[test]
+fn what_was_evaluated_at_the_step_of_a_checkpoint_counts_at_any_cadence() {
+    let lab = Lab::new();
+    let best = lowest(&lab.train_in("whole", &EARLY)).0;
+    let due = format!("checkpoint.every={best}");
+    let rarely = format!("eval.every={}", best + 1);
+    let sets = [&EARLY[..], &[due.as_str()]].concat();
+    // after the evaluation and the step that follow the checkpoint
+    let point = format!("csv.before_row:{}", 2 * best + 4);
+    for more in [&[][..], &["batch.world_size=2", "batch.micro_batch=2"]] {
+        let runs = format!("runs-{}", more.len());
+        let sets = [&sets[..], more].concat();
+        let run = lab.crash(&runs, &sets, &point);
+        assert_eq!(record(&run)["best_checkpoint"]["step"].as_u64(), Some(best));
+        let loss = lowest(&run).1;
+        let args = |runs: &str| tiny(runs, &[&sets[..], &[rarely.as_str()]].concat());
+        // and killed once more, before that evaluation is written again
+        let mut command = lab.command(args(&runs));
+        command.env("RUNNER_FAULT", "csv.before_row:1");
+        assert_eq!(ended(command).code, None);
+        assert_eq!(record(&run)["best_checkpoint"]["step"].as_u64(), Some(best));
+        let said = lab.run(["-q".to_owned()].into_iter().chain(args(&runs)));
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "nothing is lost");
+        assert_eq!(
+            lowest(&run),
+            (best, loss),
+            "{}",
+            std::fs::read_to_string(run.join("val.csv")).expect("a log")
+        );
+        let named = &record(&run)["best_checkpoint"];
+        assert_eq!(named["step"].as_u64(), Some(best), "{named}");
+        assert!(checkpoints(&run).contains(&name(best)), "{:?}", checkpoints(&run));
+    }
+}
+
+#[test]
 fn checkpoints_are_named_by_their_run() {
     let lab = Lab::new();
     let run = lab.train(&[&EARLY[..], &["checkpoint.every=4", "checkpoint.keep=2"]].concat());
