@@ -26,7 +26,7 @@ const BLOCK: usize = 1 << 18;
 /// How long to wait for a peer before looking at the others.
 const TICK: Duration = Duration::from_millis(100);
 /// How often a rank that waits or works sends a sign of life.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 /// How much longer the others wait for rank 0 than it waits for them, so that its verdict arrives first.
 const GRACE: Duration = Duration::from_secs(5);
 /// One of several processes.

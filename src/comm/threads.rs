@@ -5,6 +5,7 @@ mod models;
 #[cfg(all(not(loom), test))]
 mod tests;
 
+use super::patience::Patience;
 use super::{Comm, CommError, share};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::ops::Range;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Elements summed at a time: a block stays in cache while every rank's values are added.
 const BLOCK: usize = 4096;
+/// How long a rank waits before it looks at the time: short, so that a stop of the process shows.
+const WAIT: Duration = Duration::from_millis(250);
 
 /// One rank of several, each of which is a thread.
 pub struct Threads {
@@ -98,7 +101,7 @@ impl Threads {
     /// Arrives at a meeting with what `bring` puts into the state, and waits for all others.
     fn meet(&self, bring: impl FnOnce(&mut HubState)) -> Result<MutexGuard<'_, HubState>, CommError> {
         let hub = &*self.hub;
-        let mut deadline = Instant::now() + hub.timeout;
+        let mut patience = Patience::new(hub.timeout);
         let mut state = hub.lock();
         let held = state.held;
         if state.failed.is_none() {
@@ -110,17 +113,17 @@ impl Threads {
             if let Some(failed) = &state.failed {
                 return Err(failed.clone());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() && state.working.contains(&true) {
-                deadline = Instant::now() + hub.timeout;
-                continue;
+            if patience.is_over() && state.working.contains(&true) {
+                patience.renew();
             }
-            if left.is_zero() {
+            if patience.is_over() {
                 let ranks = (0..hub.size).filter(|&rank| !state.arrived[rank]).collect();
                 let silent = CommError::Silent { ranks, size: hub.size, seconds: hub.timeout.as_secs() };
                 return Err(hub.fail(state, silent));
             }
-            state = hub.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let begun = Instant::now();
+            state = hub.changed.wait_timeout(state, WAIT).unwrap_or_else(PoisonError::into_inner).0;
+            patience.waited(begun, WAIT);
         }
         Ok(state)
     }

@@ -18,6 +18,11 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              copy: nothing takes its place until an evaluation is better",
             checkpoint.display()
         ),
+        Event::BestCeased { checkpoint } => format!(
+            "{} is the checkpoint of the best evaluation, and checkpoint.keep_best is false now: it is deleted as soon \
+             as newer ones take its place",
+            checkpoint.display()
+        ),
         Event::RecipeRestored { recipe } => format!(
             "{} was edited or damaged and was not this run's recipe any more: it is written again",
             recipe.display()

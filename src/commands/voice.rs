@@ -179,6 +179,7 @@ impl Audience for Voice {
             | Event::TurnedAway(_)
             | Event::Damaged { .. }
             | Event::BestDamaged { .. }
+            | Event::BestCeased { .. }
             | Event::RecipeRestored { .. }
             | Event::Rewritten { .. }
             | Event::NotExported(_)

@@ -19,6 +19,8 @@ use std::path::Path;
 pub const FILE: &str = "run.json";
 /// The version of the record that this build writes, and the newest that it reads.
 pub const FORMAT_VERSION: u64 = 1;
+/// Sessions that a record keeps.
+const MOST_SESSIONS: usize = 1000;
 
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,6 +214,15 @@ impl RunRecord {
         }
     }
 
+    /// Notes a process that trains the run from now on. Of more than a thousand the first one and the latest stay, so
+    /// that a record which is read as a whole stays small.
+    pub fn begin_session(&mut self, session: Session) {
+        if self.sessions.len() >= MOST_SESSIONS {
+            self.sessions.drain(1..self.sessions.len() + 2 - MOST_SESSIONS);
+        }
+        self.sessions.push(session);
+    }
+
     /// The first step that the run takes itself: 0 but for a run that branched off another one.
     pub fn first_step(&self) -> u64 {
         self.parent.as_ref().filter(|parent| parent.optimizer).map_or(0, |parent| parent.step)
@@ -319,6 +330,17 @@ mod tests {
         written.other.insert("of_a_later_build".into(), serde_json::json!([1, 2]));
         written.write(&OpenDir::open(dir.path()).expect("open")).expect("write");
         assert_eq!(RunRecord::read(dir.path()).expect("read"), Some(written));
+    }
+
+    #[test]
+    fn of_many_sessions_the_first_and_the_latest_stay() {
+        let mut record = record();
+        record.sessions.clear();
+        for from_step in 0..1005 {
+            record.begin_session(Session { from_step, ..Session::default() });
+        }
+        let steps: Vec<u64> = record.sessions.iter().map(|session| session.from_step).collect();
+        assert_eq!((steps.len(), steps[0], steps[1], steps[999]), (1000, 0, 6, 1004));
     }
 
     #[test]

@@ -78,6 +78,11 @@ pub enum Event<'a> {
         /// What is wrong with it.
         reason: &'a RunError,
     },
+    /// The run keeps its best checkpoint no longer, for its recipe says so now: the next checkpoints take its place.
+    BestCeased {
+        /// The checkpoint's directory.
+        checkpoint: &'a Path,
+    },
     /// A damaged checkpoint was renamed, because an older one is intact and will be used.
     SetAside {
         /// Its new path.

@@ -55,9 +55,11 @@ impl<'a> Call<'a> {
         Self { cache, ..self }
     }
 
-    /// Meets the ranks that a launcher has started, and parts from them in a way that all of them end alike.
+    /// Meets the ranks that a launcher has started, and parts from them in a way that all of them end alike. `task` is
+    /// what this call is asked for, which all ranks must agree on.
     pub(super) fn with_ranks(
         mut self,
+        task: &str,
         work: impl FnOnce(&Self) -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
         self.joined = ranks::join(&|text| self.audience.tell(Event::TurnedAway(text)))?;
@@ -65,7 +67,7 @@ impl<'a> Call<'a> {
             // of processes that were killed while they encoded a text or checked a file
             files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);
         }
-        let result = work(&self);
+        let result = self.agree_on(task).and_then(|()| work(&self));
         if let Some(comm) = &self.joined {
             match &result {
                 // who fails alone must not leave the others waiting
@@ -78,6 +80,13 @@ impl<'a> Call<'a> {
             }
         }
         result
+    }
+
+    fn agree_on(&self, task: &str) -> anyhow::Result<()> {
+        let Some(comm) = self.joined() else { return Ok(()) };
+        let options = [(self.fresh, " with --fresh"), (self.dry, " with --dry-run")];
+        let options = options.into_iter().filter(|(asked, _)| *asked).map(|(_, option)| option);
+        ranks::same_task(comm, &(task.to_owned() + &options.collect::<String>()))
     }
 
     pub(super) fn joined(&self) -> Option<&dyn Comm> {
@@ -138,7 +147,7 @@ impl<'a> Call<'a> {
         lead: impl FnOnce() -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
         let Some(comm) = &self.joined else { return lead() };
-        ranks::same(Some(comm.as_ref()), &resolved.recipe, &format!("the data (digest {hash})"))?;
+        ranks::same(Some(comm.as_ref()), &resolved.recipe, ("the data", &format!("digest {hash}")))?;
         if comm.rank() > 0 {
             return follower::follow(comm, self.requests, resolved, data);
         }

@@ -241,7 +241,7 @@ impl Job<'_> {
             !is_new && (was_best || has_row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step)?);
         let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, is_new, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);
-        record.sessions.push(RecordedSession {
+        record.begin_session(RecordedSession {
             started: facts::now(),
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
@@ -257,7 +257,12 @@ impl Job<'_> {
             record.results = serde_json::json!({});
         }
         record.results["best_val_loss"] = progress.best_val_loss.into();
-        let best = BestKept::new(self.dir.path(), self.recipe().checkpoint.keep_best, &mut record, &progress);
+        let keeps_best = self.recipe().checkpoint.keep_best;
+        if let Some(best) = record.best_checkpoint.as_ref().filter(|_| !keeps_best) {
+            let checkpoint = &checkpoint::path_of(self.dir.path(), best.step);
+            self.call.audience.tell(Event::BestCeased { checkpoint });
+        }
+        let best = BestKept::new(self.dir.path(), keeps_best, &mut record, &progress);
         if let Some(best) = &record.best_checkpoint {
             best::look_after(self.dir.path(), best.step, self.call.audience);
         }

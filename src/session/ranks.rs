@@ -7,6 +7,7 @@ use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Joining, Solo, Tcp, named};
 use crate::engine::EngineError;
 use crate::recipe::{self, Recipe};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -119,28 +120,60 @@ fn failure(message: &[u8]) -> Failure {
     })
 }
 
-/// Makes sure that all ranks have the same recipe, except for paths, and the same `further` text.
+/// Makes sure that all ranks were started with the same call: the others would wait for what one of them never does.
 ///
 /// # Errors
-/// The first line that differs, on rank 0; [`Elsewhere`] on the others.
-pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, further: &str) -> anyhow::Result<()> {
+/// What is asked of the first rank that differs, on rank 0; [`Elsewhere`] on the others.
+pub(super) fn same_task(comm: &dyn Comm, task: &str) -> anyhow::Result<()> {
+    let all = comm.exchange(task.as_bytes())?;
+    let Some(&other) = differing(&all).first() else { return Ok(()) };
+    let theirs = String::from_utf8_lossy(&all[other]);
+    of_rank_0(comm, || {
+        let who = named(&differing(&all));
+        format!(
+            "all ranks must be started with the same command line, but {who} was asked to {theirs} and rank 0 to {task}"
+        )
+    })
+}
+
+/// Makes sure that all ranks have the same recipe, except for paths, and the same value of something further, which is
+/// named first.
+///
+/// # Errors
+/// The first key that differs, on rank 0; [`Elsewhere`] on the others.
+pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, (further, value): (&str, &str)) -> anyhow::Result<()> {
     let Some(comm) = comm else { return Ok(()) };
-    let mut lines: Vec<String> = (recipe::leaves(recipe).into_iter())
-        .filter(|(key, _)| !key.is_path())
-        .map(|(key, value)| format!("`{}` ({value})", key.path))
-        .collect();
-    lines.push(further.to_owned());
-    let all = comm.exchange(lines.join("\n").as_bytes())?;
-    let texts: Vec<String> = all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
-    let differing: Vec<usize> = (0..texts.len()).filter(|&rank| texts[rank] != texts[0]).collect();
-    let Some(&other) = differing.first() else { return Ok(()) };
-    let mut pairs = texts[0].lines().zip(texts[other].lines());
-    let (ours, theirs) = pairs.find(|(ours, theirs)| ours != theirs).unwrap_or(("the recipe", "the recipe"));
-    let error = UsageError(format!(
-        "all ranks must have the same recipe and the same data, but {theirs} of {} is not {ours} of rank 0",
-        named(&differing)
-    ));
-    if comm.rank() > 0 { Err(Elsewhere(Ending::Refused).into()) } else { Err(error.into()) }
+    let values = recipe::leaves(recipe).into_iter().filter(|(key, _)| !key.is_path());
+    let mut mine: BTreeMap<String, String> =
+        values.map(|(key, value)| (format!("`{}`", key.path), value)).collect();
+    mine.insert(further.to_owned(), value.to_owned());
+    let all = comm.exchange(&serde_json::to_vec(&mine)?)?;
+    let Some(&other) = differing(&all).first() else { return Ok(()) };
+    of_rank_0(comm, || {
+        let theirs: BTreeMap<String, String> = serde_json::from_slice(&all[other]).unwrap_or_default();
+        let what = mine.keys().chain(theirs.keys()).find(|key| mine.get(*key) != theirs.get(*key));
+        let of = |values: &BTreeMap<String, String>, what: &str| match values.get(what) {
+            Some(value) => format!("{what} ({value})"),
+            None => format!("{what} (unset)"),
+        };
+        let what = what.map_or("the recipe", String::as_str);
+        let who = named(&differing(&all));
+        format!(
+            "all ranks must have the same recipe and the same data, but {} of {who} is not {} of rank 0",
+            of(&theirs, what),
+            of(&mine, what)
+        )
+    })
+}
+
+/// The ranks that sent something else than rank 0.
+fn differing(all: &[Vec<u8>]) -> Vec<usize> {
+    (0..all.len()).filter(|&rank| all[rank] != all[0]).collect()
+}
+
+/// Refuses on all ranks; rank 0 says why.
+fn of_rank_0(comm: &dyn Comm, why: impl FnOnce() -> String) -> anyhow::Result<()> {
+    if comm.rank() > 0 { Err(Elsewhere(Ending::Refused).into()) } else { Err(UsageError(why()).into()) }
 }
 
 /// What rank 0 tells the others to do next.

@@ -12,6 +12,7 @@ use crate::recipe::{self, Diagnostics, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::is_own;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
+use crate::wording::count;
 use std::path::{Path, PathBuf};
 
 impl Call<'_> {
@@ -21,7 +22,8 @@ impl Call<'_> {
     /// # Errors
     /// Where no recipe could be started.
     pub fn train(self, recipes: &[PathBuf], overrides: &Overrides) -> anyhow::Result<Ending> {
-        self.with_ranks(|call| train(call, recipes, overrides))
+        let task = format!("train {}", count(recipes.len(), "recipe"));
+        self.with_ranks(&task, |call| train(call, recipes, overrides))
     }
 }
 
@@ -119,6 +121,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     {
         return Ok(ending);
     }
+    follow(&dir, resolved, &toml)?;
     call.audience.result(&path)?;
     leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &[] })
 }
@@ -148,6 +151,17 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     if text != toml && is_own(run, &text, &record) != Some(true) {
         RunDir::open(run)?.write_recipe(toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });
+    }
+    Ok(())
+}
+
+/// Makes a run's recipe say what this call asks for, where that is another value of a key that a run may change: when
+/// the run is resumed from its own recipe, it goes on as it does now.
+fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
+    // what cannot be read has just been written again, or was written by another version
+    let Ok(before) = recipe::load(&dir.recipe(), &Overrides::default()) else { return Ok(()) };
+    if dir.read_recipe()? != toml && !recipe::diff(&before.recipe, &resolved.recipe).is_empty() {
+        dir.write_recipe(toml)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ impl Call<'_> {
     /// # Errors
     /// Where there is no such run, or it cannot go on.
     pub fn resume(self, run: &Path, overrides: &Overrides) -> anyhow::Result<Ending> {
-        self.with_ranks(|call| resume(call, run, overrides))
+        self.with_ranks("resume a run", |call| resume(call, run, overrides))
     }
 }
 
@@ -65,10 +65,10 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     call.together(&resolved, &data, &hash, lead)
 }
 
-/// The digest on record of the state that a run has branched off, if it goes on from a checkpoint of its own: the other
-/// run may be gone.
+/// The digest on record of the weights or the state that a run has begun from, if it goes on from a checkpoint of its
+/// own: what it began from may be gone.
 fn begun(run: &Path, original: &Resolved, resolved: &Resolved) -> anyhow::Result<Option<String>> {
-    let named = |resolved: &Resolved| resolved.recipe.branch().cloned();
+    let named = |resolved: &Resolved| resolved.recipe.model.init_from.clone();
     if named(resolved).is_none() || named(original) != named(resolved) || checkpoint::list(run)?.is_empty() {
         return Ok(None);
     }

@@ -75,7 +75,7 @@ impl Throughput {
         let (measured, ranks_by) = match joined {
             Some(comm) => {
                 comm.set_timeout(Duration::from_secs(plan.ranks.timeout_s));
-                ranks::same(Some(comm.as_ref()), recipe, &format!("--steps {steps}"))?;
+                ranks::same(Some(comm.as_ref()), recipe, ("--steps", &steps.to_string()))?;
                 comm.barrier()?;
                 comm.set_working(false);
                 let own = plan.of_launched_rank(comm.rank());

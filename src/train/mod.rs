@@ -228,7 +228,7 @@ pub fn train<E: Events>(
             let Some(measured) = evaluate_together(engine, evaluations, config, events)? else {
                 return stop(engine, progress, saved_at, events);
             };
-            events.events.check(progress).map_err(TrainError::Events)?;
+            events.working(|events| events.check(progress)).map_err(TrainError::Events)?;
             // finite weights may still overflow on other data, most easily in fp16
             if let Some(what) = measured.not_finite(evaluations) {
                 return Ok(Outcome::Diverged { step, what });
@@ -324,7 +324,7 @@ pub fn train<E: Events>(
             skipped: !applied.applied,
             time: start.elapsed(),
         };
-        events.events.step(&report, progress).map_err(TrainError::Events)?;
+        events.working(|events| events.step(&report, progress)).map_err(TrainError::Events)?;
         let every = config.checkpoint_every;
         if every > 0 && progress.step.is_multiple_of(every) && progress.step < config.max_steps {
             if let Some(diverged) = save(engine, progress, events)? {
@@ -361,7 +361,7 @@ fn save<E: Events>(
     events: &mut Agreed<E>,
 ) -> Result<Option<Outcome>, TrainError<E::Error>> {
     // before the ranks compare their parameters: none of them saves if one cannot vouch for its data
-    events.events.check(progress).map_err(TrainError::Events)?;
+    events.working(|events| events.check(progress)).map_err(TrainError::Events)?;
     let states = engine.saved_states();
     if let Some(what) = blame::first_not_finite(engine, &states)? {
         let what = format!("{what} is not finite after the update");

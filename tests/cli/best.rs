@@ -130,13 +130,20 @@ fn a_run_goes_on_keeping_its_best_and_may_be_told_to_begin_or_to_cease() {
     lab.run(tiny("runs", &EARLY)).expect(0);
     assert_eq!(holds_best_and_last(&run), best);
     let ceased = lab.crash("ceased", &EARLY, "csv.before_row:16");
-    lab.run(tiny("ceased", &[&EARLY, &["checkpoint.keep_best=false"][..]].concat())).expect(0);
+    let ceasing = [&EARLY, &["checkpoint.keep_best=false"][..]].concat();
+    lab.run(tiny("ceased", &ceasing)).expect(0).says(&[&name(best), "checkpoint.keep_best is false now"]);
     assert!(record(&ceased).get("best_checkpoint").is_none());
     assert_eq!(checkpoints(&ceased), [name(12)]);
-    // begun late: the best of what is evaluated from then on
+    // begun late: the best of what is evaluated from then on, also by a later resume from its own recipe
     let plain = lab.crash("begun", &EARLY[1..], "csv.before_row:16");
     let newest = checkpoints(&plain).pop().expect("a checkpoint");
-    lab.run(tiny("begun", &EARLY)).expect(0);
+    let mut command = lab.command(tiny("begun", &EARLY));
+    command.env("RUNNER_FAULT", "csv.before_row:3");
+    assert_eq!(ended(command).code, None);
+    let recipe = std::fs::read_to_string(plain.join("recipe.toml")).expect("a recipe");
+    assert!(recipe.contains("keep_best = true"), "{recipe}");
+    let resumed = lab.run(["--resume".as_ref(), plain.as_os_str()]);
+    assert!(!resumed.expect(0).stderr.contains("keep_best"), "{}", resumed.stderr);
     let kept = record(&plain)["best_checkpoint"]["step"].as_u64().expect("a best checkpoint");
     assert!(name(kept) >= newest && checkpoints(&plain).contains(&name(kept)));
 }

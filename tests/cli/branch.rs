@@ -201,6 +201,25 @@ fn what_does_not_fit_the_state_is_refused_at_its_key() {
 }
 
 #[test]
+fn a_run_that_began_with_weights_is_resumed_after_those_are_gone() {
+    let lab = Lab::new();
+    let first = lab.train_in("firsts", &[]);
+    let from = format!("model.init_from=firsts/{}@latest", id(&first));
+    let sets = [from.as_str(), "seed=5"];
+    let whole = lab.train_in("whole", &sets);
+    let run = lab.crash("runs", &sets, "csv.before_row:9");
+    let early = lab.crash("early", &sets, "csv.before_row:2");
+    fs::remove_dir_all(first.join("checkpoints")).expect("removed");
+    lab.run(["--resume", &format!("runs/{}", id(&run))]).expect(0);
+    assert!(essence(&run) == essence(&whole));
+    // without a checkpoint of its own it needs them
+    let named = format!("early/{}", id(&early));
+    let refused = lab.run(["--resume", &named]);
+    assert!(matches!(refused.code, Some(1 | 2)), "{}", refused.stderr);
+    refused.says(&["model.init_from"]);
+}
+
+#[test]
 fn a_refused_resume_shows_the_command_that_branches_off() {
     let lab = Lab::new();
     let run = lab.train(&[]);

@@ -254,6 +254,23 @@ fn a_disagreement_is_reported_once_with_both_values() {
     let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["checkpoint.every=7"])));
     one.end().expect(2).says(&["`checkpoint.every` (7) of rank 1 is not `checkpoint.every` (4) of rank 0"]);
     two.end().expect(2);
+    // a key that only one of them has
+    let port = self::port();
+    let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
+    let two = spawned(rank(&lab, 1, 2, port, &sized("runs", 2, &["eval.tokens=64"])));
+    one.end().expect(2).says(&["`eval.batches` (unset) of rank 1 is not `eval.batches` (1) of rank 0"]);
+    two.end().expect(2);
+    // what they are asked to do
+    for (word, asked) in [
+        ("--fresh", "rank 1 was asked to train 1 recipe with --fresh and rank 0 to train 1 recipe"),
+        ("tiny.toml", "rank 1 was asked to train 2 recipes and rank 0 to train 1 recipe"),
+    ] {
+        let port = self::port();
+        let one = spawned(rank(&lab, 0, 2, port, &sized("runs", 2, &[])));
+        let two = spawned(rank(&lab, 1, 2, port, &[sized("runs", 2, &[]), vec![word.to_owned()]].concat()));
+        one.end().expect(2).says(&["the same command line", asked]);
+        two.end().expect(2);
+    }
     // a run that only one of them finds
     let run = lab.train_in("resumed", &["schedule.max_steps=4"]);
     let name = run.display().to_string();

@@ -61,6 +61,27 @@ fn ranks_repeat_themselves_byte_for_byte() {
 }
 
 #[test]
+fn ranks_that_are_stopped_and_continued_go_on() {
+    let lab = Lab::new();
+    let sets = ["batch.world_size=2", "batch.micro_batch=1", "distributed.timeout_s=1"];
+    let sets = with(&sets, &["schedule.max_steps=100000", "checkpoint.every=5"]);
+    let mut live = lab.start(support::tiny("runs", &sets));
+    let run = lab.only_run("runs");
+    for _ in 0..3 {
+        let taken = rows(&run);
+        support::wait("some steps", || rows(&run) > taken + 2);
+        live.signal("STOP");
+        // longer than a rank waits for another, and than a busy machine may take
+        std::thread::sleep(std::time::Duration::from_millis(3_500));
+        live.signal("CONT");
+    }
+    let taken = rows(&run);
+    support::wait("a step after that", || rows(&run) > taken || live.is_over());
+    live.signal("TERM");
+    live.end().expect(143);
+}
+
+#[test]
 fn a_run_goes_on_with_any_number_of_ranks() {
     let lab = Lab::new();
     let sets =
