@@ -189,3 +189,13 @@ fn verification_starts_from_the_weights_that_the_recipe_names() {
     let first = |json: &Value| json["steps"][0]["reference_loss"].as_f64().expect("a loss");
     assert!(first(&random) > 4.5 && first(&trained) < 4.0, "{} {}", first(&random), first(&trained));
 }
+
+/// Muon's iteration enlarges what rounding does to a gradient.
+#[test]
+fn the_shipped_recipe_of_muon_passes_in_every_precision() {
+    let place = Place::new();
+    for precision in ["compute.precision=tf32", "compute.precision=bf16"] {
+        let said = place.run(&["verify", "builtin:muon/lipsum", "--set", precision, "--steps", "2"]);
+        assert_eq!(said.code, 0, "{precision}: {}{}", said.stdout, said.stderr);
+    }
+}
