@@ -110,7 +110,7 @@ impl Tally {
             let (n, p) = (self.examples as f64, right as f64 / self.examples as f64);
             // of a mean of zeros and ones, with the deviation of a sample
             let standard_error = (self.examples > 1).then(|| (p * (1.0 - p) / (n - 1.0)).sqrt());
-            Score { name: format!("{}_{end}", task.name), value: p, standard_error, definition }
+            Score { name: format!("{}_{end}", task.prefix()), value: p, standard_error, definition }
         };
         match (task.kind, task.definition) {
             (Kind::Choice, Definition::PerToken) => vec![
@@ -127,12 +127,12 @@ impl Tally {
             ],
             (Kind::Choice, Definition::LmEval) => vec![
                 accuracy(
-                    "lm_eval_acc",
+                    "acc",
                     self.right,
                     "lowest sum of losses over the ending's text, as lm-evaluation-harness takes it",
                 ),
                 accuracy(
-                    "lm_eval_acc_norm",
+                    "acc_norm",
                     self.right_norm,
                     "lowest loss per character of the ending's text, as lm-evaluation-harness takes it",
                 ),

@@ -256,6 +256,15 @@ impl Task {
         hasher.finalize().to_hex().to_string()
     }
 
+    /// What the names of its scores begin with: its own name, and that of the definition where it is not the usual one.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        match self.definition {
+            Definition::LmEval if self.kind == Kind::Choice => format!("{}_lm_eval", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
     /// The name of a file's task: the file's stem in lower case, every other character an underscore.
     #[must_use]
     pub fn name_of(path: &Path) -> String {

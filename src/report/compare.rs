@@ -151,6 +151,11 @@ impl Comparison {
         self.groups.iter().any(|group| group.counted().count() > 1)
     }
 
+    /// The metrics that every run was read for: those of the table of columns, further ones, and the ways to targets.
+    pub(super) fn metrics(&self) -> impl Iterator<Item = &Metric> {
+        metrics().iter().chain(&self.further).chain(&self.goals)
+    }
+
     /// What a reader must know before believing the figures, one sentence each.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {

@@ -6,6 +6,7 @@ use super::axis::{Axis, Cut};
 use super::compare::{Comparison, Measure};
 use super::differences;
 use super::export::number;
+use super::footing::Footing;
 use super::groups::Verdict;
 use super::metrics::metrics;
 use super::runs::Run;
@@ -19,8 +20,8 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The document, ended by a newline.
 #[must_use]
 pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
-    let Comparison { runs, differences, groups, footing, verdicts, judge, targets, goals, further, cut } =
-        comparison;
+    let Comparison { runs, differences, groups, footing, verdicts, judge, targets, cut, .. } = comparison;
+    let mixed = Footing::mixed(runs, &comparison.further);
     let table = comparison.table(measures, false);
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
@@ -50,6 +51,10 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
                 "warnings": run.warnings,
                 "interpolated": run.results.interpolated(),
                 "set": footing.sets[i],
+                "sets": mixed
+                    .iter()
+                    .filter_map(|(metric, footing)| Some((metric.name.clone(), footing.sets[i]?.into())))
+                    .collect::<Map<String, Value>>(),
                 "notes": run.notes,
                 "targets": targets.iter().map(|target| way(run, target)).collect::<Vec<_>>(),
             })
@@ -58,7 +63,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
     let groups: Vec<Value> = groups
         .iter()
         .map(|group| {
-            let spreads = metrics().iter().chain(further).chain(goals).filter_map(|metric| {
+            let spreads = comparison.metrics().filter_map(|metric| {
                 let spread = group.spread(&comparison.runs, metric)?;
                 let value =
                     json!({ "mean": number(spread.mean), "sd": spread.sd.map(number), "n": spread.n });
@@ -161,13 +166,14 @@ pub fn schema() -> String {
         ("sd", or_null(number("sample standard deviation; null for one run"))),
         (
             "n",
-            json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric" }),
+            json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric, all of them measured on the same data" }),
         ),
     ]);
     let spreads: Map<String, Value> = metrics().iter().map(|m| (m.name.clone(), spread.clone())).collect();
     let index = |doc: &str| json!({ "type": "integer", "minimum": 0, "description": doc });
-    let further_number =
-        or_null(number("a further column of val.csv that was asked for by name, or the way to a target"));
+    let further_number = or_null(number(
+        "a further column of val.csv or eval.csv that was asked for by name, or the way to a target",
+    ));
     let way = object(&[
         ("reached", json!({ "type": "boolean", "description": "some evaluation was as good" })),
         (
@@ -212,6 +218,14 @@ pub fn schema() -> String {
                 "runs of the same set had the judged metric measured on the same data, and only these are ranked and \
                  tested against each other; null without the metric",
             )),
+        ),
+        (
+            "sets",
+            json!({
+                "type": "object",
+                "additionalProperties": index("the runs with the same number can be compared"),
+                "description": "the further metrics, asked for by name, that were measured on different data",
+            }),
         ),
         ("notes", list(text("a phrase"), "what a reader should know about it")),
         ("targets", list(way, "its way to each of the targets")),

@@ -1,11 +1,10 @@
-//! What a metric was measured on. Losses on different data say nothing about which run is better.
+//! Which runs of a comparison were measured on the same data, so that they can be ranked by a metric.
 
-use super::differences::digest;
+use super::basis::Basis;
 use super::groups::Group;
 use super::metrics::Metric;
 use super::runs::Run;
-use crate::run::column::Unit;
-use crate::run::dir;
+use std::collections::HashMap;
 
 /// The runs of a comparison in sets whose judged metric was measured on the same data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,55 +13,40 @@ pub struct Footing {
     /// metric.
     pub sets: Vec<Option<usize>>,
     /// What differs between the sets, as phrases; empty for a single set.
-    pub differing: Vec<String>,
+    pub differing: Vec<&'static str>,
 }
 
 impl Footing {
-    /// Sorts runs into sets. Only a loss depends on data, and only runs that have the metric count.
+    /// Sorts runs into sets of equal [`Basis`]; only runs that have the metric count.
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
-        // all that evaluations give depends on their data, of what training gives the loss alone
-        let is_validation = metric.log == dir::VAL_CSV;
-        let is_loss = is_validation || is_a_loss(metric);
         // a run that has not reached a target was measured all the same
         let measured = metric.target.as_ref().map_or(&metric.name, |target| &target.best.name);
-        let key = if is_validation { "data.val" } else { "data.train" };
-        let facts = |run: &Run| match task(run, measured).filter(|_| is_validation) {
-            Some(digest) => [("the task's examples", Some(digest)), ("evaluated tokens", None)],
-            None => {
-                let tokens = if is_validation { evaluated(run) } else { None };
-                [(key, contents(run, key)), ("evaluated tokens", tokens)]
-            }
-        };
-        let mut known = Vec::new();
-        let mut sets = Vec::new();
-        for run in runs {
-            if run.results.get(measured).is_none() {
-                sets.push(None);
-                continue;
-            }
-            let facts = is_loss.then(|| facts(run));
-            let at = known.iter().position(|other| *other == facts).unwrap_or(known.len());
-            sets.push(Some(at));
-            if at == known.len() {
-                known.push(facts);
-            }
+        let bases: Vec<Option<Basis>> =
+            runs.iter().map(|run| run.results.get(measured).map(|_| Basis::of(run, metric))).collect();
+        let mut known: HashMap<&Basis, usize> = HashMap::new();
+        let mut sets = Vec::with_capacity(runs.len());
+        for basis in &bases {
+            let next = known.len();
+            sets.push(basis.as_ref().map(|basis| *known.entry(basis).or_insert(next)));
         }
-        let known: Vec<_> = known.into_iter().flatten().collect();
-        let mut differing = Vec::new();
-        if let Some((first, others)) = known.split_first() {
-            for (i, (name, value)) in first.iter().enumerate() {
-                let differs = others.iter().any(|other| other[i].1 != *value);
-                differing.extend(differs.then(|| (*name).to_owned()));
-            }
-        }
-        Self { sets, differing }
+        let known: Vec<&Basis> = known.into_keys().collect();
+        Self { sets, differing: Basis::differing(&known) }
     }
 
-    /// The set of a group of replicas; `None` if none of its runs has the metric.
+    /// The metrics of which the runs were measured on different data.
+    #[must_use]
+    pub fn mixed<'a>(runs: &[Run], metrics: &'a [Metric]) -> Vec<(&'a Metric, Self)> {
+        let footings = metrics.iter().map(|metric| (metric, Self::new(runs, metric)));
+        footings.filter(|(_, footing)| footing.is_mixed()).collect()
+    }
+
+    /// The set of a group of replicas; `None` if none of its runs has the metric, or if they are of several sets.
     #[must_use]
     pub fn of_group(&self, group: &Group) -> Option<usize> {
-        group.counted().find_map(|run| self.sets[run])
+        let mut sets = group.counted().filter_map(|run| self.sets[run]);
+        let first = sets.next()?;
+        sets.all(|set| set == first).then_some(first)
     }
 
     /// How many sets there are.
@@ -101,32 +85,4 @@ impl Footing {
             )
         })
     }
-}
-
-/// Whether a metric is a loss, or the way to one.
-fn is_a_loss(metric: &Metric) -> bool {
-    metric.target.as_ref().map_or(metric.unit, |target| target.best.unit) == Unit::Loss
-}
-
-/// What a key of the data names: its digest where that is on record, else the names.
-fn contents(run: &Run, key: &str) -> Option<String> {
-    digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string()))
-}
-
-/// The digest of the task that a metric is a score of; `None` for a loss.
-fn task(run: &Run, metric: &str) -> Option<String> {
-    let score = metric.strip_prefix("best_").unwrap_or(metric);
-    let of_task =
-        |name: &str| score.strip_prefix(name.strip_prefix("task_")?)?.starts_with('_').then_some(());
-    run.facts.digests.iter().find_map(|(name, digest)| of_task(name).map(|()| digest.clone()))
-}
-
-/// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.
-fn evaluated(run: &Run) -> Option<String> {
-    let number = |key: &str| run.value(key)?.as_u64();
-    let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
-    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number("model.block_size")?);
-    let asked = || rounded().or_else(batches);
-    let known = || run.facts.eval_rows?.checked_mul(number("model.block_size")?);
-    known().or_else(asked).map(|tokens| tokens.to_string())
 }

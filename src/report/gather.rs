@@ -1,6 +1,7 @@
 //! Gathering the metrics of a run, in one pass over each log.
 
 use super::around::{Around, Clock};
+use super::asked::scan_asked;
 use super::axis::{Axis, Cut};
 use super::metrics::{Metric, metrics};
 use super::own::other_log;
@@ -105,7 +106,7 @@ pub fn gather(
         let mut wanted = place(&mut each);
         let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
         search.columns(log, |column| column_of(&mut wanted, column));
-        let evaluated = scan(&run.join(log), &wanted, bytes, |row| {
+        let take = |row: &[f64]| {
             let at = [row[step], row[tokens], clock.at(row[step])];
             search.take(log, row, at);
             match cut {
@@ -115,11 +116,17 @@ pub fn gather(
                     each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
                 }
             }
-        });
+        };
+        let (evaluated, bases) = match log == dir::EVAL_CSV {
+            true => scan_asked(&run.join(log), &wanted, bytes, take),
+            false => (scan(&run.join(log), &wanted, bytes, take), Vec::new()),
+        };
         changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
+        let basis = |fold: &Fold| Some((fold.metric.name.clone(), bases.get(fold.place)?.clone()));
+        results.bases.extend(each.iter().filter_map(basis));
         finish(each, &evaluated.header, values, &mut results);
         malformed += evaluated.malformed;
         unreadable.extend(evaluated.unreadable);

@@ -1,5 +1,6 @@
 //! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
+use super::basis::{Basis, alike};
 use super::differences::{label, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
@@ -27,15 +28,28 @@ impl Group {
         self.runs.iter().copied().filter(|run| self.copies.iter().all(|(copy, _)| copy != run))
     }
 
-    /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
-    /// of every run that has reached it, complete or not.
-    #[must_use]
-    pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
+    /// The complete runs that have a metric, one for each seed, with its values. The way to a target is known of every
+    /// run that has reached it, complete or not.
+    fn values<'a>(&self, runs: &'a [Run], metric: &Metric) -> Vec<(&'a Run, f64)> {
         let is_known = |run: &&Run| run.complete || metric.target.is_some();
         let complete = self.counted().map(|i| &runs[i]).filter(is_known);
-        let values: Vec<f64> =
-            complete.filter_map(|run| run.results.get(&metric.name)).filter(|v| v.is_finite()).collect();
-        spread(&values)
+        let value = |run: &'a Run| Some((run, run.results.get(&metric.name).filter(|v| v.is_finite())?));
+        complete.filter_map(value).collect()
+    }
+
+    /// Whether those of its runs that have a value of a metric were measured on different data.
+    #[must_use]
+    pub fn is_mixed(&self, runs: &[Run], metric: &Metric) -> bool {
+        let measured = self.values(runs, metric);
+        measured.len() > 1 && !alike(measured.iter().map(|(run, _)| Basis::of(run, metric)))
+    }
+
+    /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
+    /// of every run that has reached it, complete or not. `None` where they were measured on different data.
+    #[must_use]
+    pub fn spread(&self, runs: &[Run], metric: &Metric) -> Option<Spread> {
+        let values: Vec<f64> = self.values(runs, metric).iter().map(|(_, value)| *value).collect();
+        spread(&values).filter(|_| !self.is_mixed(runs, metric))
     }
 
     /// How many of its runs have reached a target, of how many that count.

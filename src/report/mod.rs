@@ -4,7 +4,9 @@
 //! Texts, tables and pictures are made here; printing them is the commands' business.
 
 mod around;
+mod asked;
 pub mod axis;
+pub mod basis;
 pub mod braille;
 pub mod compare;
 pub mod differences;

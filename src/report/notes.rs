@@ -1,7 +1,11 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
+use super::basis::Basis;
 use super::compare::Comparison;
+use super::footing::Footing;
+use super::metrics::Metric;
 use super::runs::Run;
+use crate::run::columns::task_of;
 use crate::run::dir;
 use crate::wording::tame_line;
 
@@ -11,6 +15,9 @@ const MOST_NAMES: usize = 6;
 /// All notes on a comparison.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes: Vec<String> = comparison.footing.note(&comparison.judge).into_iter().collect();
+    notes.extend(apart(comparison));
+    notes.extend(mixed_groups(comparison));
+    notes.extend(vague(comparison));
     notes.extend(copies(comparison));
     notes.extend(interpolated(comparison));
     notes.extend(targets(comparison));
@@ -21,6 +28,71 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
             known.push(note);
             let of = runs.iter().filter(|run| run.notes.contains(note));
             notes.push(format!("{}: {note}", names(runs, of)));
+        }
+    }
+    notes
+}
+
+/// Which runs may be compared by a metric that was asked for beside the judged one, where not all may.
+fn apart(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let note = |(metric, footing): (&Metric, Footing)| {
+        let of_set =
+            |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
+        let sets: Vec<String> = (0..footing.count()).map(|set| names(runs, of_set(set))).collect();
+        format!(
+            "{} was measured on different data ({}), so it says nothing about which is better between {}",
+            metric.name,
+            footing.differing.join(" and "),
+            listed(sets.iter().map(|set| format!("({set})")).collect())
+        )
+    };
+    let others = Footing::mixed(runs, &comparison.further)
+        .into_iter()
+        .filter(|(metric, _)| metric.name != comparison.judge.name);
+    others.map(note).collect()
+}
+
+/// Which groups have no mean, because their replicas were measured on different data.
+fn mixed_groups(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    for group in &comparison.groups {
+        let is_mixed = |metric: &&Metric| group.is_mixed(&comparison.runs, metric);
+        let mixed: Vec<&Metric> = comparison.metrics().filter(is_mixed).collect();
+        let (Some(first), names) = (mixed.first(), mixed.iter().map(|metric| metric.name.clone())) else {
+            continue;
+        };
+        let bases: Vec<Basis> = group.counted().map(|run| Basis::of(&comparison.runs[run], first)).collect();
+        notes.push(format!(
+            "{}: {} of its seeds {} measured on different data ({}), so there is no mean and no test",
+            group.label,
+            listed(names.collect()),
+            if mixed.len() == 1 { "was" } else { "were" },
+            Basis::differing(&bases.iter().collect::<Vec<_>>()).join(" and ")
+        ));
+    }
+    notes
+}
+
+/// Of which runs `eval.csv` does not say by digests what it is of.
+fn vague(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    for metric in comparison.further.iter().filter(|_| runs.len() > 1) {
+        let is_vague = |run: &&Run| run.results.basis(&metric.name).is_some_and(Basis::is_vague);
+        let has_it = |run: &&Run| run.results.get(&metric.name).is_some();
+        let vague: Vec<&Run> = runs.iter().filter(has_it).filter(is_vague).collect();
+        if !vague.is_empty() {
+            let known = match task_of(&metric.column) {
+                Some(_) => "whether these are the same examples is not known",
+                None => "the names of the data and the number of tokens tell them apart",
+            };
+            notes.push(format!(
+                "{}: an earlier version wrote {} to eval.csv without a digest of what it was measured on, so {known}; \
+                 `runner eval --save` measures it again",
+                names(runs, vague.into_iter()),
+                metric.name
+            ));
         }
     }
     notes

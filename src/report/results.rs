@@ -1,5 +1,7 @@
 //! The figures of a run that reports show, by the names of metrics.
 
+use super::basis::Basis;
+
 /// What a run's logs say: a number for each metric that they know.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
@@ -10,6 +12,8 @@ pub struct Results {
     pub(super) reached_before: Vec<String>,
     /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
     pub(super) unknown: Vec<String>,
+    /// What metrics of `eval.csv` were measured on.
+    pub(super) bases: Vec<(String, Basis)>,
 }
 
 impl Results {
@@ -17,6 +21,12 @@ impl Results {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// What a metric was measured on, where its log says that row by row.
+    #[must_use]
+    pub fn basis(&self, name: &str) -> Option<&Basis> {
+        self.bases.iter().find(|(known, _)| known == name).map(|(_, basis)| basis)
     }
 
     /// The metrics whose value is interpolated linearly between the evaluations before and after the cut or the target.

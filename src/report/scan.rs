@@ -61,14 +61,22 @@ pub(super) fn without_long_lines(bytes: &[u8]) -> (Cow<'_, [u8]>, u64) {
 /// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
 /// order. A missing file has no rows, and neither has one that cannot be read: it must not hide the other runs.
 pub fn scan(path: &Path, wanted: &[&str], buffer: &mut Vec<u8>, each: impl FnMut(&[f64])) -> Scanned {
+    match load(path, buffer) {
+        Ok(()) => scan_bytes(whole_lines(buffer), wanted, each),
+        Err(nothing) => nothing,
+    }
+}
+
+/// Reads a log into `buffer`. Errors: what a pass finds over a log that is missing or cannot be read.
+pub(super) fn load(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Scanned> {
     buffer.clear();
     match regular::open(path).and_then(|file| read_log(file, buffer)) {
-        Ok(_) => scan_bytes(whole_lines(buffer), wanted, each),
-        Err(error) if error.kind() == ErrorKind::NotFound => Scanned::default(),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Scanned::default()),
         Err(error) => {
             buffer.clear();
             let error = RunError::Io { action: "read", path: path.to_owned(), error };
-            Scanned { unreadable: Some(error.to_string()), ..Scanned::default() }
+            Err(Scanned { unreadable: Some(error.to_string()), ..Scanned::default() })
         }
     }
 }
@@ -114,7 +122,7 @@ pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
 }
 
 /// [`scan`] over text in memory, which begins with a header.
-pub fn scan_bytes(bytes: &[u8], wanted: &[&str], each: impl FnMut(&[f64])) -> Scanned {
+pub fn scan_bytes(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
     if bytes.len() > HEADER && !bytes[..HEADER].contains(&b'\n') {
         // a name would take more memory than it has bytes
         return Scanned { malformed: 1, ..Scanned::default() };
@@ -122,7 +130,7 @@ pub fn scan_bytes(bytes: &[u8], wanted: &[&str], each: impl FnMut(&[f64])) -> Sc
     match std::str::from_utf8(bytes) {
         // our own writer never quotes
         Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, each),
-        _ => scan_quoted(bytes, wanted, each),
+        _ => scan_texts(bytes, wanted, [], |row, []| each(row)),
     }
 }
 
@@ -213,8 +221,14 @@ fn pass(bytes: &[u8], mut at: usize, count: usize) -> Option<usize> {
     Some(at)
 }
 
-/// [`scan_bytes`] for a file that another program has written, with quotes or with bytes that are not UTF-8.
-fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
+/// [`scan_bytes`] for a file that another program has written, with quotes or with bytes that are not UTF-8. It hands
+/// out the cells of the columns `texts` too, which are empty where a row has none.
+pub(super) fn scan_texts<const N: usize>(
+    bytes: &[u8],
+    wanted: &[&str],
+    texts: [&str; N],
+    mut each: impl FnMut(&[f64], [&str; N]),
+) -> Scanned {
     let (bytes, malformed) = without_long_lines(bytes);
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&*bytes);
     let header: Vec<String> = match reader.byte_headers() {
@@ -222,6 +236,7 @@ fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> S
         Err(_) => return Scanned::default(),
     };
     let places = places(&header, wanted);
+    let texts = texts.map(|text| header.iter().position(|name| name == text));
     let mut scanned = Scanned { header, malformed, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
     let mut record = csv::ByteRecord::new();
@@ -233,8 +248,9 @@ fn scan_quoted(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> S
             good &= cell.is_some();
             values[*place] = cell.unwrap_or(f64::NAN);
         }
+        let text = |place: usize| record.get(place).and_then(|cell| std::str::from_utf8(cell).ok());
         if good {
-            each(&values);
+            each(&values, texts.map(|place| place.and_then(text).unwrap_or_default()));
         } else {
             scanned.malformed += 1;
         }

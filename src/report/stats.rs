@@ -24,14 +24,26 @@ pub struct Spread {
     pub sd: Option<f64>,
 }
 
-/// Mean and standard deviation; `None` for no values.
+/// Mean and standard deviation; `None` for no values. Equal values have exactly themselves as the mean, and a deviation
+/// of exactly 0: what rounding leaves would be taken for the noise of seeds.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<Spread> {
-    let n = values.len();
-    let mean = values.iter().sum::<f64>() / n as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let sd = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
-    (n > 0).then_some(Spread { n, mean, sd })
+    let (n, &first) = (values.len(), values.first()?);
+    if values.iter().all(|value| *value == first) {
+        return Some(Spread { n, mean: first, sd: (n > 1).then_some(0.0) });
+    }
+    // in units in which no sum and no square overflows or vanishes
+    let unit = unit(values);
+    let mean = values.iter().map(|value| value / unit).sum::<f64>() / n as f64;
+    let squares: f64 = values.iter().map(|value| (value / unit - mean).powi(2)).sum();
+    Some(Spread { n, mean: mean * unit, sd: Some((squares / (n - 1) as f64).sqrt() * unit) })
+}
+
+/// What to divide numbers by before they are squared: 1 unless they are huge or tiny.
+fn unit(values: &[f64]) -> f64 {
+    let largest = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+    let is_plain = largest == 0.0 || !largest.is_finite() || (1e-100..1e100).contains(&largest);
+    if is_plain { 1.0 } else { largest }
 }
 
 /// The middle value, or the mean of the middle two; `None` for no values. Changes the order of `values`.
@@ -62,15 +74,17 @@ pub struct Welch {
 /// varies: then there is nothing to measure the difference against.
 #[must_use]
 pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
-    let error = |s: Spread| Some(s.sd?.powi(2) / s.n as f64);
+    let unit = unit(&[first.sd?, second.sd?]);
+    let error = |s: Spread| Some((s.sd? / unit).powi(2) / s.n as f64);
     let (a, b) = (error(first)?, error(second)?);
     let variance = a + b;
     let freedom = |s: Spread, error: f64| error.powi(2) / (s.n as f64 - 1.0);
     let df = variance.powi(2) / (freedom(first, a) + freedom(second, b));
     let difference = second.mean - first.mean;
-    let t = difference / variance.sqrt();
+    let deviation = variance.sqrt() * unit;
+    let t = difference / deviation;
     let student = StudentsT::new(0.0, 1.0, df).ok().filter(|_| t.is_finite())?;
-    let half = student.inverse_cdf(1.0 - ALPHA / 2.0) * variance.sqrt();
+    let half = student.inverse_cdf(1.0 - ALPHA / 2.0) * deviation;
     let p = (2.0 * student.cdf(-t.abs())).min(1.0);
     Some(Welch { difference, interval: (difference - half, difference + half), t, df, p })
 }
@@ -105,6 +119,8 @@ fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> 
 /// standard deviations in [`POWER`] of all cases; `None` above 10,000.
 #[must_use]
 pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64) -> Option<u32> {
+    let unit = unit(&[sd_first, sd_second]);
+    let [difference, sd_first, sd_second] = [difference, sd_first, sd_second].map(|x| x / unit);
     let enough = |n: u32| power(n, difference, sd_first, sd_second).is_some_and(|power| power >= POWER);
     if !enough(MOST_SEEDS) {
         return None;
@@ -146,6 +162,37 @@ mod tests {
         assert_eq!(seeds_needed(0.0, 1.0, 1.0), None);
         assert_eq!(seeds_needed(1e-9, 1.0, 1.0), None);
         assert_eq!(seeds_needed(1e9, 1.0, 1.0), Some(2));
+    }
+
+    #[test]
+    fn equal_values_do_not_vary() {
+        for value in [0.1, 3.3951657, 1e-3, -0.7, 1e300, 5e-324] {
+            for n in 2..40 {
+                let found = spread(&vec![value; n]);
+                assert_eq!(found, Some(Spread { n, mean: value, sd: Some(0.0) }), "{n} times {value}");
+            }
+        }
+        let of = |value: f64| spread(&[value; 3]).expect("values");
+        assert_eq!(welch(of(0.1), of(0.2)), None, "there is no noise to measure the difference against");
+    }
+
+    #[test]
+    fn huge_and_tiny_values_have_means_and_tests_as_others_have() {
+        let plain = [[3.0, 4.0, 5.0], [6.0, 8.0, 9.0]].map(|values| spread(&values).expect("values"));
+        let expected = welch(plain[0], plain[1]).expect("both vary");
+        for unit in [1e300, 1e-300, 1e160, 1e-160] {
+            let of = |values: [f64; 3]| spread(&values.map(|value| value * unit)).expect("values");
+            let [first, second] = [of([3.0, 4.0, 5.0]), of([6.0, 8.0, 9.0])];
+            assert!((first.mean / unit - 4.0).abs() < 1e-12, "{first:?}");
+            assert!((first.sd.expect("several") / unit - 1.0).abs() < 1e-12, "{first:?}");
+            let found = welch(first, second).expect("both vary");
+            assert!((found.p - expected.p).abs() < 1e-9, "{found:?}");
+            assert!((found.interval.0 / unit - expected.interval.0).abs() < 1e-9, "{found:?}");
+            let needed = |a: Spread, b: Spread| {
+                seeds_needed(b.mean - a.mean, a.sd.expect("several"), b.sd.expect("several"))
+            };
+            assert_eq!(needed(first, second), needed(plain[0], plain[1]));
+        }
     }
 
     #[test]

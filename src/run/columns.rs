@@ -149,10 +149,20 @@ rows! {
 /// Tasks end in `_acc` or `_acc_norm` and are accuracies, all others are losses.
 pub fn outside_the_table(column: &str) -> (Unit, Better) {
     let is_accuracy = column.ends_with("_acc") || column.ends_with("_acc_norm");
-    match is_accuracy && !column.starts_with("val_loss_") {
+    match is_accuracy && !column.starts_with(NAMED_SET) {
         true => (Unit::Fraction, Higher),
         false => (Unit::Loss, Lower),
     }
+}
+
+/// What the column of a named validation set begins with.
+pub const NAMED_SET: &str = "val_loss_";
+
+/// The task that a column beside the table is a score of, without the ending that says which score; `None` for a loss.
+pub fn task_of(column: &str) -> Option<&str> {
+    let score = column.strip_suffix("_stderr").unwrap_or(column);
+    let endings = ["_acc_norm", "_acc", "_perplexity"];
+    endings.iter().find_map(|ending| score.strip_suffix(ending)).filter(|_| !column.starts_with(NAMED_SET))
 }
 
 #[cfg(test)]

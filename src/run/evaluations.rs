@@ -4,6 +4,7 @@
 //! is not taken: writers take turns by a lock on the file itself. Rows are in the order of their steps. A column is
 //! made when it is first needed.
 
+use super::columns::task_of;
 use super::error::Context;
 use super::{RunError, dir, files};
 use crate::regular::{self, OFlags, OpenDir};
@@ -20,7 +21,17 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("precision", "What the operands of matrix products were rounded to."),
     ("data", "Files that the loss is of, separated by semicolons; empty without a loss."),
     ("data_tokens", "Tokens that the loss is the mean of."),
+    (
+        MEASURED,
+        "What the numbers are of, separated by semicolons: `val_loss=DIGEST:TOKENS`, so for a named set, and \
+         `TASK=DIGEST` of a task's examples; the first 16 digits of blake3 digests.",
+    ),
 ];
+
+/// The column that says by digests what was measured.
+const MEASURED: &str = "measured";
+/// Digits of a digest that are written: as many as tell apart what somebody did not mean to confuse.
+const DIGITS: usize = 16;
 
 /// One evaluation.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +48,9 @@ pub struct Evaluation {
     pub data: Vec<String>,
     /// Tokens that the loss is the mean of.
     pub data_tokens: Option<u64>,
+    /// What the numbers are of: the name of a loss, or what the scores of a task begin with, and the digest of the data
+    /// or examples; of a loss the number of tokens, too.
+    pub measured: Vec<(String, String, Option<u64>)>,
     /// Measured numbers by their names.
     pub values: Vec<(String, f64)>,
 }
@@ -69,9 +83,22 @@ fn locked(run: &OpenDir) -> Result<File, RunError> {
     }
 }
 
+/// What a column was measured on, by the cell of the same row that says it; `None` where that says nothing of it.
+#[must_use]
+pub fn measured_on<'a>(cell: &'a str, column: &str) -> Option<&'a str> {
+    let name = match column {
+        "perplexity" | "bits_per_byte" => "val_loss",
+        column => task_of(column).unwrap_or(column),
+    };
+    cell.split(';')
+        .find_map(|entry| entry.split_once('=').filter(|(known, _)| *known == name))
+        .map(|(_, on)| on)
+}
+
 /// The file's text with a further row in its place.
 fn with_row(text: &str, evaluation: &Evaluation) -> Result<String, String> {
-    let mut lines = files::whole_lines(text.as_bytes()).split(|&byte| byte == b'\n');
+    // the file is written whole, so a last row without its newline was left so by hand
+    let mut lines = text.as_bytes().split(|&byte| byte == b'\n');
     let header = lines.next().and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default();
     let mut columns: Vec<&str> = header.split(',').filter(|name| !name.is_empty()).collect();
     if columns.is_empty() {
@@ -112,10 +139,14 @@ fn with_row(text: &str, evaluation: &Evaluation) -> Result<String, String> {
 
 /// The cells of a row by their columns.
 fn cells(evaluation: &Evaluation) -> Vec<(&str, String)> {
-    let Evaluation { step, tokens, evaluated, precision, data, data_tokens, values } = evaluation;
+    let Evaluation { step, tokens, evaluated, precision, data, data_tokens, measured, values } = evaluation;
     // no cell needs quotes, so that a line can be taken apart at its commas
     let plain = |text: &str| text.replace([',', '"', '\n', '\r', ';'], "_");
     let data: Vec<String> = data.iter().map(|name| plain(name)).collect();
+    let measured = measured.iter().map(|(name, digest, tokens)| {
+        let tokens = tokens.map_or_else(String::new, |tokens| format!(":{tokens}"));
+        format!("{}={}{tokens}", plain(name), digest.get(..DIGITS).unwrap_or(digest))
+    });
     let mut cells = vec![
         ("step", step.to_string()),
         ("tokens", tokens.to_string()),
@@ -123,6 +154,7 @@ fn cells(evaluation: &Evaluation) -> Vec<(&str, String)> {
         ("precision", plain(precision)),
         ("data", no_formula(data.join(";"))),
         ("data_tokens", data_tokens.map(|tokens| tokens.to_string()).unwrap_or_default()),
+        (MEASURED, measured.collect::<Vec<_>>().join(";")),
     ];
     cells.extend(values.iter().map(|(name, value)| (name.as_str(), value.to_string())));
     cells
@@ -132,6 +164,22 @@ fn cells(evaluation: &Evaluation) -> Vec<(&str, String)> {
 mod tests {
     use super::*;
 
+    const MEASURES: &str = "val_loss=0123456789abcdef:64;poems=fedcba9876543210";
+
+    #[test]
+    fn a_column_is_of_what_its_row_says() {
+        let on = |column| measured_on(MEASURES, column);
+        for column in ["val_loss", "perplexity", "bits_per_byte"] {
+            assert_eq!(on(column), Some("0123456789abcdef:64"), "{column}");
+        }
+        for column in ["poems_acc", "poems_acc_norm", "poems_acc_norm_stderr", "poems_perplexity"] {
+            assert_eq!(on(column), Some("fedcba9876543210"), "{column}");
+        }
+        for column in ["val_loss_poems", "poems_lm_eval_acc", "my_poems_acc", "poem_acc"] {
+            assert_eq!(on(column), None, "{column}");
+        }
+    }
+
     fn evaluation(step: u64, values: &[(&str, f64)]) -> Evaluation {
         Evaluation {
             step,
@@ -140,6 +188,10 @@ mod tests {
             precision: "fp32".into(),
             data: vec!["a,b.bin".into(), "c.bin".into()],
             data_tokens: Some(64),
+            measured: vec![
+                ("val_loss".into(), "0123456789abcdef01234567".into(), Some(64)),
+                ("poems".into(), "fedcba9876543210".into(), None),
+            ],
             values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         }
     }
@@ -152,9 +204,9 @@ mod tests {
         append(dir.path(), &evaluation(20, &[("val_loss", 3.25), ("poems_acc", 0.5)])).expect("a row");
         let text = std::fs::read_to_string(dir.path().join("eval.csv")).expect("the file");
         let row = |step: u64, end: &str| {
-            format!("{step},{},2024-01-01T00:00:00Z,fp32,a_b.bin;c.bin,64,{end}\n", 10 * step)
+            format!("{step},{},2024-01-01T00:00:00Z,fp32,a_b.bin;c.bin,64,{MEASURES},{end}\n", 10 * step)
         };
-        let header = "step,tokens,evaluated,precision,data,data_tokens,val_loss,poems_acc\n";
+        let header = "step,tokens,evaluated,precision,data,data_tokens,measured,val_loss,poems_acc\n";
         assert_eq!(text, header.to_owned() + &row(10, ",0.25") + &row(20, "3.5,") + &row(20, "3.25,0.5"));
     }
 
@@ -175,6 +227,23 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join("eval.csv")).expect("the file");
         assert_eq!(text.lines().count(), 21, "{text}");
         assert_eq!(text.matches(",0.5").count(), 20, "{text}");
+    }
+
+    #[test]
+    fn a_last_row_without_its_newline_stays_and_one_that_is_cut_is_not_written_over() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("eval.csv");
+        append(dir.path(), &evaluation(10, &[("val_loss", 3.5)])).expect("a row");
+        let whole = std::fs::read_to_string(&path).expect("the file");
+        std::fs::write(&path, whole.trim_end()).expect("write");
+        append(dir.path(), &evaluation(20, &[("val_loss", 3.25)])).expect("a row");
+        let both = std::fs::read_to_string(&path).expect("the file");
+        assert!(both.starts_with(&whole) && both.lines().count() == 3, "{both}");
+        let cut = &both[..both.rfind(',').expect("a comma")];
+        std::fs::write(&path, cut).expect("write");
+        let error = append(dir.path(), &evaluation(30, &[])).expect_err("a cut row").to_string();
+        assert!(error.contains("eval.csv") && error.contains("has not 8 cells"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), cut);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod call;
 mod data_watch;
 pub mod ending;
 pub mod engines;
+mod evaluated;
 pub mod evaluation;
 mod follower;
 pub mod generation;

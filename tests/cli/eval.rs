@@ -150,7 +150,10 @@ fn results_are_appended_to_the_run_and_compared() {
     eval(&lab, [shown(&run), "--save", "--tasks", "choices.jsonl"]).expect(0);
     let text = fs::read_to_string(run.join("eval.csv")).expect("a file");
     assert_eq!(text.lines().count(), 5, "{text}");
-    assert!(text.starts_with("step,tokens,evaluated,precision,data,data_tokens,val_loss,"), "{text}");
+    assert!(
+        text.starts_with("step,tokens,evaluated,precision,data,data_tokens,measured,val_loss,"),
+        "{text}"
+    );
     let mut after = essence(&run);
     assert!(after.remove("eval.csv").is_some());
     assert!(after == before, "what the run has written is as it was");
@@ -168,6 +171,31 @@ fn results_are_appended_to_the_run_and_compared() {
     // the run goes on with a file in it that is not its own
     let id = run.file_name().expect("a name").to_str().expect("text");
     lab.run(["--resume", &format!("runs/{id}")]).expect(0);
+}
+
+#[test]
+fn the_file_says_what_was_measured_and_a_comparison_heeds_it() {
+    let lab = Lab::new();
+    let first = bytes_run(&lab);
+    let second = lab.train(&[&BYTES[..], &["optimizer.lr=0.002"]].concat());
+    lab.write("w.txt", "of all of it he sang; and so it was, they said\n".repeat(20));
+    // a copy elsewhere is the same data
+    fs::copy(lab.path("v.txt"), lab.path("copy.txt")).expect("copied");
+    let compared = |on: [&str; 2]| {
+        for (run, data) in [&first, &second].into_iter().zip(on) {
+            eval(&lab, [shown(run), "--save", "--data", data, "--tasks", "choices.jsonl"]).expect(0);
+        }
+        let ended = lab.run(["compare", "runs", "--metrics", "perplexity,choices_acc", "--by", "perplexity"]);
+        ended.expect(0).stdout.clone()
+    };
+    let said = compared(["v.txt", "copy.txt"]);
+    assert!(!said.contains("different data") && !said.contains("without a digest"), "{said}");
+    let text = fs::read_to_string(first.join("eval.csv")).expect("a file");
+    let row = text.lines().nth(1).expect("a row");
+    assert!(row.contains(",val_loss=") && row.contains(":1400;choices="), "{row}");
+    let said = compared(["v.txt", "w.txt"]);
+    assert!(said.contains("perplexity was measured on different data (data"), "{said}");
+    assert!(!said.contains("choices_acc was"), "{said}");
 }
 
 #[test]

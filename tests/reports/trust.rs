@@ -150,7 +150,11 @@ fn other_bytes_under_the_same_name_and_other_lengths_of_evaluations_count_as_oth
     let said = text(&lab, &[]);
     assert!(said.contains("different data (evaluated tokens)"), "{said}");
     // the training loss depends on the training data alone
-    assert!(!text(&lab, &["--by", "loss"]).contains("different data"));
+    let said = text(&lab, &["--by", "loss"]);
+    assert!(!said.contains("loss was measured on different data"), "{said}");
+    // but these two seeds have no mean of the other one
+    let note = "val_loss and best_val_loss of its seeds were measured on different data (evaluated tokens)";
+    assert!(said.contains(note), "{said}");
     write(1, json!({"digests": {"train": "t", "val": "one"}, "plan": {"eval_rows": 20}}));
     assert!(!text(&lab, &[]).contains("different data"));
 }
@@ -202,6 +206,107 @@ fn a_copy_of_a_run_is_no_further_seed() {
     alone.run(["compare", "runs", "--plot", "a.svg"]).expect(0);
     let drawn = fs::read_to_string(alone.path("a.svg")).expect("drawn");
     assert!(!drawn.contains("n = 3") && !drawn.contains("bands"), "{drawn}");
+}
+
+/// Two learning rates with two seeds each, and an `eval.csv` of each run with this cell of `measured`.
+fn asked(lab: &Lab, measured: [&str; 4]) {
+    for (i, measured) in measured.into_iter().enumerate() {
+        let seed = i as u64 % 2 + 1;
+        let lr = 1e-3 * (i / 2 + 1) as f64;
+        let run = Fake::new(&format!("fake-{i}"), seed, lr, 3.0).write(&lab.path("runs"));
+        let (header, cell) = match measured {
+            "" => ("step,tokens,evaluated,precision,data,data_tokens", String::new()),
+            on => ("step,tokens,evaluated,precision,data,data_tokens,measured", format!(",{on}")),
+        };
+        let name = if i == 3 { "b.bin" } else { "a.bin" };
+        let text = format!(
+            "{header},perplexity,poems_acc\n4,1024,now,fp32,{name},64{cell},{},0.{}\n",
+            30 + i + i % 2,
+            5 + i
+        );
+        fs::write(run.join("eval.csv"), text).expect("a file");
+    }
+}
+
+#[test]
+fn what_eval_measured_on_other_data_is_neither_ranked_nor_averaged_nor_tested_together() {
+    let by = |metric: &'static str| ["--metrics", "perplexity,poems_acc", "--by", metric];
+    let lab = Lab::new();
+    let on = |data: &str, poems: &str| format!("val_loss={data}:64;poems={poems}");
+    let [a, b, c] = [on("aa", "cc"), on("bb", "cc"), on("aa", "dd")];
+    // all alike
+    asked(&lab, [&a, &a, &a, &a]);
+    let found = json(&lab, &by("perplexity"));
+    assert_eq!((found["notes"].clone(), found["tests"].as_array().map(Vec::len)), (json!([]), Some(1)));
+    // each group by itself
+    asked(&lab, [&a, &a, &b, &b]);
+    let found = json(&lab, &by("perplexity"));
+    assert_eq!(found["tests"], json!([]), "{found:#}");
+    assert_eq!(["fake-0", "fake-2"].map(|id| run(&found, id)["set"].clone()), [json!(0), json!(1)]);
+    assert_eq!(run(&found, "fake-2")["sets"], json!({"perplexity": 1}));
+    assert!(found["groups"][1]["metrics"]["perplexity"]["mean"].is_number(), "{found:#}");
+    assert_eq!(csv(&lab, &by("perplexity"), "fake-2", "set").as_deref(), Some("2"));
+    let said = text(&lab, &by("perplexity"));
+    assert!(said.contains("perplexity was measured on different data (data): 2 sets of runs"), "{said}");
+    let said = text(&lab, &by("poems_acc"));
+    assert!(
+        said.contains("perplexity was measured on different data (data)")
+            && said.contains("between (fake-1 and fake-0) and (fake-3 and fake-2)")
+            || said.contains("between (fake-3 and fake-2) and (fake-1 and fake-0)"),
+        "{said}"
+    );
+    // seeds of one recipe
+    asked(&lab, [&a, &c, &a, &a]);
+    let found = json(&lab, &by("poems_acc"));
+    assert_eq!(found["tests"], json!([]), "{found:#}");
+    let group = |id: &str| {
+        let groups = found["groups"].as_array().expect("groups").iter();
+        groups.clone().find(|group| group["runs"].to_string().contains(id)).expect("there")["metrics"].clone()
+    };
+    assert!(group("fake-0")["poems_acc"].is_null() && group("fake-0")["perplexity"]["n"] == 2, "{found:#}");
+    assert_eq!(group("fake-2")["poems_acc"]["n"], 2);
+    let said = text(&lab, &by("poems_acc"));
+    let note = "lr 1e-3: poems_acc of its seeds was measured on different data (the task's examples), so there is no \
+                mean and no test";
+    assert!(said.contains(note), "{said}");
+}
+
+#[test]
+fn what_an_earlier_version_evaluated_is_told_apart_by_the_names_of_its_data() {
+    let lab = Lab::new();
+    asked(&lab, ["", "", "", ""]);
+    let args = ["--metrics", "perplexity,poems_acc", "--by", "perplexity"];
+    let found = json(&lab, &args);
+    let sets = ["fake-0", "fake-1", "fake-2", "fake-3"].map(|id| run(&found, id)["set"].clone());
+    assert!(sets[..3].iter().all(|set| *set == sets[0]) && sets[3] != sets[0], "{sets:?}");
+    let said = text(&lab, &args);
+    for part in [
+        "an earlier version wrote perplexity to eval.csv without a digest",
+        "the names of the data and the number of tokens tell them apart",
+        "an earlier version wrote poems_acc",
+        "lr 2e-3: perplexity of its seeds was measured on different data (data)",
+    ] {
+        assert!(said.contains(part), "`{part}` is missing:\n{said}");
+    }
+}
+
+#[test]
+fn seeds_that_were_scored_on_other_examples_have_no_mean() {
+    let lab = Lab::new();
+    for (seed, digest) in [(1, "cc"), (2, "dd")] {
+        let extra = json!({"digests": {"train": "t", "task_poems": digest}});
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) };
+        let run = fake.write(&lab.path("runs"));
+        let val = format!("step,tokens,val_loss,poems_acc\n0,0,9,0.1\n4,1024,3.5,0.{seed}\n");
+        fs::write(run.join("val.csv"), val).expect("a file");
+    }
+    let found = json(&lab, &["--metrics", "val_loss,poems_acc"]);
+    let metrics = &found["groups"][0]["metrics"];
+    assert!(metrics["poems_acc"].is_null() && metrics["val_loss"]["n"] == 2, "{found:#}");
+    assert_eq!(metrics["val_loss"]["sd"], 0);
+    lab.run(["compare", "runs", "--plot", "a.svg", "--y", "poems_acc"]).expect(0);
+    let drawn = fs::read_to_string(lab.path("a.svg")).expect("drawn");
+    assert!(drawn.contains("no mean of poems_acc where seeds were evaluated on different data"), "{drawn}");
 }
 
 #[test]

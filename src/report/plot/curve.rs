@@ -3,6 +3,7 @@
 use super::scale::Scale;
 use crate::report::axis::Axis;
 use crate::report::scan::scan;
+use crate::report::stats::spread;
 use crate::run::dir;
 use std::path::Path;
 
@@ -33,32 +34,39 @@ impl Curve {
     }
 }
 
-/// Reads the columns `columns` of the training log of `run` along an axis, one curve each. A log that cannot be read
-/// has no points.
-pub fn read(run: &Path, axis: Axis, columns: &[&str], buffer: &mut Vec<u8>) -> Vec<Curve> {
-    let mut wanted = columns.to_vec();
+/// A column of a log, row by row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Logged {
+    /// The steps of the rows.
+    pub steps: Vec<f64>,
+    /// The values along the axis that was asked for.
+    pub curve: Curve,
+}
+
+/// Reads a column of the training log of `run` along an axis. A log that cannot be read has no points.
+pub fn read(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Logged {
     // a column may be asked for twice, once as the axis
-    let place = wanted.iter().position(|column| *column == axis.column());
-    let place = place.unwrap_or_else(|| {
-        wanted.push(axis.column());
-        wanted.len() - 1
+    let mut wanted: Vec<&str> = Vec::new();
+    let [step, along, value] = ["step", axis.column(), column].map(|name| {
+        wanted.iter().position(|known| *known == name).unwrap_or_else(|| {
+            wanted.push(name);
+            wanted.len() - 1
+        })
     });
-    let mut curves = vec![Curve::default(); columns.len()];
+    let mut logged = Logged::default();
     scan(&run.join(dir::TRAIN_CSV), &wanted, buffer, |row| {
-        if row[place].is_nan() {
-            return;
-        }
-        for (curve, value) in curves.iter_mut().zip(row) {
-            curve.x.push(row[place]);
-            curve.y.push(*value);
+        if !row[along].is_nan() {
+            logged.steps.push(row[step]);
+            logged.curve.x.push(row[along]);
+            logged.curve.y.push(row[value]);
         }
     });
-    curves
+    logged
 }
 
 /// Reads a column of the validation log of `run` along an axis. Evaluations have no clock of their own: each is as old
 /// as the training step before it. A log that cannot be read has no points.
-pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Curve {
+pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> Logged {
     let mut rows: Vec<[f64; 3]> = Vec::new();
     scan(&run.join(dir::VAL_CSV), &["step", "tokens", column], buffer, |row| {
         rows.push([row[0], row[1], row[2]])
@@ -76,7 +84,8 @@ pub fn read_val(run: &Path, axis: Axis, column: &str, buffer: &mut Vec<u8>) -> C
         Axis::Tokens => row[1],
         Axis::Time => elapsed(row[0]),
     };
-    Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() }
+    let curve = Curve { x: rows.iter().map(x).collect(), y: rows.iter().map(|row| row[2]).collect() };
+    Logged { steps: rows.iter().map(|row| row[0]).collect(), curve }
 }
 
 /// A weighted mean over a window of `window` rows around each row, the nearest counting most, which shrinks evenly at
@@ -116,19 +125,36 @@ pub fn usual_window(rows: usize) -> usize {
     (rows / 50).max(1)
 }
 
-/// The mean of curves row by row, and the standard deviation where there are two at least, over as many rows as all
-/// have.
+/// The mean of curves step by step, and the standard deviation where there are two at least, at the steps that all of
+/// them have: a mean over other members at each step would jump. The rows of a log are in the order of their steps.
 #[must_use]
-pub fn average(curves: &[Curve]) -> (Curve, Vec<f64>) {
-    let rows = curves.iter().map(|curve| curve.x.len()).min().unwrap_or(0);
-    let n = curves.len() as f64;
+pub fn average(logged: &[Logged]) -> (Curve, Vec<f64>) {
     let (mut mean, mut deviations) = (Curve::default(), Vec::new());
-    for i in 0..rows {
-        let y = curves.iter().map(|curve| curve.y[i]).sum::<f64>() / n;
-        let squares: f64 = curves.iter().map(|curve| (curve.y[i] - y).powi(2)).sum();
-        mean.x.push(curves.iter().map(|curve| curve.x[i]).sum::<f64>() / n);
-        mean.y.push(y);
-        deviations.push(if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 });
+    let first = match logged {
+        [] => return (mean, deviations),
+        [alone] => return (alone.curve.clone(), vec![0.0; alone.steps.len()]),
+        [first, ..] => first,
+    };
+    let mut at = vec![0; logged.len()];
+    for step in &first.steps {
+        let mut is_everywhere = true;
+        for (one, at) in logged.iter().zip(&mut at) {
+            *at += one.steps[*at..].iter().take_while(|other| *other < step).count();
+            is_everywhere &= one.steps.get(*at) == Some(step);
+        }
+        if !is_everywhere {
+            continue;
+        }
+        let of_all = |values: fn(&Curve) -> &[f64]| {
+            let values: Vec<f64> = logged.iter().zip(&at).map(|(one, &at)| values(&one.curve)[at]).collect();
+            spread(&values)
+        };
+        let (Some(x), Some(y)) = (of_all(|curve| &curve.x), of_all(|curve| &curve.y)) else { continue };
+        mean.x.push(x.mean);
+        mean.y.push(y.mean);
+        deviations.push(y.sd.unwrap_or(0.0));
+        // the next row may have the same step
+        at.iter_mut().for_each(|at| *at += 1);
     }
     (mean, deviations)
 }
@@ -180,11 +206,25 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_averaged_as_far_as_all_go() {
-        let curve = |y: &[f64]| Curve { x: (0..y.len()).map(|i| i as f64).collect(), y: y.to_vec() };
-        let (mean, sd) = average(&[curve(&[1.0, 2.0, 9.0]), curve(&[3.0, 2.0])]);
-        assert_eq!((mean, sd), (curve(&[2.0, 2.0]), vec![2f64.sqrt(), 0.0]));
-        assert_eq!(average(&[]).0, Curve::default());
+    fn replicas_are_averaged_at_the_steps_that_all_have() {
+        let logged = |points: &[(f64, f64)]| {
+            let (steps, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+            Logged { curve: Curve { x: steps.iter().map(|step| 8.0 * step).collect(), y }, steps }
+        };
+        let of = |all: &[Logged]| average(all);
+        let whole = logged(&[(0.0, 1.0), (1.0, 2.0), (2.0, 9.0)]);
+        let (mean, sd) = of(&[whole.clone(), logged(&[(0.0, 3.0), (1.0, 2.0)])]);
+        assert_eq!((mean, sd), (Curve { x: vec![0.0, 8.0], y: vec![2.0, 2.0] }, vec![2f64.sqrt(), 0.0]));
+        // evaluated every 20 and every 30 steps, and a row was lost
+        let twenty = logged(&[(0.0, 6.0), (20.0, 5.0), (40.0, 4.0), (60.0, 3.0)]);
+        let thirty = logged(&[(0.0, 8.0), (30.0, 4.0), (60.0, 1.0)]);
+        for all in [[twenty.clone(), thirty.clone()], [thirty, twenty]] {
+            assert_eq!(of(&all).0, Curve { x: vec![0.0, 480.0], y: vec![7.0, 2.0] });
+        }
+        let lost = logged(&[(0.0, 3.0), (2.0, 1.0)]);
+        assert_eq!(of(&[whole.clone(), lost]).0, Curve { x: vec![0.0, 16.0], y: vec![2.0, 5.0] });
+        assert_eq!(of(&[whole.clone()]), (whole.curve, vec![0.0; 3]));
+        assert_eq!(of(&[]).0, Curve::default());
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod scene;
 pub mod svg;
 
 use super::axis::Axis;
+use super::basis::{Basis, alike};
 use super::compare::Comparison;
 use super::groups::Group;
 use super::legend::Legend;
@@ -87,37 +88,7 @@ pub struct Figure {
 pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
     let read_group = |group: &Group| -> Vec<Series> {
         let runs = plotted(group, &comparison.runs);
-        options
-            .quantities
-            .iter()
-            .map(|quantity| {
-                let mut buffer = Vec::new();
-                let (mut lines, mut marks) = (Vec::new(), Vec::new());
-                for run in &runs {
-                    if !quantity.is_evaluated {
-                        let mut curve =
-                            read(&run.path, options.axis, &[quantity.name.as_str()], &mut buffer).remove(0);
-                        let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
-                        curve.y = smooth(&curve.y, window);
-                        lines.push(curve);
-                    }
-                    if let Some(column) = quantity.marks() {
-                        marks.push(read_val(&run.path, options.axis, column, &mut buffer));
-                    }
-                }
-                // a log that cannot be read has no part in the mean
-                lines.retain(|curve| !curve.x.is_empty());
-                marks.retain(|curve| !curve.x.is_empty());
-                let (drawn, evaluated) = (lines.len(), marks.len());
-                let (line, mut band) = average(&lines);
-                let (marks, spread) = average(&marks);
-                if quantity.is_evaluated {
-                    band = spread;
-                    return Series { line: marks.clone(), band: several(band, evaluated), marks };
-                }
-                Series { line, band: several(band, drawn), marks }
-            })
-            .collect()
+        options.quantities.iter().map(|quantity| series(&runs, quantity, options)).collect()
     };
     let mut by_group: Vec<_> = comparison.groups.par_iter().map(read_group).collect();
     let mut panels: Vec<Panel> = options
@@ -137,6 +108,44 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Figure { legend_title: legend.title, labels, looks, panels, note }
+}
+
+/// The curve of a group, of which these runs count.
+fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
+    let mut buffer = Vec::new();
+    let (mut lines, mut marks) = (Vec::new(), Vec::new());
+    for run in runs {
+        if !quantity.is_evaluated {
+            let mut logged = read(&run.path, options.axis, &quantity.name, &mut buffer);
+            let curve = &mut logged.curve;
+            let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
+            curve.y = smooth(&curve.y, window);
+            lines.push(logged);
+        }
+        if let Some(column) = quantity.marks() {
+            marks.push(read_val(&run.path, options.axis, column, &mut buffer));
+        }
+    }
+    // a log that cannot be read has no part in the mean
+    lines.retain(|logged| !logged.steps.is_empty());
+    marks.retain(|logged| !logged.steps.is_empty());
+    if is_mixed(runs, quantity) {
+        marks.clear();
+    }
+    let (drawn, evaluated) = (lines.len(), marks.len());
+    let (line, mut band) = average(&lines);
+    let (marks, spread) = average(&marks);
+    if quantity.is_evaluated {
+        band = spread;
+        return Series { line: marks.clone(), band: several(band, evaluated), marks };
+    }
+    Series { line, band: several(band, drawn), marks }
+}
+
+/// Whether the evaluations of these runs are of different data, so that they have no mean.
+fn is_mixed(runs: &[&Run], quantity: &Quantity) -> bool {
+    let bases = |column: &str| runs.iter().map(|run| Basis::of_validation(run, column)).collect::<Vec<_>>();
+    quantity.marks().is_some_and(|column| runs.len() > 1 && !alike(bases(column)))
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.
@@ -222,6 +231,12 @@ fn note(panels: &[Panel], options: &Options, comparison: &Comparison) -> String 
         let judge = &comparison.judge;
         let name = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
         parts.push(format!("{name} is of {sets} different sets of data"));
+    }
+    for panel in panels {
+        let is_mixed = |group: &Group| is_mixed(&plotted(group, &comparison.runs), &panel.quantity);
+        if let Some(column) = panel.quantity.marks().filter(|_| comparison.groups.iter().any(is_mixed)) {
+            parts.push(format!("no mean of {column} where seeds were evaluated on different data"));
+        }
     }
     parts.join("; ")
 }

@@ -1,0 +1,115 @@
+//! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
+//! better, so they are neither ranked nor averaged nor tested together.
+
+use super::differences::digest;
+use super::metrics::Metric;
+use super::runs::Run;
+use crate::run::column::Unit;
+use crate::run::columns::task_of;
+use crate::run::{dir, evaluations};
+
+/// What a metric of a run was measured on, as far as that is on record. Equal ones allow a comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Basis {
+    /// Facts by what they are, in an order that depends on the metric alone.
+    facts: Vec<(&'static str, Option<String>)>,
+    /// Whether the contents are known by less than their digest, although they could be.
+    is_vague: bool,
+}
+
+impl Basis {
+    /// The basis of a metric of a run. It is empty for a metric that does not depend on data, such as a speed. All that
+    /// evaluations give depends on theirs, and of what training gives the loss alone.
+    #[must_use]
+    pub fn of(run: &Run, metric: &Metric) -> Self {
+        // a run that has not reached a target was measured all the same
+        let metric = metric.target.as_ref().map_or(metric, |target| &target.best);
+        match metric.log {
+            dir::EVAL_CSV => run.results.basis(&metric.name).cloned().unwrap_or_default(),
+            dir::VAL_CSV => Self::of_validation(run, &metric.column),
+            _ if metric.unit == Unit::Loss => {
+                Self { facts: vec![("data.train", contents(run, "data.train"))], is_vague: false }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The basis of a column of `val.csv`.
+    #[must_use]
+    pub fn of_validation(run: &Run, column: &str) -> Self {
+        let digest = |task: &str| run.facts.digests.get(&format!("task_{task}")).cloned();
+        let is_one_of_several =
+            || run.value("data.val").and_then(|sets| sets.as_object()).is_some_and(|sets| sets.len() > 1);
+        let main = || run.value("data.val_main").filter(|_| column == "val_loss" && is_one_of_several());
+        let facts = match task_of(column) {
+            Some(task) => vec![(EXAMPLES, digest(task))],
+            None => vec![
+                ("data.val", contents(run, "data.val")),
+                ("data.val_main", main().map(ToString::to_string)),
+                (TOKENS, evaluated(run)),
+            ],
+        };
+        Self { facts, is_vague: false }
+    }
+
+    /// The basis of a column in a row of `eval.csv`, of which these are the cells of the columns [`TEXTS`].
+    pub(super) fn of_row(column: &str, [data, tokens, measured]: [&str; 3]) -> Self {
+        let known = evaluations::measured_on(measured, column);
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let facts = match (task_of(column), known.and_then(|known| known.split_once(':'))) {
+            (Some(_), _) => vec![(EXAMPLES, known.map(str::to_owned))],
+            (None, Some((digest, tokens))) => vec![("data", text(digest)), (TOKENS, text(tokens))],
+            (None, None) => vec![("data", text(data)), (TOKENS, text(tokens))],
+        };
+        Self { facts, is_vague: known.is_none() }
+    }
+
+    /// Whether the contents are known by less than their digest, although they could be.
+    #[must_use]
+    pub fn is_vague(&self) -> bool {
+        self.is_vague
+    }
+
+    /// What differs among some, as phrases.
+    #[must_use]
+    pub fn differing(bases: &[&Self]) -> Vec<&'static str> {
+        let mut names: Vec<&'static str> = Vec::new();
+        for (name, _) in bases.iter().flat_map(|basis| &basis.facts) {
+            let value = |basis: &Self| {
+                basis.facts.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+            };
+            if !names.contains(name) && bases.iter().any(|basis| value(basis) != value(bases[0])) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// Whether all of these are equal.
+pub fn alike(bases: impl IntoIterator<Item = Basis>) -> bool {
+    let mut bases = bases.into_iter();
+    let first = bases.next();
+    bases.all(|basis| Some(&basis) == first.as_ref())
+}
+
+const EXAMPLES: &str = "the task's examples";
+const TOKENS: &str = "evaluated tokens";
+
+/// The columns of `eval.csv` that say what a row was measured on.
+pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
+
+/// What a key of the data names: its digest where that is on record, else the names.
+fn contents(run: &Run, key: &str) -> Option<String> {
+    digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string()))
+}
+
+/// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.
+fn evaluated(run: &Run) -> Option<String> {
+    let number = |key: &str| run.value(key)?.as_u64();
+    let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
+    let rounded = || number("eval.tokens")?.checked_next_multiple_of(number("model.block_size")?);
+    let asked = || rounded().or_else(batches);
+    let known = || run.facts.eval_rows?.checked_mul(number("model.block_size")?);
+    known().or_else(asked).map(|tokens| tokens.to_string())
+}

@@ -1,0 +1,126 @@
+//! What was found out about a model: its losses, its scores in tasks, and what these are of.
+
+use super::ending::UsageError;
+use crate::eval::{Cut, DataLoss, Definition, Score, Tally};
+use crate::run::columns::NAMED_SET;
+use crate::run::{dir, evaluations, facts};
+use std::path::PathBuf;
+
+/// A model's loss on data.
+#[derive(Debug, Clone)]
+pub struct LossOn {
+    /// The files.
+    pub data: Vec<String>,
+    /// The digest of their contents.
+    pub digest: String,
+    /// The sums.
+    pub loss: DataLoss,
+}
+
+/// A model's scores in a task.
+#[derive(Debug, Clone)]
+pub struct TaskScores {
+    /// The task's name.
+    pub name: String,
+    /// What the names of its scores begin with.
+    pub prefix: String,
+    /// The digest of its examples.
+    pub digest: String,
+    /// The definition that the scores follow.
+    pub definition: Definition,
+    /// The scores.
+    pub scores: Vec<Score>,
+    /// The sums that they come from.
+    pub tally: Tally,
+    /// What did not fit into the context.
+    pub cut: Cut,
+    /// Tokens of the context.
+    pub block_size: usize,
+}
+
+/// A checkpoint of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfRun {
+    /// The run's directory.
+    pub run: PathBuf,
+    /// Optimizer steps after which the checkpoint was saved.
+    pub step: u64,
+    /// Tokens trained on until then.
+    pub tokens: u64,
+}
+
+/// What was found out about a model.
+#[derive(Debug, Clone)]
+pub struct Evaluated {
+    /// The run's id, or the path of weights from elsewhere.
+    pub model: String,
+    /// The run and its checkpoint; `None` for weights from elsewhere.
+    pub run: Option<OfRun>,
+    /// The loss, where there are data; of several sets of the run's validation data, that of the one that decides.
+    pub loss: Option<LossOn>,
+    /// The losses on the other sets by their names.
+    pub others: Vec<(String, LossOn)>,
+    /// The tasks, in the order of the request.
+    pub tasks: Vec<TaskScores>,
+}
+
+impl Evaluated {
+    /// Every number with its name and its standard error.
+    #[must_use]
+    pub fn values(&self) -> Vec<(String, f64, Option<f64>)> {
+        let mut values = Vec::new();
+        if let Some(LossOn { loss, .. }) = &self.loss {
+            values.push(("val_loss".to_owned(), loss.mean(), None));
+            values.push(("perplexity".to_owned(), loss.perplexity(), None));
+            values.extend(loss.bits_per_byte().map(|bits| ("bits_per_byte".to_owned(), bits, None)));
+        }
+        let others =
+            self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on.loss.mean(), None));
+        values.extend(others);
+        let scores = self.tasks.iter().flat_map(|task| &task.scores);
+        values.extend(scores.map(|score| (score.name.clone(), score.value, score.standard_error)));
+        values
+    }
+
+    /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest, and
+    /// of a loss the number of tokens.
+    fn measured(&self) -> Vec<(String, String, Option<u64>)> {
+        let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
+        let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
+        let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), Some(on.loss.tokens)));
+        losses.chain(self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None))).collect()
+    }
+
+    /// Appends the numbers to the `eval.csv` of the run and returns its path.
+    ///
+    /// # Errors
+    /// [`UsageError`] for weights that are no run's; [`RunError`](crate::run::RunError) where the file cannot be written.
+    pub fn save(&self, precision: &str) -> anyhow::Result<PathBuf> {
+        let Some(OfRun { run, step, tokens }) = &self.run else {
+            return Err(no_run(&self.model).into());
+        };
+        let mut values = Vec::new();
+        for (name, value, standard_error) in self.values() {
+            values.push((name.clone(), value));
+            values.extend(standard_error.map(|error| (format!("{name}_stderr"), error)));
+        }
+        let evaluation = evaluations::Evaluation {
+            step: *step,
+            tokens: *tokens,
+            evaluated: facts::now(),
+            precision: precision.to_owned(),
+            data: self.loss.as_ref().map(|on| on.data.clone()).unwrap_or_default(),
+            data_tokens: self.loss.as_ref().map(|on| on.loss.tokens),
+            measured: self.measured(),
+            values,
+        };
+        evaluations::append(run, &evaluation)?;
+        Ok(run.join(dir::EVAL_CSV))
+    }
+}
+
+/// Only runs have a file of evaluations.
+#[must_use]
+pub fn no_run(model: &str) -> UsageError {
+    UsageError(format!("--save appends to a run's eval.csv, but `{model}` is no run"))
+}
