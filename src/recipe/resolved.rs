@@ -143,7 +143,9 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     effect::apply(&mut stack, diagnostics);
     effect::settle_forms(&mut stack);
     check::required(&stack, diagnostics);
-    let stated = stated::insert(&mut stack);
+    let known = diagnostics.len();
+    let stated = stated::insert(&mut stack, diagnostics);
+    let is_unreadable = diagnostics.len() > known;
     let weights_state_it = stated.as_ref().is_some_and(|stated| stated.states("model.vocab_size"));
     vocabulary::insert(&mut stack, weights_state_it, diagnostics);
     stack.insert_defaults(&kind);
@@ -164,7 +166,7 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     match stated {
         Some(stated) => stated::check(&stack, &recipe, &stated, diagnostics),
         // the numbers may be wrong only because the dimensions could not be read
-        None if diagnostics.len() > before => stated::missing(&stack, diagnostics),
+        None if diagnostics.len() > before && !is_unreadable => stated::missing(&stack, diagnostics),
         None => {}
     }
     Some(Resolved { settings: settings(&stack.layers), source: stack.recipe, files: stack.files, recipe })

@@ -2,7 +2,8 @@
 //! with it.
 //!
 //! Weights state their dimensions themselves or in the `config.json` beside them, and a run in its recipe. What cannot
-//! be read states nothing; opening it tells why.
+//! be read is an error where the recipe lacks a dimension. A recipe that has all of them, as a run's has, stays readable
+//! without its weights.
 
 use super::check::Relation;
 use super::diagnostics::{Diagnostics, Problem};
@@ -17,7 +18,7 @@ use super::source::{Medium, Place, Source};
 use super::value::Value;
 use super::written::written;
 use crate::regular;
-use crate::weights;
+use crate::weights::{self, Unreadable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,9 +36,26 @@ pub(super) struct Stated {
     is_exact: bool,
 }
 
-/// Inserts what is stated as a layer below all others; the defaults come below it later.
-pub(super) fn insert(stack: &mut Stack) -> Option<Stated> {
-    let stated = read(&stack.winner(INIT_FROM)?.value)?;
+/// Inserts what is stated as a layer below all others; the defaults come below it later. What is there, cannot be read
+/// and would have been needed is reported.
+pub(super) fn insert(stack: &mut Stack, diagnostics: &mut Diagnostics) -> Option<Stated> {
+    let entry = stack.winner(INIT_FROM)?;
+    let stated = match read(&entry.value) {
+        Ok(stated) => stated?,
+        Err(Unreadable { file, problem }) => {
+            let is_needed = weights::Stated::default()
+                .numbers()
+                .iter()
+                .any(|(leaf, _)| stack.winner(&format!("model.{leaf}")).is_none());
+            // what is not there at all is said with everything else that is missing
+            let is_there = matches!(&entry.value, Value::Text(path) if Path::new(path).exists());
+            if is_needed && (is_there || file.exists()) {
+                let title = format!("`{INIT_FROM}`: `{}` cannot be read: {problem}", seen(&file).display());
+                diagnostics.push(Problem::new(title, entry.place.clone()).help(HELP));
+            }
+            return None;
+        }
+    };
     let shown = Medium::File(seen(&stated.file));
     let source = Arc::new(Source { medium: shown, text: String::new(), rank: 0 });
     let entry = |&(key, number): &(&'static Key, i64)| Entry {
@@ -59,20 +77,21 @@ pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
     };
     let (shown, what) = (seen(path), if path.exists() { "states no dimensions" } else { "does not exist" });
     let title = format!("`{INIT_FROM}`: `{}` {what}, so the dimensions are the defaults", shown.display());
-    let help = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or \
-                write the dimensions out";
-    diagnostics.push(Problem::new(title, entry.place.clone()).help(help));
+    diagnostics.push(Problem::new(title, entry.place.clone()).help(HELP));
 }
+
+const HELP: &str = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or \
+                    write the dimensions out";
 
 /// A file, the numbers that it has by their paths, and whether all of them bind.
 type Written = (PathBuf, Vec<(String, i64)>, bool);
 
-fn read(value: &Value) -> Option<Stated> {
+fn read(value: &Value) -> Result<Option<Stated>, Unreadable> {
     let (file, numbers, is_exact): Written = match value {
         Value::Text(path) => match weights::checkpoint_name(Path::new(path)) {
             Some((run, _)) => of_run(run, false)?,
             None => {
-                let stated = weights::stated(Path::new(path))?;
+                let Some(stated) = weights::stated(Path::new(path))? else { return Ok(None) };
                 let numbers = stated
                     .numbers()
                     .into_iter()
@@ -85,7 +104,7 @@ fn read(value: &Value) -> Option<Stated> {
             let run = Path::new(run);
             of_run(weights::checkpoint_name(run).map_or(run, |(run, _)| run), *optimizer)?
         }
-        _ => return None,
+        _ => return Ok(None),
     };
     let usable = |(path, number): (String, i64)| {
         let key = find(&path)?;
@@ -98,15 +117,17 @@ fn read(value: &Value) -> Option<Stated> {
             };
         is_stated.then_some((key, number))
     };
-    Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact })
+    Ok(Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact }))
 }
 
 /// The numbers in the recipe of a run, with that file and whether all of them bind.
-fn of_run(run: &Path, is_exact: bool) -> Option<Written> {
+fn of_run(run: &Path, is_exact: bool) -> Result<Written, Unreadable> {
     let file = run.join(RUNS_RECIPE);
-    let keys = written(&regular::read_text(&file, regular::RECIPE).ok()?).ok()?;
+    let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
+    let keys = read.and_then(|text| written(&text).map_err(|error| error.to_string()));
+    let keys = keys.map_err(|problem| Unreadable { file: file.clone(), problem })?;
     let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));
-    Some((file, numbers.collect(), is_exact))
+    Ok((file, numbers.collect(), is_exact))
 }
 
 /// Reports the keys of a recipe that contradict what is stated.

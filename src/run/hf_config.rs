@@ -1,12 +1,9 @@
 //! `config.json` of a Hugging Face GPT-2: what a checkpoint writes, and what imported weights must say.
 
 use super::RunError;
-use super::error::Context;
 use crate::model::Dims;
-use crate::regular;
 use crate::weights::{CONFIG, Stated};
 use serde_json::{Value, json};
-use std::path::Path;
 
 /// The id that ends a text in the vocabulary of GPT-2.
 const END_OF_TEXT: usize = 50256;
@@ -40,23 +37,6 @@ pub(super) fn to_json(dims: &Dims) -> String {
         "torch_dtype": "float32",
     });
     format!("{config:#}\n")
-}
-
-/// The dimensions that a model directory states. Errors: [`RunError::Io`], [`RunError::Malformed`] naming what is
-/// missing.
-pub fn dims(model_dir: &Path) -> Result<Dims, RunError> {
-    let path = model_dir.join(CONFIG);
-    let text = regular::read_within(&path, regular::DOCUMENT).context("read", &path)?;
-    let config = crate::json::value(&text).map_err(|error| RunError::malformed(&path, error))?;
-    let number = |names: &[&str]| names.iter().find_map(|&name| config.get(name)?.as_u64());
-    dims_of(&Stated {
-        n_layer: number(&["n_layer"]),
-        n_head: number(&["n_head"]),
-        n_embd: number(&["n_embd"]),
-        block_size: number(&["n_positions", "n_ctx"]),
-        vocab_size: number(&["vocab_size"]),
-        file: path,
-    })
 }
 
 /// The dimensions that a file states. Errors: [`RunError::Malformed`] naming what is missing or makes no model.
@@ -100,7 +80,6 @@ pub(super) fn unfit(dims: &Dims, config: &Value) -> Vec<String> {
         // What is not stated has Hugging Face's default, which is the original GPT-2's.
         _ => {}
     };
-    require("model_type", &|v| v == "gpt2", "\"gpt2\"".into());
     require("n_head", &|v| v.as_u64() == Some(dims.n_head as u64), dims.n_head.to_string());
     require(
         "activation_function",

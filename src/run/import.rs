@@ -9,7 +9,8 @@ use super::tensors::{Found, TensorFile, Unfit, stored_len, unfit};
 use super::{RunError, digest, hf_config};
 use crate::model::{Dims, ParamLayout, Tensor};
 use crate::regular;
-use crate::weights::{self, CONFIG, MODEL};
+use crate::weights::{self, CONFIG, Unreadable};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -46,11 +47,12 @@ pub fn check(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Vec<Strin
 
 /// The dimensions of the model at `path`, as its file or the configuration beside it states them.
 ///
-/// Errors: [`RunError::Io`], or [`RunError::Malformed`] naming what is missing.
+/// Errors: [`RunError::Malformed`] naming what is missing, or why it cannot be read.
 pub fn dims(path: &Path) -> Result<Dims, RunError> {
     match weights::stated(path) {
-        Some(stated) => hf_config::dims_of(&stated),
-        None => hf_config::dims(if path.is_dir() { path } else { path.parent().unwrap_or(path) }),
+        Ok(Some(stated)) => hf_config::dims_of(&stated),
+        Ok(None) => Err(RunError::malformed(path, "its dimensions are stated in no config.json beside it")),
+        Err(Unreadable { file, problem }) => Err(RunError::malformed(&file, problem)),
     }
 }
 
@@ -95,13 +97,13 @@ fn fitting(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Ve
 
 /// The weights at `path`, if their descriptions are those of the model's.
 fn described(path: &Path, dims: &Dims, layout: &ParamLayout) -> Result<Weights, Vec<String>> {
-    let config = config_problems(path, dims);
-    if config.iter().any(|problem| problem.contains("`model_type`")) {
+    let config = config_beside(path).map_err(|problem| vec![problem])?;
+    if let Some(other) = config.as_ref().and_then(weights::other_kind) {
         // of another architecture no tensor fits, which says nothing
-        return Err(config);
+        return Err(vec![format!("{CONFIG}: {other}")]);
     }
     let mut weights = Weights::open(path)?;
-    let mut problems = config;
+    let mut problems = config.map_or_else(Vec::new, |config| hf_config::unfit(dims, &config));
     problems.append(&mut weights.problems);
     let names = weights.places.keys().map(String::as_str).filter(|name| !carries_nothing(name));
     let tensors: Vec<_> = layout.tensors.iter().collect();
@@ -288,16 +290,12 @@ fn carries_nothing(name: &str) -> bool {
     name == HEAD || mask(name) == Some(true)
 }
 
-/// The problems that the configuration beside the weights shows, if there is one.
-fn config_problems(path: &Path, dims: &Dims) -> Vec<String> {
-    let is_model = path.file_name().is_some_and(|name| name == MODEL || name == "pytorch_model.bin");
-    let config = if is_model { path.with_file_name(CONFIG) } else { path.join(CONFIG) };
-    if !config.is_file() {
-        return Vec::new();
-    }
-    match weights::json(&config) {
-        Ok(config) => hf_config::unfit(dims, &config),
-        Err(problem) => vec![problem],
+/// The configuration beside the weights, if there is one. Errors: why it cannot be read.
+fn config_beside(path: &Path) -> Result<Option<Value>, String> {
+    let config = weights::config_of(path);
+    match config.symlink_metadata() {
+        Ok(_) => weights::json(&config).map(Some),
+        Err(_) => Ok(None),
     }
 }
 

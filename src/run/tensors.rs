@@ -7,60 +7,13 @@ use super::digest::{CHUNK, FileDigest, HashedFile};
 use super::error::{Context, RunError};
 use crate::model::{Dims, Tensor};
 use crate::regular::{self, OpenDir};
-use crate::weights::{self, ElementType, Foreign, Place};
-use crate::wording::shortened;
+use crate::weights::{self, ElementType, Place};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use std::collections::{HashMap, HashSet};
-use std::fmt;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-
-/// The format's own limit on a header.
-const MAX_HEADER: u64 = 100_000_000;
-/// Dimensions of a tensor at most; no format has more.
-const MOST_DIMENSIONS: usize = 32;
-
-/// The tensors of a header, in its order. The crate's own way to read one keeps every value of it in between, which
-/// takes fifty times its length.
-struct Header(Vec<(String, TensorInfo)>);
-
-impl<'de> Deserialize<'de> for Header {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(Tensors).map(Self)
-    }
-}
-
-struct Tensors;
-
-impl<'de> Visitor<'de> for Tensors {
-    type Value = Vec<(String, TensorInfo)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("tensors by name")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut tensors: Vec<(String, TensorInfo)> = Vec::new();
-        while let Some(name) = map.next_key::<String>()? {
-            if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let info: TensorInfo = map.next_value()?;
-            if info.shape.len() > MOST_DIMENSIONS {
-                let (name, found) = (shortened(&name, 80), info.shape.len());
-                return Err(A::Error::custom(format!("`{name}` has {found} dimensions")));
-            }
-            tensors.push((name, info));
-        }
-        tensors.sort_by_key(|(_, info)| info.data_offsets);
-        Ok(tensors)
-    }
-}
 
 /// A safetensors file being written: the header first, then every tensor in its order.
 #[derive(Debug)]
@@ -110,9 +63,7 @@ impl TensorWriter {
 pub(super) struct TensorFile {
     path: PathBuf,
     file: File,
-    /// In the order of the file, where it has one.
-    names: Vec<String>,
-    places: HashMap<String, Place>,
+    places: BTreeMap<String, Place>,
     /// What the file says of the model that GPT-2 does not have, one line each.
     pub(super) problems: Vec<String>,
 }
@@ -121,59 +72,20 @@ impl TensorFile {
     /// Opens a file, and checks that all its tensors lie in it.
     pub(super) fn open(path: &Path) -> Result<Self, RunError> {
         let mut file = regular::open(path).context("open", path)?;
-        let foreign =
-            weights::foreign(path, &mut file).map_err(|problem| RunError::malformed(path, problem))?;
-        let Some(Foreign { tensors, problems, .. }) = foreign else { return Self::new(path, file) };
-        let names = tensors.keys().cloned().collect();
-        Ok(Self { path: path.to_owned(), file, names, places: tensors.into_iter().collect(), problems })
+        let read = weights::contents(path, &mut file).and_then(|found| found.ok_or(weights::NONE.into()));
+        let contents = read.map_err(|problem| RunError::malformed(path, problem))?;
+        Ok(Self { path: path.to_owned(), file, places: contents.tensors, problems: contents.problems })
     }
 
     /// Reads and checks the header of an open safetensors file.
     pub(super) fn new(path: &Path, mut file: File) -> Result<Self, RunError> {
-        let length = file.metadata().context("read", path)?.len();
-        let mut prefix = [0; 8];
-        file.rewind().context("read", path)?;
-        if length < 8 {
-            return Err(RunError::malformed(path, format!("{length} bytes are no safetensors file")));
-        }
-        file.read_exact(&mut prefix).context("read", path)?;
-        let header_length = u64::from_le_bytes(prefix);
-        if header_length > MAX_HEADER || header_length > length - 8 {
-            return Err(RunError::malformed(path, "it is no safetensors file, or its header is cut off"));
-        }
-        let mut header = vec![0; header_length as usize];
-        file.read_exact(&mut header).context("read", path)?;
-        let broken = |error: String| RunError::malformed(path, format!("the safetensors header: {error}"));
-        let Header(tensors) = serde_json::from_slice(&header).map_err(|error| broken(error.to_string()))?;
-        drop(header);
-        let count = tensors.len();
-        let metadata = Metadata::new(None, tensors).map_err(|error| broken(error.to_string()))?;
-        let data_start = 8 + header_length;
-        let expected = data_start.saturating_add(metadata.data_len() as u64);
-        if expected != length {
-            let problem = format!("its header describes {expected} bytes, the file has {length}");
-            return Err(RunError::malformed(path, problem));
-        }
-        let names = metadata.offset_keys();
-        if names.len() != count {
-            return Err(broken("it names a tensor twice".into()));
-        }
-        let place = |name: &String| {
-            let info = metadata.info(name)?;
-            let place = Place {
-                elements: elements(info.dtype),
-                shape: info.shape.clone(),
-                offset: data_start + info.data_offsets.0 as u64,
-            };
-            Some((name.clone(), place))
-        };
-        let places = names.iter().filter_map(place).collect();
-        Ok(Self { path: path.to_owned(), file, names, places, problems: Vec::new() })
+        let places = weights::safetensors(&mut file).map_err(|problem| RunError::malformed(path, problem))?;
+        Ok(Self { path: path.to_owned(), file, places, problems: Vec::new() })
     }
 
     /// The tensors' names.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> + Clone {
+        self.places.keys()
     }
 
     /// Type, shape and place of a tensor.
@@ -202,15 +114,6 @@ impl TensorFile {
             }
         }
         Ok(())
-    }
-}
-
-fn elements(dtype: Dtype) -> ElementType {
-    match dtype {
-        Dtype::F32 => ElementType::F32,
-        Dtype::F16 => ElementType::F16,
-        Dtype::BF16 => ElementType::Bf16,
-        other => ElementType::Other(other.to_string()),
     }
 }
 

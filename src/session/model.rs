@@ -18,7 +18,7 @@ use crate::regular;
 use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
-use crate::weights;
+use crate::weights::{self, Unreadable};
 use std::path::{Path, PathBuf};
 
 /// The values of a run's written recipe by their keys; none where it cannot be read.
@@ -112,16 +112,8 @@ impl Source {
             own(named)?;
             return Ok(Self::Checkpoint(named.to_owned()));
         }
-        if named.extension().is_some_and(|extension| extension == "safetensors") && named.is_file() {
-            if named.with_file_name("config.json").is_file() {
-                return Ok(Self::Weights(named.to_owned()));
-            }
-            let message =
-                format!("`{}` has no config.json beside it, which says what model it is", named.display());
-            return Err(UsageError(message).into());
-        }
-        // a file that states its dimensions, or a directory with such a file; a run has none
-        if !crate::run::dir::is_run(named) && weights::stated(named).is_some() {
+        // a file that comes with its dimensions, or a directory with such a file; a run has none
+        if !crate::run::dir::is_run(named) && matches!(weights::stated(named), Ok(Some(_))) {
             return Ok(Self::Weights(named.to_owned()));
         }
         let run = match find::one(runs_dir, named) {
@@ -239,16 +231,38 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     Ok(Model { engine, dims, tokenizer, source })
 }
 
-/// Why a file that is of weights, and has the name of no run, cannot be read; `None` for any other.
+/// Why weights that have the name of no run cannot be used; `None` for what is none.
 fn problem_of(named: &Path) -> Option<anyhow::Error> {
-    let config = named.join("config.json");
-    if config.symlink_metadata().is_ok() {
-        let error = regular::open(&config).err()?;
-        return Some(UsageError(format!("could not read `{}`: {error}", config.display())).into());
+    let malformed = |problem| Some(RunError::Malformed { path: named.to_owned(), problem }.into());
+    let config = weights::config_of(named);
+    if named.is_dir() {
+        if config.symlink_metadata().is_ok() {
+            let error = regular::open(&config).err()?;
+            return Some(UsageError(format!("could not read `{}`: {error}", config.display())).into());
+        }
+        // of another directory, that it holds no weights says less than that it is no run
+        weights::files(named).ok()?;
+    } else {
+        let mut file = regular::open(named).ok()?;
+        let is_called_so = named.extension().is_some_and(|extension| extension == "safetensors");
+        match weights::contents(named, &mut file) {
+            Err(problem) => return malformed(problem),
+            Ok(None) if is_called_so => return malformed(weights::NONE.to_owned()),
+            Ok(None) => return None,
+            Ok(Some(_)) => {}
+        }
     }
-    let mut file = regular::open(named).ok()?;
-    let problem = weights::foreign(named, &mut file).err()?;
-    Some(RunError::Malformed { path: named.to_owned(), problem }.into())
+    match weights::stated(named) {
+        Err(Unreadable { file, problem }) => {
+            Some(UsageError(format!("`{}` cannot be used: {problem}", file.display())).into())
+        }
+        Ok(None) => {
+            let named = named.display();
+            let message = format!("`{named}` has no config.json beside it, which says what model it is");
+            Some(UsageError(message).into())
+        }
+        Ok(Some(_)) => None,
+    }
 }
 
 /// Refuses a model for which there is no memory, before any of it is taken.

@@ -3,7 +3,7 @@
 use super::Stated;
 use crate::{json, regular};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The name of a model's configuration.
 pub const CONFIG: &str = "config.json";
@@ -11,14 +11,27 @@ pub const CONFIG: &str = "config.json";
 /// No configuration comes near this size.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The dimensions that a configuration states; `None` if it cannot be read or is another architecture's.
-pub(super) fn stated(path: &Path) -> Option<Stated> {
-    let config = json(path).ok()?;
-    if config.get("model_type").is_some_and(|kind| !kind.is_null() && kind != "gpt2") {
-        return None;
+/// Where the configuration of the weights at `path` lies, whatever their names are: in their directory.
+#[must_use]
+pub fn config_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(CONFIG) } else { path.with_file_name(CONFIG) }
+}
+
+/// What a configuration says of another architecture than GPT-2's; `None` for that of a GPT-2.
+#[must_use]
+pub fn other_kind(config: &Value) -> Option<String> {
+    let kind = config.get("model_type").filter(|kind| !kind.is_null() && *kind != "gpt2")?;
+    Some(format!("`model_type` should be \"gpt2\" but is {kind}"))
+}
+
+/// The dimensions that a configuration states. Errors: why it cannot be read, or that it is another architecture's.
+pub(super) fn stated(path: &Path) -> Result<Stated, String> {
+    let config = json(path)?;
+    if let Some(other) = other_kind(&config) {
+        return Err(other);
     }
     let number = |names: &[&str]| names.iter().find_map(|&name| config.get(name)?.as_u64());
-    Some(Stated {
+    Ok(Stated {
         file: path.to_owned(),
         n_layer: number(&["n_layer"]),
         n_head: number(&["n_head"]),

@@ -3,7 +3,7 @@
 //! The layout is that of `gpt2_build_from_checkpoint` in Andrej Karpathy's llm.c (`train_gpt2.cu`): 256 integers of 32
 //! bits, then each kind of tensor of all blocks together. Linear layers are `[out, in]`, as PyTorch has them.
 
-use super::{ElementType, Foreign, Place, Stated};
+use super::{Contents, ElementType, Place, Stated};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -31,7 +31,7 @@ pub(super) fn is_data(head: &[u8]) -> bool {
 }
 
 /// Reads the header, and computes where each tensor lies.
-pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
+pub(super) fn read(path: &Path, file: &mut File) -> Result<Contents, String> {
     let mut header = [0; HEADER];
     file.read_exact(&mut header).map_err(|_| "its header of 1024 bytes is cut off".to_owned())?;
     let at = |i: usize| i32::from_le_bytes([0, 1, 2, 3].map(|byte| header[4 * i + byte]));
@@ -96,5 +96,5 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
         block_size: Some(t),
         vocab_size: Some(v),
     };
-    Ok(Foreign { tensors, stated: Some(stated), problems: Vec::new() })
+    Ok(Contents { tensors, stated: Some(stated), problems: Vec::new() })
 }

@@ -1,15 +1,15 @@
 //! Files of other trainers: what they say about the model and its tokens, and where their tensors lie.
 //!
-//! A run may begin from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and from
-//! llm.c's. They come from elsewhere, so nothing in them is executed and nothing is trusted: every length is
-//! held against the file before it is used. Recipes take the dimensions from here, and imports the places of
-//! tensors.
+//! A run may begin from safetensors, from PyTorch's files (nanoGPT's `ckpt.pt`, Hugging Face's `pytorch_model.bin`) and
+//! from llm.c's. They come from elsewhere, so nothing in them is executed and nothing is trusted: every length is held
+//! against the file before it is used. Recipes take the dimensions from here, and imports the places of tensors.
 
 mod config;
 mod llmc;
 mod meta;
 mod named;
 mod pickle;
+mod safetensors;
 mod torch;
 
 use crate::regular;
@@ -19,9 +19,10 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
-pub use config::{CONFIG, json};
+pub use config::{CONFIG, config_of, json, other_kind};
 pub use meta::{META, characters};
 pub use named::checkpoint_name;
+pub use safetensors::safetensors;
 
 /// Hugging Face's name of a model's weights.
 pub const MODEL: &str = "model.safetensors";
@@ -100,9 +101,9 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// A model file of PyTorch or llm.c, read as far as its tensors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foreign {
+/// A model file, read as far as its tensors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents {
     /// The tensors by name, without the prefixes that `torch.compile` and data-parallel training leave.
     pub tensors: BTreeMap<String, Place>,
     /// The dimensions that the file itself states.
@@ -111,15 +112,25 @@ pub struct Foreign {
     pub problems: Vec<String>,
 }
 
-/// Reads a file of PyTorch or llm.c; `None` for a file that begins like neither, such as safetensors.
+/// What is said of a file in which [`contents`] finds none.
+pub const NONE: &str =
+    "by its first bytes, it is no safetensors file, and none of PyTorch's or llm.c's weights";
+
+/// Reads a file of safetensors, PyTorch or llm.c, which its first bytes tell apart; `None` for one that begins like
+/// none of them.
 ///
 /// # Errors
 /// What is wrong with the file, without its name.
-pub fn foreign(path: &Path, file: &mut File) -> Result<Option<Foreign>, String> {
+pub fn contents(path: &Path, file: &mut File) -> Result<Option<Contents>, String> {
     let unreadable = |error: std::io::Error| format!("it could not be read: {error}");
-    let mut head = Vec::with_capacity(8);
-    file.rewind().and_then(|()| Read::by_ref(file).take(8).read_to_end(&mut head)).map_err(unreadable)?;
+    let mut head = Vec::with_capacity(16);
+    file.rewind().and_then(|()| Read::by_ref(file).take(16).read_to_end(&mut head)).map_err(unreadable)?;
     file.rewind().map_err(unreadable)?;
+    // first, for the length of its header may be the first bytes of a pickle
+    if safetensors::begins(&head) {
+        let tensors = safetensors(file)?;
+        return Ok(Some(Contents { tensors, ..Contents::default() }));
+    }
     if torch::is_archive(&head) {
         return torch::read(path, file).map(Some);
     }
@@ -192,15 +203,32 @@ fn absent(path: &Path) -> String {
     }
 }
 
+/// Why weights cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file that cannot be read, or the directory that holds none.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
 /// The dimensions that the weights at `path` come with: in the file itself, or in the `config.json` beside it. `None`
-/// where nothing can be read; opening the weights tells why.
-#[must_use]
-pub fn stated(path: &Path) -> Option<Stated> {
-    let first = files(path).ok()?.into_iter().next()?;
-    let mut file = regular::open(&first).ok()?;
-    match foreign(&first, &mut file) {
-        Ok(Some(Foreign { stated: Some(stated), .. })) => Some(stated),
-        Ok(_) => config::stated(&first.with_file_name(CONFIG)),
-        Err(_) => None,
+/// where there is neither.
+///
+/// # Errors
+/// Why the first file of the weights, or the configuration, cannot be read.
+pub fn stated(path: &Path) -> Result<Option<Stated>, Unreadable> {
+    let unreadable = |file: &Path, problem: String| Unreadable { file: file.to_owned(), problem };
+    let files = files(path).map_err(|problems| unreadable(path, problems.join("; ")))?;
+    let Some(first) = files.first() else { return Ok(None) };
+    let opened = regular::open(first).map_err(|error| format!("it could not be read: {error}"));
+    let read = opened.and_then(|mut file| contents(first, &mut file)?.ok_or_else(|| NONE.into()));
+    if let Some(stated) = read.map_err(|problem| unreadable(first, problem))?.stated {
+        return Ok(Some(stated));
     }
+    let config = config_of(first);
+    if config.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    config::stated(&config).map(Some).map_err(|problem| unreadable(&config, problem))
 }

@@ -4,7 +4,7 @@
 //! many others save the weights themselves. Optimizer states, step counts and settings in such a file are left alone.
 
 use super::pickle::{self, Id, Object, Pickle, View};
-use super::{Foreign, Place, Stated};
+use super::{Contents, Place, Stated};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
@@ -125,7 +125,7 @@ fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
 }
 
 /// Reads what an archive says.
-pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
+pub(super) fn read(path: &Path, file: &mut File) -> Result<Contents, String> {
     let mut archive = Archive::open(file)?;
     if archive.bytes("byteorder", 16)?.is_some_and(|order| order != b"little") {
         return Err("its numbers are big-endian".into());
@@ -151,7 +151,7 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Foreign, String> {
     }
     let arguments = pickle.get(pickle.root, ARGUMENTS);
     let problems = arguments.map_or_else(Vec::new, |id| unknown(&pickle, id));
-    Ok(Foreign { tensors, stated: arguments.map(|id| stated(path, &pickle, id)), problems })
+    Ok(Contents { tensors, stated: arguments.map(|id| stated(path, &pickle, id)), problems })
 }
 
 fn stated(path: &Path, pickle: &Pickle, arguments: Id) -> Stated {

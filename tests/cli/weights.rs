@@ -3,8 +3,9 @@
 
 use crate::support;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use support::{Lab, column};
 
@@ -89,6 +90,51 @@ fn every_file_gives_the_loss_that_pytorch_computes() {
     }
     // one experiment for each of the five files, wherever it lies
     assert_eq!(lab.runs("runs").len(), 5);
+}
+
+/// A file may have any name, and the configuration beside it says what no tensor's shape shows.
+#[test]
+fn the_configuration_beside_weights_counts_whatever_they_are_called() {
+    let lab = lab();
+    fs::remove_file(lab.path("hugging/config.json")).expect("removed");
+    let fits = json!({"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 12,
+        "vocab_size": 40});
+    let other = [
+        ("activation_function", json!("relu")),
+        ("layer_norm_epsilon", json!(1e-3)),
+        ("n_head", json!(4)),
+        ("model_type", json!("gptj")),
+    ];
+    for (dir, file) in [
+        ("hugging", "pytorch_model.bin"),
+        ("renamed", "foo.bin"),
+        ("nanogpt", "ckpt.pt"),
+        ("llmc", "gpt2_2.bin"),
+        ("llmc", "gpt2_2_bf16.bin"),
+    ] {
+        if dir == "renamed" {
+            lab.write("renamed/foo.bin", fs::read(golden("pytorch_model.bin")).expect("a file"));
+        }
+        let named = format!("{dir}/{file}");
+        for (key, value) in &other {
+            let mut config = fits.clone();
+            config[*key] = value.clone();
+            lab.write(&format!("{dir}/config.json"), config.to_string());
+            recipe(&lab, &named);
+            let dims = ["model.n_layer=2", "model.n_head=2", "model.n_embd=8", "model.block_size=12"];
+            let vocab = if dir == "nanogpt" { "model.vocab_size=48" } else { "model.vocab_size=40" };
+            run(&lab, &[&dims[..], &[vocab]].concat()).expect(2).says(&[*key]);
+            // what uses a model as it is takes a file's own number of heads
+            let is_stated = *key == "n_head" && (dir == "hugging" || dir == "renamed");
+            if !is_stated {
+                lab.run(["sample", &named, "--prompt", "!"]).expect(2).says(&[*key]);
+                lab.run(["eval", &named, "--data", "data/rows.bin"]).expect(2).says(&[*key]);
+            }
+        }
+        lab.write(&format!("{dir}/config.json"), "{");
+        lab.run(["sample", &named, "--prompt", "!"]).expect(2).says(&["config.json"]);
+        fs::remove_file(lab.path(&format!("{dir}/config.json"))).expect("removed");
+    }
 }
 
 #[test]
@@ -182,6 +228,59 @@ fn a_broken_file_is_refused_without_a_panic() {
     run(&lab, &dims).expect(2).says(&["its header describes 9984 bytes, the file has 9983"]);
     lab.write("broken.pt", fs::read(lab.path("data/rows.bin")).expect("a file"));
     run(&lab, &dims).expect(2).says(&["tokens in llm.c's format"]);
+}
+
+/// A recipe that leaves its dimensions to weights shows why they cannot be read, and not what the defaults lead to.
+#[test]
+fn a_recipe_says_why_its_weights_cannot_be_read() {
+    let lab = lab();
+    let safetensors = |header: &str| [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    archive.start_file("a/data.pkl", stored).expect("memory");
+    archive.write_all(b"\x80\x02cos\nsystem\nX\x04\0\0\0true\x85R.").expect("memory");
+    let fits = r#"{"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 12, "vocab_size": 40}"#;
+    for (file, bytes, reason) in [
+        ("cut.safetensors", safetensors("{\"a\": 1}")[..12].to_vec(), "its header is cut off"),
+        (
+            "type.safetensors",
+            safetensors(r#"{"a": {"dtype": "X9", "shape": [], "data_offsets": [0, 0]}}"#),
+            "unknown variant `X9`",
+        ),
+        (
+            "long.safetensors",
+            [safetensors("{}"), vec![0]].concat(),
+            "its header describes 10 bytes, the file has 11",
+        ),
+        ("noise.safetensors", vec![0xff; 64], "it is no safetensors file, and none of PyTorch's"),
+        ("calls.pt", archive.finish().expect("memory").into_inner(), "names `os.system`"),
+        ("old.pt", b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.".to_vec(), "before version 1.6"),
+    ] {
+        let named = format!("bad/{file}");
+        lab.write(&named, bytes);
+        recipe(&lab, &named);
+        for config in [None, Some(fits)] {
+            match config {
+                Some(config) => drop(lab.write("bad/config.json", config)),
+                None => drop(fs::remove_file(lab.path("bad/config.json"))),
+            }
+            for command in [&["bare.toml"][..], &["plan", "bare.toml"]] {
+                let ended = lab.run(command);
+                ended.expect(2).says(&["bare.toml:2", &format!("`{named}` cannot be read: "), reason]);
+                assert!(!ended.stderr.contains("states no dimensions"), "{}", ended.stderr);
+            }
+            let eval = lab.run(["eval", &named, "--data", "data/rows.bin"]);
+            assert!(eval.code.is_some_and(|code| code == 1 || code == 2), "{}", eval.stderr);
+            eval.says(&[&named, reason]);
+        }
+        fs::remove_file(lab.path("bad/config.json")).expect("removed");
+    }
+    for (config, reason) in [("{", "config.json is malformed"), (r#"{"model_type": "bert"}"#, "is \"bert\"")]
+    {
+        lab.write("hugging/config.json", config);
+        recipe(&lab, "hugging");
+        lab.run(["plan", "bare.toml"]).expect(2).says(&["hugging/config.json` cannot be read", reason]);
+    }
 }
 
 #[test]

@@ -124,9 +124,9 @@ const RULES: &[Rule] = &[
         ],
     },
     Rule {
-        why: "the tensors of a run are one module's business",
+        why: "safetensors files are written by one module and read by one more",
         words: &["safetensors::"],
-        places: &["run/"],
+        places: &["run/", "weights/"],
     },
     Rule {
         why: "logs are written by one module and read by one more",

@@ -208,6 +208,24 @@ fn a_configuration_of_another_network_is_refused() {
     }
 }
 
+/// The length of the header may spell the first bytes of a pickle.
+#[test]
+fn a_header_of_any_length_is_that_of_safetensors() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("w.safetensors");
+    save(&path, &weights(Dtype::F32));
+    let bytes = fs::read(&path).expect("read");
+    let (length, rest) = bytes.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().expect("8 bytes")) as usize;
+    for padded in [0x1_0280_usize, 0x1_0580] {
+        assert!(padded > length && matches!(padded.to_le_bytes(), [0x80, 2..=5, ..]));
+        let spaces = vec![b' '; padded - length];
+        let header = [&padded.to_le_bytes()[..], &rest[..length], &spaces].concat();
+        fs::write(&path, [&header[..], &rest[length..]].concat()).expect("write");
+        assert_eq!(load(&path).expect("fits"), expected(), "{padded:#x}");
+    }
+}
+
 #[test]
 fn what_is_no_safetensors_file_is_refused_without_a_panic() {
     let dir = tempfile::tempdir().expect("tempdir");

@@ -85,8 +85,7 @@ impl Reader {
         let file = self.intact_file(file_of(state))?.try_clone().context("open", &path)?;
         let mut file = TensorFile::new(&path, file)?;
         let prefix = tensor_name(state, "");
-        let names = file.names();
-        let names = names.iter().filter_map(|name| name.strip_prefix(&prefix));
+        let names = file.names().filter_map(|name| name.strip_prefix(&prefix));
         let places = tensors(state, layout);
         let tensors: Vec<_> = places.iter().map(|(tensor, _)| *tensor).collect();
         if let State::Optimizer(state) = state
