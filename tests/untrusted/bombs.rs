@@ -3,6 +3,8 @@
 use crate::readers::{self, Reader};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::io::Write;
 
 /// Bytes of most of the files.
@@ -70,8 +72,12 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("a line without its field", readers::corpus, with(8, text("{\"a\": [", "0,", "0]}\n"))),
         ("a packed line", readers::corpus, with(4, packed(b"{\"text\": \"", b'a', 256 << 20))),
         ("a packed text", readers::corpus, with(10, packed(b"", b'a', 256 << 20))),
+        // 64 is GPT-2's tokenizer, and 74 and 65 have the names of 4 and 2
+        ("a long packed line beside others", readers::corpus, with(74, packed_lines(1, 150))),
+        ("many packed lines that cannot be cut", readers::corpus, with(74, packed_lines(40, 22))),
+        ("a page of nothing in a larger file", readers::corpus, with(65, packed_page(4 << 20))),
         ("a footer of nothing", readers::corpus, with(2, footer_of_nothing())),
-        ("a page of nothing", readers::corpus, with(2, packed_page())),
+        ("a page of nothing", readers::corpus, with(2, packed_page(0))),
         (
             "a header of shapes",
             readers::safetensors,
@@ -130,6 +136,25 @@ fn packed(begin: &[u8], byte: u8, count: usize) -> Vec<u8> {
     out.write_all(begin).expect("memory");
     let block = vec![byte; 1 << 20];
     (0..count >> 20).for_each(|_| out.write_all(&block).expect("memory"));
+    out.finish().expect("memory")
+}
+
+/// JSON lines under gzip: four megabytes that do not pack, then so many lines of so many megabytes of one letter, which
+/// no tokenizer of words can cut.
+fn packed_lines(lines: usize, mib: usize) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..4 {
+        let words = (0..1 << 20).map(|_| random.gen_range(b' '..=b'_')).filter(|c| !b"\"\\".contains(c));
+        let words: Vec<u8> = words.collect();
+        out.write_all(&[b"{\"text\": \"", &words[..], b"\"}\n"].concat()).expect("memory");
+    }
+    let block = vec![b'a'; 1 << 20];
+    for _ in 0..lines {
+        out.write_all(b"{\"text\": \"").expect("memory");
+        (0..mib).for_each(|_| out.write_all(&block).expect("memory"));
+        out.write_all(b"\"}\n").expect("memory");
+    }
     out.finish().expect("memory")
 }
 
@@ -199,8 +224,8 @@ fn parquet(pages: &[u8], footer: &[u8]) -> Vec<u8> {
     [b"PAR1", pages, footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
 }
 
-/// A Parquet file with a page of 256 MiB of zeros, which gzip makes small.
-fn packed_page() -> Vec<u8> {
+/// A Parquet file with a page of 256 MiB of zeros, which gzip makes small, and so many bytes that nothing refers to.
+fn packed_page(unused: usize) -> Vec<u8> {
     let number = |value: u64| {
         let mut value = value << 1;
         let mut out = Vec::new();
@@ -229,5 +254,5 @@ fn packed_page() -> Vec<u8> {
         &number(rows),
         b"\x46\x08\x00\x00\x00\x00",
     ];
-    parquet(&[&header.concat()[..], &body].concat(), &footer.concat())
+    parquet(&[&header.concat()[..], &body, &vec![7; unused]].concat(), &footer.concat())
 }

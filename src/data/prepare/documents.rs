@@ -1,6 +1,7 @@
 //! Documents of files of text, one after the other, in parts that can be encoded by themselves.
 
 use super::PrepareError;
+use super::bounds::{self, Allowance};
 use super::field::{Field, Found};
 use super::parquet;
 use super::sources::{Packing, Shape, TextFile};
@@ -15,43 +16,6 @@ use std::path::Path;
 
 /// Bytes of a part of a long document, at least.
 const PART: usize = 256 << 10;
-/// The longest document of a line or a table, and the longest text without a place to cut it.
-const LONGEST: usize = 1 << 30;
-/// What a packed file may unfold to: `FREE` bytes, and this many for each of its own. Deflate comes to 1032.
-const UNFOLDS: u64 = 2048;
-const FREE: u64 = 256 << 20;
-/// What a document counts for besides its bytes: one without a text takes time too.
-const DOCUMENT: u64 = 16;
-
-/// Bytes of a document, a page or an uncut text at most, of a packed file of `bytes` bytes: what is held in memory
-/// stays in proportion to the file.
-pub(super) fn longest(bytes: u64) -> usize {
-    bytes.saturating_mul(64).saturating_add(32 << 20).min(LONGEST as u64) as usize
-}
-
-/// What may still come out of a packed file, in bytes: a few bytes can state any number of rows, or repeat a text
-/// without end, and nobody waits for that.
-pub(super) struct Allowance(u64);
-
-impl Allowance {
-    /// That of a file of `bytes` bytes.
-    pub(super) fn of(bytes: u64) -> Self {
-        Self(bytes.saturating_mul(UNFOLDS).saturating_add(FREE))
-    }
-
-    /// Takes bytes from it.
-    pub(super) fn take(&mut self, bytes: usize) -> Result<(), String> {
-        self.0 = self.0.checked_sub(bytes as u64).ok_or_else(|| {
-            format!("it unfolds to more than {UNFOLDS} times its size, as no text does: unpack it yourself to use it")
-        })?;
-        Ok(())
-    }
-
-    /// Takes what documents count for besides their bytes.
-    pub(super) fn take_documents(&mut self, count: u64) -> Result<(), String> {
-        self.take(usize::try_from(count.saturating_mul(DOCUMENT)).unwrap_or(usize::MAX))
-    }
-}
 /// Bytes that are read at a time.
 const BLOCK: usize = 64 << 10;
 
@@ -133,7 +97,10 @@ impl Reading<'_> {
     }
 
     fn unpacked(&self, file: &TextFile, input: impl Read, take: Take) -> Result<(), PrepareError> {
-        let longest = if file.packing == Packing::Plain { LONGEST } else { longest(file.bytes) };
+        let longest = match file.packing {
+            Packing::Plain => bounds::LONGEST,
+            _ => bounds::longest(file.bytes),
+        };
         match file.shape {
             Shape::Text => self.text(&file.path, longest, input, take),
             _ => self.lines(&file.path, longest, input, take),
@@ -167,10 +134,8 @@ impl Reading<'_> {
                 return Ok(());
             }
             if line.len() > longest {
-                let mib = longest >> 20;
-                return Err(problem(format!(
-                    "it is longer than {mib} MiB: a JSON object per line is needed"
-                )));
+                let advice = bounds::advice(longest);
+                return Err(problem(format!("it is longer than {advice}; a JSON object per line is needed")));
             }
             if line.trim_ascii().is_empty() {
                 continue;
@@ -239,8 +204,8 @@ impl Reading<'_> {
             (filled, offset) = (end - valid, offset + valid);
             if text.text.len() > longest {
                 let place = format!("from byte {} on", offset - text.text.len());
-                let mib = longest >> 20;
-                let problem = format!("there are more than {mib} MiB of text without a place to cut it");
+                let advice = bounds::advice(longest);
+                let problem = format!("a text without a place to cut it is longer than {advice}");
                 return Err(PrepareError::Document { path: path.into(), place, problem });
             }
             if text.hand_out(read == 0, take).is_break() || read == 0 {

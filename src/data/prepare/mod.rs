@@ -4,6 +4,7 @@
 //! or in an order that a seed draws, each with its separator. [`prepare`] cuts it into shards. Memory does not grow
 //! with the sources; a process that is killed goes on at the last complete shard.
 
+mod bounds;
 mod documents;
 mod error;
 mod field;
@@ -93,7 +94,7 @@ impl Options {
     }
 
     /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
-    /// 512 KiB; a longer one takes eight times its length for each thread that works on such. The figure holds the
+    /// 512 KiB; a longer one takes eight times its length, and no two are worked on at once. The figure holds the
     /// program and its vocabulary, what waits between threads, a run of the spool where there is one, and the window of
     /// the first frame of each source under zstd where that is long.
     #[must_use]

@@ -5,6 +5,7 @@
 //! threads changes no token and no order.
 
 use super::PrepareError;
+use super::bounds::{Closing, Room, Taken};
 use super::documents::{Part, Reading};
 use super::sources::TextFile;
 use crate::data::scan::Identity;
@@ -85,9 +86,9 @@ pub(super) enum Step {
     End(u64),
 }
 
-enum Message {
+enum Message<'a> {
     Step(Step),
-    Batch(Receiver<Result<Encoded, PrepareError>>),
+    Batch(Receiver<Result<Encoded, PrepareError>>, Taken<'a>),
     Failed(PrepareError),
 }
 
@@ -110,11 +111,14 @@ impl Pipeline<'_> {
         mut take: impl FnMut(Step) -> Result<ControlFlow<()>, PrepareError>,
     ) -> Result<(), PrepareError> {
         let bound = in_flight(self.threads);
+        // before the channels, whose messages refer to it
+        let room = Room::of(bound * 2 * BATCH);
         let (steps, ordered) = mpsc::sync_channel(bound);
         let (jobs, queue) = mpsc::sync_channel::<(Batch, SyncSender<_>)>(bound);
         let queue = Mutex::new(queue);
         let tokenizer = self.reading.tokenizer;
         thread::scope(|scope| {
+            let _closing = Closing(&room);
             for _ in 0..self.threads {
                 scope.spawn(|| {
                     loop {
@@ -125,17 +129,21 @@ impl Pipeline<'_> {
                     }
                 });
             }
+            let room = &room;
             scope.spawn(move || {
-                if let Err(error) = self.read(&steps, &jobs) {
+                if let Err(error) = self.read(room, &steps, &jobs) {
                     let _ = steps.send(Message::Failed(error));
                 }
             });
             let ordered = ordered;
             let lost = || PrepareError::Options("a thread that encodes text has ended".into());
             for message in &ordered {
-                let step = match message {
-                    Message::Step(step) => step,
-                    Message::Batch(encoded) => Step::Tokens(encoded.recv().map_err(|_| lost())??),
+                // what a batch has taken is given back once its tokens are written
+                let (step, _taken) = match message {
+                    Message::Step(step) => (step, None),
+                    Message::Batch(encoded, taken) => {
+                        (Step::Tokens(encoded.recv().map_err(|_| lost())??), Some(taken))
+                    }
                     Message::Failed(error) => return Err(error),
                 };
                 if take(step)?.is_break() {
@@ -168,14 +176,18 @@ impl Pipeline<'_> {
     }
 
     /// Reads all files into batches; ends early where nobody waits for them any more.
-    fn read(
+    fn read<'a>(
         &self,
-        steps: &SyncSender<Message>,
+        room: &'a Room,
+        steps: &SyncSender<Message<'a>>,
         jobs: &SyncSender<(Batch, SyncSender<Result<Encoded, PrepareError>>)>,
     ) -> Result<(), PrepareError> {
         let send = |batch: Batch| {
             let (back, encoded) = mpsc::sync_channel(1);
-            let sent = steps.send(Message::Batch(encoded)).is_ok() && jobs.send((batch, back)).is_ok();
+            let bytes = batch.text.len();
+            let Some(taken) = room.take(bytes) else { return ControlFlow::Break(()) };
+            let sent = steps.send(Message::Batch(encoded, taken)).is_ok() && jobs.send((batch, back)).is_ok();
+            room.settle(bytes);
             if sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let (from, skipped) = self.from;

@@ -8,7 +8,8 @@ mod hybrid;
 mod thrift;
 
 use super::PrepareError;
-use super::documents::{Allowance, longest, no_field};
+use super::bounds::{Allowance, longest};
+use super::documents::no_field;
 use super::zstd::Frames;
 use crate::data::DataError;
 use std::fs::File;
