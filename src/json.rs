@@ -115,6 +115,11 @@ pub fn shown(document: &Value) -> String {
     out
 }
 
+/// A text without the mark of the byte order that some programs write before UTF-8.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,11 +5,14 @@
 //! the bytes of the file that was opened, so another file at its path only matters if it holds something else.
 
 use super::DataError;
+use super::tokens::Tokens;
 use crate::regular;
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -47,11 +50,35 @@ impl From<&Metadata> for Stamp {
     }
 }
 
+/// A file that is kept open to be asked about. A mapped file can be read without that, and a process may have so many
+/// open files only.
+struct Held(File);
+
+/// The files that are kept open in this process.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+impl Held {
+    /// Keeps a file open, unless half of what the process may have open are kept already.
+    fn new(file: File) -> Option<Self> {
+        let held = Self(file);
+        let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        (HELD.fetch_add(1, Ordering::Relaxed) < room).then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What a mapped file must stay.
 pub(super) struct Guard {
     path: PathBuf,
     /// The file that is mapped, unless too many are open already.
-    file: Option<Arc<File>>,
+    file: Option<Arc<Held>>,
+    /// Its mapped tokens.
+    tokens: Arc<Tokens>,
     /// Whether another file at the path matters. The program's own cache may be emptied at any time.
     watches_path: bool,
     /// The part whose contents count, up to the end.
@@ -68,22 +95,24 @@ struct Seen {
     file: Stamp,
     /// Another file at the path.
     other: Option<Stamp>,
+    /// Whether the file itself can no longer be asked about, and what is mapped of it was right.
+    is_lost: bool,
 }
 
 impl Guard {
-    /// Guards a file that was opened from `path` when it had this stamp, and whose contents from byte `from` on have
-    /// this digest. Without `file`, only the path can be looked at.
+    /// Guards a file that was opened from `path` when it had this stamp, whose contents from byte `from` on have this
+    /// digest, and whose `tokens` are mapped. Where too many files are open, the path can be looked at alone, and the
+    /// mapped contents once it leads elsewhere.
     pub(super) fn new(
-        path: &Path,
-        file: Option<File>,
+        (path, file, stamp): (&Path, File, Stamp),
+        tokens: Arc<Tokens>,
         watches_path: bool,
-        stamp: Stamp,
         (from, digest): (usize, blake3::Hash),
     ) -> Self {
-        let seen = Mutex::new(Seen { file: stamp, other: None });
+        let seen = Mutex::new(Seen { file: stamp, other: None, is_lost: false });
         let from = from as u64;
-        let file = file.map(Arc::new);
-        Self { path: path.into(), file, watches_path, from, digest, bytes: stamp.bytes, seen }
+        let file = Held::new(file).map(Arc::new);
+        Self { path: path.into(), file, tokens, watches_path, from, digest, bytes: stamp.bytes, seen }
     }
 
     /// Another guard of the same file, which finds for itself that the file was changed.
@@ -92,17 +121,13 @@ impl Guard {
         Self {
             path: self.path.clone(),
             file: self.file.clone(),
+            tokens: self.tokens.clone(),
             watches_path: self.watches_path,
             from: self.from,
             digest: self.digest,
             bytes: self.bytes,
             seen: Mutex::new(seen),
         }
-    }
-
-    /// Gives the open file back, so that only the path can be looked at.
-    pub(super) fn close(&mut self) {
-        self.file = None;
     }
 
     /// Checks that the file is what it was. Reads its contents if `again`, or if the system says that something has
@@ -113,36 +138,35 @@ impl Guard {
     pub(super) fn check(&self, again: bool) -> Result<bool, DataError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let at_path = std::fs::metadata(&self.path).map(|meta| Stamp::from(&meta));
-        let now = match &self.file {
-            Some(file) => Stamp::from(&file.metadata().map_err(|error| self.unreadable(&error))?),
-            None => match &at_path {
-                Ok(stamp) if stamp.file == seen.file.file => *stamp,
-                _ => return Err(self.changed("its path leads to another file or to none".to_owned())),
-            },
+        let held = self.file.as_ref().map(|held| &held.0);
+        let now = match held {
+            Some(file) => Some(Stamp::from(&file.metadata().map_err(|error| self.unreadable(&error))?)),
+            None => at_path.as_ref().ok().filter(|stamp| stamp.file == seen.file.file).copied(),
         };
-        if now.bytes != self.bytes {
-            let what = format!("it had {} bytes at the start and has {} now", self.bytes, now.bytes);
-            return Err(self.changed(what));
-        }
-        let mut was_read = false;
         let is_known = |before: &Stamp, now: &Stamp| {
             !before.is_young && Stamp { is_young: false, ..*now } == Stamp { is_young: false, ..*before }
         };
-        if again || !is_known(&seen.file, &now) {
-            was_read = true;
-            let is_same = match &self.file {
-                Some(file) => self.is_same(file),
-                None => regular::open(&self.path).and_then(|file| self.is_same(&file)),
+        if let Some(now) = now.filter(|now| now.bytes != self.bytes) {
+            let what = format!("it had {} bytes at the start and has {} now", self.bytes, now.bytes);
+            return Err(self.changed(what));
+        }
+        let was_read = again || now.map_or(!seen.is_lost, |now| !is_known(&seen.file, &now));
+        if was_read {
+            let is_same = match (held, now) {
+                (Some(file), _) => self.is_same(file),
+                (None, Some(_)) => regular::open(&self.path).and_then(|file| self.is_same(&file)),
+                (None, None) => Ok(blake3::hash(&self.tokens.file()[self.from as usize..]) == self.digest),
             };
             if !is_same.map_err(|error| self.unreadable(&error))? {
                 return Err(self.changed("its contents are others than at the start".to_owned()));
             }
-            seen.file = now;
+            seen.file = now.unwrap_or(seen.file);
+            seen.is_lost = now.is_none();
         }
         // a file that is gone from its path is read as before
         let Ok(other) = at_path else { return Ok(was_read) };
         if self.watches_path
-            && other.file != now.file
+            && other.file != seen.file.file
             && !seen.other.is_some_and(|before| is_known(&before, &other))
         {
             let is_same = other.bytes == self.bytes
@@ -192,16 +216,22 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::{Format, Layout, Width};
+    use super::super::mapping::map;
     use super::*;
     use std::fs;
 
     const OLD: Duration = Duration::from_secs(3600);
 
     fn guard(path: &Path, from: usize, is_held: bool, watches_path: bool) -> Guard {
-        let file = File::open(path).expect("open");
+        let (file, map) = map(path).expect("open");
         let stamp = Stamp::from(&file.metadata().expect("stat"));
         let digest = blake3::hash(&fs::read(path).expect("read")[from..]);
-        Guard::new(path, is_held.then_some(file), watches_path, stamp, (from, digest))
+        let layout = Layout { format: Format::Headerless, offset: from, width: Width::U16 };
+        let tokens = Arc::new(Tokens::mapped(map, layout));
+        let mut guard = Guard::new((path, file, stamp), tokens, watches_path, (from, digest));
+        guard.file = guard.file.filter(|_| is_held);
+        guard
     }
 
     fn message(guard: &Guard) -> String {
@@ -239,18 +269,13 @@ mod tests {
             // put in its place by renaming
             fs::write(&other, "headerTOKENS").expect("written");
             fs::rename(&other, &path).expect("renamed");
-            assert_eq!(guarded.check(false).is_ok(), is_held, "an equal file");
+            guarded.check(false).expect("an equal file");
             fs::write(&other, "headerTOKENs").expect("written");
             fs::rename(&other, &path).expect("renamed");
-            // of a file that nothing holds, another one may get the inode
-            let what: &[&str] = match is_held {
-                true => &["another file with other contents"],
-                false => &["another file or to none", "its contents are others"],
-            };
             let message = message(&guarded);
-            assert!(what.iter().any(|what| message.contains(what)), "{message}");
+            assert!(message.contains("another file with other contents"), "{message}");
             fs::remove_file(&path).expect("removed");
-            assert_eq!(guarded.check(true).is_ok(), is_held, "the open file is still there");
+            guarded.check(true).expect("the mapped file is still there");
         }
     }
 

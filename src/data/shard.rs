@@ -12,6 +12,7 @@ use super::tokenizer::{Tokenizer, Unlisted};
 use super::tokens::Tokens;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is known about a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct ShardInfo {
 /// A shard that was opened.
 pub(super) struct Opened {
     pub(super) info: ShardInfo,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: Arc<Tokens>,
     /// Of the file that is mapped.
     pub(super) guard: Option<Guard>,
 }
@@ -46,7 +47,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
     let (name, path, format, (tokens, scan, guard)) = match source {
         Source::Builtin(lipsum) => {
             let (tokens, scan) = builtin(lipsum, tokenizer)?;
-            (lipsum.to_string(), None, Format::Builtin, (tokens, scan, None))
+            (lipsum.to_string(), None, Format::Builtin, (Arc::new(tokens), scan, None))
         }
         Source::File(path) => {
             let (file, bytes) = map(path)?;
@@ -54,9 +55,9 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
                 None => (Format::Text, text::open(path, &file, &bytes, tokenizer, scanner)?),
                 Some(layout) => {
                     let stamp = stamp(path, &file)?;
-                    let tokens = Tokens::mapped(bytes, layout);
+                    let tokens = Arc::new(Tokens::mapped(bytes, layout));
                     let scan = scanner.tokens(path, &file, &tokens, false)?;
-                    let guard = Guard::new(path, Some(file), true, stamp, (0, scan.digest));
+                    let guard = Guard::new((path, file, stamp), tokens.clone(), true, (0, scan.digest));
                     (layout.format, (tokens, scan, Some(guard)))
                 }
             };

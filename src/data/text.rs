@@ -16,6 +16,7 @@ use super::tokens::Tokens;
 use super::write::{ShardWriter, place_of, stored_checksum};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of text that are encoded and written before the next ones; bounds the memory for a big file.
 const BATCH: usize = 32 << 20;
@@ -30,7 +31,7 @@ pub(super) fn open(
     text: &[u8],
     tokenizer: &Tokenizer,
     scanner: &Scanner,
-) -> Result<(Tokens, Scan, Option<Guard>), DataError> {
+) -> Result<(Arc<Tokens>, Scan, Option<Guard>), DataError> {
     let before = Identity::of(path, file)?;
     let digest = scanner.text(path, file, text)?.digest;
     let cache = scanner.cache_dir.join(format!("{}.{}.bin", digest.to_hex(), vocabulary(tokenizer)));
@@ -52,7 +53,7 @@ pub(super) fn open(
 }
 
 /// The tokens of a complete and undamaged cached shard, with their digest, their range and the shard's guard.
-fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard)>, DataError> {
+fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Arc<Tokens>, Scan, Guard)>, DataError> {
     let (file, bytes) = match map(cache) {
         Ok(opened) => opened,
         // what is no file counts as nothing here
@@ -64,11 +65,11 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard
         _ => return Ok(None),
     };
     let stamp = stamp(cache, &file)?;
-    let tokens = Tokens::mapped(bytes, layout);
+    let tokens = Arc::new(Tokens::mapped(bytes, layout));
     let scan = scanner.tokens(cache, &file, &tokens, true)?;
     let whole = scan.digest.as_bytes() == stored_checksum(tokens.header());
     // the cache may be emptied at any time, which leaves the open file as it is
-    let guard = Guard::new(cache, Some(file), false, stamp, (layout.offset, scan.digest));
+    let guard = Guard::new((cache, file, stamp), tokens.clone(), false, (layout.offset, scan.digest));
     Ok(whole.then_some((tokens, scan, guard)))
 }
 

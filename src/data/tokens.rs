@@ -33,6 +33,14 @@ impl Tokens {
         }
     }
 
+    /// All bytes of the file; the tokens themselves if they are in memory.
+    pub(super) fn file(&self) -> &[u8] {
+        match &self.store {
+            Store::Mapped { map, .. } => map,
+            Store::Owned(bytes) => bytes,
+        }
+    }
+
     /// The file's bytes before the first token; empty for tokens in memory.
     pub(super) fn header(&self) -> &[u8] {
         match &self.store {

@@ -56,6 +56,7 @@ pub(super) fn read<'a>(
     path: &'a Path,
     bytes: &'a [u8],
 ) -> Result<(Document, impl Iterator<Item = Numbered> + 'a), EvalError> {
+    let bytes = json::without_mark(bytes);
     if let Some(what) = looks_like(bytes) {
         return Err(EvalError::NoTask { path: path.to_owned(), what: what.to_owned() });
     }
@@ -177,5 +178,19 @@ fn endings(line: &Map<String, Value>) -> Result<(Vec<String>, usize), String> {
             excerpt(label),
             endings.len() - 1
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_the_byte_order_before_examples_is_no_part_of_them() {
+        let lines = "\u{feff}{\"text\": \"one two\"}\n{\"text\": \"three four\"}\n";
+        let (first, all) = read(Path::new("x.jsonl"), lines.as_bytes()).expect("examples");
+        let word = LastWord { context: "one".into(), word: " two".into() };
+        assert_eq!(first, Document::LastWord(word));
+        assert_eq!(all.collect::<Result<Vec<_>, _>>().expect("examples").len(), 2);
     }
 }

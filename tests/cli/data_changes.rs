@@ -86,6 +86,26 @@ fn a_source_that_is_wrong_after_whole_shards_can_be_mended_and_gone_on_with() {
 }
 
 #[test]
+fn a_preparation_that_dies_at_its_limit_counts_what_an_undisturbed_one_does() {
+    let lab = Lab::new();
+    // a document of several parts, in which the limit is at the end of a shard
+    lab.write("a.jsonl", format!("{{\"text\": \"{}\"}}\n", " word".repeat(200_000)));
+    let sets = [&SMALL[..], &["--limit-tokens", "120000"]].concat();
+    prepare(&lab, "a.jsonl", "whole", &sets);
+    let whole = contents(&lab, "whole");
+    let mut deaths = 0;
+    for state in 2..12 {
+        let out = format!("out-{state}");
+        let mut command = lab.command(args("a.jsonl", &out, &sets));
+        command.env("RUNNER_FAULT", format!("prepare.after_state:{state}"));
+        deaths += u32::from(ended(command).code.is_none());
+        prepare(&lab, "a.jsonl", &out, &sets);
+        assert_eq!(contents(&lab, &out), whole, "{state}");
+    }
+    assert!(deaths >= 6, "a state after each shard: {deaths}");
+}
+
+#[test]
 fn the_shards_of_the_only_source_go_when_it_is_wrong() {
     let lab = Lab::new();
     lab.write("a.jsonl", long(12) + "{\"text\": 7}\n");

@@ -194,6 +194,41 @@ fn a_text_may_change_and_its_encoded_copy_may_not() {
 }
 
 #[test]
+fn more_files_than_a_process_may_keep_open_may_be_deleted_and_not_changed() {
+    let lab = Lab::new();
+    for part in 0..80 {
+        lab.shard(&format!("data/part-{part:03}.bin"), &tokens(100, part));
+    }
+    let sets = [SETS, &["data.train=\"data/part-*.bin\""]].concat();
+    let whole = essence(&lab.train_in("whole", &sets));
+    type Change = fn(&Path, &[u8]);
+    let changes: [(&str, Change, Option<&str>); 4] = [
+        ("deleted", |path, _| fs::remove_file(path).expect("removed"), None),
+        ("copied", replace, None),
+        ("moved", |path, _| fs::rename(path, path.with_extension("moved")).expect("renamed"), None),
+        ("exchanged", |path, bytes| replace(path, &bytes[..200]), Some("another file with other contents")),
+    ];
+    for (runs, change, complaint) in changes {
+        let mut command = lab.launcher("sh");
+        command.args(["-c", "ulimit -n 64; exec \"$RUNNER\" \"$@\"", "sh"]).args(tiny(runs, &sets));
+        let (live, gate) = lab.held(command, "csv.before_row:8");
+        gate.reached();
+        let last = lab.path("data/part-079.bin");
+        let bytes = fs::read(&last).expect("read");
+        change(&last, &bytes);
+        gate.open();
+        let ended = live.end();
+        match complaint {
+            None => ended.expect(0),
+            Some(complaint) => ended.expect(1).says(&["part-079.bin", complaint]),
+        };
+        fs::write(&last, &bytes).expect("back");
+        lab.run(tiny(runs, &sets)).expect(0);
+        assert!(essence(&lab.only_run(runs)) == whole, "{runs}");
+    }
+}
+
+#[test]
 fn ranks_end_together_when_data_are_changed() {
     let lab = Lab::new();
     let sets = ["checkpoint.keep=0", "batch.world_size=2"];

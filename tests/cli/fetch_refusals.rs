@@ -209,3 +209,15 @@ fn a_list_that_comes_byte_by_byte_is_given_up() {
         .expect(1);
     assert!(!lab.path("datasets").exists());
 }
+
+#[test]
+fn a_list_of_pages_without_end_is_given_up() {
+    let server = Server::start(|asked, _| {
+        let host = asked.header("host").expect("a host");
+        let next = format!("<http://{host}{}x>; rel=\"next\"", asked.path);
+        Reply::new(200, "[]").trickling(1).slowly(TICK).with("Link", next)
+    });
+    let lab = Lab::new();
+    fetch(&lab, &server, &[REPO, "--timeout", "1"]).says(&["it was not whole after 10 s"]).expect(1);
+    assert!(!lab.path("datasets").exists());
+}

@@ -144,12 +144,18 @@ impl Client {
         Ok(Some(Answer { start, total, is_page, body }))
     }
 
-    /// A list of files in JSON, and the address at which it goes on.
-    pub(super) fn list(&self, url: &str) -> Result<(serde_json::Value, Option<String>), Fault> {
+    /// When a list that begins now must be whole, with all of its pages.
+    pub(super) fn end_of_list(&self) -> Instant {
+        Instant::now() + self.timeout * LIST_PATIENCE
+    }
+
+    /// A page of a list of files in JSON, and the address at which it goes on. The list must be whole at `end`: a server
+    /// that sends now and then a byte, or pages without end, could hold up the command for years.
+    pub(super) fn list(&self, url: &str, end: Instant) -> Result<(serde_json::Value, Option<String>), Fault> {
         let response = self.get(url, &[("Accept", "application/json")])?;
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
         let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
-        let bytes = self.read_list(url, &mut body)?;
+        let bytes = self.read_list(url, end, &mut body)?;
         let parsed = serde_json::from_slice(&bytes);
         let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
             Some(what) => format!("it is {what}"),
@@ -159,20 +165,20 @@ impl Client {
         Ok((parsed.map_err(wrong)?, next))
     }
 
-    /// Reads a whole list. A server that sends now and then a byte could hold up the command for years.
-    fn read_list(&self, url: &str, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
-        let patience = self.timeout * LIST_PATIENCE;
-        let (end, mut bytes, mut buffer) = (Instant::now() + patience, Vec::new(), [0; 1 << 14]);
+    /// Reads a page.
+    fn read_list(&self, url: &str, end: Instant, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 14]);
         loop {
+            if Instant::now() > end {
+                let patience = (self.timeout * LIST_PATIENCE).as_secs();
+                let why = format!("it was not whole after {patience} s; --timeout waits longer");
+                return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
+            }
             match body.read(&mut buffer) {
                 Ok(0) => return Ok(bytes),
                 Ok(read) => bytes.extend_from_slice(&buffer[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::passing(error.to_string())),
-            }
-            if Instant::now() > end {
-                let why = format!("it was not whole after {} s; --timeout waits longer", patience.as_secs());
-                return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
             }
         }
     }

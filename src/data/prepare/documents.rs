@@ -7,6 +7,7 @@ use super::parquet;
 use super::sources::{Packing, Shape, TextFile};
 use super::zstd::Frames;
 use crate::data::{DataError, Tokenizer};
+use crate::json;
 use crate::wording::shortened;
 use serde::de::DeserializeSeed;
 use std::fs::File;
@@ -137,10 +138,11 @@ impl Reading<'_> {
                 let advice = bounds::advice(longest);
                 return Err(problem(format!("it is longer than {advice}; a JSON object per line is needed")));
             }
-            if line.trim_ascii().is_empty() {
+            let json = if number == 1 { json::without_mark(&line) } else { &line };
+            if json.trim_ascii().is_empty() {
                 continue;
             }
-            let text = self.field_of(&line).map_err(problem)?;
+            let text = self.field_of(json).map_err(problem)?;
             if self.whole(&text, take).is_break() {
                 return Ok(());
             }

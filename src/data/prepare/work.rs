@@ -273,7 +273,8 @@ impl<'a> Work<'a> {
         *skipped -= passed as u64;
         let mut rest = &tokens[passed..];
         let left = self.options.limit_tokens.map(|limit| limit - self.tokens.min(limit));
-        let is_last = left.is_some_and(|left| left <= rest.len() as u64);
+        // a part before the one in which a preparation that was killed had reached the limit is not the last one
+        let is_last = *skipped == 0 && left.is_some_and(|left| left <= rest.len() as u64);
         if let Some(left) = left.filter(|_| is_last) {
             rest = &rest[..left as usize];
         }

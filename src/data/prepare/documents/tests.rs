@@ -96,3 +96,10 @@ fn packed_files_may_have_several_members() {
     }
     assert!(documents("a.txt.gz", b"plain text", None).is_err());
 }
+
+#[test]
+fn a_mark_of_the_byte_order_before_lines_is_no_part_of_them() {
+    let lines = "\u{feff}{\"text\": \"a\"}\n{\"text\": \"\u{feff}b\"}\n";
+    assert_eq!(texts(documents("a.jsonl", lines.as_bytes(), None)), ["a", "\u{feff}b"]);
+    assert!(documents("a.jsonl", "{\"text\": \"a\"}\n\u{feff}{}\n".as_bytes(), None).is_err());
+}
