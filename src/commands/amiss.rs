@@ -18,6 +18,14 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              copy: nothing takes its place until an evaluation is better",
             checkpoint.display()
         ),
+        Event::NotScored { run, tasks } => {
+            let run = run.display();
+            format!(
+                "{run} has finished and was not scored on {}: `runner eval {run} --all-checkpoints --save --tasks FILE` \
+                 scores the checkpoints that it has kept",
+                tasks.join(", ")
+            )
+        }
         Event::RecipeRestored { recipe } => format!(
             "{} was edited or damaged and was not this run's recipe any more: it is written again",
             recipe.display()

@@ -179,6 +179,7 @@ impl Audience for Voice {
             | Event::TurnedAway(_)
             | Event::Damaged { .. }
             | Event::BestDamaged { .. }
+            | Event::NotScored { .. }
             | Event::RecipeRestored { .. }
             | Event::Rewritten { .. }
             | Event::NotExported(_)

@@ -306,7 +306,7 @@ mod tests {
             let (mut quick, mut thorough) = (Vec::new(), Vec::new());
             let bits = |row: &[f64]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             let one = scan_plain(&text, &wanted, |row| quick.push(bits(row)));
-            let other = scan_quoted(text.as_bytes(), &wanted, |row| thorough.push(bits(row)));
+            let other = scan_texts(text.as_bytes(), &wanted, [], |row, []| thorough.push(bits(row)));
             proptest::prop_assert_eq!((one, quick), (other, thorough));
         }
     }
