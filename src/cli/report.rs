@@ -78,7 +78,7 @@ pub struct CompareArgs {
     #[arg(long, value_enum, value_name = "AXIS")]
     pub align: Option<AxisName>,
     /// Where to align: a step, a number of tokens, or seconds
-    #[arg(long, value_name = "VALUE", requires = "align")]
+    #[arg(long, value_name = "VALUE", requires = "align", value_parser = tolerance, allow_negative_numbers = true)]
     pub at: Option<f64>,
     /// Pictures.
     #[command(flatten)]
@@ -153,7 +153,7 @@ fn size(text: &str) -> Result<(u16, u16), String> {
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("not a number that is 0 or more".to_owned()),
+        _ => Err("it must be a number that is 0 or more".to_owned()),
     }
 }
 

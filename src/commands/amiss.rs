@@ -23,6 +23,14 @@ pub(super) fn warning(event: &Event) -> Option<String> {
              as newer ones take its place",
             checkpoint.display()
         ),
+        Event::NotScored { run, tasks } => {
+            let run = run.display();
+            format!(
+                "{run} has finished and was not scored on {}: `runner eval {run} --all-checkpoints --save --tasks FILE` \
+                 scores the checkpoints that it has kept",
+                tasks.join(", ")
+            )
+        }
         Event::RecipeRestored { recipe } => format!(
             "{} was edited or damaged and was not this run's recipe any more: it is written again",
             recipe.display()

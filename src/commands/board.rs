@@ -111,7 +111,8 @@ fn share(moment: &Moment) -> f64 {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.0} %", (share * 100.0).floor())
+    // what a fraction such as 0.29 lacks of itself is no percent
+    format!("{:.0} %", (share * 100.0 + 1e-9).floor())
 }
 
 /// What is going on inside a step, if it takes long enough to be shown.

@@ -6,7 +6,7 @@ mod target;
 use super::exit::Exit;
 use super::terminal::say;
 use super::{axis, exporter, find_runs, fitted};
-use crate::cli::{CompareArgs, TableFormat};
+use crate::cli::{AxisName, CompareArgs, TableFormat};
 use crate::report::axis::{Axis, Cut};
 use crate::report::compare::{Comparison, Measure, Options, RowOrder};
 use crate::report::document::document;
@@ -14,7 +14,7 @@ use crate::report::equal::first_difference;
 use crate::report::export::Table;
 use crate::report::fit::{Fitted, fit};
 use crate::report::metrics::{self, Metric, metrics};
-use crate::report::numbers::{seconds, thousands};
+use crate::report::numbers::{seconds, whole};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
 use crate::session::UsageError;
@@ -106,8 +106,8 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
     if let Some(Cut { axis, at }) = comparison.cut {
         let (at, unit) = match axis {
             Axis::Time => (seconds(at), " of training"),
-            Axis::Step => (thousands(at as u64), " steps"),
-            Axis::Tokens => (thousands(at as u64), " tokens"),
+            Axis::Step => (whole(at), " steps"),
+            Axis::Tokens => (whole(at), " tokens"),
         };
         out += &format!("compared after {at}{unit}\n");
     }
@@ -143,6 +143,10 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
     let Some(name) = args.align else { return Ok(None) };
     let axis = axis(name);
     let at = match args.at {
+        Some(at) if name != AxisName::Time && at.fract() != 0.0 => {
+            let what = if name == AxisName::Step { "steps" } else { "tokens" };
+            return Err(UsageError(format!("--at {at}: {what} are counted in whole numbers")).into());
+        }
         Some(at) => at,
         None => common_end(paths, axis).ok_or_else(|| {
             UsageError("some run has no row yet, so there is no point that all have reached".into())

@@ -16,6 +16,7 @@ use crate::session::evaluation::{
     Evaluated, Request, TaskFile, Tasks, Working, all_checkpoints, evaluate, evaluate_named, no_run,
 };
 use crate::session::model::{Options, Source};
+use crate::session::task_names;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -86,7 +87,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
-/// The files of tasks with the names of their scores. Errors: two tasks of one name.
+/// The files of tasks with the names of their scores. Errors: a name that a task cannot have, and two tasks of one name.
 fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
     let mut files = Vec::new();
     let named = [
@@ -98,6 +99,11 @@ fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
     }
     for path in &args.tasks {
         files.push(TaskFile { name: Task::name_of(path), path: path.clone(), wanted: None });
+    }
+    for TaskFile { name, path, .. } in &files {
+        if let Err(reason) = task_names::check(name) {
+            return Err(UsageError(format!("`{}`: {reason}: give the file another name", path.display())));
+        }
     }
     let mut seen = BTreeSet::new();
     match files.iter().find(|file| !seen.insert(file.name.clone())) {

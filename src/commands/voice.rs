@@ -180,6 +180,7 @@ impl Audience for Voice {
             | Event::Damaged { .. }
             | Event::BestDamaged { .. }
             | Event::BestCeased { .. }
+            | Event::NotScored { .. }
             | Event::RecipeRestored { .. }
             | Event::Rewritten { .. }
             | Event::NotExported(_)

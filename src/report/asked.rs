@@ -26,7 +26,8 @@ pub(super) fn scan_asked(
     let step = |row: &[f64]| step.map_or(f64::NAN, |step| row[step]);
     scan_texts(buffer, wanted, TEXTS, |row, texts| {
         for (place, column) in wanted.iter().enumerate() {
-            if !row[place].is_nan() && step(row) >= furthest[place] {
+            let is_before = step(row) < furthest[place];
+            if !row[place].is_nan() && !is_before {
                 furthest[place] = step(row);
                 bases[place] = Basis::of_row(column, texts);
             }
@@ -34,8 +35,10 @@ pub(super) fn scan_asked(
     });
     let mut pending: Option<Vec<f64>> = None;
     let scanned = scan_texts(buffer, wanted, TEXTS, |row, texts| {
-        let is_alike =
-            |place: usize| row[place].is_nan() || Basis::of_row(wanted[place], texts) == bases[place];
+        let is_of_all = |place: usize| wanted[place] == "step" || wanted[place] == "tokens";
+        let is_alike = |place: usize| {
+            row[place].is_nan() || is_of_all(place) || Basis::of_row(wanted[place], texts) == bases[place]
+        };
         let own = |place: usize| if is_alike(place) { row[place] } else { f64::NAN };
         match &mut pending {
             Some(before) if step(before) == step(row) => {

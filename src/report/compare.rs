@@ -9,7 +9,7 @@ use super::gather::Wanted;
 use super::groups::{Group, Verdict, groups, sentence, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
-use super::numbers::significant;
+use super::numbers::{fixed, significant};
 use super::runs::{Run, read_all};
 use super::target::Target;
 use crate::recipe::keys::PRECISION;
@@ -263,8 +263,8 @@ impl Comparison {
                 let nothing = || missed.as_deref().map_or_else(Cell::empty, Cell::text);
                 group.spread(&self.runs, metric).map_or_else(nothing, |spread| {
                     let sd = |sd: f64| match metric.unit {
-                        Unit::Loss => format!(" ± {sd:.4}"),
-                        Unit::Fraction => format!(" ± {:.1}", sd * 100.0),
+                        Unit::Loss => format!(" ± {}", fixed(sd, 4)),
+                        Unit::Fraction => format!(" ± {}", fixed(sd * 100.0, 1)),
                         unit => format!(" ± {}", unit.shown(sd)),
                     };
                     let is_interpolated =

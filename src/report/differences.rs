@@ -154,6 +154,11 @@ fn is_shown_only(path: &str) -> bool {
     }
 }
 
+/// What a key of a run says for a comparison: the digest of what it names where that is on record, else the value.
+pub(super) fn meant(run: &Run, key: &str) -> Option<String> {
+    digest(run, key).cloned().or_else(|| Some(value(run, key)?.to_string()))
+}
+
 /// What all replicas of a run have in common: its recipe without the seed, without the keys that are not part of a
 /// run's identity, and with the data by digest where that is known.
 #[must_use]

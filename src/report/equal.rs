@@ -87,7 +87,11 @@ pub fn first_difference(left: &Path, right: &Path, rtol: f64) -> Result<Option<U
 fn compare(file: &'static str, columns: &[Column], left: &Log, right: &Log, rtol: f64) -> Option<Unequal> {
     let mut places = Vec::new();
     let are_there = left.count > 0 && right.count > 0;
-    for column in columns.iter().filter(|column| column.is_deterministic && are_there).map(|c| c.name) {
+    let of_table = columns.iter().filter(|column| column.is_deterministic).map(|column| column.name);
+    // those of named sets and of tasks are as deterministic as the loss
+    let is_further = |name: &&str| file == dir::VAL_CSV && columns.iter().all(|column| column.name != *name);
+    let further = left.header.iter().chain(&right.header).filter(is_further);
+    for column in of_table.chain(further).filter(|_| are_there) {
         match (left.place(column), right.place(column)) {
             (Some(left), Some(right)) => places.push((column, left, right)),
             (None, None) => {}
@@ -192,6 +196,21 @@ mod tests {
         let said =
             message((TRAIN, VAL), (TRAIN, "step,tokens,val_loss\n2,16,NaN\n"), 0.5).expect("a difference");
         assert_eq!(said, "val.csv differs first at step 2, column val_loss: 4 and NaN");
+    }
+
+    #[test]
+    fn named_sets_and_tasks_count_as_the_loss_does() {
+        let val = |acc: &str| format!("step,tokens,val_loss,val_loss_poems,poems_acc\n2,16,4,5,{acc}\n");
+        let said = message((TRAIN, &val("0.5")), (TRAIN, &val("0.25")), 0.0).expect("a difference");
+        assert_eq!(said, "val.csv differs first at step 2, column poems_acc: 0.5 and 0.25");
+        assert_eq!(message((TRAIN, &val("0.5")), (TRAIN, &val("0.50")), 0.0), None);
+        assert_eq!(message((TRAIN, &val("")), (TRAIN, &val("")), 0.0), None);
+        for (left, right, which) in
+            [(val("1"), VAL.to_owned(), "first"), (VAL.to_owned(), val("1"), "second")]
+        {
+            let said = message((TRAIN, &left), (TRAIN, &right), 0.0).expect("a difference");
+            assert_eq!(said, format!("val.csv has the column val_loss_poems only in the {which}"));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
 use super::basis::{Basis, alike};
-use super::differences::{label, replica_key};
+use super::differences::{label, meant, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
@@ -85,21 +85,25 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
     for group in &mut groups {
         group.copies = copies(&group.runs, runs);
     }
-    // among groups, a key counts only if it differs between them, as the seed does not
-    let keys: Vec<String> = differing
-        .iter()
-        .filter(|key| !several || *key != SEED)
-        .filter(|key| {
-            let values = |group: &Group| -> Vec<_> {
-                group.runs.iter().map(|&i| super::differences::value(&runs[i], key)).collect()
-            };
-            let first = groups.first().map(values).unwrap_or_default();
-            groups.iter().any(|group| values(group).iter().any(|value| Some(value) != first.first()))
-        })
-        .cloned()
-        .collect();
-    for group in &mut groups {
-        group.label = label(&runs[group.runs[0]], &keys);
+    // among groups, a key counts only if it differs between them and not within one, as the seed does
+    let tells = |key: &&String| {
+        let of_group = |group: &Group| {
+            let mut values = group.runs.iter().map(|&i| meant(&runs[i], key));
+            let first = values.next()?;
+            values.all(|value| value == first).then_some(first)
+        };
+        let values: Option<Vec<_>> = groups.iter().map(of_group).collect();
+        values.is_some_and(|values| values.iter().any(|value| *value != values[0]))
+    };
+    let keys: Vec<String> =
+        differing.iter().filter(|key| !several || *key != SEED).filter(tells).cloned().collect();
+    let labels: Vec<String> = groups.iter().map(|group| label(&runs[group.runs[0]], &keys)).collect();
+    for (i, group) in groups.iter_mut().enumerate() {
+        let is_shared = labels.iter().filter(|label| **label == labels[i]).count() > 1;
+        let id = &runs[group.runs[0]].id;
+        // other data under the same name
+        group.label =
+            if is_shared && labels[i] != *id { format!("{} ({id})", labels[i]) } else { labels[i].clone() };
     }
     groups
 }

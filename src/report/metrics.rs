@@ -18,15 +18,15 @@ impl Unit {
     pub fn shown(self, value: f64) -> String {
         match self {
             _ if !value.is_finite() => format!("{value}"),
-            Self::Loss => format!("{value:.4}"),
+            Self::Loss => numbers::fixed(value, 4),
             Self::Count => numbers::si(value),
             Self::Rate if value < 10.0 => format!("{value:.1}"),
-            Self::Rate => numbers::thousands(value.round() as u64),
-            Self::Milliseconds => format!("{value:.1} ms"),
-            Self::Fraction => format!("{:.1} %", value * 100.0),
+            Self::Rate => numbers::whole(value),
+            Self::Milliseconds => format!("{} ms", numbers::fixed(value, 1)),
+            Self::Fraction => format!("{} %", numbers::fixed(value * 100.0, 1)),
             Self::Bytes => numbers::bytes(value),
             Self::Seconds => numbers::seconds(value),
-            Self::Ratio => format!("{value:.2}x"),
+            Self::Ratio => format!("{}x", numbers::fixed(value, 2)),
             Self::Number => numbers::significant(value, 4),
         }
     }

@@ -41,7 +41,7 @@ pub fn seconds(seconds: f64) -> String {
 pub fn si(number: f64) -> String {
     let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
     // half a unit of the last digit shown is rounded up into the next prefix
-    let unit = units.iter().find(|(unit, _)| number.abs() >= unit * 0.9995);
+    let unit = units.iter().find(|(unit, _)| number.abs() >= unit * 0.9995 && number.abs() < HUGE * 1e3);
     let (scaled, suffix) = unit.map_or((number, ""), |(unit, suffix)| (number / unit, *suffix));
     format!("{}{suffix}", significant(scaled, 3))
 }
@@ -65,11 +65,29 @@ pub fn flop_rate(operations_per_s: f64) -> String {
     format!("{}/s", flop(operations_per_s))
 }
 
+/// From here on the places before the point are no longer read one by one, and a 64-bit number does not know them all.
+const HUGE: f64 = 1e15;
+
+/// A number with so many digits behind the point; one that is huge in a few digits and an exponent.
+#[must_use]
+pub fn fixed(number: f64, digits: usize) -> String {
+    if number.abs() < HUGE { format!("{number:.digits$}") } else { significant(number, 5) }
+}
+
+/// A number that is counted, 0 or more, in groups of three digits; one that is huge in a few digits and an exponent.
+#[must_use]
+pub fn whole(number: f64) -> String {
+    if number < HUGE { thousands(number.round() as u64) } else { significant(number, 5) }
+}
+
 /// Bytes in binary units.
 #[must_use]
 pub fn bytes(bytes: f64) -> String {
     let mib = bytes / f64::from(1 << 20);
-    if mib >= 1024.0 { format!("{:.2} GiB", mib / 1024.0) } else { format!("{mib:.1} MiB") }
+    match mib >= 1024.0 {
+        true => format!("{} GiB", fixed(mib / 1024.0, 2)),
+        false => format!("{} MiB", fixed(mib, 1)),
+    }
 }
 
 /// The size of a small file.
@@ -131,6 +149,18 @@ mod tests {
         assert_eq!(estimates.map(|s| roughly(Duration::from_secs_f64(s))), shown);
         assert_eq!([0.0, 12.0, 999.9, 307_200.0, 1.5e9].map(si), ["0", "12", "1k", "307k", "1.5B"]);
         assert_eq!([3e5, 3e9].map(bytes), ["0.3 MiB", "2.79 GiB"]);
+    }
+
+    #[test]
+    fn a_huge_number_is_no_row_of_digits_and_no_number_stays_none() {
+        assert_eq!(
+            [0.0, 12.34567, -3.5, 1e14].map(|x| fixed(x, 1)),
+            ["0.0", "12.3", "-3.5", "100000000000000.0"]
+        );
+        assert_eq!([1e15, 1e300, -1e300].map(|x| fixed(x, 4)), ["1e15", "1e300", "-1e300"]);
+        assert_eq!([5e-324, f64::NAN, f64::INFINITY].map(|x| fixed(x, 4)), ["0.0000", "NaN", "inf"]);
+        assert_eq!([0.4, 12_345.0, 1e300, f64::INFINITY].map(whole), ["0", "12,345", "1e300", "inf"]);
+        assert_eq!([si(1e300), bytes(1e300)], ["1e300", "9.3132e290 GiB"]);
     }
 
     #[test]

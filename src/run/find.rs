@@ -97,10 +97,32 @@ fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
 /// The runs in a directory of runs whose ids begin with a text, which must not be empty.
 fn beginning(runs_dir: &Path, text: &Path) -> Result<Vec<PathBuf>, RunError> {
     let text = text.to_str().unwrap_or_default();
-    let begins = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(text));
+    let begins = |path: &PathBuf| path.file_name().is_some_and(|n| is_beginning(text, &n.to_string_lossy()));
     let mut found = list(runs_dir)?;
     found.retain(|path| !text.is_empty() && begins(path));
     Ok(found)
+}
+
+/// Whether a text is the beginning of a run's name, `NAME-HASH`. A text that reaches into the hash means that run, and
+/// not a copy that somebody has called `NAME-HASH-backup`.
+fn is_beginning(text: &str, name: &str) -> bool {
+    let id = whole_id(name);
+    name.starts_with(text)
+        && id.is_none_or(|id| id == name.len() || text.len() <= id - HASH || text.len() > id)
+}
+
+/// Digits of the hash in an id, and the hyphen before them is no part of it.
+const HASH: usize = 8;
+
+/// How long the id is that a directory's name is or begins with.
+fn whole_id(name: &str) -> Option<usize> {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let ends_an_id = |end: &usize| {
+        let hash = &name.as_bytes()[end - HASH..*end];
+        let is_over = !name.as_bytes().get(*end).is_some_and(u8::is_ascii_alphanumeric);
+        is_over && hash.iter().all(is_digit) && name.as_bytes()[end - HASH - 1] == b'-'
+    };
+    (HASH + 1..=name.len()).rev().find(ends_an_id)
 }
 
 fn no_such_run(runs_dir: &Path, named: &Path) -> RunError {
@@ -169,6 +191,33 @@ mod tests {
             assert!(text.contains(&format!("`{named}` stands for several runs: a-1, a-12;")), "{text}");
         }
         assert!(said(Path::new("a[")).contains("is not a pattern"));
+    }
+
+    #[test]
+    fn a_copy_that_is_called_after_a_run_is_not_the_run() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let runs = dir.path();
+        let make = |id: &str| {
+            fs::create_dir(runs.join(id)).expect("mkdir");
+            fs::write(runs.join(id).join("recipe.toml"), "").expect("write");
+        };
+        make("small-0123abcd-backup");
+        make("small-76543210.old");
+        for named in ["small-0123abcd", "small-0123", "small-76543210", "small-7"] {
+            let error = one(runs, Path::new(named)).expect_err(named).to_string();
+            assert!(error.contains(&format!("`{named}` is not a run")), "{error}");
+        }
+        let found = |named: &str| one(runs, Path::new(named)).expect(named);
+        for named in ["small-0123abcd-backup", "small-0123abcd-b", "*-backup"] {
+            assert_eq!(found(named), runs.join("small-0123abcd-backup"));
+        }
+        // a name may end like an id
+        make("other-01234567-89abcdef");
+        for named in ["other-01234567", "other-01", "other", "other-01234567-8"] {
+            assert_eq!(found(named), runs.join("other-01234567-89abcdef"));
+        }
+        make("small-0123abcd");
+        assert_eq!(found("small-0123abc"), runs.join("small-0123abcd"));
     }
 
     #[test]

@@ -56,6 +56,13 @@ pub enum Event<'a> {
         /// The evaluation that ended the run before its last step, and the steps that it was to take.
         reached: Option<(ReachedTarget, u64)>,
     },
+    /// The run has finished before, and was not scored on tasks that its recipe names now.
+    NotScored {
+        /// The run's directory.
+        run: &'a Path,
+        /// The names of the tasks.
+        tasks: &'a [&'a str],
+    },
     /// The run is not trained: its recipe has diverged before.
     AlreadyDiverged {
         /// The run's directory.

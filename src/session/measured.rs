@@ -1,8 +1,9 @@
 //! What the evaluations of a run measure besides `val_loss`, and the columns of `val.csv` that hold it.
 
+use super::audience::{Audience, Event};
 use super::ending::UsageError;
 use super::inputs::{self, Data, Limits};
-use super::missing;
+use super::{missing, task_names};
 use crate::data::{DataError, Tokenizer};
 use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
@@ -81,6 +82,10 @@ impl Tasks {
                 vec!["give the file another name: its columns are called after it".to_owned()],
             ));
         }
+        if let Err(reason) = task_names::check(name) {
+            let help = "give the file another name: its columns are called after it".to_owned();
+            return Err((format!("`{shown}`: {reason}"), vec![help]));
+        }
         let limits = eval::Limits { block_size, vocab_size };
         let plain = |error: EvalError| (error.to_string(), Vec::new());
         let task = Task::load(path, name, Definition::PerToken, tokenizer, limits).map_err(plain)?;
@@ -139,6 +144,20 @@ pub(super) fn digests(data: &Data, before: &BTreeMap<String, String>) -> BTreeMa
     let mut digests: BTreeMap<_, _> = earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect();
     digests.extend(data.tasks.found.iter().map(|task| (digest_name(&task.name), task.digest())));
     digests
+}
+
+/// Tells of the tasks of a recipe that its run was not scored on. The run has finished, so nothing will score them now.
+///
+/// # Errors
+/// [`RunError`](crate::run::RunError) if the record cannot be read.
+pub(super) fn tell_of_unscored(run: &Path, data: &Data, audience: &dyn Audience) -> anyhow::Result<()> {
+    let Some(record) = RunRecord::read(run)? else { return Ok(()) };
+    let is_new = |task: &&Task| !record.digests.contains_key(&digest_name(&task.name));
+    let tasks: Vec<&str> = data.tasks.found.iter().filter(is_new).map(|task| task.name.as_str()).collect();
+    if !tasks.is_empty() {
+        audience.tell(Event::NotScored { run, tasks: &tasks });
+    }
+    Ok(())
 }
 
 /// Checks that the tasks of a run have the examples that they had before: a column of `val.csv` is of one task.

@@ -38,6 +38,7 @@ pub mod standing;
 mod start;
 mod step_times;
 pub mod supported;
+pub mod task_names;
 mod tensorboard;
 pub mod throughput;
 pub mod verification;

@@ -7,7 +7,7 @@ use super::inputs::{self, Data};
 use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
-use super::{leader, ranks, supported};
+use super::{leader, measured, ranks, supported};
 use crate::recipe::{self, Diagnostics, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::is_own;
@@ -106,7 +106,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         if !call.dry {
             restore_recipe(call, &path, &toml, data, hash)?;
         }
-        if let Some(ending) = ended(call, &path, recipe)? {
+        if let Some(ending) = ended(call, &path, recipe, data)? {
             return Ok(ending);
         }
     }
@@ -117,7 +117,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
     // another process may have finished it since
     if !call.fresh
-        && let Some(ending) = ended(call, &path, recipe)?
+        && let Some(ending) = ended(call, &path, recipe, data)?
     {
         return Ok(ending);
     }
@@ -167,7 +167,7 @@ fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
 }
 
 /// How a run has ended that needs no training, after saying why.
-fn ended(call: &Call, run: &Path, recipe: &Recipe) -> anyhow::Result<Option<Ending>> {
+fn ended(call: &Call, run: &Path, recipe: &Recipe, data: &Data) -> anyhow::Result<Option<Ending>> {
     let ending = match crate::run::status(run)? {
         RunStatus::Finished => {
             let record = RunRecord::read(run)?;
@@ -178,7 +178,9 @@ fn ended(call: &Call, run: &Path, recipe: &Recipe) -> anyhow::Result<Option<Endi
                 seal::verify_finished(run, record)?;
             }
             let reached = record.and_then(|record| record.reached());
+            measured::check_tasks(run, data)?;
             call.audience.tell(Event::AlreadyFinished { run, by_recipe: true, reached });
+            measured::tell_of_unscored(run, data, call.audience)?;
             Ending::Finished
         }
         RunStatus::Diverged => {

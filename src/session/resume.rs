@@ -6,7 +6,7 @@ use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
 use super::rehearsal::rehearse;
-use super::{instead, leader, ranks, supported};
+use super::{instead, leader, measured, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
 use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find, seal};
@@ -49,7 +49,9 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         if let Some(record) = record.as_ref().filter(has_ended) {
             seal::verify_finished(&run, record)?;
             let reached = record.reached();
+            measured::check_tasks(&run, &data)?;
             call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false, reached });
+            measured::tell_of_unscored(&run, &data, call.audience)?;
             call.audience.result(&run)?;
             return Ok(Ending::Finished);
         }

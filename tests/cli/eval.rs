@@ -192,7 +192,7 @@ fn the_file_says_what_was_measured_and_a_comparison_heeds_it() {
     assert!(!said.contains("different data") && !said.contains("without a digest"), "{said}");
     let text = fs::read_to_string(first.join("eval.csv")).expect("a file");
     let row = text.lines().nth(1).expect("a row");
-    assert!(row.contains(",val_loss=") && row.contains(":1400;choices="), "{row}");
+    assert!(row.contains(",val_loss=") && row.contains(":1376;choices="), "{row}");
     let said = compared(["v.txt", "w.txt"]);
     assert!(said.contains("perplexity was measured on different data (data"), "{said}");
     assert!(!said.contains("choices_acc was"), "{said}");
@@ -256,6 +256,10 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() {
         let ended = eval(&lab, [run, "--tasks", name]);
         assert_eq!(ended.expect(2).stdout, "", "{name}");
         ended.says(&parts);
+    }
+    for name in ["val_loss_a.jsonl", "best_x.jsonl", "step.jsonl", "data.jsonl", "x_lm_eval.jsonl"] {
+        lab.write(name, CHOICES);
+        eval(&lab, [run, "--tasks", name]).expect(2).says(&[name, "cannot be called", "another name"]);
     }
     let refused: [(&[&str], &[&str]); 8] = [
         (&[run, "--hellaswag", "lambada.jsonl"], &["lambada.jsonl", "--lambada"]),

@@ -200,8 +200,29 @@ fn a_task_keeps_its_examples() {
         lab.run(arguments).expect(2).says(&["the task `hellaswag`", "--fresh"]);
     }
     assert_eq!(fs::read(run.join("val.csv")).expect("a log"), before);
-    lab.write("hellaswag.jsonl", examples);
+    lab.write("hellaswag.jsonl", &examples);
     lab.run(tiny("runs", &TASKS)).expect(0);
+    // and so they are when it has finished
+    lab.write("hellaswag.jsonl", examples.replace("\"label\": 2", "\"label\": 3"));
+    lab.run(tiny("runs", &TASKS)).expect(2).says(&["the task `hellaswag`", "--fresh"]);
+}
+
+#[test]
+fn a_finished_run_says_on_what_it_was_not_scored() {
+    let lab = lab();
+    let run = lab.train(&TASKS[..4]);
+    let again = lab.run(tiny("runs", &TASKS[..4]));
+    assert!(!again.expect(0).stderr.contains("not scored"), "{}", again.stderr);
+    let more = lab.run(tiny("runs", &TASKS));
+    more.expect(0).says(&[
+        "already finished",
+        "was not scored on choices, last_words",
+        "--save --tasks FILE",
+    ]);
+    assert_eq!(lab.run_of(&more), run);
+    // fewer are no reason for a word
+    let fewer = lab.run(tiny("runs", &TASKS[..3]));
+    assert!(!fewer.expect(0).stderr.contains("not scored"), "{}", fewer.stderr);
 }
 
 #[test]
@@ -244,6 +265,7 @@ fn patterns_name_tasks_and_letters_come_from_all_sets() {
 fn mistakes_are_named_with_their_keys() {
     let lab = lab();
     lab.write("page.jsonl", "<!DOCTYPE html><html>not here</html>\n");
+    lab.write("best_x.jsonl", fs::read(lab.path("choices.jsonl")).expect("a file"));
     lab.write("other/choices.jsonl", fs::read(lab.path("choices.jsonl")).expect("a file"));
     lab.write("long.jsonl", "{\"context\": \"so\", \"endings\": [\"it\", \"he\"], \"label\": 2}\n");
     let (sets, tasks) = (&SETS[..2], &TASKS[..3]);
@@ -267,6 +289,7 @@ fn mistakes_are_named_with_their_keys() {
             [tasks, &["eval.tasks=[\"choices.jsonl\", \"other/choices.jsonl\"]"]].concat(),
             &["eval.tasks", "second task called `choices`"],
         ),
+        ([tasks, &["eval.tasks=best_x.jsonl"]].concat(), &["eval.tasks", "best_x.jsonl", "another name"]),
         (
             [tasks, &["eval.tokens=64", "eval.batches=2"]].concat(),
             &["eval.tokens", "eval.batches", "keep one"],

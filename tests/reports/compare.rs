@@ -118,6 +118,15 @@ fn unfinished_runs_count_only_where_they_are_aligned() {
     let found = json(&lab, aligned);
     assert!(found["runs"].as_array().expect("runs").iter().all(|run| run["metrics"]["loss"] == 6));
     assert_eq!(found["cut"], json!({"axis": "step", "at": 3}));
+    for (axis, at, says) in [
+        ("step", "nan", "a number that is 0 or more"),
+        ("time", "inf", "a number that is 0 or more"),
+        ("tokens", "-1", "a number that is 0 or more"),
+        ("step", "2.5", "--at 2.5: steps are counted in whole numbers"),
+        ("tokens", "0.5", "--at 0.5: tokens are counted in whole numbers"),
+    ] {
+        lab.run(["compare", "runs", "--align", axis, "--at", at]).expect(2).says(&[at, says]);
+    }
     // without --at, where the shortest ends
     Fake { losses: vec![10.0, 8.0], ..Fake::new("fake-05", 5, 1e-3, 0.0) }.write(&lab.path("runs"));
     for (axis, at) in [("step", json!(2)), ("tokens", json!(512)), ("time", json!(0.512))] {

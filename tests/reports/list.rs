@@ -49,9 +49,46 @@ fn every_run_is_listed_with_what_it_is_doing() {
     assert_eq!(names(&["--status", "failed,interrupted"]), ["fake-2", "fake-3"]);
     assert_eq!(names(&["fake-1", "*-3"]), ["fake-1", "fake-3"]);
     assert_eq!(names(&["--older-than", "1d"]), [""; 0]);
+    // evaluated long after it was trained
+    let run = lab.path("runs/fake-1");
+    let month = std::time::Duration::from_secs(30 * 86_400);
+    let age = |name: &str, by: std::time::Duration| {
+        let file = std::fs::File::options().append(true).create(true).open(run.join(name)).expect("a file");
+        file.set_modified(std::time::SystemTime::now() - by).expect("a time");
+    };
+    ["train.csv", "val.csv", "run.json", "recipe.toml"].iter().for_each(|name| age(name, month));
+    assert_eq!(names(&["--older-than", "1d"]), ["fake-1"]);
+    for name in ["eval.csv", "samples.txt"] {
+        age(name, std::time::Duration::ZERO);
+        assert_eq!(names(&["--older-than", "1d"]), [""; 0], "{name}");
+        age(name, month);
+    }
     lab.run(["list", "--status", "ended"]).expect(2).says(&["`ended` is not a status", "interrupted"]);
     lab.run(["list", "--older-than", "soon"]).expect(2);
     lab.run(["list", "--runs-dir", "none"]).expect(0).says(&["there are no such runs"]);
+}
+
+#[test]
+fn a_run_that_has_not_finished_is_never_done_and_percents_are_exact() {
+    let lab = Lab::new();
+    let write = |id: &str, status: &'static str, steps: usize, of: u64| {
+        let losses = vec![3.0; steps];
+        let extra = json!({"total_steps": of});
+        Fake { status, losses, extra, ..Fake::new(id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
+    };
+    let cases = [
+        ("a", "finished", 7, 7, "100 %"),
+        ("b", "failed", 7, 7, "99 %"),
+        ("c", "failed", 29, 100, "29 %"),
+        ("d", "failed", 996, 1000, "99 %"),
+        ("e", "failed", 0, 7, "0 %"),
+    ];
+    cases.iter().for_each(|&(id, status, steps, of, _)| write(id, status, steps, of));
+    let text = lab.run(["list"]).expect(0).stdout.clone();
+    for (id, _, _, _, percent) in cases {
+        let line = text.lines().find(|line| line.starts_with(&format!("{id} "))).expect("a line");
+        assert!(line.contains(&format!(" {percent} ")), "{line}");
+    }
 }
 
 #[test]

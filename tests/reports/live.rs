@@ -540,6 +540,9 @@ fn mistakes_are_told_before_anything_is_served() {
     lab.run(["watch"]).expect(2).says(&["RUN"]);
     lab.run(["watch", "nothing", "--serve"]).expect(2).says(&["`nothing` is not a run"]);
     lab.run(["watch", "--serve", "fake-1"]).expect(2).says(&["`fake-1` is no address", "127.0.0.1:8080"]);
+    for address in ["65536", ":65536", "127.0.0.1:70000", "99999999999"] {
+        lab.run(["watch", "--serve", address]).expect(2).says(&[address, "ports are 0 (any) to 65535"]);
+    }
     lab.run(["watch", "--serve", "--y", "los"]).expect(2).says(&["`los` cannot be plotted", "grad_norm"]);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().map(|address| (address.to_string(), taken)).expect("an address");

@@ -44,6 +44,25 @@ fn elements(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_window_that_a_plot_names_is_that_of_the_whole_curves() {
+    let lab = Lab::new();
+    let losses: Vec<f64> = (0..400).map(|step| 10.0 - f64::from(step) / 100.0).collect();
+    let val = vec![(0, 10.0), (20, 9.0), (400, 6.0)];
+    let run = Fake { losses, val, ..Fake::new("fake-1", 1, 1e-3, 3.0) };
+    run.write(&lab.path("runs"));
+    let drawn = |args: &[&str]| {
+        lab.run([&["compare", "runs", "--plot", "a.svg", "--y", "loss"], args].concat()).expect(0);
+        fs::read_to_string(lab.path("a.svg")).expect("drawn")
+    };
+    for target in [&[][..], &["--target", "val_loss=9"]] {
+        let drawn = drawn(target);
+        assert!(drawn.contains("lines averaged over 8 steps"), "{target:?}: {drawn}");
+    }
+    Fake { losses: vec![3.0; 100], ..Fake::new("fake-2", 1, 2e-3, 3.0) }.write(&lab.path("runs"));
+    assert!(drawn(&["--target", "val_loss=9"]).contains("lines averaged over 2 to 8 steps"));
+}
+
+#[test]
 fn a_svg_has_the_curves_the_legend_and_both_themes() {
     let lab = lab();
     let text = String::from_utf8(plot(&lab, "a.svg", &["--title", "a < b & c"])).expect("UTF-8");

@@ -229,11 +229,12 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
 #[test]
 fn an_alignment_cuts_the_way_too() {
     let lab = lab();
-    let at = |at: &str, id: &str| {
-        let found = document(&lab, &["--target", "val_loss=4", "--align", "step", "--at", at]);
+    let at = |axis: &str, at: &str, id: &str| {
+        let found = document(&lab, &["--target", "val_loss=4", "--align", axis, "--at", at]);
         run(&found, id)["targets"][0]["reached"].clone()
     };
-    assert_eq!((at("3", "a-1"), at("3", "a-2"), at("3.5", "a-1")), (json!(false), json!(true), json!(true)));
+    assert_eq!((at("step", "3", "a-1"), at("step", "3", "a-2")), (json!(false), json!(true)));
+    assert_eq!(at("tokens", "896", "a-1"), json!(true));
     let table = text(&lab, &["--align", "tokens", "--at", "900"]);
     assert!(table.contains("~853") && table.contains("the point of comparison or the target"), "{table}");
 }

@@ -291,6 +291,37 @@ fn what_an_earlier_version_evaluated_is_told_apart_by_the_names_of_its_data() {
 }
 
 #[test]
+fn labels_of_groups_name_what_tells_them_apart() {
+    let lab = Lab::new();
+    let labels = || -> Vec<String> {
+        let found = json(&lab, &["--sort", "given"]);
+        let groups = found["groups"].as_array().expect("groups");
+        groups.iter().map(|group| group["label"].as_str().expect("a label").to_owned()).collect()
+    };
+    let write = |i: u64, seed: u64, lr: f64, train: &str| {
+        let extra = json!({"digests": {"train": train}});
+        Fake { extra, ..Fake::new(&format!("fake-{i}"), seed, lr, 3.0) }.write(&lab.path("runs"))
+    };
+    // how often one seed was validated tells no group from another
+    let run = write(1, 1, 1e-3, "t");
+    edit(&run, "[compute]", "[eval]\nevery = 10\n\n[compute]");
+    let run = write(2, 2, 1e-3, "t");
+    edit(&run, "[compute]", "[eval]\nevery = 20\n\n[compute]");
+    let run = write(3, 1, 2e-3, "t");
+    edit(&run, "[compute]", "[eval]\nevery = 10\n\n[compute]");
+    assert_eq!(labels(), ["lr 1e-3", "lr 2e-3"]);
+    // a copy of the data elsewhere is the same, and other data are named
+    edit(&lab.path("runs/fake-2"), "x.bin", "copy/x.bin");
+    let run = write(3, 1, 1e-3, "u");
+    edit(&run, "[compute]", "[eval]\nevery = 10\n\n[compute]");
+    edit(&run, "x.bin", "y.bin");
+    assert_eq!(labels(), ["train [\"x.bin\"]", "train [\"y.bin\"]"]);
+    // even under the same name
+    edit(&run, "y.bin", "x.bin");
+    assert_eq!(labels(), ["train [\"x.bin\"] (fake-1)", "train [\"x.bin\"] (fake-3)"]);
+}
+
+#[test]
 fn seeds_that_were_scored_on_other_examples_have_no_mean() {
     let lab = Lab::new();
     for (seed, digest) in [(1, "cc"), (2, "dd")] {

@@ -8,7 +8,7 @@ use crate::report::runs::Run;
 use crate::report::scan::last_row;
 use crate::run::checkpoint::FileDigest;
 use crate::run::column::Unit;
-use crate::run::{RunError, dir};
+use crate::run::{RunError, RunStatus, dir, record};
 use crate::session::UsageError;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ impl Item {
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
         let val_loss = last_row(dir::VAL_CSV, &["val_loss"]).map(|row| row[0]);
-        // a log grows with every step, the record changes at the end
-        let written = [dir::TRAIN_CSV, dir::VAL_CSV, crate::run::record::FILE, dir::RECIPE]
+        // a log grows with every step, the record changes at the end, and a run may be evaluated long after it
+        let written = [dir::TRAIN_CSV, dir::VAL_CSV, dir::EVAL_CSV, dir::SAMPLES, record::FILE, dir::RECIPE]
             .iter()
             .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
             .max();
@@ -148,6 +148,10 @@ pub(super) fn table(items: &[Item], differing: &Differing, for_people: bool) -> 
 fn cells(item: &Item) -> Vec<Cell> {
     let whole = |x: f64| format!("{x}");
     let progress = item.total_steps().map(|total| item.steps() / total);
+    // cut off, not rounded, and in this order: 100 * 0.29 is less than 29
+    let percent = item.total_steps().map_or(0.0, |total| (100.0 * item.steps() / total).floor());
+    // all rows are there before the last checkpoint is
+    let most = if item.run.status == RunStatus::Finished { f64::INFINITY } else { 99.0 };
     let created = &item.run.facts.created;
     let began = Cell { value: created.as_str().into(), shown: minute(created) };
     vec![
@@ -155,8 +159,7 @@ fn cells(item: &Item) -> Vec<Cell> {
         Cell { value: item.run.status.to_string().into(), shown: item.run.status_shown() },
         Cell::number(Some(item.steps()), whole),
         Cell::number(item.total_steps(), whole),
-        // cut off, not rounded: 100 % is the end
-        Cell::number(progress, |x| format!("{} %", (x * 100.0).floor())),
+        Cell::number(progress, |_| format!("{} %", percent.min(most))),
         Cell::number(item.last.map(|(_, loss)| loss), |x| Unit::Loss.shown(x)),
         Cell::number(item.val_loss, |x| Unit::Loss.shown(x)),
         Cell::number(Some(item.age.as_secs() as f64), |_| age(item.age)),

@@ -80,6 +80,14 @@ pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
 /// The address to listen on: an address or a name, a port, or both.
 fn resolved(text: &str) -> Result<SocketAddr, UsageError> {
     let home = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let port = text.rsplit_once(':').map_or(text, |(_, port)| port);
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    // to the system, a large number would be an address
+    if is_number && port.parse::<u16>().is_err() && text.parse::<IpAddr>().is_err() {
+        return Err(UsageError(format!(
+            "--serve {text}: there is no port {port}; ports are 0 (any) to 65535"
+        )));
+    }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     let literal = bare.parse().map(|ip: IpAddr| SocketAddr::new(ip, 0));
     let of_port = || text.trim_start_matches(':').parse().map(|port| SocketAddr::new(home, port));

@@ -42,6 +42,11 @@ fn escaped(text: &str) -> String {
             ':' if rest.starts_with("//") => out += "\\:",
             '.' if text[..at].to_ascii_lowercase().ends_with("www") => out += "\\.",
             '@' if !is_word(before) || is_host(rest) => out += "@<!-- -->",
+            // it makes references of numbers and pictures of words, whatever is escaped; a comment parts them
+            '#' if begins_with_digit(rest) => out += "#<!-- -->",
+            '-' if begins_with_digit(rest) && ends_with_gh(&text[..at]) => out += "-<!-- -->",
+            ':' if is_emoji(rest) => out += ":<!-- -->",
+            '#' if text[..at].trim().is_empty() => out += "\\#",
             '&' => out += "&amp;",
             '<' if begins_a_tag(rest) => out += "&lt;",
             '\n' => out += "<br>",
@@ -60,6 +65,23 @@ fn escaped(text: &str) -> String {
 /// Whether a text is what stands behind the first character of a tag or a comment.
 fn begins_a_tag(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'))
+}
+
+fn begins_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Whether a text ends in the word that GitHub takes for its issues, as in `GH-12`.
+fn ends_with_gh(text: &str) -> bool {
+    let mut ending = text.chars().rev();
+    let letters = ending.by_ref().take(2).map(|c| c.to_ascii_lowercase());
+    letters.eq(['h', 'g']) && !ending.next().is_some_and(char::is_alphanumeric)
+}
+
+/// Whether a text is what stands behind the first colon of a word such as `:smile:`.
+fn is_emoji(text: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-');
+    text.trim_start_matches(part).starts_with(':') && text.starts_with(part)
 }
 
 /// Whether a text begins like the host of an address of mail.
@@ -81,6 +103,14 @@ mod tests {
             ("a@x.y", "a@<!-- -->x.y"),
             ("@somebody", "@<!-- -->somebody"),
             ("run@1000", "run@1000"),
+            ("#12", "#<!-- -->12"),
+            ("a/b#7 and (#8)", "a/b#<!-- -->7 and (#<!-- -->8)"),
+            ("GH-12 gh-3", "GH-<!-- -->12 gh-<!-- -->3"),
+            ("high-12 a-1", "high-12 a-1"),
+            (":smile: :+1:", ":<!-- -->smile: :<!-- -->+1:"),
+            ("10:30 a: b", "10:30 a: b"),
+            ("# no heading", "\\# no heading"),
+            ("C# and #", "C# and #"),
             ("data: a/b", "data: a/b"),
             ("[a](javascript:b)", "\\[a\\](javascript:b)"),
             ("`a|b` *c* ~d~ _e_ $f$", "\\`a\\|b\\` \\*c\\* \\~d~ \\_e\\_ \\$f\\$"),

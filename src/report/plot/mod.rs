@@ -55,6 +55,8 @@ pub struct Series {
     pub band: Vec<f64>,
     /// Evaluations.
     pub marks: Curve,
+    /// The smallest and the largest number of rows that a value of the line was averaged over, among the runs.
+    pub window: Option<(usize, usize)>,
 }
 
 /// A panel: its quantity and a series for every entry of the legend.
@@ -104,7 +106,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
             panel.series.push(end.map_or_else(|| series.clone(), |end| series.up_to(end)));
         }
     }
-    let note = note(&panels, options, comparison);
+    let note = note(&panels, comparison);
     let looks = looks(legend.order.len(), legend.ordered_shades().as_deref());
     let labels = legend.order.iter().map(|&place| legend.labels[place].clone()).collect();
     Figure { legend_title: legend.title, labels, looks, panels, note }
@@ -113,13 +115,14 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
 /// The curve of a group, of which these runs count.
 fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     let mut buffer = Vec::new();
-    let (mut lines, mut marks) = (Vec::new(), Vec::new());
+    let (mut lines, mut marks, mut windows) = (Vec::new(), Vec::new(), Vec::new());
     for run in runs {
         if !quantity.is_evaluated {
             let mut logged = read(&run.path, options.axis, &quantity.name, &mut buffer);
             let curve = &mut logged.curve;
             let window = options.window.unwrap_or_else(|| window(quantity, curve.x.len()));
             curve.y = smooth(&curve.y, window);
+            windows.extend((!curve.y.is_empty()).then_some(window));
             lines.push(logged);
         }
         if let Some(column) = quantity.marks() {
@@ -137,9 +140,10 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     let (marks, spread) = average(&marks);
     if quantity.is_evaluated {
         band = spread;
-        return Series { line: marks.clone(), band: several(band, evaluated), marks };
+        return Series { line: marks.clone(), band: several(band, evaluated), marks, window: None };
     }
-    Series { line, band: several(band, drawn), marks }
+    let window = windows.iter().copied().min().zip(windows.iter().copied().max());
+    Series { line, band: several(band, drawn), marks, window }
 }
 
 /// Whether the evaluations of these runs are of different data, so that they have no mean.
@@ -164,7 +168,8 @@ impl Series {
         let band = if self.band.is_empty() { Vec::new() } else { band.up_to(end).y };
         let evaluations = self.marks.x.partition_point(|x| *x <= end);
         let first = |values: &[f64]| values[..evaluations].to_vec();
-        Self { line, band, marks: Curve { x: first(&self.marks.x), y: first(&self.marks.y) } }
+        let marks = Curve { x: first(&self.marks.x), y: first(&self.marks.y) };
+        Self { line, band, marks, window: self.window }
     }
 }
 
@@ -202,7 +207,7 @@ pub(super) fn legend(runs: &[Run], groups: &[Group], differing: &[String]) -> Le
 }
 
 /// How the picture is to be read, on one line.
-fn note(panels: &[Panel], options: &Options, comparison: &Comparison) -> String {
+fn note(panels: &[Panel], comparison: &Comparison) -> String {
     let mut parts = Vec::new();
     let any = |with: &dyn Fn(&Panel, &Series) -> bool| {
         panels.iter().any(|panel| panel.series.iter().any(|series| with(panel, series)))
@@ -210,15 +215,13 @@ fn note(panels: &[Panel], options: &Options, comparison: &Comparison) -> String 
     if any(&|panel, series| !panel.quantity.is_evaluated && !series.marks.x.is_empty()) {
         parts.push("lines: training, marks: validation".to_owned());
     }
-    let rows =
-        panels.iter().flat_map(|panel| &panel.series).map(|series| series.line.x.len()).max().unwrap_or(0);
-    let smoothed = |panel: &Panel| window(&panel.quantity, rows) > 1;
-    match options.window {
-        Some(window) if window > 1 => parts.push(format!("lines averaged over {window} steps")),
-        None if panels.iter().any(smoothed) => {
-            parts.push(format!("lines averaged over {} steps", usual_window(rows)));
-        }
-        _ => {}
+    // as they were averaged: a target ends the curves later
+    let windows = panels.iter().flat_map(|panel| &panel.series).filter_map(|series| series.window);
+    let widest = windows.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))).filter(|(_, most)| *most > 1);
+    match widest {
+        Some((least, most)) if least == most => parts.push(format!("lines averaged over {most} steps")),
+        Some((least, most)) => parts.push(format!("lines averaged over {least} to {most} steps")),
+        None => {}
     }
     if any(&|_, series| !series.band.is_empty()) {
         parts.push("bands: ± standard deviation over seeds".to_owned());
