@@ -189,7 +189,7 @@ mod tests {
     fn a_mark_of_the_byte_order_before_examples_is_no_part_of_them() {
         let lines = "\u{feff}{\"text\": \"one two\"}\n{\"text\": \"three four\"}\n";
         let (first, all) = read(Path::new("x.jsonl"), lines.as_bytes()).expect("examples");
-        let word = LastWord { context: "one".into(), word: " two".into() };
+        let word = LastWord { context: "one".into(), word: "two".into() };
         assert_eq!(first, Document::LastWord(word));
         assert_eq!(all.collect::<Result<Vec<_>, _>>().expect("examples").len(), 2);
     }
