@@ -26,8 +26,8 @@ pub(super) fn warning(event: &Event) -> Option<String> {
         Event::NotScored { run, tasks } => {
             let run = run.display();
             format!(
-                "{run} has finished and was not scored on {}: `runner eval {run} --all-checkpoints --save --tasks FILE` \
-                 scores the checkpoints that it has kept",
+                "{run} has finished and was not scored on {}: `runner eval {run} --all-checkpoints --save --tasks \
+                 FILE` scores the checkpoints that it has kept",
                 tasks.join(", ")
             )
         }

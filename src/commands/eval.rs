@@ -87,7 +87,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Finished)
 }
 
-/// The files of tasks with the names of their scores. Errors: a name that a task cannot have, and two tasks of one name.
+/// The files of tasks with the names of their scores. Errors: a name that a task cannot have, two tasks of one name.
 fn task_files(args: &EvalArgs) -> Result<Vec<TaskFile>, UsageError> {
     let mut files = Vec::new();
     let named = [

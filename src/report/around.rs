@@ -36,6 +36,8 @@ impl Around {
         let (to, second) = self.after?;
         let along = (cut - from) / (to - from);
         match first.is_finite() == second.is_finite() {
+            // the difference of two huge numbers may be no number
+            true if (second - first).is_infinite() => Some((first * (1.0 - along) + second * along, true)),
             true => Some((first + along * (second - first), true)),
             false => None,
         }
@@ -90,6 +92,7 @@ mod tests {
         };
         assert_eq!(around([4.0, 2.0]), Some((3.0, true)));
         assert_eq!(around([4.0, f64::NAN]), None);
+        assert_eq!(around([1.5e308, -1.5e308]), Some((0.0, true)));
         assert!(around([f64::NAN, f64::NAN]).is_some_and(|(value, _)| value.is_nan()));
     }
 }

@@ -166,7 +166,7 @@ pub fn schema() -> String {
         ("sd", or_null(number("sample standard deviation; null for one run"))),
         (
             "n",
-            json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric, all of them measured on the same data" }),
+            json!({ "type": "integer", "minimum": 1, "description": "complete runs that have the metric" }),
         ),
     ]);
     let spreads: Map<String, Value> = metrics().iter().map(|m| (m.name.clone(), spread.clone())).collect();

@@ -203,6 +203,9 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
+            (Some(a), Some(b)) if a > 0.0 || b > 0.0 => {
+                format!("{seen}; their values are so large or so small that there is no test of that")
+            }
             (Some(_), Some(_)) => {
                 format!("{seen}; neither varies between seeds, so there is no noise to hold it against")
             }

@@ -161,7 +161,9 @@ impl Target {
         let Some(before) = before.filter(|_| is_evaluated) else {
             return Some(Crossing { at, is_between: false, is_first });
         };
-        let along = (before.value - self.value) / (before.value - value);
+        // halves, for the difference of two huge numbers may be no number
+        let half = if (before.value - value).is_finite() { 1.0 } else { 0.5 };
+        let along = (half * before.value - half * self.value) / (half * before.value - half * value);
         let between = |i: usize| before.at[i] + along * (at[i] - before.at[i]);
         Some(Crossing { at: [between(0), between(1), between(2)], is_between: true, is_first })
     }
@@ -276,6 +278,7 @@ mod tests {
         assert_eq!(at(&three, &[5.0, f64::NAN, 2.0]), Some((20.0, false)), "nothing leads there");
         assert_eq!(at(&three, &[f64::INFINITY, 2.0]), Some((10.0, false)));
         assert_eq!(at(&three, &[f64::NAN, f64::NAN]), None);
+        assert_eq!(at(&three, &[1.5e308, -1.5e308]), Some((5.0, true)));
         assert_eq!(
             at(&target("loss", 3.0), &[5.0, 2.0]),
             Some((10.0, false)),

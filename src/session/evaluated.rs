@@ -82,8 +82,8 @@ impl Evaluated {
         values
     }
 
-    /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest, and
-    /// of a loss the number of tokens.
+    /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest,
+    /// and of a loss the number of tokens.
     fn measured(&self) -> Vec<(String, String, Option<u64>)> {
         let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
         let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
@@ -94,7 +94,7 @@ impl Evaluated {
     /// Appends the numbers to the `eval.csv` of the run and returns its path.
     ///
     /// # Errors
-    /// [`UsageError`] for weights that are no run's; [`RunError`](crate::run::RunError) where the file cannot be written.
+    /// [`UsageError`] for weights that are no run's; [`RunError`](crate::run::RunError) for a file that is not written.
     pub fn save(&self, precision: &str) -> anyhow::Result<PathBuf> {
         let Some(OfRun { run, step, tokens }) = &self.run else {
             return Err(no_run(&self.model).into());

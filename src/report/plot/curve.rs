@@ -223,7 +223,7 @@ mod tests {
         }
         let lost = logged(&[(0.0, 3.0), (2.0, 1.0)]);
         assert_eq!(of(&[whole.clone(), lost]).0, Curve { x: vec![0.0, 16.0], y: vec![2.0, 5.0] });
-        assert_eq!(of(&[whole.clone()]), (whole.curve, vec![0.0; 3]));
+        assert_eq!(of(std::slice::from_ref(&whole)), (whole.curve, vec![0.0; 3]));
         assert_eq!(of(&[]).0, Curve::default());
     }
 
