@@ -13,7 +13,7 @@
 use super::secret::{End, PROOF, Secret};
 
 /// The first bytes of both ends; the last of them is the version of everything that ranks send each other.
-pub(super) const MAGIC: &[u8; 14] = b"runner ranks 2";
+pub(super) const MAGIC: &[u8; 14] = b"runner ranks 3";
 /// Bytes of a random number.
 pub(super) const NONCE: usize = 32;
 /// Bytes of what a guest says first: [`MAGIC`], its rank, the number of ranks, its random number.
@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(mine.accept(&secret, &verdict), Err(Doubt::Unproved));
         }
         assert_eq!(mine.answer(&secret, &[b'S'; CHALLENGE]), Err(Doubt::Stranger));
-        let newer = [&b"runner ranks 3"[..], &[5; NONCE]].concat().try_into().expect("a challenge");
+        let newer = [&b"runner ranks 4"[..], &[5; NONCE]].concat().try_into().expect("a challenge");
         assert_eq!(mine.answer(&secret, &newer), Err(Doubt::Version));
     }
 
@@ -294,7 +294,7 @@ mod tests {
         let notice: serde_json::Value = serde_json::from_slice(text).expect("as version 1 wrote them");
         assert!(notice["Failed"].as_str().is_some_and(|text| text.contains("same build")));
         let Heard::Refused { answer, why: Refusal::Version } =
-            Greeting::new([1; NONCE]).hear(&secret(1), b"runner ranks 3, and more")
+            Greeting::new([1; NONCE]).hear(&secret(1), b"runner ranks 4, and more")
         else {
             panic!("a newer hello")
         };

@@ -16,6 +16,9 @@ pub struct Placement {
     pub local_rank: usize,
     /// The number of ranks on this machine, if known.
     pub local_size: Option<usize>,
+    /// Whether a limit on this process's threads is its own: the agent of `torchrun` starts all ranks of a machine under
+    /// its own limit.
+    pub binds: bool,
     /// Where the ranks find each other.
     pub meeting: Meeting,
 }
@@ -128,6 +131,8 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Placeme
             let node = variable("SLURM_NODEID").and_then(|node| node.trim().parse().ok()).unwrap_or(0);
             tasks_of(text, node)
         }),
+        // which `torchrun` sets for the ranks that it starts
+        binds: variable("TORCHELASTIC_RUN_ID").is_none(),
         meeting: meeting(names, size, variable)?,
     }))
 }
@@ -224,6 +229,9 @@ mod tests {
         let place = of(&[torchrun.as_slice(), &master].concat()).expect("complete").expect("launched");
         assert_eq!((place.rank, place.size, place.local_rank, place.local_size), (3, 8, 1, Some(2)));
         assert_eq!(place.meeting, at("node1", 29500));
+        assert!(place.binds, "set by hand, as a script of srun does");
+        let agent = [torchrun.as_slice(), &master, &[("TORCHELASTIC_RUN_ID", "none")]].concat();
+        assert!(!of(&agent).expect("complete").expect("launched").binds);
         // torchrun itself listens on MASTER_PORT
         let elastic = [torchrun.as_slice(), &master, &[("TORCHELASTIC_RUN_ID", "x")]].concat();
         assert_eq!(of(&elastic).expect("complete").expect("launched").meeting, at("node1", 29501));

@@ -20,7 +20,7 @@ mod meeting;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod notice;
-mod patience;
+pub(crate) mod patience;
 mod secret;
 mod solo;
 mod tcp;

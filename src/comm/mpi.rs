@@ -6,6 +6,7 @@
 //! implementations up to rounding. MPI also carries the secret by which the ranks know each other when they
 //! meet by TCP.
 
+use super::patience::Patience;
 use super::{Comm, CommError, Joining, Secret, Tcp};
 use mpi::Threading;
 use mpi::collective::{CommunicatorCollectives, Root, SystemOperation};
@@ -79,7 +80,7 @@ impl Mpi {
     /// Polls a call until it is done, or the ranks cannot go on.
     fn finish<T: ?Sized>(&self, mut request: Request<'static, T, StaticScope>) -> Result<(), CommError> {
         let timeout = self.control.timeout();
-        let (start, mut looked) = (Instant::now(), Instant::now());
+        let (mut patience, mut looked) = (Patience::new(timeout), Instant::now());
         loop {
             request = match request.test() {
                 Ok(_) => return Ok(()),
@@ -90,9 +91,10 @@ impl Mpi {
             if looked.elapsed() < LOOK {
                 continue;
             }
+            patience.waited(looked, LOOK);
             looked = Instant::now();
             let error = match self.control.check() {
-                Ok(()) if start.elapsed() < timeout => continue,
+                Ok(()) if !patience.is_over() => continue,
                 // every rank that can still arrive does so here, and a rank that hangs is named; if all
                 // arrive, MPI is to blame
                 Ok(()) => self.control.barrier().err().unwrap_or_else(|| {

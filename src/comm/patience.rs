@@ -2,39 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-/// A wait that takes longer than was asked for by more than this was no wait: the process did not run.
+/// A wait that takes longer than was asked for by more than this, or by a quarter of the whole time, was no wait: the
+/// process did not run.
 const STOPPED: Duration = Duration::from_secs(2);
 
 /// The time that is left for another rank. Time in which this process was stopped, as by SIGSTOP or with its machine,
 /// does not count: the others may have answered, or may have been stopped, too.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     whole: Duration,
     deadline: Instant,
 }
 
 impl Patience {
-    pub(super) fn new(whole: Duration) -> Self {
+    pub(crate) fn new(whole: Duration) -> Self {
         Self { whole, deadline: Instant::now() + whole }
     }
 
     /// The other rank has shown that it is alive.
-    pub(super) fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         self.deadline = Instant::now() + self.whole;
     }
 
     /// A wait that was to end after `asked` has begun at `begun` and ended now.
-    pub(super) fn waited(&mut self, begun: Instant, asked: Duration) {
+    pub(crate) fn waited(&mut self, begun: Instant, asked: Duration) {
         self.waited_until(Instant::now(), begun, asked);
     }
 
     fn waited_until(&mut self, now: Instant, begun: Instant, asked: Duration) {
         let beyond = now.saturating_duration_since(begun).saturating_sub(asked);
-        if beyond > STOPPED {
+        if beyond > STOPPED.min(self.whole / 4) {
             self.deadline += beyond;
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         Instant::now() > self.deadline
     }
 }
@@ -52,5 +53,9 @@ mod tests {
         assert_eq!(patience.deadline, before, "a busy machine");
         patience.waited_until(begun + Duration::from_secs(60), begun, asked);
         assert_eq!(patience.deadline, before + Duration::from_millis(59_900));
+        let mut short = Patience::new(Duration::from_secs(1));
+        let before = short.deadline;
+        short.waited_until(begun + Duration::from_millis(1_800), begun, asked);
+        assert_eq!(short.deadline, before + Duration::from_millis(1_700));
     }
 }

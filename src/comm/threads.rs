@@ -113,7 +113,7 @@ impl Threads {
             if let Some(failed) = &state.failed {
                 return Err(failed.clone());
             }
-            if patience.is_over() && state.working.contains(&true) {
+            if state.working.contains(&true) {
                 patience.renew();
             }
             if patience.is_over() {

@@ -40,13 +40,17 @@ pub fn cut_back(
     Ok(kept)
 }
 
-/// Whether a run's log has a row of this step. A log that cannot be read so far has none.
+/// The cells of the row of this step, the last one of a run's log up to there, in the order of its header. A log that
+/// cannot be read so far has none.
 ///
 /// Errors: [`RunError::Io`].
-pub fn has_row_at(run: &OpenDir, log: &str, step: u64) -> Result<bool, RunError> {
+pub fn row_at(run: &OpenDir, log: &str, step: u64) -> Result<Option<Vec<String>>, RunError> {
     let path = &run.join(log);
     let bytes = run.read(log, regular::LOG).context("read", path)?;
-    Ok(cut(path, &bytes, step + 1).is_ok_and(|(kept, _)| kept.last_step == Some(step)))
+    let Ok((kept, text)) = cut(path, &bytes, step + 1) else { return Ok(None) };
+    let last = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next();
+    let last = last.filter(|_| kept.last_step == Some(step));
+    Ok(last.map(|row| String::from_utf8_lossy(row).split(',').map(str::to_owned).collect()))
 }
 
 /// The part of [`cut_back`] that touches no file: the rows kept of a log with the contents `bytes`, and the new

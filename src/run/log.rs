@@ -22,6 +22,8 @@ pub struct Log<R> {
     /// Where the file's columns lie among those of a row and the further ones, if they are not all of them in order;
     /// `None` for one that stays empty.
     places: Option<Vec<Option<usize>>>,
+    /// The cells of a row of this step that was cut from the file, in the order of its columns.
+    earlier: Option<(u64, Vec<String>)>,
     /// The row being written, kept for its memory.
     line: String,
     rows: PhantomData<R>,
@@ -66,7 +68,13 @@ impl<R: Row> Log<R> {
             let known = places_of::<R>(&String::from_utf8_lossy(header), further, unknown);
             places = Some(known.map_err(|problem| RunError::malformed(path, problem))?);
         }
-        Ok(Self { file: Appended::open(run, R::FILE, &found)?, places, line, rows: PhantomData })
+        Ok(Self {
+            file: Appended::open(run, R::FILE, &found)?,
+            places,
+            earlier: None,
+            line,
+            rows: PhantomData,
+        })
     }
 
     /// Appends one row with one write. If the write fails, the file is cut to its length before it.
@@ -84,8 +92,13 @@ impl<R: Row> Log<R> {
         if let Some(places) = &self.places {
             // no cell has a comma in it
             let cells: Vec<&str> = self.line.trim_end().split(',').collect();
-            let cells: Vec<&str> =
-                places.iter().map(|place| place.map_or("", |place| cells[place])).collect();
+            let earlier = self.earlier.as_ref().filter(|(step, _)| *step == row.step());
+            let kept =
+                |column: usize| earlier.and_then(|(_, cells)| cells.get(column)).map_or("", String::as_str);
+            let places = places.iter().enumerate();
+            let cells: Vec<&str> = places
+                .map(|(column, place)| place.map_or_else(|| kept(column), |place| cells[place]))
+                .collect();
             self.line = cells.join(",") + "\n";
         }
         fault::point("csv", "before_row").context("append to", self.file.path())?;
@@ -127,8 +140,12 @@ impl<R: Row> Log<R> {
 impl ValLog {
     /// Opens a log as [`open`](Self::open) does, with columns behind those that every log has. Columns that a file
     /// lacks are added to it, empty in the rows that are there. Further ones that a file has stay, and stay empty from
-    /// now on.
-    pub fn open_with(run: &Arc<OpenDir>, further: &[String]) -> Result<Self, RunError> {
+    /// now on, but for a row that is made again, where they have the cells of the `earlier` one of its step.
+    pub fn open_with(
+        run: &Arc<OpenDir>,
+        further: &[String],
+        earlier: Option<(u64, Vec<String>)>,
+    ) -> Result<Self, RunError> {
         let log = ValRow::FILE;
         let found = run.read(log, regular::LOG).context("read", &run.join(log))?;
         let mut lines = found.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
@@ -144,7 +161,7 @@ impl ValLog {
             }
             files::write_in(run, log, wider.as_bytes(), "csv_wider")?;
         }
-        Self::begin(run, further, |_| Ok(None))
+        Ok(Self { earlier, ..Self::begin(run, further, |_| Ok(None))? })
     }
 }
 

@@ -33,7 +33,7 @@ mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};
 pub use columns::{TrainRow, ValRow};
-pub use cut::{cut_back, has_row_at};
+pub use cut::{cut_back, row_at};
 pub use dir::{RunDir, ensure_writable};
 pub use error::RunError;
 pub use import::import;

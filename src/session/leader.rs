@@ -21,9 +21,7 @@ use crate::recipe::{MicroBatch, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{
-    RunError, RunRecord, RunStatus, cut_back, dir, facts, has_row_at, read_train, samples, seal,
-};
+use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, row_at, samples, seal};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -237,9 +235,10 @@ impl Job<'_> {
         let mut record = self.record()?;
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
-        progress.evaluated =
-            !is_new && (was_best || has_row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step)?);
-        let (elapsed_before, last_loss) = self.cut_logs_back(progress.step, is_new, &logs)?;
+        let evaluated = row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step)?.filter(|_| !is_new);
+        progress.evaluated = !is_new && (was_best || evaluated.is_some());
+        let evaluated = evaluated.map(|cells| (progress.step, cells));
+        let before = self.cut_logs_back(progress.step, is_new, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.begin_session(RecordedSession {
             started: facts::now(),
@@ -268,7 +267,7 @@ impl Job<'_> {
         }
         self.dir.write_record(&record)?;
 
-        let mut recorder = Recorder::new(self, record, best, elapsed_before, last_loss)?;
+        let mut recorder = Recorder::new(self, record, best, before, evaluated)?;
         comm.set_working(false);
         let result = member.run(engine.as_mut(), progress, is_new, &mut recorder);
         comm.set_working(true);

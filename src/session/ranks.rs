@@ -7,6 +7,7 @@ use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Joining, Solo, Tcp, named};
 use crate::engine::EngineError;
 use crate::recipe::{self, Recipe};
+use crate::wording::shortened;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
@@ -127,7 +128,7 @@ fn failure(message: &[u8]) -> Failure {
 pub(super) fn same_task(comm: &dyn Comm, task: &str) -> anyhow::Result<()> {
     let all = comm.exchange(task.as_bytes())?;
     let Some(&other) = differing(&all).first() else { return Ok(()) };
-    let theirs = String::from_utf8_lossy(&all[other]);
+    let theirs = shortened(&String::from_utf8_lossy(&all[other]), 80);
     of_rank_0(comm, || {
         let who = named(&differing(&all));
         format!(

@@ -161,6 +161,11 @@ fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
     // what cannot be read has just been written again, or was written by another version
     let Ok(before) = recipe::load(&dir.recipe(), &Overrides::default()) else { return Ok(()) };
     if dir.read_recipe()? != toml && !recipe::diff(&before.recipe, &resolved.recipe).is_empty() {
+        // a process that dies in between leaves no digest of another recipe on record
+        if let Some(mut record) = dir.record()? {
+            record.files.remove(dir::RECIPE);
+            dir.write_record(&record)?;
+        }
         dir.write_recipe(toml)?;
     }
     Ok(())

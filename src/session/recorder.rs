@@ -65,13 +65,14 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the logs. From here on the first request to stop is noted.
+    /// Opens the logs. From here on the first request to stop is noted. `evaluated` are the cells of an evaluation that
+    /// is made again at this step.
     pub(super) fn new(
         job: &'a Job,
         record: RunRecord,
         best: BestKept,
-        elapsed_before: f64,
-        last_loss: Option<f64>,
+        (elapsed_before, last_loss): (f64, Option<f64>),
+        evaluated: Option<(u64, Vec<String>)>,
     ) -> anyhow::Result<Self> {
         let (dir, plan) = (&job.dir, &job.plan);
         let course = Course {
@@ -86,7 +87,7 @@ impl<'a> Recorder<'a> {
         job.call.requests.concern(pulse.clone());
         let recorder = Self {
             train_log: TrainLog::open(dir.open_dir())?,
-            val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data))?,
+            val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data), evaluated)?,
             samples: Samples::open(dir.open_dir())?,
             held: job.call.requests.hold(),
             recipe: dir.read_recipe()?,

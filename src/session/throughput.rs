@@ -75,6 +75,7 @@ impl Throughput {
         let (measured, ranks_by) = match joined {
             Some(comm) => {
                 comm.set_timeout(Duration::from_secs(plan.ranks.timeout_s));
+                ranks::same_task(comm.as_ref(), "time its steps")?;
                 ranks::same(Some(comm.as_ref()), recipe, ("--steps", &steps.to_string()))?;
                 comm.barrier()?;
                 comm.set_working(false);

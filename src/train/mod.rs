@@ -240,7 +240,7 @@ pub fn train<E: Events>(
             if is_best {
                 progress.kept = Some(Best { step, val_loss: loss });
             }
-            events.events.evaluated(&measured, progress).map_err(TrainError::Events)?;
+            events.working(|events| events.evaluated(&measured, progress)).map_err(TrainError::Events)?;
             if step < config.max_steps {
                 reached = end::reached(config.stop_at_val_loss, step, loss);
                 reached.into_iter().for_each(|by| events.events.reached(by));

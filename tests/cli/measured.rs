@@ -189,6 +189,25 @@ fn a_resumed_run_may_measure_more_and_less() {
 }
 
 #[test]
+fn what_was_measured_at_the_step_of_a_checkpoint_stays_where_less_is_measured_now() {
+    let lab = lab();
+    let sets = [&TASKS[..], &["eval.every=4"]].concat();
+    let log = |run: &Path| fs::read_to_string(run.join("val.csv")).expect("a log");
+    for (runs, less) in [("never", &["eval.every=0"][..]), ("other", &["eval.every=5"]), ("tasks", &[])] {
+        // after the evaluation of the step whose checkpoint is the newest
+        let run = lab.crash(runs, &sets, "csv.before_row:13");
+        let before = log(&run);
+        assert!(
+            before.lines().last().is_some_and(|row| row.starts_with("8,") && !row.contains(",,")),
+            "{before}"
+        );
+        let sets = [if less.is_empty() { &TASKS[..4] } else { &TASKS[..] }, &["eval.every=4"], less].concat();
+        lab.run(tiny(runs, &sets)).expect(0);
+        assert!(log(&run).starts_with(&before), "{before}{}", log(&run));
+    }
+}
+
+#[test]
 fn a_task_keeps_its_examples() {
     let lab = lab();
     let run = lab.crash("runs", &TASKS, "csv.before_row:12");
@@ -319,8 +338,11 @@ fn tokens_of_an_evaluation_do_not_depend_on_the_batch() {
     // four rows are half a batch
     let batches = lab.train_in("batches", &[&TASKS[..3], &["batch.total_tokens=128"]].concat());
     assert_eq!(untrained(&batches), untrained(&run));
-    // and a run may change from one to the other
+    // losses over more tokens are no better or worse: a run keeps to what it has begun with
     let run = lab.crash("runs", &[&TASKS[..3], &["seed=3"]].concat(), "csv.before_row:12");
     let run = run.to_str().expect("a path of this test");
-    lab.run(["--resume", run, "--set", "eval.tokens=100"]).expect(0);
+    for set in ["eval.tokens=100", "eval.batches=3"] {
+        let key = set.split('=').next().expect("a key");
+        lab.run(["--resume", run, "--set", set]).expect(2).says(&["cannot change", key]);
+    }
 }

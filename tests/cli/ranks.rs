@@ -82,6 +82,22 @@ fn ranks_that_are_stopped_and_continued_go_on() {
 }
 
 #[test]
+fn ranks_wait_for_one_that_writes_slowly() {
+    let lab = Lab::new();
+    let sets = ["batch.world_size=2", "batch.micro_batch=1", "distributed.timeout_s=1"];
+    // the row of an evaluation, and those of steps
+    for row in [1, 2, 3] {
+        let runs = format!("runs-{row}");
+        let command = lab.command(support::tiny(&runs, &sets));
+        let (live, gate) = lab.held(command, &format!("csv.before_row:{row}"));
+        gate.reached();
+        std::thread::sleep(std::time::Duration::from_millis(2_500));
+        gate.open();
+        live.end().expect(0);
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_any_number_of_ranks() {
     let lab = Lab::new();
     let sets =

@@ -38,7 +38,7 @@ fn connected(port: u16) -> TcpStream {
 }
 
 fn hello(rank: u32, size: u32) -> Vec<u8> {
-    [&b"runner ranks 2"[..], &rank.to_le_bytes(), &size.to_le_bytes(), &[7; 32]].concat()
+    [&b"runner ranks 3"[..], &rank.to_le_bytes(), &size.to_le_bytes(), &[7; 32]].concat()
 }
 
 /// What the other end says until it hangs up.
@@ -132,7 +132,7 @@ fn a_false_rank_0_is_told_nothing() {
     let (mut stream, _) = listener.accept().expect("a rank");
     let (mut said, mut proof) = ([0; 54], [0; 32]);
     stream.read_exact(&mut said).expect("a hello");
-    stream.write_all(&[&b"runner ranks 2"[..], &[1; 32]].concat()).expect("sent");
+    stream.write_all(&[&b"runner ranks 3"[..], &[1; 32]].concat()).expect("sent");
     stream.read_exact(&mut proof).expect("a proof");
     stream.write_all(&[&[0][..], &proof].concat()).expect("sent");
     assert_eq!(all_of(stream), [] as [u8; 0]);

@@ -134,7 +134,7 @@ fn strangers_are_not_let_in_and_do_no_harm() {
 
 /// What a rank says first: the version of the greeting, its rank, the number of ranks, a random number.
 fn hello(rank: u32, size: u32) -> Vec<u8> {
-    [&b"runner ranks 2"[..], &rank.to_le_bytes(), &size.to_le_bytes(), &[7; 32]].concat()
+    [&b"runner ranks 3"[..], &rank.to_le_bytes(), &size.to_le_bytes(), &[7; 32]].concat()
 }
 
 /// All that arrives until the other end hangs up.
@@ -216,7 +216,7 @@ fn a_false_rank_0_gets_a_rank_s_number_and_no_more() {
     let (mut stream, _) = false_zero.accept().expect("a rank");
     let (mut said, mut proof) = ([0; 54], [0; 32]);
     stream.read_exact(&mut said).expect("a hello");
-    stream.write_all(&[&b"runner ranks 2"[..], &[3; 32]].concat()).expect("sent");
+    stream.write_all(&[&b"runner ranks 3"[..], &[3; 32]].concat()).expect("sent");
     stream.read_exact(&mut proof).expect("a proof");
     // as a welcome, with what it has just heard
     stream.write_all(&[&[0][..], &proof].concat()).expect("sent");

@@ -84,10 +84,12 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
             on.data.join(", ")
         ));
     }
-    let digests: Vec<&str> =
-        evaluated.iter().filter_map(|one| Some(one.loss.as_ref()?.digest.as_str())).collect();
-    if digests.iter().any(|digest| *digest != digests[0]) {
+    let losses: Vec<_> = evaluated.iter().filter_map(|one| one.loss.as_ref()).collect();
+    if losses.iter().any(|on| on.digest != losses[0].digest) {
         add("the losses are of different data and cannot be compared; --data names the same for all"
+            .to_owned());
+    } else if losses.iter().any(|on| on.loss.tokens != losses[0].loss.tokens) {
+        add("the losses are of different numbers of tokens and cannot be compared; --tokens gives all the same"
             .to_owned());
     }
     for task in evaluated.iter().flat_map(|one| &one.tasks) {

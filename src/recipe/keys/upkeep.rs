@@ -25,7 +25,6 @@ pub(super) const ROWS: &[Key] = &[
     key("eval.batches", Integer { min: 1, max: 1 << 32 }, Is("20"), "how many batches are averaged at most")
         .silenced_by(&VALIDATION)
         .instead_of("eval.tokens")
-        .on_resume(Free)
         .also_called(&["eval_iters"])
         .example("1"),
     key(
@@ -36,7 +35,6 @@ pub(super) const ROWS: &[Key] = &[
     )
     .silenced_by(&VALIDATION)
     .identity(UnlessDefault)
-    .on_resume(Free)
     .also_called(&["val_tokens"])
     .example("64"),
     key(

@@ -159,15 +159,21 @@ fn a_log_takes_up_columns_and_keeps_those_that_nothing_fills() {
     #[allow(clippy::needless_update, reason = "needed once the table has a further column")]
     let row = |step| ValRow { step, tokens: step, val_loss: 2.5, ..ValRow::UNKNOWN };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    ValLog::open_with(&opened(dir.path()), &[]).expect("open").append(&row(0)).expect("append");
+    ValLog::open_with(&opened(dir.path()), &[], None).expect("open").append(&row(0)).expect("append");
     let before = fs::read(&path).expect("read");
     let first = FileDigest::of(&before);
-    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["a_acc"])).expect("open");
+    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["a_acc"]), None).expect("open");
     log.append_with(&row(1), &names(&["0.5"])).expect("append");
-    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["b_acc"])).expect("open");
+    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["b_acc"]), None).expect("open");
     log.append_with(&row(2), &names(&["0.25"])).expect("append");
     let expected = "step,tokens,val_loss,a_acc,b_acc\n0,0,2.5,,\n1,1,2.5,0.5,\n2,2,2.5,,0.25\n";
     assert_eq!(fs::read_to_string(&path).expect("read"), expected);
+    let earlier = Some((3, names(&["3", "3", "2.5", "0.75", "0.125"])));
+    let mut log = ValLog::open_with(&opened(dir.path()), &names(&["b_acc"]), earlier).expect("open");
+    log.append_with(&row(3), &names(&["0.5"])).expect("append");
+    log.append_with(&row(4), &names(&["0.5"])).expect("append");
+    let again = expected.to_owned() + "3,3,2.5,0.75,0.5\n4,4,2.5,,0.5\n";
+    assert_eq!(fs::read_to_string(&path).expect("read"), again);
     // what was there before is known again
     seal::verify_beginning(&path, &first).expect("the first row");
     fs::write(&path, expected.replace("0,0,2.5", "0,0,2.4")).expect("write");

@@ -48,7 +48,8 @@ pub fn hardware_of(recipe: &Recipe, here: Option<usize>) -> Result<Hardware, Pla
             help: format!("use --ranks-here {ranks} at most"),
         });
     }
-    if here.is_none() && place.is_some() && hardware.threads < hardware::online_threads() {
+    let binds = place.is_some_and(|place| place.binds);
+    if here.is_none() && binds && hardware.threads < hardware::online_threads() {
         // the launcher has given each rank threads of its own
         hardware.threads *= hardware.ranks;
     }

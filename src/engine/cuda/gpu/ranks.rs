@@ -5,6 +5,7 @@
 //! them is lost, it aborts NCCL. Events order the streams, in recordings as well.
 
 use super::{Gpu, GraphState};
+use crate::comm::patience::Patience;
 use crate::comm::{self, Comm, CommError};
 use crate::cuda::{Communicator, Context, CudaError, Event, Libraries, Memory, Number, Stream};
 use crate::engine::EngineError;
@@ -94,14 +95,15 @@ impl NcclRanks {
 
     /// Polls until `done`, a rank is lost or `limit` has passed.
     fn wait(&self, limit: Duration, mut done: impl FnMut() -> Result<bool, Broken>) -> Result<(), Broken> {
-        let began = Instant::now();
-        let (mut looked, mut asked) = (began, 0);
+        let mut patience = Patience::new(limit);
+        let (mut looked, mut asked) = (Instant::now(), 0);
         while !done()? {
             if looked.elapsed() >= LOOK {
                 self.comm.check()?;
                 self.ready()?;
+                patience.waited(looked, LOOK);
                 looked = Instant::now();
-                if began.elapsed() >= limit {
+                if patience.is_over() {
                     return Err(self.late(limit).into());
                 }
             }
