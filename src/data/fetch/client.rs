@@ -1,13 +1,14 @@
 //! Requests over HTTP, and what their failures mean.
 
 use super::{FetchError, Settings};
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Body, BodyReader, Error, Timeout};
+use ureq::{Body, BodyReader, Error, Proxy, ProxyProtocol, Timeout};
 
 /// A server may send a request on this often.
 const REDIRECTS: u32 = 10;
@@ -67,6 +68,7 @@ impl Client {
         if !settings.token.as_ref().is_none_or(is_graphic) {
             return Err(FetchError::Token);
         }
+        check_proxy()?;
         let roots = match &settings.certificates {
             Some(path) => certificates(path)?,
             None => RootCerts::WebPki,
@@ -232,6 +234,28 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable)
         // what the standard library says of a name without an address has no kind of its own
         || error.to_string().contains("lookup address")
+}
+
+/// Checks that the proxy of the environment can be used: the library looks for one in these variables, in this order,
+/// and asks servers directly where it does not understand what it finds.
+fn check_proxy() -> Result<(), FetchError> {
+    const VARIABLES: [&str; 6] =
+        ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+    let is_set = |value: &OsString| !value.to_string_lossy().trim().is_empty();
+    let set = |name| Some((name, std::env::var_os(name).filter(is_set)?));
+    let Some((variable, value)) = VARIABLES.into_iter().find_map(set) else { return Ok(()) };
+    match value.to_str().and_then(|value| Proxy::new(value).ok()) {
+        Some(proxy) if proxy.protocol() == ProxyProtocol::Http && has_sound_port(&proxy) => Ok(()),
+        // the value may hold a password, which no message shows
+        _ => Err(FetchError::Proxy { variable }),
+    }
+}
+
+/// Whether a proxy's address has no port, or one that there is: another would be taken for the usual one.
+fn has_sound_port(proxy: &Proxy) -> bool {
+    let Some(authority) = proxy.uri().authority() else { return false };
+    let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+    place == authority.host() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 /// The certificates in a file.
