@@ -113,12 +113,19 @@ fn contents(run: &Run, key: &str) -> Option<String> {
     digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string()))
 }
 
+/// What follows a task's name in the names of its scores (`eval::Tally::scores`).
+const SCORES: [&str; 5] = ["_acc", "_acc_norm", "_lm_eval_acc", "_lm_eval_acc_norm", "_perplexity"];
+
 /// The digest of the task that a metric is a score of; `None` for a loss.
 fn task(run: &Run, metric: &str) -> Option<String> {
     let score = metric.strip_prefix("best_").unwrap_or(metric);
-    let of_task =
-        |name: &str| score.strip_prefix(name.strip_prefix("task_")?)?.starts_with('_').then_some(());
-    run.facts.digests.iter().find_map(|(name, digest)| of_task(name).map(|()| digest.clone()))
+    let of_task = |name: &str| {
+        let task = name.strip_prefix("task_")?;
+        SCORES.contains(&score.strip_prefix(task)?).then_some(task.len())
+    };
+    let found = run.facts.digests.iter().filter_map(|(name, digest)| Some((of_task(name)?, digest)));
+    // `x_lm_eval` has a score that `x` could have
+    found.max_by_key(|(len, _)| *len).map(|(_, digest)| digest.clone())
 }
 
 /// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.

@@ -155,6 +155,28 @@ fn other_bytes_under_the_same_name_and_other_lengths_of_evaluations_count_as_oth
     assert!(!text(&lab, &[]).contains("different data"));
 }
 
+/// The name of a task may be the beginning of another's.
+#[test]
+fn a_score_is_held_against_the_digest_of_its_own_task() {
+    let lab = Lab::new();
+    let write = |i: u64, short: &str, long: &str| {
+        let digests = json!({"digests": {"train": "t", "val": "v", "task_x": short, "task_x_y": long}});
+        let run =
+            Fake { extra: digests, ..Fake::new(&format!("fake-{i}"), i, 1e-3, 3.0) }.write(&lab.path("runs"));
+        let log = std::fs::read_to_string(run.join("val.csv")).expect("a log");
+        let mut lines = log.lines();
+        let header = format!("{},x_acc,x_y_acc\n", lines.next().expect("a header"));
+        let rows: String = lines.map(|line| format!("{line},0.5,0.25\n")).collect();
+        std::fs::write(run.join("val.csv"), header + &rows).expect("written");
+    };
+    let differs = |by: &str| text(&lab, &["--by", by]).contains("different data (the task's examples)");
+    for (short, long) in [(false, true), (true, false), (false, false)] {
+        write(1, "one", "one");
+        write(2, if short { "two" } else { "one" }, if long { "two" } else { "one" });
+        assert_eq!((differs("x_acc"), differs("x_y_acc")), (short, long));
+    }
+}
+
 #[test]
 fn a_copy_of_a_run_is_no_further_seed() {
     let lab = Lab::new();
