@@ -287,6 +287,30 @@ fn a_killed_process_leaves_no_file_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn what_another_call_has_left_stays() {
+    let (lab, file) = (Lab::new(), contents(1 << 20));
+    let right = file.clone();
+    let broken = hub(file, move |file, asked, before| match before {
+        0 => Reply::part(file, asked).cut(600_001),
+        1 => Reply::new(403, ""),
+        _ => Reply::part(file, asked),
+    });
+    let other = Server::start(|asked, _| match asked.path.starts_with("/api") {
+        true => listed(&[entry("y.bin", b"other data")]),
+        false => Reply::part(b"other data", asked),
+    });
+    fetch(&lab, &broken, &[REPO, "--out", "got"]).expect(2);
+    fetch(&lab, &other, &[REPO, "--out", "got"]).expect(0);
+    let left = everything(&lab.path("got"));
+    assert!(left.len() == 3 && left.iter().any(|name| name.ends_with(".part")), "{left:?}");
+    fetch(&lab, &broken, &[REPO, "--out", "got"]).expect(0);
+    assert_eq!(everything(&lab.path("got")), ["x.bin", "y.bin"]);
+    assert_eq!(fs::read(lab.path("got/x.bin")).expect("read"), right);
+    let asked = broken.asked_for("/datasets/owner/some-data/resolve/main/x.bin");
+    assert_eq!(asked.last().and_then(Asked::first), Some(600_001));
+}
+
+#[test]
 fn a_full_disk_is_named_and_what_has_come_is_kept() {
     let (lab, file) = (Lab::new(), contents(1 << 20));
     let right = file.clone();

@@ -100,6 +100,34 @@ fn a_proxy_is_asked_for_the_way() {
     assert_eq!(server.asked()[0].line, "CONNECT hub.example:443");
 }
 
+/// Without it, servers would be asked directly.
+#[test]
+fn a_proxy_that_cannot_be_used_is_an_error() {
+    let (lab, server) = (Lab::new(), Server::start(|_, _| Reply::new(403, "")));
+    for (variable, value) in [
+        ("HTTPS_PROXY", "socks4://proxy.example:1080"),
+        ("https_proxy", "https://user:secret@proxy.example"),
+        ("HTTP_PROXY", "http://user:secret@proxy.example:port"),
+        ("ALL_PROXY", "socks5://user:secret@proxy.example"),
+        ("http_proxy", "ftp://proxy.example"),
+        ("all_proxy", "http://"),
+        ("HTTPS_PROXY", "http://proxy.example:99999"),
+        ("HTTPS_PROXY", "not a proxy"),
+    ] {
+        let mut command = fetching(&lab, &server, &[REPO, "--retries", "0"]);
+        command.env(variable, value);
+        let refused = ended(command);
+        refused.expect(2).says(&[&format!("{variable} names no proxy that can be used"), "http://HOST:PORT"]);
+        assert!(!refused.stderr.contains("secret"), "{}", refused.stderr);
+    }
+    assert_eq!(server.asked().len(), 0, "nobody was asked");
+    let mut command = fetching(&lab, &server, &[REPO, "--retries", "0"]);
+    command.env("HTTPS_PROXY", "").env("HTTP_PROXY", " ").env("ALL_PROXY", "http://u:p@127.0.0.1:1");
+    command.env("NO_PROXY", "127.0.0.1,localhost");
+    ended(command).expect(2).says(&["403"]);
+    assert_eq!(server.asked().len(), 1);
+}
+
 #[test]
 fn a_server_that_does_not_speak_tls_is_an_error() {
     let (lab, server) = (Lab::new(), Server::start(|_, _| Reply::new(200, "[]")));
@@ -198,6 +226,18 @@ fn what_could_not_be_compared_is_said() {
     assert!(of("6", "6").contains("of 2 the server gives no digest, but their sizes are right"));
     assert!(of("-5", "1e300").contains("of 2 the server gives no digest, nor a size in its list"));
     assert!(of("6", "null").contains("of 2 the server gives no digest, of 1 no size in its list either"));
+}
+
+#[test]
+fn a_list_that_goes_on_for_ever_is_given_up() {
+    let server = Server::start(|asked, before| {
+        let next = format!("<http://{}/more{before}>; rel=\"next\"", asked.header("host").expect("a host"));
+        Reply::new(200, "[]").with("Link", next).trickling(1).slowly(3 * TICK)
+    });
+    let lab = Lab::new();
+    fetch(&lab, &server, &[REPO, "--timeout", "1"])
+        .says(&["it was not whole after 10 s", "--timeout"])
+        .expect(1);
 }
 
 #[test]

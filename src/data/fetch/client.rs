@@ -1,13 +1,14 @@
 //! Requests over HTTP, and what their failures mean.
 
 use super::{FetchError, Settings};
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Body, BodyReader, Error, Timeout};
+use ureq::{Body, BodyReader, Error, Proxy, ProxyProtocol, Timeout};
 
 /// A server may send a request on this often.
 const REDIRECTS: u32 = 10;
@@ -67,6 +68,7 @@ impl Client {
         if !settings.token.as_ref().is_none_or(is_graphic) {
             return Err(FetchError::Token);
         }
+        check_proxy()?;
         let roots = match &settings.certificates {
             Some(path) => certificates(path)?,
             None => RootCerts::WebPki,
@@ -145,11 +147,13 @@ impl Client {
     }
 
     /// A list of files in JSON, and the address at which it goes on.
-    pub(super) fn list(&self, url: &str) -> Result<(serde_json::Value, Option<String>), Fault> {
+    ///
+    /// All pages of it are to be there by `end`.
+    pub(super) fn list(&self, url: &str, end: Instant) -> Result<(serde_json::Value, Option<String>), Fault> {
         let response = self.get(url, &[("Accept", "application/json")])?;
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
         let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
-        let bytes = self.read_list(url, &mut body)?;
+        let bytes = self.read_list(url, end, &mut body)?;
         let parsed = serde_json::from_slice(&bytes);
         let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
             Some(what) => format!("it is {what}"),
@@ -159,10 +163,15 @@ impl Client {
         Ok((parsed.map_err(wrong)?, next))
     }
 
-    /// Reads a whole list. A server that sends now and then a byte could hold up the command for years.
-    fn read_list(&self, url: &str, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
-        let patience = self.timeout * LIST_PATIENCE;
-        let (end, mut bytes, mut buffer) = (Instant::now() + patience, Vec::new(), [0; 1 << 14]);
+    /// How long a list of files may take, all of its pages together. A server that sends now and then a byte, or one
+    /// page after the other, could hold up the command for years.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeout * LIST_PATIENCE
+    }
+
+    /// Reads a whole page of a list.
+    fn read_list(&self, url: &str, end: Instant, body: &mut impl Read) -> Result<Vec<u8>, Fault> {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 14]);
         loop {
             match body.read(&mut buffer) {
                 Ok(0) => return Ok(bytes),
@@ -171,7 +180,8 @@ impl Client {
                 Err(error) => return Err(Fault::passing(error.to_string())),
             }
             if Instant::now() > end {
-                let why = format!("it was not whole after {} s; --timeout waits longer", patience.as_secs());
+                let seconds = self.patience().as_secs();
+                let why = format!("it was not whole after {seconds} s; --timeout waits longer");
                 return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
             }
         }
@@ -226,6 +236,28 @@ fn is_unreachable(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable)
         // what the standard library says of a name without an address has no kind of its own
         || error.to_string().contains("lookup address")
+}
+
+/// Checks that the proxy of the environment can be used: the library looks for one in these variables, in this order,
+/// and asks servers directly where it does not understand what it finds.
+fn check_proxy() -> Result<(), FetchError> {
+    const VARIABLES: [&str; 6] =
+        ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+    let is_set = |value: &OsString| !value.to_string_lossy().trim().is_empty();
+    let set = |name| Some((name, std::env::var_os(name).filter(is_set)?));
+    let Some((variable, value)) = VARIABLES.into_iter().find_map(set) else { return Ok(()) };
+    match value.to_str().and_then(|value| Proxy::new(value).ok()) {
+        Some(proxy) if proxy.protocol() == ProxyProtocol::Http && has_sound_port(&proxy) => Ok(()),
+        // the value may hold a password, which no message shows
+        _ => Err(FetchError::Proxy { variable }),
+    }
+}
+
+/// Whether a proxy's address has no port, or one that there is: another would be taken for the usual one.
+fn has_sound_port(proxy: &Proxy) -> bool {
+    let Some(authority) = proxy.uri().authority() else { return false };
+    let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+    place == authority.host() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 /// The certificates in a file.

@@ -68,16 +68,22 @@ impl Folder {
         Err(write(path)(std::io::Error::other("its directory was moved or replaced meanwhile")))
     }
 
-    /// Takes the directory for parts away: after success all of it, for nothing refers to what an earlier call left
-    /// there; else if it is empty.
-    pub(super) fn close(&self, is_complete: bool) {
-        if is_complete {
-            // what is left over does no harm
-            let _ = self.out.remove_held(PARTS, &self.parts, LOCK);
-        } else if self.parts.names().is_ok_and(|names| names.len() == 1) {
-            let _ = self.parts.remove_file(LOCK);
-            let _ = self.out.remove_dir(PARTS);
-            if self.is_new {
+    /// Takes away what earlier calls have left of files that are `complete` now, and the directory for parts if there
+    /// are no others: another call may go on with those. What is left over does no harm.
+    pub(super) fn close(&self, complete: &[Wanted]) {
+        let ends: Vec<String> = complete.iter().map(|wanted| part_end(&wanted.name)).collect();
+        for name in self.parts.names().unwrap_or_default() {
+            if name.to_str().is_some_and(|name| ends.iter().any(|end| name.ends_with(end))) {
+                let _ = self.parts.remove_file(&name);
+            }
+        }
+        if self.parts.names().is_ok_and(|names| names.len() == 1) {
+            // what somebody has put in its place meanwhile stays
+            if is_named(&self.out, &self.parts) {
+                let _ = self.parts.remove_file(LOCK);
+                let _ = self.out.remove_dir(PARTS);
+            }
+            if self.is_new && complete.is_empty() {
                 // only if nothing is in it
                 let _ = fs::remove_dir(self.out.path());
             }
@@ -212,13 +218,11 @@ impl Folder {
     /// The name of the file until it is complete: made after its contents, or its address, and after its name, for two
     /// files may have the same contents.
     fn part(&self, wanted: &Wanted) -> String {
-        let short = |bytes: &[u8]| blake3::hash(bytes).to_hex()[..32].to_owned();
         let key = match wanted.digest {
             Some(digest) => digest.to_string().replace(':', "-"),
             None => short(wanted.url.as_bytes()),
         };
-        let name = short(wanted.name.as_os_str().as_encoded_bytes());
-        format!("{key}-{name}.part")
+        key + &part_end(&wanted.name)
     }
 
     /// Downloads what is missing, over one connection.
@@ -321,6 +325,15 @@ pub(super) fn persist<T>(
         let usual = FIRST_WAIT * 2u32.saturating_pow((failures - 1).min(16));
         std::thread::sleep(wait.unwrap_or(usual).min(LONGEST_WAIT));
     }
+}
+
+fn short(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..32].to_owned()
+}
+
+/// How the names of the parts of a file end, whatever its contents are to be.
+fn part_end(name: &Path) -> String {
+    format!("-{}.part", short(name.as_os_str().as_encoded_bytes()))
 }
 
 /// Whether the directory for parts is still where it was opened: another process takes it away at its end.

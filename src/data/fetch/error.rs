@@ -34,6 +34,15 @@ pub enum FetchError {
     /// A token that no header of a request can hold.
     #[error("HF_TOKEN has a line break or another character that no token has: set it to the token alone")]
     Token,
+    /// A proxy that cannot be used. Its address may have a password in it.
+    #[error(
+        "{variable} names no proxy that can be used: write it as http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT, \
+         for a proxy that is spoken to by HTTP; or unset the variable to do without one"
+    )]
+    Proxy {
+        /// The variable.
+        variable: &'static str,
+    },
     /// An address for what has one of its own.
     #[error("--from is for names of a single file; where `{what}` comes from, HF_ENDPOINT changes")]
     From {
@@ -209,6 +218,7 @@ impl FetchError {
             | Self::Address { .. }
             | Self::Password
             | Self::Token
+            | Self::Proxy { .. }
             | Self::From { .. }
             | Self::Shards { .. }
             | Self::NoMatch { .. }

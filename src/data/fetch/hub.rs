@@ -9,6 +9,7 @@ use super::{CATALOGUE, Digest, FetchError, Wanted};
 use glob::{MatchOptions, Pattern};
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::time::Instant;
 
 /// The hub that is asked unless `HF_ENDPOINT` names another.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
@@ -77,8 +78,9 @@ impl Address {
             Some(format!("{}/api/datasets/{}/tree/{revision}?recursive=true", client.endpoint, self.repo));
         let mut all: Vec<(String, Wanted)> = Vec::new();
         let (mut names, mut pages, mut held) = (HashSet::new(), 0, 0);
+        let end = Instant::now() + client.patience();
         while let Some(url) = next.take() {
-            let (page, following) = persist(&url, retries, || client.list(&url), |_: &Fault| false)?;
+            let (page, following) = persist(&url, retries, || client.list(&url, end), |_: &Fault| false)?;
             let wrong = |why: &str| FetchError::Listing { url: url.clone(), why: why.into() };
             let entries = page.as_array().ok_or_else(|| wrong("it is no list"))?;
             for entry in entries.iter().filter(|entry| entry["type"] != "directory") {

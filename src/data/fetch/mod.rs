@@ -174,7 +174,7 @@ pub fn fetch(
     }
     let folder = Folder::open(&out)?;
     let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
-    folder.close(result.is_ok());
+    folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;
     folder.check().map(|()| fetched)
 }
