@@ -5,38 +5,20 @@
 //! GPT-2's alphabet for bytes.
 
 use super::bpe::Bpe;
-use super::{Characters, END_OF_TEXT, Inner, Tokenizer, TokenizerKind, VOCAB_SIZE};
+use super::{Characters, END_OF_TEXT, Inner, Tokenizer, TokenizerKind, VOCAB_SIZE, recognized};
+use crate::json;
 use crate::regular;
 use crate::weights;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
 /// The file that holds the vocabulary.
 const TOKENIZER: &str = "tokenizer.json";
 /// The text of GPT-2's only special token.
-const SPECIAL: &str = "<|endoftext|>";
+pub(super) const SPECIAL: &str = "<|endoftext|>";
 /// No tokenizer comes near this size.
-const MAX_BYTES: u64 = 64 << 20;
-
-/// What is asked of a `tokenizer.json`: one with merges is not read on, for its vocabulary may be of any size.
-#[derive(Deserialize)]
-struct Document {
-    model: Model,
-    pre_tokenizer: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    #[serde(rename = "type")]
-    kind: String,
-    #[allow(dead_code, reason = "that it is empty is all that is asked")]
-    merges: [IgnoredAny; 0],
-    vocab: BTreeMap<String, u64>,
-}
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 impl Tokenizer {
     /// The files by which Hugging Face's libraries know this tokenizer, for a model of `vocab_size` ids that takes
@@ -113,45 +95,61 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer of a model's directory: the one that its `tokenizer.json` describes if that is one of characters
-    /// or bytes as this program writes them, or the characters of nanoGPT's `meta.pkl`, else GPT-2's.
+    /// The tokenizer of a model's directory: the one that its `tokenizer.json` describes if that is GPT-2's or one of
+    /// characters or bytes as this program writes them, the characters of nanoGPT's `meta.pkl`, or GPT-2's where the
+    /// directory says nothing.
     ///
     /// # Errors
-    /// What is wrong with a vocabulary of characters, with the file's name.
+    /// What is wrong with a vocabulary, or that it is none of those, with the file's name.
     pub fn of_model(dir: &Path) -> Result<Self, String> {
         let (path, list) = (dir.join(TOKENIZER), dir.join(weights::META));
-        if !path.exists() && list.is_file() {
+        let is_there = path.symlink_metadata().is_ok();
+        if !is_there && list.is_file() {
             let characters = weights::characters(&list).and_then(|all| all.map(Characters::new).transpose());
             let characters = characters.map_err(|problem| format!("`{}`: {problem}", list.display()))?;
             return Ok(characters.map_or_else(|| Self::gpt2().clone(), Self::chars));
         }
-        let document = regular::read_within(&path, MAX_BYTES).ok();
-        // another model's has merges, or is of another kind
-        let document = document.and_then(|bytes| serde_json::from_slice::<Document>(&bytes).ok());
-        let Some(Document { model: Model { kind, vocab, .. }, pre_tokenizer }) = document else {
-            return Ok(Self::gpt2().clone());
-        };
-        if kind != "BPE" {
-            return Ok(Self::gpt2().clone());
+        if !is_there {
+            return recognized::in_parts(dir).map(|()| Self::gpt2().clone());
         }
-        if pre_tokenizer.is_some() {
-            let is_bytes = vocab.len() == 256
-                && (0..=u8::MAX).all(|byte| vocab.get(&spelled(&[byte])) == Some(&byte.into()));
-            return Ok(if is_bytes { Self::bytes().clone() } else { Self::gpt2().clone() });
-        }
-        let mut all = vec![None; vocab.len()];
-        for (text, id) in vocab {
-            let mut characters = text.chars();
-            let c = characters.next().filter(|_| characters.next().is_none());
-            let place = usize::try_from(id).ok().and_then(|id| all.get_mut(id));
-            match place {
-                Some(place) if c.is_some() && place.is_none() => *place = c,
-                _ => return Err(format!("`{}` does not number single characters", path.display())),
+        let bytes = regular::read_within(&path, MAX_BYTES);
+        let bytes = bytes.map_err(|error| format!("could not read `{}`: {error}", path.display()))?;
+        let document = json::value(&bytes);
+        let document = document.map_err(|error| format!("`{}` is malformed: {error}", path.display()))?;
+        let model = &document["model"];
+        let merges = model["merges"].as_array().map_or(0, Vec::len);
+        if let Some(vocab) = model["vocab"].as_object().filter(|_| merges == 0 && model["type"] == "BPE") {
+            let is = |byte: u8| vocab.get(&spelled(&[byte])).and_then(Value::as_u64) == Some(byte.into());
+            if document["pre_tokenizer"].is_null() {
+                let characters = numbered(vocab).ok_or("it does not number single characters".to_owned());
+                let characters = characters.and_then(Characters::new);
+                return characters
+                    .map(Self::chars)
+                    .map_err(|problem| format!("`{}`: {problem}", path.display()));
+            }
+            if vocab.len() == 256 && (0..=u8::MAX).all(is) {
+                return Ok(Self::bytes().clone());
             }
         }
-        let characters = Characters::new(all.into_iter().flatten().collect());
-        characters.map(Self::chars).map_err(|problem| format!("`{}`: {problem}", path.display()))
+        match recognized::difference(&document) {
+            None => Ok(Self::gpt2().clone()),
+            Some(difference) => Err(recognized::refused(&path, &difference)),
+        }
     }
+}
+
+/// The characters of a vocabulary in the order of their ids; `None` for another vocabulary.
+fn numbered(vocab: &Map<String, Value>) -> Option<Vec<char>> {
+    let mut all = vec![None; vocab.len()];
+    for (text, id) in vocab {
+        let mut characters = text.chars();
+        let c = characters.next().filter(|_| characters.next().is_none())?;
+        let place = all.get_mut(usize::try_from(id.as_u64()?).ok()?)?;
+        if place.replace(c).is_some() {
+            return None;
+        }
+    }
+    all.into_iter().collect()
 }
 
 fn document(model: &Value, is_bytes: bool, has_special: bool) -> String {
@@ -183,7 +181,7 @@ fn document(model: &Value, is_bytes: bool, has_special: bool) -> String {
 
 /// Bytes in GPT-2's alphabet of printable characters: those that are printable stand for themselves, the others for
 /// the characters from U+0100 on, in their order.
-fn spelled(bytes: &[u8]) -> String {
+pub(super) fn spelled(bytes: &[u8]) -> String {
     static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(|| {
         let mut others = '\u{100}'..;
         std::array::from_fn(|byte| match byte as u8 {

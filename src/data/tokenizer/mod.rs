@@ -9,6 +9,7 @@ mod chars;
 mod classes;
 mod hugging_face;
 mod pieces;
+mod recognized;
 
 use bpe::Bpe;
 use rayon::prelude::*;

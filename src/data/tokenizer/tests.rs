@@ -145,8 +145,61 @@ fn what_a_checkpoint_says_is_read_back() {
         }
         assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(tokenizer));
     }
+    // as GPT-2's own file has it: no type, pairs of tokens, a space that is left to its default
+    let text = Tokenizer::gpt2().companions(50257, 64).swap_remove(0).1;
+    let gpt2: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let of = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = gpt2.clone();
+        change(&mut changed);
+        std::fs::write(dir.path().join("tokenizer.json"), changed.to_string()).expect("written");
+        Tokenizer::of_model(dir.path())
+    };
+    let pair = |merge: &serde_json::Value| {
+        let (left, right) = merge.as_str().and_then(|merge| merge.split_once(' ')).expect("two tokens");
+        serde_json::json!([left, right])
+    };
+    let usual = of(&|it| {
+        let _ = it["model"].as_object_mut().expect("a table").shift_remove("type");
+        let _ = it["pre_tokenizer"].as_object_mut().expect("a table").shift_remove("use_regex");
+        let pairs = it["model"]["merges"].as_array().expect("a list").iter().map(pair).collect();
+        it["model"]["merges"] = serde_json::Value::Array(pairs);
+    });
+    assert_eq!(usual.as_ref(), Ok(Tokenizer::gpt2()));
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+    let others: [(Change, &str); 8] = [
+        (&|it| it["model"]["vocab"]["the"] = 3.into(), "the token 1169 of GPT-2, `the`, is 3 in it"),
+        (&|it| it["model"]["vocab"]["zzzzzz"] = 50257.into(), "its vocabulary has 50258 tokens"),
+        (&|it| it["model"]["merges"][0] = "a b".into(), "its merge 1 is `a b` and not `Ġ t`"),
+        (&|it| it["model"]["merges"] = serde_json::json!(["Ġ t"]), "its merge 2 is missing"),
+        (&|it| it["model"]["type"] = "Unigram".into(), "it is of the type \"Unigram\""),
+        (&|it| it["pre_tokenizer"]["add_prefix_space"] = true.into(), "cuts text in another way"),
+        (&|it| it["pre_tokenizer"] = serde_json::json!({"type": "Whitespace"}), "cuts text in another way"),
+        (&|it| it["normalizer"] = serde_json::json!({"type": "NFC"}), "`normalizer`"),
+    ];
+    for (change, what) in others {
+        let refused = of(change).expect_err(what);
+        assert!(
+            refused.contains("tokenizer.json` is of another tokenizer") && refused.contains(what),
+            "{refused}"
+        );
+    }
+    std::fs::remove_file(dir.path().join("tokenizer.json")).expect("removed");
+    let spelled = |name: &str, text: String| std::fs::write(dir.path().join(name), text).expect("written");
+    let merges: Vec<_> = gpt2["model"]["merges"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|merge| merge.as_str())
+        .collect();
+    spelled("vocab.json", gpt2["model"]["vocab"].to_string());
+    spelled("merges.txt", format!("#version: 0.2\n{}\n", merges.join("\n")));
+    assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()));
+    spelled("merges.txt", format!("#version: 0.2\n{}\n", merges[1..].join("\n")));
+    assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("merges.txt` is of another"));
+    spelled("vocab.json", "{\"a\": 0}".into());
+    assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("vocab.json` is of another"));
     let odd = r#"{"pre_tokenizer": null, "model": {"type": "BPE", "vocab": {"ab": 0}, "merges": []}}"#;
     std::fs::write(dir.path().join("tokenizer.json"), odd).expect("written");
     let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
-    assert!(problem.ends_with("tokenizer.json` does not number single characters"), "{problem}");
+    assert!(problem.ends_with("tokenizer.json`: it does not number single characters"), "{problem}");
 }

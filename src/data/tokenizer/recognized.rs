@@ -1,0 +1,111 @@
+//! Whether a tokenizer of Hugging Face's libraries is GPT-2's.
+//!
+//! Models of GPT-2's architecture come with vocabularies of their own. Text that is encoded with another one is noise
+//! to them, and no number would show it.
+
+use super::END_OF_TEXT;
+use super::bpe::Bpe;
+use super::hugging_face::{MAX_BYTES, SPECIAL, spelled};
+use crate::json;
+use crate::regular;
+use crate::wording::shortened;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// The vocabulary and the merges in files of their own, as older models have them.
+const VOCAB: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+
+/// In what a `tokenizer.json` differs from GPT-2's, in words; `None` for GPT-2's.
+pub(super) fn difference(document: &Value) -> Option<String> {
+    let model = &document["model"];
+    let shown = |value: &Value| shortened(&value.to_string(), 80);
+    // older files leave the type of a BPE out
+    if !model["type"].is_null() && model["type"] != "BPE" {
+        return Some(format!("it is of the type {}", shown(&model["type"])));
+    }
+    let of_vocab = model["vocab"].as_object().map_or_else(|| Some("it has no vocabulary".into()), vocab);
+    let merge = |merge: &Value| match merge {
+        Value::String(merge) => merge.clone(),
+        pair => format!("{} {}", pair[0].as_str().unwrap_or_default(), pair[1].as_str().unwrap_or_default()),
+    };
+    let found = model["merges"].as_array().into_iter().flatten().map(merge);
+    if let Some(difference) = of_vocab.or_else(|| merges(found)) {
+        return Some(difference);
+    }
+    if !document["normalizer"].is_null() {
+        return Some("it changes the text before (`normalizer`)".into());
+    }
+    let pieces = &document["pre_tokenizer"];
+    if pieces["type"] != "ByteLevel" || pieces["add_prefix_space"] != false || pieces["use_regex"] == false {
+        return Some(format!("it cuts text in another way, `pre_tokenizer` {}", shown(pieces)));
+    }
+    let mut added = document["added_tokens"].as_array().into_iter().flatten();
+    // a special token is never the text of a document
+    let added = added.find(|token| token["special"] != true)?;
+    Some(format!("it has the further token {}", shown(&added["content"])))
+}
+
+/// Checks the vocabulary and the merges of a directory without a `tokenizer.json`, as far as they are there.
+pub(super) fn in_parts(dir: &Path) -> Result<(), String> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        path.symlink_metadata().ok()?;
+        let bytes = regular::read_within(&path, MAX_BYTES);
+        Some(bytes.map_err(|error| format!("could not read `{}`: {error}", path.display())))
+    };
+    if let Some(bytes) = read(VOCAB).transpose()? {
+        let path = dir.join(VOCAB);
+        let found = json::value(&bytes);
+        let found = found.map_err(|error| format!("`{}` is malformed: {error}", path.display()))?;
+        let difference = found.as_object().map_or_else(|| Some("it is no table".into()), vocab);
+        difference.map_or(Ok(()), |difference| Err(refused(&path, &difference)))?;
+    }
+    if let Some(bytes) = read(MERGES).transpose()? {
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.lines().filter(|line| !line.starts_with("#version") && !line.trim().is_empty());
+        let difference = merges(lines.map(str::to_owned));
+        difference.map_or(Ok(()), |difference| Err(refused(&dir.join(MERGES), &difference)))?;
+    }
+    Ok(())
+}
+
+/// What is said of another tokenizer.
+pub(super) fn refused(path: &Path, difference: &str) -> String {
+    format!(
+        "`{}` is of another tokenizer than GPT-2's, which this program does not have: {difference}. To use the model \
+         with tokens alone, copy its weights and config.json into a directory without that file",
+        path.display()
+    )
+}
+
+/// In what a vocabulary differs from GPT-2's.
+fn vocab(found: &Map<String, Value>) -> Option<String> {
+    let bpe = Bpe::gpt2();
+    let id_of = |token: &str| found.get(token).and_then(Value::as_u64);
+    let differs = |id: &u16| id_of(&spelled(bpe.token(*id))) != Some((*id).into());
+    if let Some(id) = (0..END_OF_TEXT as u16).find(differs) {
+        let token = spelled(bpe.token(id));
+        let theirs = id_of(&token).map_or_else(|| "is not in it".to_owned(), |id| format!("is {id} in it"));
+        return Some(format!("the token {id} of GPT-2, `{token}`, {theirs}"));
+    }
+    let known = END_OF_TEXT as usize + usize::from(found.contains_key(SPECIAL));
+    (found.len() != known).then(|| format!("its vocabulary has {} tokens", found.len()))
+}
+
+/// In what merges, each of two tokens with a space between, differ from GPT-2's.
+fn merges(mut found: impl Iterator<Item = String>) -> Option<String> {
+    let bpe = Bpe::gpt2();
+    let parts = (0..END_OF_TEXT as u16).filter_map(|id| bpe.parts(id));
+    let shown = |id| spelled(bpe.token(id));
+    for (number, (left, right)) in (1..).zip(parts) {
+        let ours = format!("{} {}", shown(left), shown(right));
+        let theirs = found.next();
+        if theirs.as_ref() != Some(&ours) {
+            let theirs =
+                theirs.map_or_else(|| "missing".to_owned(), |it| format!("`{}`", shortened(&it, 80)));
+            return Some(format!("its merge {number} is {theirs} and not `{ours}`"));
+        }
+    }
+    found.next().map(|more| format!("it has the further merge `{}`", shortened(&more, 80)))
+}
