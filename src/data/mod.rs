@@ -33,6 +33,9 @@ mod tokens;
 pub mod vocabulary;
 pub mod write;
 
+/// The bytes with which some editors begin a file in UTF-8.
+pub const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 pub use dataset::{Dataset, OpenOptions};
 pub use error::DataError;
 pub use format::Format;

@@ -1,6 +1,7 @@
 //! Examples as text: the lines of JSONL files.
 
 use super::EvalError;
+use crate::data::BYTE_ORDER_MARK;
 use crate::json;
 use crate::wording::shortened;
 use serde_json::{Map, Value};
@@ -56,6 +57,8 @@ pub(super) fn read<'a>(
     path: &'a Path,
     bytes: &'a [u8],
 ) -> Result<(Document, impl Iterator<Item = Numbered> + 'a), EvalError> {
+    // some editors begin a file with the mark, which is no part of a line
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     if let Some(what) = looks_like(bytes) {
         return Err(EvalError::NoTask { path: path.to_owned(), what: what.to_owned() });
     }
@@ -177,5 +180,22 @@ fn endings(line: &Map<String, Value>) -> Result<(Vec<String>, usize), String> {
             excerpt(label),
             endings.len() - 1
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_at_the_beginning_is_no_part_of_a_line() {
+        let line = "\u{feff}{\"text\": \"two words\"}\n";
+        let (_, all) = read(Path::new("a.jsonl"), line.as_bytes()).expect("read");
+        assert_eq!(all.filter_map(Result::ok).count(), 1);
+        let (_, mut all) = read(Path::new("a.jsonl"), &line.as_bytes()[3..]).expect("read");
+        assert!(all.all(|found| found.is_ok()));
+        let twice = line.repeat(2);
+        let (_, mut all) = read(Path::new("a.jsonl"), twice.as_bytes()).expect("the first");
+        assert!(all.any(|found| found.is_err_and(|error| error.to_string().contains('2'))));
     }
 }

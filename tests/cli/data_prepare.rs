@@ -257,6 +257,24 @@ fn killed_anywhere_it_goes_on_and_ends_with_the_same_bytes() {
 }
 
 #[test]
+fn a_limit_within_a_long_document_counts_the_same_bytes_after_a_kill() {
+    let lab = Lab::new();
+    // a document of several parts, whose third one reaches the limit with the end of a shard
+    lab.write("long.txt", "All the world's a stage, and the players. ".repeat(40_000));
+    let more = ["--shard-tokens", "50000", "--limit-tokens", "150000"];
+    prepare(&lab, "long.txt", "whole", &more);
+    let expected = contents(&lab, "whole");
+    for moment in ["after_state:3", "after_state:4", "before_card:1"] {
+        let out = moment.replace(':', "-");
+        let mut command = lab.command(args("long.txt", &out, &more));
+        command.env("RUNNER_FAULT", format!("prepare.{moment}"));
+        assert_eq!(ended(command).code, None, "{moment}");
+        prepare(&lab, "long.txt", &out, &more);
+        assert_eq!(contents(&lab, &out), expected, "{moment}");
+    }
+}
+
+#[test]
 fn a_full_disk_leaves_whole_shards_to_go_on_from() {
     let lab = Lab::new();
     lab.write("a.jsonl", lines(&documents(40)));

@@ -6,7 +6,7 @@ use super::field::{Field, Found};
 use super::parquet;
 use super::sources::{Packing, Shape, TextFile};
 use super::zstd::Frames;
-use crate::data::{DataError, Tokenizer};
+use crate::data::{BYTE_ORDER_MARK, DataError, Tokenizer};
 use crate::wording::shortened;
 use serde::de::DeserializeSeed;
 use std::fs::File;
@@ -137,10 +137,12 @@ impl Reading<'_> {
                 let advice = bounds::advice(longest);
                 return Err(problem(format!("it is longer than {advice}; a JSON object per line is needed")));
             }
-            if line.trim_ascii().is_empty() {
+            // some editors begin a file with the mark, which is no part of a line
+            let unmarked = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(&line);
+            if unmarked.trim_ascii().is_empty() {
                 continue;
             }
-            let text = self.field_of(&line).map_err(problem)?;
+            let text = self.field_of(unmarked).map_err(problem)?;
             if self.whole(&text, take).is_break() {
                 return Ok(());
             }

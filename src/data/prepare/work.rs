@@ -273,7 +273,8 @@ impl<'a> Work<'a> {
         *skipped -= passed as u64;
         let mut rest = &tokens[passed..];
         let left = self.options.limit_tokens.map(|limit| limit - self.tokens.min(limit));
-        let is_last = left.is_some_and(|left| left <= rest.len() as u64);
+        // what was taken before the process was killed may have reached the limit: it ends in the part where it did
+        let is_last = *skipped == 0 && left.is_some_and(|left| left <= rest.len() as u64);
         if let Some(left) = left.filter(|_| is_last) {
             rest = &rest[..left as usize];
         }

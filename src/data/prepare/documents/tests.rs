@@ -46,6 +46,17 @@ fn a_text_is_one_document_in_parts_or_split() {
 }
 
 #[test]
+fn a_mark_at_the_beginning_is_no_part_of_a_line() {
+    let line = "{\"text\": \"a\"}\n";
+    for marked in [format!("\u{feff}{line}"), format!("\u{feff}\n{line}")] {
+        assert_eq!(texts(documents("a.jsonl", marked.as_bytes(), None)), ["a"]);
+    }
+    let later = format!("{line}\u{feff}{line}");
+    let error = documents("a.jsonl", later.as_bytes(), None).expect_err("no object").to_string();
+    assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
 fn a_line_without_a_space_stays_whole() {
     let long = "x".repeat(3_000_000);
     assert_eq!(documents("a.txt", long.as_bytes(), None).expect("read"), [(long, 1)]);
