@@ -16,10 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Files over this many bytes report progress, and their checks are cached.
 pub(super) const BIG: u64 = 64 << 20;
 
-/// Of a set's first files, the descriptors stay open, so that what is done to them shows wherever they are moved. The
-/// usual limit for a process is 1024; further files are looked at by their paths.
-const HELD: usize = 128;
-
 /// How to read a data set.
 #[derive(Clone, Copy)]
 pub struct OpenOptions<'a> {
@@ -79,10 +75,7 @@ impl Dataset {
         let scanner = Scanner { cache_dir, progress, big: BIG };
         let mut set = Self::empty(block_size, vocab_size);
         for source in expand(specs)? {
-            let shard::Opened { info, tokens, mut guard } = shard::open(&source, tokenizer, &scanner)?;
-            if let Some(guard) = guard.as_mut().filter(|_| set.shards.len() >= HELD) {
-                guard.close();
-            }
+            let shard::Opened { info, tokens, guard } = shard::open(&source, tokenizer, &scanner)?;
             if info.range.is_some_and(|(min, max)| min < 0 || max as usize >= vocab_size)
                 && let Some((index, token)) = tokens.first_outside(vocab_size)
             {
@@ -121,12 +114,7 @@ impl Dataset {
         for ((name, _), share) in parts.iter().zip(shares) {
             let (first, source) = (set.rows, Self::open(std::slice::from_ref(name), options)?);
             let (tokens, digest) = (source.tokens(), source.digest());
-            for mut shard in source.shards {
-                if let Some(guard) = shard.guard.as_mut().filter(|_| set.shards.len() >= HELD) {
-                    guard.close();
-                }
-                set.push(shard);
-            }
+            source.shards.into_iter().for_each(|shard| set.push(shard));
             sources.push(mixture::Source {
                 name: name.clone(),
                 share,
@@ -347,9 +335,9 @@ impl Dataset {
         self.outside()?;
         let before = self.reading.take();
         let mut suspects = Vec::new();
-        for guard in self.shards.iter().map(|shard| &shard.guard) {
-            suspects.push(match guard {
-                Some(guard) => guard.check(again(guard))?,
+        for shard in &self.shards {
+            suspects.push(match &shard.guard {
+                Some(guard) => guard.check(again(guard), shard.tokens.whole())?,
                 None => false,
             });
         }

@@ -3,6 +3,9 @@
 //! The system tells for next to nothing when a file was last changed. Where that has moved on, the contents are read
 //! again: a touched, copied or linked file is still the same data, and a run of days goes on. What is trained on are
 //! the bytes of the file that was opened, so another file at its path only matters if it holds something else.
+//!
+//! A guarded file is held open, so that it can be looked at when its path leads elsewhere. A process may hold so many
+//! files only; of the others, what is mapped is looked at then.
 
 use super::DataError;
 use crate::regular;
@@ -10,6 +13,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +23,28 @@ const CHUNK: usize = 4 << 20;
 /// A file that was changed this recently may be changed again without another time: the coarsest clock of a file system
 /// that is still in use.
 const YOUNG: Duration = Duration::from_secs(2);
+
+/// Files that are held open by guards.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// A file that is held open.
+struct Held(File);
+
+impl Held {
+    /// Holds a file, unless half of what the process may have open is held already.
+    fn new(file: File) -> Option<Self> {
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let most = most.map_or(usize::MAX, |most| usize::try_from(most / 2).unwrap_or(usize::MAX));
+        let taken = HELD.fetch_update(Relaxed, Relaxed, |held| (held < most).then_some(held + 1));
+        taken.is_ok().then_some(Self(file))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Relaxed);
+    }
+}
 
 /// A file at one moment, as far as the system tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +77,7 @@ impl From<&Metadata> for Stamp {
 pub(super) struct Guard {
     path: PathBuf,
     /// The file that is mapped, unless too many are open already.
-    file: Option<Arc<File>>,
+    file: Option<Arc<Held>>,
     /// Whether another file at the path matters. The program's own cache may be emptied at any time.
     watches_path: bool,
     /// The part whose contents count, up to the end.
@@ -68,21 +94,23 @@ struct Seen {
     file: Stamp,
     /// Another file at the path.
     other: Option<Stamp>,
+    /// Whether nothing but the map leads to the file, which was compared since.
+    is_lost: bool,
 }
 
 impl Guard {
     /// Guards a file that was opened from `path` when it had this stamp, and whose contents from byte `from` on have
-    /// this digest. Without `file`, only the path can be looked at.
+    /// this digest. The file is held open if there is room for it.
     pub(super) fn new(
         path: &Path,
-        file: Option<File>,
+        file: File,
         watches_path: bool,
         stamp: Stamp,
         (from, digest): (usize, blake3::Hash),
     ) -> Self {
-        let seen = Mutex::new(Seen { file: stamp, other: None });
+        let seen = Mutex::new(Seen { file: stamp, other: None, is_lost: false });
         let from = from as u64;
-        let file = file.map(Arc::new);
+        let file = Held::new(file).map(Arc::new);
         Self { path: path.into(), file, watches_path, from, digest, bytes: stamp.bytes, seen }
     }
 
@@ -100,49 +128,43 @@ impl Guard {
         }
     }
 
-    /// Gives the open file back, so that only the path can be looked at.
-    pub(super) fn close(&mut self) {
-        self.file = None;
-    }
-
-    /// Checks that the file is what it was. Reads its contents if `again`, or if the system says that something has
-    /// been done to it; returns whether they were read.
+    /// Checks that the file, of which these bytes are `mapped`, is what it was. Reads its contents if `again`, or if the
+    /// system says that something has been done to it; returns whether they were read.
     ///
     /// # Errors
     /// [`DataError::InUse`] says what has changed.
-    pub(super) fn check(&self, again: bool) -> Result<bool, DataError> {
+    pub(super) fn check(&self, again: bool, mapped: &[u8]) -> Result<bool, DataError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let at_path = std::fs::metadata(&self.path).map(|meta| Stamp::from(&meta));
         let now = match &self.file {
-            Some(file) => Stamp::from(&file.metadata().map_err(|error| self.unreadable(&error))?),
-            None => match &at_path {
-                Ok(stamp) if stamp.file == seen.file.file => *stamp,
-                _ => return Err(self.changed("its path leads to another file or to none".to_owned())),
-            },
+            Some(held) => Some(Stamp::from(&held.0.metadata().map_err(|error| self.unreadable(&error))?)),
+            None => at_path.as_ref().ok().filter(|stamp| stamp.file == seen.file.file).copied(),
         };
-        if now.bytes != self.bytes {
+        if let Some(now) = now.filter(|now| now.bytes != self.bytes) {
             let what = format!("it had {} bytes at the start and has {} now", self.bytes, now.bytes);
             return Err(self.changed(what));
         }
-        let mut was_read = false;
         let is_known = |before: &Stamp, now: &Stamp| {
             !before.is_young && Stamp { is_young: false, ..*now } == Stamp { is_young: false, ..*before }
         };
-        if again || !is_known(&seen.file, &now) {
-            was_read = true;
-            let is_same = match &self.file {
-                Some(file) => self.is_same(file),
-                None => regular::open(&self.path).and_then(|file| self.is_same(&file)),
+        let was_done = now.map_or(!seen.is_lost, |now| !is_known(&seen.file, &now));
+        let was_read = again || was_done;
+        if was_read {
+            let is_same = match (&self.file, now) {
+                (Some(held), _) => self.is_same(&held.0),
+                (None, Some(_)) => regular::open(&self.path).and_then(|file| self.is_same(&file)),
+                (None, None) => Ok(self.are_same(mapped)),
             };
             if !is_same.map_err(|error| self.unreadable(&error))? {
                 return Err(self.changed("its contents are others than at the start".to_owned()));
             }
-            seen.file = now;
+            seen.file = now.unwrap_or(seen.file);
         }
+        seen.is_lost = now.is_none();
         // a file that is gone from its path is read as before
         let Ok(other) = at_path else { return Ok(was_read) };
         if self.watches_path
-            && other.file != now.file
+            && now.is_none_or(|now| other.file != now.file)
             && !seen.other.is_some_and(|before| is_known(&before, &other))
         {
             let is_same = other.bytes == self.bytes
@@ -176,6 +198,12 @@ impl Guard {
         Ok(hasher.finalize() == self.digest)
     }
 
+    /// Whether these bytes are those of a file with the contents.
+    fn are_same(&self, bytes: &[u8]) -> bool {
+        let part = bytes.get(self.from as usize..).unwrap_or_default();
+        blake3::Hasher::new().update_rayon(part).finalize() == self.digest
+    }
+
     /// The size of the file in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
@@ -197,14 +225,28 @@ mod tests {
 
     const OLD: Duration = Duration::from_secs(3600);
 
-    fn guard(path: &Path, from: usize, is_held: bool, watches_path: bool) -> Guard {
-        let file = File::open(path).expect("open");
-        let stamp = Stamp::from(&file.metadata().expect("stat"));
-        let digest = blake3::hash(&fs::read(path).expect("read")[from..]);
-        Guard::new(path, is_held.then_some(file), watches_path, stamp, (from, digest))
+    /// A guard with the file that it guards, as it is mapped.
+    struct Guarded(Guard, memmap2::Mmap);
+
+    impl Guarded {
+        fn check(&self, again: bool) -> Result<bool, DataError> {
+            self.0.check(again, &self.1)
+        }
     }
 
-    fn message(guard: &Guard) -> String {
+    fn guard(path: &Path, from: usize, is_held: bool, watches_path: bool) -> Guarded {
+        let (file, map) = super::super::mapping::map(path).expect("mapped");
+        let stamp = Stamp::from(&file.metadata().expect("stat"));
+        let digest = blake3::hash(&map[from..]);
+        let mut guard = Guard::new(path, file, watches_path, stamp, (from, digest));
+        assert!(guard.file.is_some(), "a test has few files open");
+        if !is_held {
+            guard.file = None;
+        }
+        Guarded(guard, map)
+    }
+
+    fn message(guard: &Guarded) -> String {
         guard.check(false).expect_err("changed").to_string()
     }
 
@@ -239,18 +281,13 @@ mod tests {
             // put in its place by renaming
             fs::write(&other, "headerTOKENS").expect("written");
             fs::rename(&other, &path).expect("renamed");
-            assert_eq!(guarded.check(false).is_ok(), is_held, "an equal file");
+            guarded.check(false).expect("an equal file");
             fs::write(&other, "headerTOKENs").expect("written");
             fs::rename(&other, &path).expect("renamed");
-            // of a file that nothing holds, another one may get the inode
-            let what: &[&str] = match is_held {
-                true => &["another file with other contents"],
-                false => &["another file or to none", "its contents are others"],
-            };
             let message = message(&guarded);
-            assert!(what.iter().any(|what| message.contains(what)), "{message}");
+            assert!(message.contains("another file with other contents"), "{message}");
             fs::remove_file(&path).expect("removed");
-            assert_eq!(guarded.check(true).is_ok(), is_held, "the open file is still there");
+            guarded.check(true).expect("the file that is mapped is still there");
         }
     }
 
@@ -278,7 +315,7 @@ mod tests {
         // as if both were written within one tick
         let now = Stamp::from(&fs::metadata(&path).expect("stat"));
         assert!(now.is_young);
-        guarded.seen.lock().expect("not poisoned").file = now;
+        guarded.0.seen.lock().expect("not poisoned").file = now;
         assert!(message(&guarded).contains("its contents"));
     }
 }

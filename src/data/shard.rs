@@ -56,7 +56,7 @@ pub(super) fn open(source: &Source, tokenizer: &Tokenizer, scanner: &Scanner) ->
                     let stamp = stamp(path, &file)?;
                     let tokens = Tokens::mapped(bytes, layout);
                     let scan = scanner.tokens(path, &file, &tokens, false)?;
-                    let guard = Guard::new(path, Some(file), true, stamp, (0, scan.digest));
+                    let guard = Guard::new(path, file, true, stamp, (0, scan.digest));
                     (layout.format, (tokens, scan, Some(guard)))
                 }
             };

@@ -68,7 +68,7 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Tokens, Scan, Guard
     let scan = scanner.tokens(cache, &file, &tokens, true)?;
     let whole = scan.digest.as_bytes() == stored_checksum(tokens.header());
     // the cache may be emptied at any time, which leaves the open file as it is
-    let guard = Guard::new(cache, Some(file), false, stamp, (layout.offset, scan.digest));
+    let guard = Guard::new(cache, file, false, stamp, (layout.offset, scan.digest));
     Ok(whole.then_some((tokens, scan, guard)))
 }
 

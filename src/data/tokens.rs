@@ -41,6 +41,14 @@ impl Tokens {
         }
     }
 
+    /// All bytes of the file, header included; for tokens in memory, these.
+    pub(super) fn whole(&self) -> &[u8] {
+        match &self.store {
+            Store::Mapped { map, .. } => map,
+            Store::Owned(bytes) => bytes,
+        }
+    }
+
     /// The tokens as stored, in bytes.
     pub(super) fn payload(&self) -> &[u8] {
         match &self.store {

@@ -138,6 +138,43 @@ fn what_is_done_to_a_file_without_changing_its_contents_does_no_harm() {
 }
 
 #[test]
+fn files_beyond_those_that_are_held_open_may_be_deleted_and_copied_too() {
+    let lab = Lab::new();
+    let part = |number: u64| format!("data/part-{number:02}.bin");
+    for number in 0..60 {
+        lab.shard(&part(number), &tokens(400, number));
+    }
+    let sets = [SETS, &["data.train=\"data/part-*.bin\""]].concat();
+    let whole = essence(&lab.train_in("whole", &sets));
+    // half of these are for the data
+    let limited = |runs: &str| {
+        let mut command = lab.launcher("sh");
+        command.args(["-c", "ulimit -n 64; exec \"$RUNNER\" \"$@\"", "limited"]).args(tiny(runs, &sets));
+        lab.held(command, "csv.before_row:8")
+    };
+    let (live, gate) = limited("runs");
+    gate.reached();
+    for number in [2, 50] {
+        fs::remove_file(lab.path(part(number))).expect("removed");
+    }
+    for number in [3, 55] {
+        let path = lab.path(part(number));
+        replace(&path, &fs::read(&path).expect("read"));
+    }
+    gate.open();
+    live.end().expect(0);
+    assert!(essence(&lab.only_run("runs")) == whole);
+    for number in [2, 50] {
+        lab.shard(&part(number), &tokens(400, number));
+    }
+    let (live, gate) = limited("others");
+    gate.reached();
+    replace(&lab.path(part(55)), &shard(&tokens(400, 99)));
+    gate.open();
+    live.end().expect(1).says(&["part-55.bin", "another file with other contents"]);
+}
+
+#[test]
 fn data_that_are_put_back_before_anything_looks_at_them_are_found_by_the_rows_that_were_read() {
     let lab = Lab::new();
     let sets = ["schedule.max_steps=100000000", "checkpoint.every=0", "eval.every=0"];
