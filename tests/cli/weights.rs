@@ -133,7 +133,7 @@ fn the_configuration_beside_weights_counts_whatever_they_are_called() {
         }
         lab.write(&format!("{dir}/config.json"), "{");
         lab.run(["sample", &named, "--prompt", "!"]).expect(2).says(&["config.json"]);
-        fs::remove_file(lab.path(&format!("{dir}/config.json"))).expect("removed");
+        fs::remove_file(lab.path(format!("{dir}/config.json"))).expect("removed");
     }
 }
 
