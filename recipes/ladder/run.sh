@@ -36,7 +36,7 @@ for rung in ${RUNGS:-1 2 3 4 5 6 7}; do
             [ "$first" -ne 0 ] || first=$code
         fi
         rm -f "$dirs.one"
-        case $code in 130 | 143) exit "$code" ;; esac
+        case $code in 129 | 130 | 143) exit "$code" ;; esac
     done
 done
 

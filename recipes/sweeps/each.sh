@@ -8,7 +8,7 @@
 #   stdout     the directory of every run, one line each, as runs start (or are found finished)
 #   stderr     what the runs say, each line with the run's id if there are several at once; at the very end what failed,
 #              with its exit code
-#   exit code  0 if all runs are finished, else that of the first failure in the list
+#   exit code  0 if all runs are finished, else that of the first failure in the list; 2 if there are no lines
 #
 #   RUNNER     how to call the program: "runner", or "cargo run --release --quiet --"
 #   JOBS       how many runs at once, 1 unless set; several on one machine want --set compute.threads=N
@@ -28,19 +28,28 @@ export RUNNER
 # runs that share a terminal have to say who speaks
 [ "${JOBS:-1}" = 1 ] || set -- "$@" --named
 
+# For xargs a line that ends in a blank goes on in the next one.
+lines=$(sed 's/[[:blank:]]*$//; /^$/d')
+if [ -z "$lines" ]; then
+    echo "each.sh: standard input has no lines: write one per run, such as --set seed=1" >&2
+    exit 2
+fi
+
 # A failure is written down and does not keep the others from being trained; only a signal ends them all (255 stops
 # xargs). RUNNER is split into words on purpose.
+ended=0
 # shellcheck disable=SC2016 # the inner shell expands these
-xargs -P "${JOBS:-1}" -L 1 sh -c '
+printf '%s\n' "$lines" | xargs -P "${JOBS:-1}" -L 1 sh -c '
     failed=$1
     shift
     code=0
     $RUNNER "$@" </dev/null || code=$?
     [ "$code" -eq 0 ] || printf "%s %s\n" "$code" "$*" >>"$failed"
     case $code in 129 | 130 | 143) exit 255 ;; esac
-' sh "$failed" "$recipe" "$@" || :
+' sh "$failed" "$recipe" "$@" || ended=$?
 
-[ -s "$failed" ] || exit 0
+# xargs itself fails where a line has an open quotation mark
+[ -s "$failed" ] || exit "$ended"
 {
     echo "failed, with exit codes:"
     sed 's/^/  /' "$failed"

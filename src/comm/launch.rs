@@ -16,8 +16,8 @@ pub struct Placement {
     pub local_rank: usize,
     /// The number of ranks on this machine, if known.
     pub local_size: Option<usize>,
-    /// Whether a limit on this process's threads is its own: the agent of `torchrun` starts all ranks of a machine under
-    /// its own limit.
+    /// Whether a limit on this process's threads is its own: the agent of `torchrun` starts all ranks of a machine
+    /// under its own limit.
     pub binds: bool,
     /// Where the ranks find each other.
     pub meeting: Meeting,

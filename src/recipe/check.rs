@@ -15,26 +15,26 @@ use std::sync::Arc;
 /// The kind of schedule on which the layers settle. Drops the keys of weaker layers that it does not use.
 ///
 /// The layer that changes `kind` drops what weaker layers set for the old kind; merged key by key, the old values
-/// would live on. A key that the kind does not use is a mistake in the layer that sets the kind and above it.
+/// would live on. An `--unset` of the kind changes it to the default, above all layers but the flags. A key that the
+/// kind does not use is a mistake in the layer that sets the kind and above it.
 pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) -> String {
     let Fallback::Is(text) = known(SCHEDULE_KIND).default else { unreachable!("the kind has a default") };
-    let mut kind = text.trim_matches('"').to_string();
+    let default = text.trim_matches('"');
+    let mut kind = default.to_string();
     let mut is_said = false;
     let mut start = 0;
-    while start < stack.layers.len() {
-        let said_by = &stack.layers[start].said_by;
+    let flags = stack.first_flag();
+    loop {
+        if start == flags && !stack.unset_kinds.is_empty() {
+            change_kind(&mut stack.layers[..start], &mut kind, is_said, default);
+        }
+        let Some(Layer { said_by, .. }) = stack.layers.get(start) else { break };
         let length =
             stack.layers[start..].iter().take_while(|layer| layer.said_by.is_one_with(said_by)).count();
-        let mut said = stack.layers[start..start + length].iter().flat_map(|layer| &layer.entries);
-        let new = said.rfind(|entry| entry.key.path == SCHEDULE_KIND).map(|entry| entry.value.clone());
+        let new = stack.layers[start..start + length].iter().rev().find_map(|layer| kind_of(layer, stack));
         let says = new.is_some();
-        if let Some(Value::Text(new)) = new
-            && new != kind
-        {
-            for layer in &mut stack.layers[..start] {
-                layer.entries.retain(|entry| entry.key.survives(&kind, is_said, &new));
-            }
-            kind = new;
+        if let Some(Value::Text(new)) = new.cloned() {
+            change_kind(&mut stack.layers[..start], &mut kind, is_said, &new);
         }
         is_said |= says;
         start += length;
@@ -47,6 +47,23 @@ pub(super) fn schedule_kind(stack: &mut Stack, diagnostics: &mut Diagnostics) ->
         }
     }
     kind
+}
+
+/// The kind that a layer says, or that it said before an `--unset`.
+fn kind_of<'a>(layer: &'a Layer, stack: &'a Stack) -> Option<&'a Value> {
+    let said = layer.entries.iter().rfind(|entry| entry.key.path == SCHEDULE_KIND).map(|entry| &entry.value);
+    let unset = || stack.unset_kinds.iter().find(|(said_by, _)| *said_by == layer.said_by);
+    said.or_else(|| unset().map(|(_, value)| value))
+}
+
+/// Drops what the layers below a change of kind say for the old one.
+fn change_kind(weaker: &mut [Layer], kind: &mut String, is_said: bool, new: &str) {
+    if new != kind {
+        for layer in weaker {
+            layer.entries.retain(|entry| entry.key.survives(kind, is_said, new));
+        }
+        new.clone_into(kind);
+    }
 }
 
 fn without_effect(entry: &Entry, kind: &str, kind_set: Option<&Place>) -> Problem {

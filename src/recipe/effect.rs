@@ -28,7 +28,8 @@ fn silences(switch: &'static Switch, entry: &Entry) -> bool {
     entry.key.silenced_by.is_some_and(|by| ptr::eq(by, switch)) && switch.silences(&entry.value.to_string())
 }
 
-/// The weakest layer that counts as one with the strongest that sets one of these keys; 0 if no layer does.
+/// The weakest layer that counts as one with the strongest that sets one of these keys, or unsets one; 0 if no layer
+/// does.
 fn first_layer_of(keys: &[&str], stack: &Stack) -> usize {
     let layers = &stack.layers;
     let decides = |path: &str| keys.contains(&path);
@@ -39,7 +40,7 @@ fn first_layer_of(keys: &[&str], stack: &Stack) -> usize {
             .take_while(|index| layers[*index].said_by.is_one_with(&layers[last].said_by))
             .last()
             .unwrap_or(last),
-        None if stack.unset.iter().any(|path| decides(path)) => layers.len(),
+        None if stack.unset.iter().any(|path| decides(path)) => stack.first_flag(),
         None => 0,
     }
 }

@@ -4,7 +4,7 @@
 //! `--unset` or a changed `schedule.kind` can take an entry away again.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{Fallback, KEYS, Key, Kind, PRESET};
+use super::keys::{Fallback, KEYS, Key, Kind, PRESET, SCHEDULE_KIND};
 use super::origin::SaidBy;
 use super::overrides::{self, Overrides};
 use super::parse::{self, Entry, Parsed};
@@ -34,6 +34,8 @@ pub(super) struct Stack {
     pub(super) headers: BTreeMap<&'static str, Range<usize>>,
     /// Keys that an `--unset` names.
     pub(super) unset: Vec<&'static str>,
+    /// The kinds of schedule that an `--unset` took from layers.
+    pub(super) unset_kinds: Vec<(SaidBy, Value)>,
     /// Keys that some source sets to a value that they do not accept.
     pub(super) broken: Vec<&'static Key>,
     /// True if some source could not be read to its end: a key that seems missing may not be.
@@ -51,6 +53,7 @@ pub(super) fn gather(path: &Path, overrides: &Overrides, diagnostics: &mut Diagn
         recipe: Arc::clone(&recipe.source),
         headers: recipe.parsed.headers.clone(),
         unset: Vec::new(),
+        unset_kinds: Vec::new(),
         broken: Vec::new(),
         is_partial,
         files: files.iter().map(|file| file.path.clone()).collect(),
@@ -122,7 +125,9 @@ impl Stack {
         let mut found = self.broken.iter().any(|broken| unset.keys.iter().any(|key| key.path == broken.path));
         for layer in others {
             let before = layer.entries.len();
-            layer.entries.retain(|entry| !is_meant(entry));
+            let dropped = layer.entries.extract_if(.., |entry| is_meant(entry));
+            let kinds = dropped.filter(|entry| entry.key.path == SCHEDULE_KIND);
+            self.unset_kinds.extend(kinds.map(|entry| (layer.said_by.clone(), entry.value)));
             found |= layer.entries.len() < before;
         }
         self.unset.extend(unset.keys.iter().map(|key| key.path));
@@ -131,6 +136,12 @@ impl Stack {
             let help = "drop the --unset: the default or preset applies already";
             diagnostics.push(Problem::new(title, unset.place).help(help));
         }
+    }
+
+    /// The place of the weakest `--set`, which an `--unset` leaves alone; behind all layers if there is none.
+    pub(super) fn first_flag(&self) -> usize {
+        let is_flag = |layer: &Layer| matches!(layer.said_by, SaidBy::Set(_));
+        self.layers.iter().position(is_flag).unwrap_or(self.layers.len())
     }
 
     /// The entry that wins for a key, among the layers above the preset.

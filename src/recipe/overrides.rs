@@ -1,7 +1,7 @@
 //! The layers above a recipe's files: environment variables, `--set` and `--unset`.
 
 use super::diagnostics::{Diagnostics, Problem};
-use super::keys::{KEYS, Key, Kind, find};
+use super::keys::{KEYS, Key, Kind, SEED, find};
 use super::parse::{self, Parsed};
 use super::source::{Medium, Place, Source};
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ pub struct Overrides {
     pub bare: BTreeSet<usize>,
     /// Key paths whose values from files and the environment are dropped.
     pub unset: Vec<String>,
-    /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`, `RUNNER_NAME` and `RUNNER_SEED` the keys of
-    /// no table. One that names a table with a single underscore is a mistake; all others are ignored.
+    /// Environment variables: `RUNNER_MODEL__N_LAYER` sets `model.n_layer`, `RUNNER__NAME` and `RUNNER__SEED` the keys
+    /// of no table. One that names a table, or `seed`, with a single underscore is a mistake; all others are ignored.
     pub env: Vec<(String, String)>,
 }
 
@@ -31,7 +31,7 @@ impl Overrides {
     pub fn from_process_env() -> Self {
         let mut env: Vec<(String, String)> = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-            .filter(|(name, _)| path_of(name).is_some() || table_of(name).is_some())
+            .filter(|(name, _)| path_of(name).is_some() || meant_for(name).is_some())
             .collect();
         env.sort();
         Self { env, ..Self::default() }
@@ -41,38 +41,54 @@ impl Overrides {
 /// The key path that an environment variable names; `None` for a variable that is not about recipes.
 fn path_of(variable: &str) -> Option<String> {
     let rest = variable.strip_prefix(PREFIX)?;
-    let is_at_the_top =
-        |key: &Key| key.table().is_empty() && key.is_resolved() && key.path.to_uppercase() == rest;
     // A single underscore would break up `n_layer`.
-    (rest.contains("__") || KEYS.iter().any(is_at_the_top)).then(|| rest.replace("__", ".").to_lowercase())
+    let path = match rest.strip_prefix('_') {
+        Some(leaf) if !leaf.contains("__") => leaf.to_owned(),
+        _ if rest.contains("__") => rest.replace("__", "."),
+        _ => return None,
+    };
+    Some(path.to_lowercase())
 }
 
-/// The table that a variable names although it lacks the double underscore: it was meant for a recipe. (Other programs
-/// have variables that begin like ours.)
-fn table_of(variable: &str) -> Option<&'static str> {
-    let rest = variable.strip_prefix(PREFIX)?.to_lowercase();
+/// How to write a variable that was meant for a recipe and lacks the double underscore. (Other programs have variables
+/// that begin like ours: machines of GitHub Actions have a `RUNNER_NAME`.)
+fn meant_for(variable: &str) -> Option<String> {
+    let rest = variable.strip_prefix(PREFIX)?;
+    if rest.eq_ignore_ascii_case(SEED) {
+        return Some(format!("{PREFIX}_{rest}"));
+    }
+    let lower = rest.to_lowercase();
     let tables: BTreeSet<&str> =
         KEYS.iter().map(|key| key.table()).filter(|table| !table.is_empty()).collect();
-    let is_begun = |table: &&str| rest.strip_prefix(*table).is_some_and(|leaf| leaf.starts_with('_'));
-    tables.into_iter().find(is_begun)
+    let is_begun = |table: &&str| lower.strip_prefix(*table).is_some_and(|leaf| leaf.starts_with('_'));
+    let table = tables.into_iter().find(is_begun)?;
+    Some(format!("{PREFIX}{}__{}", table.to_uppercase(), &rest[table.len() + 1..]))
 }
 
 /// Reads an environment variable; `None` if it is not about recipes.
 pub(super) fn env(name: &str, value: &str, rank: usize, diagnostics: &mut Diagnostics) -> Option<Parsed> {
-    let Some(path) = path_of(name) else {
-        let table = table_of(name)?;
-        let source =
-            Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
-        let leaf = &name[PREFIX.len() + table.len() + 1..];
-        let problem = Problem::new(
-            format!("the variable `{name}` sets no key: two underscores part a table from its key"),
-            Place::at(&source, 0..name.len()),
-        );
-        diagnostics.push(problem.help(format!("write {PREFIX}{}__{leaf}", table.to_uppercase())));
+    let (path, meant) = (path_of(name), meant_for(name));
+    if path.is_none() && meant.is_none() {
         return None;
-    };
+    }
     let source = Arc::new(Source { medium: Medium::Env(name.into()), text: format!("{name}={value}"), rank });
-    Some(parse::assignment(&source, &path, 0..name.len(), name.len() + 1, diagnostics))
+    let mut refuse = |title: String, help: String| {
+        diagnostics.push(Problem::new(title, Place::at(&source, 0..name.len())).help(help));
+        None
+    };
+    match (path, meant) {
+        (None, meant) => refuse(
+            format!("the variable `{name}` sets no key: two underscores come before a key, after its table"),
+            format!("write {}", meant.unwrap_or_default()),
+        ),
+        (Some(path), _) if is_extends(&path) => refuse(
+            "`extends` cannot be set by a variable".into(),
+            "write a recipe that extends both files".into(),
+        ),
+        (Some(path), _) => {
+            Some(parse::assignment(&source, &path, 0..name.len(), name.len() + 1, diagnostics))
+        }
+    }
 }
 
 fn flag(name: &str, argument: &str, rank: usize) -> (Arc<Source>, usize) {

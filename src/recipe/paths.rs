@@ -1,7 +1,8 @@
 //! Paths in recipes: relative to the file that names them when written, absolute when resolved.
 //!
-//! `~` is the home directory, as in a shell, but only in what people write: a resolved path has none. All functions are
-//! lexical, so a path may name something that does not exist yet, or be a glob.
+//! `~` is the home directory, as in a shell, but only in what people write: a resolved path has none. A path may name
+//! something that does not exist yet, or be a glob, so all functions are lexical, except that they take a path that
+//! exists for no glob.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -88,7 +89,8 @@ pub(super) fn join(dir: &Path, entry: &str) -> Result<PathBuf, Fault> {
 
 /// The absolute form of an entry written in a file of `dir` (absolute).
 ///
-/// A glob stays a glob, and characters of `dir` and of the home directory do not become part of the pattern.
+/// A glob stays a glob, and characters of `dir` and of the home directory do not become part of the pattern. A path
+/// that exists as it is spelled is no glob.
 ///
 /// # Errors
 /// It has no absolute form, or none in UTF-8.
@@ -98,12 +100,13 @@ pub(super) fn absolute(dir: &Path, entry: &str) -> Result<String, Fault> {
     }
     let (dir, entry) = origin(dir, home(), entry)?;
     let not_utf8 = || Fault::NotUtf8(dir.clone());
-    let joined = if is_glob(entry) {
+    let spelled = normalize(&dir.join(entry));
+    let joined = if is_glob(entry) && !spelled.exists() {
         let escaped = glob::Pattern::escape(dir.to_str().ok_or_else(not_utf8)?);
         // Components above `entry` may be dropped by its `..`; escaping does not change their number.
         normalize(&Path::new(&escaped).join(entry))
     } else {
-        normalize(&dir.join(entry))
+        spelled
     };
     joined.to_str().map(str::to_string).ok_or_else(not_utf8)
 }
@@ -190,6 +193,18 @@ mod tests {
         assert!(pattern.matches("/home/[new]/data/a.bin"), "{glob}");
         assert_eq!(relative(Path::new("/home/[new]/runs/a"), &glob), "../../data/*.bin");
         assert_eq!(absolute(dir, "x.txt").as_deref(), Ok("/home/[new]/recipes/x.txt"));
+    }
+
+    #[test]
+    fn what_exists_as_it_is_spelled_is_no_pattern() {
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = normalize(root.path()).join("[x]");
+        std::fs::create_dir(&dir).expect("a directory");
+        std::fs::write(dir.join("a[1].bin"), "").expect("a file");
+        let there = dir.join("a[1].bin").to_str().expect("UTF-8").to_owned();
+        assert_eq!(absolute(&dir, "a[1].bin"), Ok(there.clone()));
+        assert_eq!(relative(&dir.join("runs/a"), &there), "../../a[1].bin");
+        assert!(absolute(&dir, "b[1].bin").is_ok_and(|glob| glob.ends_with("/[[]x[]]/b[1].bin")));
     }
 
     #[test]

@@ -243,7 +243,7 @@ mod tests {
         std::fs::write(&path, text).expect("a file");
         let overrides = Overrides {
             set: vec!["optimizer.lr=1e-3".into(), "seed=2".into()],
-            env: vec![("RUNNER_SEED".into(), "1".into()), ("RUNNER_EVAL__EVERY".into(), "3".into())],
+            env: vec![("RUNNER__SEED".into(), "1".into()), ("RUNNER_EVAL__EVERY".into(), "3".into())],
             ..Overrides::default()
         };
         let mut diagnostics = Diagnostics::default();

@@ -2,8 +2,8 @@
 //! with it.
 //!
 //! Weights state their dimensions themselves or in the `config.json` beside them, and a run in its recipe. What cannot
-//! be read is an error where the recipe lacks a dimension. A recipe that has all of them, as a run's has, stays readable
-//! without its weights.
+//! be read is an error where the recipe lacks a dimension. A recipe that has all of them, as a run's has, stays
+//! readable without its weights.
 
 use super::check::Relation;
 use super::diagnostics::{Diagnostics, Problem};

@@ -72,6 +72,9 @@ fn a_stronger_layer_may_switch_off_without_tidying_up() {
     assert_eq!(recipe.sample.prompt, "Hello, I'm a language model,");
     // dropping validation data from the files is switching off, too
     assert_eq!(recipes.good(&unset(&["data.val"])).recipe.eval.batches, Some(20));
+    // and what a flag says along with that is not below it
+    let beside = Overrides { set: vec!["eval.every=3".into()], ..unset(&["data.val"]) };
+    assert!(recipes.bad(&beside).contains("`eval.every` has no effect with data.val = []"));
     assert_eq!(recipes.good(&env(&[("RUNNER_SAMPLE__EVERY", "0")])).recipe.sample.tokens, 32);
     // what is said along with the switch is not below it
     let both = env(&[("RUNNER_SAMPLE__EVERY", "0"), ("RUNNER_SAMPLE__TOKENS", "3")]);

@@ -191,6 +191,33 @@ fn a_decay_means_something_else_under_wsd_and_does_not_pass_over() {
 }
 
 #[test]
+fn a_kind_that_is_unset_drops_what_a_kind_that_is_set_drops() {
+    let unset_kind = |base: &str, own: &str| {
+        let recipes =
+            Recipes::with(&format!("extends = \"base.toml\"\n[data]\ntrain = \"x\"\n[schedule]\n{own}\n"));
+        recipes.write("base.toml", format!("[schedule]\nmax_steps = 100\n{base}\n"));
+        let schedule = recipes.good(&unset(&["schedule.kind"])).recipe.schedule;
+        assert_eq!(schedule, recipes.good(&set(&["schedule.kind=cosine"])).recipe.schedule, "{base}\n{own}");
+        (schedule.kind, schedule.warmup_steps, schedule.decay_steps)
+    };
+    let cosine = ScheduleKind::Cosine;
+    assert_eq!(
+        unset_kind("", "kind = \"wsd\"\nwarmup_steps = 3\ndecay_steps = 4"),
+        (cosine, Some(3), None),
+        "the decay is that of a wsd"
+    );
+    assert_eq!(unset_kind("kind = \"wsd\"\ndecay_steps = 4", "warmup_steps = 3"), (cosine, Some(3), None));
+    assert_eq!(unset_kind("decay_steps = 40", "kind = \"wsd\"\ndecay_steps = 4"), (cosine, Some(0), None));
+    assert_eq!(unset_kind("warmup_steps = 9", "kind = \"constant\""), (cosine, Some(0), None));
+    let kept = unset_kind("kind = \"linear\"", "warmup_steps = 3\ndecay_steps = 40");
+    assert_eq!(kept, (cosine, Some(3), Some(40)), "a linear decay ends where a cosine does");
+    // flags count as said after the kind was dropped
+    let recipes = Recipes::with("[data]\ntrain = \"x\"\n[schedule]\nkind = \"wsd\"\nmax_steps = 9\n");
+    let overrides = Overrides { unset: vec!["schedule.kind".into()], ..set(&["schedule.decay_steps=7"]) };
+    assert_eq!(recipes.good(&overrides).recipe.schedule.decay_steps, Some(7));
+}
+
+#[test]
 fn of_two_forms_of_a_length_one_has_a_value() {
     let recipes = Recipes::with("data.train = \"x\"\n[schedule]\nmax_tokens = 1e9\nwarmup_tokens = 1e7\n");
     let recipe = recipes.good(&none()).recipe;
@@ -265,8 +292,10 @@ fn variables_need_two_underscores_and_keep_single_ones() {
             ("RUNNER_MODEL__N_LAYER", "3"),
             ("RUNNER_COMPUTE__DEVICE", "cuda:2"),
             ("RUNNER_COMPUTE__PRECISION", "\"bf16\""),
-            ("RUNNER_NAME", "from-env"),
-            ("RUNNER_SEED", "7"),
+            ("RUNNER__NAME", "from-env"),
+            ("RUNNER__SEED", "7"),
+            // which every job of GitHub Actions has
+            ("RUNNER_NAME", "GitHub Actions 2"),
             ("RUNNER_LOG", "debug"),
             ("RUNNER_TEMP", "9"),
             ("OTHER__N_LAYER", "9"),

@@ -118,6 +118,35 @@ fn failures_come_last_and_do_not_keep_the_others_from_being_trained() {
     assert!(tail[1].contains("optimizer.lr=nonsense"), "{}", ended.stderr);
 }
 
+/// Lines on the standard input of `each.sh`, a run each.
+fn each(lab: &Lab, lines: &str) -> Ended {
+    lab.write("lines", lines);
+    let mut command = lab.launcher("sh");
+    command.arg(shipped("sweeps/each.sh")).arg(shipped("sweeps/small.toml"));
+    command.args(sweep(&[]).iter().flat_map(|set| ["--set", set]));
+    command.stdin(std::fs::File::open(lab.path("lines")).expect("the lines"));
+    ended(command)
+}
+
+#[test]
+fn every_line_is_a_run_whatever_blanks_it_ends_in() {
+    let lab = Lab::new();
+    let two = each(&lab, "--set seed=1 \n\n \t\n--set seed=2\t \n");
+    assert_eq!(directories(&lab, two.expect(0)).len(), 2, "{}", two.stderr);
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_a_failure() {
+    let lab = Lab::new();
+    let open = each(&lab, "--set sample.prompt=it's\n--set seed=2\n");
+    assert_ne!(open.code, Some(0), "{}", open.stderr);
+    open.says(&["xargs", "quote"]);
+    for nothing in ["", " \n\n"] {
+        each(&lab, nothing).expect(2).says(&["standard input has no lines"]);
+    }
+    assert!(!lab.path("runs").exists());
+}
+
 #[test]
 fn a_task_of_the_array_trains_its_own_run() {
     let lab = Lab::new();

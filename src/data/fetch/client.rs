@@ -151,8 +151,8 @@ impl Client {
         Instant::now() + self.timeout * LIST_PATIENCE
     }
 
-    /// A page of a list of files in JSON, and the address at which it goes on. The list must be whole at `end`: a server
-    /// that sends now and then a byte, or pages without end, could hold up the command for years.
+    /// A page of a list of files in JSON, and the address at which it goes on. The list must be whole at `end`: a
+    /// server that sends now and then a byte, or pages without end, could hold up the command for years.
     pub(super) fn list(&self, url: &str, end: Instant) -> Result<(serde_json::Value, Option<String>), Fault> {
         let response = self.get(url, &[("Accept", "application/json")])?;
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);

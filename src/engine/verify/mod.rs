@@ -76,10 +76,10 @@ impl Tolerances {
 
 impl Tolerances {
     /// These bounds where a step follows this rule. Muon's iteration enlarges a difference of two gradients in the
-    /// smallest directions of a matrix. In fp32 the engines agree as under AdamW. Where the iteration rounds to bf16, an
-    /// element of an update goes by the last digit of a sum to the one or the other of two numbers 1/256 apart: in eight
-    /// steps of small models, changes were seen to differ by 0.07 of themselves and matrices by 0.04. Where the products
-    /// of the model are rounded, changes differed by 0.29 in the first steps, and matrices by 0.09.
+    /// smallest directions of a matrix. In fp32 the engines agree as under AdamW. Where the iteration rounds to bf16,
+    /// an element of an update goes by the last digit of a sum to the one or the other of two numbers 1/256 apart: in
+    /// eight steps of small models, changes were seen to differ by 0.07 of themselves and matrices by 0.04. Where the
+    /// products of the model are rounded, changes differed by 0.29 in the first steps, and matrices by 0.09.
     #[must_use]
     pub fn under(self, rule: &Rule) -> Self {
         let Rule::Muon(muon) = rule else { return self };
