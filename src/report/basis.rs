@@ -28,7 +28,8 @@ impl Basis {
             dir::EVAL_CSV => run.results.basis(&metric.name).cloned().unwrap_or_default(),
             dir::VAL_CSV => Self::of_validation(run, &metric.column),
             _ if metric.unit == Unit::Loss => {
-                Self { facts: vec![("data.train", contents(run, "data.train"))], is_vague: false }
+                let training = of_data(run, "data.train");
+                Self { facts: vec![training], is_vague: false }
             }
             _ => Self::default(),
         }
@@ -40,14 +41,11 @@ impl Basis {
         let digest = |task: &str| run.facts.digests.get(&format!("task_{task}")).cloned();
         let is_one_of_several =
             || run.value("data.val").and_then(|sets| sets.as_object()).is_some_and(|sets| sets.len() > 1);
-        let main = || run.value("data.val_main").filter(|_| column == "val_loss" && is_one_of_several());
+        let validation = of_data(run, "data.val");
+        let main = run.value(MAIN).filter(|_| column == "val_loss" && is_one_of_several());
         let facts = match task_of(column) {
             Some(task) => vec![(EXAMPLES, digest(task))],
-            None => vec![
-                ("data.val", contents(run, "data.val")),
-                ("data.val_main", main().map(ToString::to_string)),
-                (TOKENS, evaluated(run)),
-            ],
+            None => vec![validation, (MAIN, main.map(ToString::to_string)), (TOKENS, evaluated(run))],
         };
         Self { facts, is_vague: false }
     }
@@ -94,14 +92,15 @@ pub fn alike(bases: impl IntoIterator<Item = Basis>) -> bool {
 }
 
 const EXAMPLES: &str = "the task's examples";
+const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
 
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
 
 /// What a key of the data names: its digest where that is on record, else the names.
-fn contents(run: &Run, key: &str) -> Option<String> {
-    digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string()))
+fn of_data(run: &Run, key: &'static str) -> (&'static str, Option<String>) {
+    (key, digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string())))
 }
 
 /// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.
