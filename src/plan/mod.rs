@@ -14,7 +14,7 @@ pub mod scaling;
 
 pub use batch::BatchPlan;
 pub use need::MemoryNeed;
-use need::{keeping_outputs, largest_micro_batch};
+use need::{keeping_outputs, largest_micro_batch, powers_of_two};
 pub use recompute::fixed;
 
 use crate::engine::dropout::Dropout;
@@ -238,8 +238,9 @@ impl Plan {
         let choices = recompute::choices(recipe);
         // rows are part of the result, so they are those that fit where the least is computed again
         let fits = |rows| {
-            let largest =
-                |config| largest_micro_batch(engine, rows, config, shard, hardware.memory_for_auto());
+            let largest = |config| {
+                largest_micro_batch(engine, powers_of_two(rows), config, shard, hardware.memory_for_auto())
+            };
             recompute::up_to(&choices).find_map(|recompute| largest(one_row.recomputing(recompute)))
         };
         let batch = rows.batch(recipe, micro_batch, fits)?;

@@ -59,11 +59,10 @@ pub(super) fn keeping_outputs(
     if engine == EngineKind::Fused && kept.keeps_outputs() && fits() { kept } else { config }
 }
 
-/// The largest micro-batch that is a power of two, divides `rows`, and fits if the backward pass computes again what it
-/// can.
+/// The first of `micro_batches` that fits if the backward pass computes again what it can.
 pub(super) fn largest_micro_batch(
     engine: EngineKind,
-    rows: usize,
+    mut micro_batches: impl Iterator<Item = usize>,
     config: MemoryConfig,
     shard: OptimizerShard,
     bytes: usize,
@@ -73,7 +72,19 @@ pub(super) fn largest_micro_batch(
         let need = MemoryNeed::new(engine, MemoryConfig { micro_batch: *micro_batch, ..config }, shard);
         need.is_some_and(|need| need.total <= bytes)
     };
-    (0..=rows.trailing_zeros()).rev().map(|power| 1 << power).find(fits)
+    micro_batches.find(fits)
+}
+
+/// The powers of two that divide `rows`, the largest first.
+pub(super) fn powers_of_two(rows: usize) -> impl Iterator<Item = usize> {
+    (0..=rows.trailing_zeros()).rev().map(|power| 1 << power)
+}
+
+/// What divides `rows`, the largest first.
+fn divisors(rows: usize) -> impl Iterator<Item = usize> {
+    let small: Vec<usize> = (1..=rows.isqrt()).filter(|small| rows.is_multiple_of(*small)).collect();
+    let large: Vec<usize> = small.iter().map(|small| rows / small).collect();
+    large.into_iter().chain(small.into_iter().rev())
 }
 
 impl Plan {
@@ -118,7 +129,8 @@ impl Plan {
                     options.iter().map(|option| option.recompute).filter(|&recompute| saves(recompute));
                 let rows = |recompute| {
                     let (config, unit) = (self.memory.recomputing(recompute), self.batch.rows_unit);
-                    Some((recompute, largest_micro_batch(self.engine, unit, config, self.shard, bytes)?))
+                    let rows = largest_micro_batch(self.engine, divisors(unit), config, self.shard, bytes)?;
+                    Some((recompute, rows))
                 };
                 match stronger.find_map(rows) {
                     Some((recompute, rows)) => format!(
@@ -133,8 +145,8 @@ impl Plan {
         }
     }
 
-    /// The largest power of two that divides a rank's rows of every step and needs at most `bytes` of memory.
+    /// The largest micro-batch that divides a rank's rows of every step and needs at most `bytes` of memory.
     pub fn largest_micro_batch(&self, bytes: usize) -> Option<usize> {
-        largest_micro_batch(self.engine, self.batch.rows_unit, self.memory, self.shard, bytes)
+        largest_micro_batch(self.engine, divisors(self.batch.rows_unit), self.memory, self.shard, bytes)
     }
 }

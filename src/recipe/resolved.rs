@@ -140,12 +140,13 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     // before a kind drops the stronger one of two forms, and the weaker one would come back
     effect::settle_forms(&mut stack);
     let kind = check::schedule_kind(&mut stack, diagnostics);
+    let known = diagnostics.len();
+    // before a key that depends on a stated one counts as said in vain
+    let stated = stated::insert(&mut stack, diagnostics);
+    let is_unreadable = diagnostics.len() > known;
     effect::apply(&mut stack, diagnostics);
     effect::settle_forms(&mut stack);
     check::required(&stack, diagnostics);
-    let known = diagnostics.len();
-    let stated = stated::insert(&mut stack, diagnostics);
-    let is_unreadable = diagnostics.len() > known;
     let weights_state_it = stated.as_ref().is_some_and(|stated| stated.states("model.vocab_size"));
     vocabulary::insert(&mut stack, weights_state_it, diagnostics);
     stack.insert_defaults(&kind);

@@ -212,11 +212,18 @@ pub(super) fn found(value: &DeValue) -> String {
 fn rewrite(value: &DeValue, expected: &str) -> Option<String> {
     let plain = |number: f64| number.fract() == 0.0 && number.abs() < 1e15;
     match value {
-        DeValue::String(text) if expected.contains("integer") && text.parse::<i64>().is_ok() => {
-            Some(format!("write it without quotes: {text}"))
+        DeValue::String(text)
+            if expected.contains("integer")
+                && let Ok(number) = text.parse::<i64>() =>
+        {
+            Some(unquoted(text, &number.to_string()))
         }
-        DeValue::String(text) if expected.contains("number") && text.parse::<f64>().is_ok() => {
-            Some(format!("write it without quotes: {text}"))
+        DeValue::String(text)
+            if expected.contains("number")
+                && let Ok(number) = text.parse::<f64>()
+                && number.is_finite() =>
+        {
+            Some(unquoted(text, &format!("{number:?}")))
         }
         DeValue::String(text) if expected.contains("true") && (text == "true" || text == "false") => {
             Some(format!("write it without quotes: {text}"))
@@ -231,6 +238,14 @@ fn rewrite(value: &DeValue, expected: &str) -> Option<String> {
             Some("put it in quotes".into())
         }
         _ => None,
+    }
+}
+
+/// How to write a number that is a string: one such as `.5` is a string without quotes as well.
+fn unquoted(text: &str, number: &str) -> String {
+    match DeValue::parse(text) {
+        Ok(_) => format!("write it without quotes: {text}"),
+        Err(_) => format!("write it as {number}"),
     }
 }
 

@@ -11,7 +11,7 @@ pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
 use super::numbers::{fixed, significant};
 use super::runs::{Run, read_all};
-use super::target::Target;
+use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
 use crate::recipe::{is_default, spelled};
 use crate::run::column::{Better, Unit};
@@ -41,7 +41,10 @@ impl Options {
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<Metric> {
         let further = || self.further.iter().find(|metric| metric.name == name);
-        let goal = || goals(&self.targets).into_iter().find(|metric| metric.name == name);
+        let goal = || {
+            let name = target::metric_name(name)?;
+            goals(&self.targets).into_iter().find(|metric| metric.name == name)
+        };
         metrics::find(name).or_else(further).cloned().or_else(goal)
     }
 }

@@ -42,6 +42,11 @@ impl Way {
             Self::Seconds => "seconds",
         }
     }
+
+    /// The name of the metric of the way to a value of a column.
+    fn to(self, column: &str, value: f64) -> String {
+        format!("{}_to_{column}={value}", self.word())
+    }
 }
 
 /// The name and the value of a target that is spelled `NAME=VALUE`.
@@ -53,6 +58,15 @@ pub fn parse(text: &str) -> Result<(&str, f64), String> {
         Some((name, Ok(value))) if !name.is_empty() && value.is_finite() => Ok((name, value)),
         _ => Err(format!("`{text}` is no target: write METRIC=VALUE, such as val_loss=3.28")),
     }
+}
+
+/// The name of a metric of the way to a target as [`Target::metrics`] has it; `name` may spell the number in another
+/// way, as in `steps_to_val_loss=3.280`. `None` if it is no such name.
+pub(super) fn metric_name(name: &str) -> Option<String> {
+    let (word, target) = name.split_once("_to_")?;
+    let way = Way::ALL.into_iter().find(|way| way.word() == word)?;
+    let (column, value) = parse(target).ok()?;
+    Some(way.to(column, value))
 }
 
 impl Target {
@@ -124,7 +138,7 @@ impl Target {
     }
 
     fn metric(&self, way: Way) -> String {
-        format!("{}_to_{}", way.word(), self.name())
+        way.to(&self.column, self.value)
     }
 
     /// The steps, tokens and seconds to it; `None` for a run that did not reach it. Seconds that the logs do not tell

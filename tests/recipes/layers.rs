@@ -325,6 +325,16 @@ fn a_flag_is_toml_or_a_bare_word() {
     assert_eq!((recipe.optimizer.lr, recipe.optimizer.betas), (1.0, [0.0, 0.5]));
     assert_eq!((recipe.data.shuffle, recipe.name.as_str()), (false, "a-b"));
     assert_eq!(recipe.data.train, ["builtin:lipsum:seed=2,words=10"]);
+    // a number that TOML writes in another way is told how
+    for (argument, help) in [
+        ("optimizer.lr=.001", "write it as 0.001"),
+        ("optimizer.lr=5.", "write it as 5.0"),
+        ("model.n_layer=007", "write it as 7"),
+        ("optimizer.lr=\"1e-3\"", "write it without quotes: 1e-3"),
+    ] {
+        let message = recipes.bad(&set(&[argument]));
+        assert!(message.contains(&format!("{help}\n")), "{argument}: {message}");
+    }
 }
 
 #[test]

@@ -119,9 +119,9 @@ proptest! {
     }
 
     #[test]
-    fn a_refusal_names_what_fits(rows in 0..9_u32, n_layer in 1..4_usize, share in 0.1..1.0_f64) {
-        let mut recipe = auto(1 << rows, 16, n_layer, "flash");
-        recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(1 << rows);
+    fn a_refusal_names_what_fits(rows in 1..300_usize, n_layer in 1..4_usize, share in 0.1..1.0_f64) {
+        let mut recipe = auto(rows, 16, n_layer, "flash");
+        recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(rows);
         let needed = Plan::new(&recipe, &hardware(GIB), data(), None).expect("fits").bytes.total;
         prop_assert!(Plan::new(&recipe, &hardware(needed), data(), None).is_ok(), "exactly enough is enough");
         let small = hardware(((needed as f64 * share) as usize).min(needed - 1));
@@ -133,7 +133,8 @@ proptest! {
                 let fits: usize = fits.split(',').next().expect("a number").parse().expect("a number");
                 recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(fits);
                 prop_assert!(Plan::new(&recipe, &small, data(), None).is_ok());
-                recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(2 * fits);
+                let next = (fits + 1..=rows).find(|next| rows.is_multiple_of(*next)).expect("all of them");
+                recipe.batch.micro_batch = runner::recipe::MicroBatch::Rows(next);
                 prop_assert!(Plan::new(&recipe, &small, data(), None).is_err());
             }
             None => {

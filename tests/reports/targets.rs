@@ -180,7 +180,7 @@ fn several_targets_have_columns_and_tests_of_their_own() {
     // another judge, another order
     let by = document(&lab, &["--target", "val_loss=4", "--by", "val_loss"]);
     assert_eq!((&by["judged_by"], &by["tests"][0]["metric"]), (&json!("val_loss"), &json!("val_loss")));
-    let by = document(&lab, &["--target", "val_loss=4", "--by", "seconds_to_val_loss=4"]);
+    let by = document(&lab, &["--target", "val_loss=4", "--by", "seconds_to_val_loss=4.0"]);
     assert_eq!(by["judged_by"], "seconds_to_val_loss=4");
     let sorted = document(&lab, &["--target", "val_loss=4", "--sort", "steps_to_val_loss=4", "--reverse"]);
     assert_eq!(ids(&sorted)[0], "a-3");
