@@ -49,6 +49,7 @@ pub use lint::LintCode;
 pub use origin::Origin;
 pub use overrides::Overrides;
 pub use parse::find_key;
+pub(crate) use paths::normalize;
 pub use resolved::{Resolved, Setting, load};
 pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,

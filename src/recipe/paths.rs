@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 pub(super) const BUILTIN: &str = "builtin:";
 
 /// `path` without `.` and, where a parent is known, `..`.
-pub(super) fn normalize(path: &Path) -> PathBuf {
+pub(crate) fn normalize(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
         match component {

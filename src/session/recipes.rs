@@ -8,10 +8,11 @@ use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
 use super::{leader, measured, ranks, supported};
-use crate::recipe::{self, Diagnostics, Overrides, Recipe, Resolved};
+use crate::recipe::{self, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::is_own;
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
+use crate::weights::checkpoint_name;
 use crate::wording::count;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
 }
 
 /// Opens the data of all recipes and makes their plans, so that a mistake in the last one shows before the first has
-/// been trained for a day.
+/// been trained for a day. What one of these runs may yet make need not be there.
 fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     let mut problems = Diagnostics::default();
     for resolved in resolved {
@@ -84,8 +85,22 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
         if let Err(error) = checked {
             problems.append(error.downcast()?);
         }
+        let from = resolved.recipe.model.init_from.as_ref().map(InitFrom::path);
+        if let Some(from) = from.filter(|from| is_nowhere(from, call.runs_dir)) {
+            let from = inputs::relative(&from.display().to_string());
+            let message = format!("`model.init_from`: there is no `{from}`");
+            problems.append(resolved.complain("model.init_from", &message, ""));
+        }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
+/// Whether weights or a run are not there and cannot come to be in the directory of runs.
+fn is_nowhere(from: &Path, runs_dir: &Path) -> bool {
+    let from = checkpoint_name(from).map_or(from, |(run, _)| run);
+    let spelled = |path: &Path| std::path::absolute(path).map(|path| recipe::normalize(&path));
+    let lies_in = |dir: PathBuf| spelled(from).is_ok_and(|from| from.starts_with(dir));
+    !from.exists() && !spelled(runs_dir).is_ok_and(lies_in) && !runs_dir.canonicalize().is_ok_and(lies_in)
 }
 
 fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {

@@ -181,6 +181,8 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
             "not even a micro_batch of 1 fits",
         ),
         ("other.toml", "data.val = \"data/none.txt\"\n", "data/none.txt"),
+        ("weights.toml", "model.init_from = \"data/none.safetensors\"\n", "data/none.safetensors"),
+        ("branch.toml", "model.init_from = { run = \"firsts/none-01234567\" }\n", "firsts/none-01234567"),
     ] {
         lab.write(name, format!("{base}{text}"));
         let ended = lab.run(["tiny.toml", name]);
@@ -188,8 +190,13 @@ fn several_recipes_are_checked_before_the_first_is_trained() {
         assert_eq!((ended.stdout.as_str(), lab.runs("runs")), ("", vec![]), "{name}");
     }
     // and all of them are told about at once
-    let ended = lab.run(["missing.toml", "other.toml", "tiny.toml"]);
-    ended.expect(2).says(&["data/none.bin", "data/none.txt"]);
+    let ended = lab.run(["missing.toml", "other.toml", "weights.toml", "branch.toml", "tiny.toml"]);
+    ended.expect(2).says(&[
+        "data/none.bin",
+        "data/none.txt",
+        "data/none.safetensors",
+        "firsts/none-01234567",
+    ]);
 }
 
 #[test]
@@ -201,6 +208,13 @@ fn a_recipe_may_start_from_what_the_one_before_it_makes() {
     lab.write("donor.toml", base);
     let from = format!("runs/{id}/checkpoints/step-00000004");
     lab.write("heir.toml", format!("{base}name = \"heir\"\nmodel.init_from = \"{from}\"\n"));
+    // as the shell would spell the directory, or through a link
+    std::os::unix::fs::symlink("runs", lab.path("linked")).expect("a link");
+    for runs_dir in ["data/../runs", "linked"] {
+        lab.run(["donor.toml", "heir.toml", "--runs-dir", runs_dir]).expect(0);
+        std::fs::remove_dir_all(lab.path("runs")).expect("removed");
+        std::fs::create_dir(lab.path("runs")).expect("a directory");
+    }
     lab.run(["donor.toml", "heir.toml"]).expect(0);
     assert!(lab.path(&from).is_dir());
     assert!(lab.runs("runs")[0].starts_with("heir-"), "{:?}", lab.runs("runs"));
