@@ -244,7 +244,7 @@ fn other_versions_are_turned_away_in_words() {
     let (newer, port) = self::listener();
     let rank = thread::spawn(move || join(1, 2, port, LONG).map(drop));
     let (mut stream, _) = newer.accept().expect("a rank");
-    stream.write_all(&[&b"runner ranks 3"[..], &[3; 32]].concat()).expect("sent");
+    stream.write_all(&[&b"runner ranks 4"[..], &[3; 32]].concat()).expect("sent");
     let error = rank.join().expect("no panic").expect_err("another version");
     assert!(error.to_string().contains("another version"), "{error}");
 }

@@ -197,14 +197,14 @@ fn the_identity_does_not_depend_on_how_a_value_is_written() {
 #[test]
 fn what_a_resumed_run_may_change_stays_so() {
     let free = "model.init_from compute.device compute.threads data.train data.val batch.micro_batch batch.world_size \
-                distributed.shard_optimizer distributed.timeout_s eval.every eval.batches eval.tokens \
+                distributed.shard_optimizer distributed.timeout_s eval.every \
                 eval.hellaswag eval.tasks eval.missing schedule.stop_at_val_loss \
                 checkpoint.every checkpoint.keep checkpoint.keep_best checkpoint.background watchdog.max_loss_zscore \
                 watchdog.max_grad_zscore watchdog.window watchdog.action sample.every sample.prompt sample.tokens \
                 log.tensorboard lints.allow";
     let kept = "name seed model.block_size model.vocab_size model.vocab_multiple model.n_layer model.n_head \
                 model.n_embd model.dropout compute.engine compute.precision compute.attention \
-                data.val_fraction data.tokenizer data.shuffle batch.total_tokens \
+                data.val_fraction data.tokenizer data.shuffle batch.total_tokens eval.batches eval.tokens \
                 optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm \
                 optimizer.embedding_lr_factor optimizer.weight_decay_embeddings \
                 batch.ramp_start batch.ramp_tokens batch.ramp_increment schedule.max_tokens schedule.warmup_tokens \
