@@ -1,10 +1,12 @@
 //! The rows of `eval.csv`: evaluations that were asked for, each on data of its own.
 //!
 //! Of a column, the row that was written last for the furthest step decides what it is of; rows on other data are no
-//! part of the same curve. Of several rows of one step, the last one counts.
+//! part of the same curve. Of several rows of one step, the last one counts. Rows of earlier versions lack digests:
+//! names and tokens tell them apart.
 
 use super::basis::{Basis, TEXTS};
 use super::scan::{Scanned, load, scan_texts};
+use crate::run::files::whole_lines;
 use std::path::Path;
 
 /// [`scan`](super::scan::scan) of an `eval.csv`, which hands out one row per step, in which what was measured on other
@@ -19,8 +21,9 @@ pub(super) fn scan_asked(
     if let Err(nothing) = load(path, buffer) {
         return (nothing, bases);
     }
-    // the file is written whole, so a last row without its newline was left so by hand
-    buffer.push(b'\n');
+    // the file is written whole: of a last row without its newline nobody knows what is missing
+    buffer.truncate(whole_lines(buffer).len());
+    let mut deciding = vec![[const { String::new() }; TEXTS.len()]; wanted.len()];
     let mut furthest = vec![f64::NEG_INFINITY; wanted.len()];
     let step = wanted.iter().position(|column| *column == "step");
     let step = |row: &[f64]| step.map_or(f64::NAN, |step| row[step]);
@@ -30,14 +33,22 @@ pub(super) fn scan_asked(
             if !row[place].is_nan() && !is_before {
                 furthest[place] = step(row);
                 bases[place] = Basis::of_row(column, texts);
+                deciding[place] = texts.map(str::to_owned);
             }
         }
     });
     let mut pending: Option<Vec<f64>> = None;
     let scanned = scan_texts(buffer, wanted, TEXTS, |row, texts| {
         let is_of_all = |place: usize| wanted[place] == "step" || wanted[place] == "tokens";
+        let by_name = |column: &str, [data, tokens, _]: [&str; 3]| Basis::of_row(column, [data, tokens, ""]);
         let is_alike = |place: usize| {
-            row[place].is_nan() || is_of_all(place) || Basis::of_row(wanted[place], texts) == bases[place]
+            let (column, other) = (wanted[place], deciding[place].each_ref().map(String::as_str));
+            let (own, decided) = (Basis::of_row(column, texts), &bases[place]);
+            let is_vague = own.is_vague() || decided.is_vague();
+            row[place].is_nan()
+                || is_of_all(place)
+                || own == *decided
+                || is_vague && by_name(column, texts) == by_name(column, other)
         };
         let own = |place: usize| if is_alike(place) { row[place] } else { f64::NAN };
         match &mut pending {
@@ -76,12 +87,23 @@ mod tests {
                     2,x,64,val_loss=aa:64;a=dd,8,0.25\n\
                     2,x,64,val_loss=aa:64,7,\n\
                     3,y,64,val_loss=bb:64;a=cc,1,0.75\n\
-                    3,x,64,val_loss=aa:64,6,";
+                    3,x,64,val_loss=aa:64,6,\n\
+                    4,x,64,val_loss=aa:64,5,0.1";
         let (rows, scanned, bases) = rows(text);
         let shown: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
         assert_eq!(shown, ["[0.5, 9.0, 1.0]", "[NaN, 7.0, 2.0]", "[0.75, 6.0, 3.0]"]);
         assert_eq!(scanned.malformed, 0);
         assert!(bases.iter().take(2).all(|basis| !basis.is_vague()), "{bases:?}");
+    }
+
+    #[test]
+    fn a_row_that_is_measured_again_leaves_those_of_earlier_versions() {
+        let text = "step,data,data_tokens,perplexity,a_acc,measured\n1,x,64,9,0.5,\n2,y,64,8,0.25,\n\
+                    3,x,64,7,0.75,val_loss=aa:64;a=cc\n";
+        let (rows, _, bases) = rows(text);
+        let shown: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+        assert_eq!(shown, ["[0.5, 9.0, 1.0]", "[0.25, NaN, 2.0]", "[0.75, 7.0, 3.0]"]);
+        assert!(!bases[0].is_vague());
     }
 
     #[test]

@@ -97,7 +97,13 @@ pub fn measured_on<'a>(cell: &'a str, column: &str) -> Option<&'a str> {
 
 /// The file's text with a further row in its place.
 fn with_row(text: &str, evaluation: &Evaluation) -> Result<String, String> {
-    // the file is written whole, so a last row without its newline was left so by hand
+    if !text.is_empty() && !text.ends_with('\n') {
+        let last = text.rsplit('\n').next().unwrap_or_default();
+        return Err(format!(
+            "its last row, `{}`, has no end: complete it, with a line feed, or take it out",
+            shortened(last, 80)
+        ));
+    }
     let mut lines = text.as_bytes().split(|&byte| byte == b'\n');
     let header = lines.next().and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default();
     let mut columns: Vec<&str> = header.split(',').filter(|name| !name.is_empty()).collect();
@@ -230,20 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn a_last_row_without_its_newline_stays_and_one_that_is_cut_is_not_written_over() {
+    fn a_row_that_may_have_been_cut_is_neither_lost_nor_taken_for_whole() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("eval.csv");
         append(dir.path(), &evaluation(10, &[("val_loss", 3.5)])).expect("a row");
         let whole = std::fs::read_to_string(&path).expect("the file");
-        std::fs::write(&path, whole.trim_end()).expect("write");
-        append(dir.path(), &evaluation(20, &[("val_loss", 3.25)])).expect("a row");
-        let both = std::fs::read_to_string(&path).expect("the file");
-        assert!(both.starts_with(&whole) && both.lines().count() == 3, "{both}");
-        let cut = &both[..both.rfind(',').expect("a comma")];
-        std::fs::write(&path, cut).expect("write");
-        let error = append(dir.path(), &evaluation(30, &[])).expect_err("a cut row").to_string();
-        assert!(error.contains("eval.csv") && error.contains("has not 8 cells"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).expect("the file"), cut);
+        for cut in [whole.trim_end(), &whole[..whole.rfind(',').expect("a comma")]] {
+            std::fs::write(&path, cut).expect("write");
+            let error = append(dir.path(), &evaluation(20, &[])).expect_err("a cut row").to_string();
+            assert!(error.contains("eval.csv") && error.contains("has no end"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).expect("the file"), cut);
+        }
+        let narrow = whole.replace(",3.5", "");
+        std::fs::write(&path, &narrow).expect("write");
+        let error = append(dir.path(), &evaluation(20, &[])).expect_err("a cell less").to_string();
+        assert!(error.contains("has not 8 cells"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), narrow);
     }
 
     #[test]

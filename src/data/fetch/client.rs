@@ -146,9 +146,9 @@ impl Client {
         Ok(Some(Answer { start, total, is_page, body }))
     }
 
-    /// When a list that begins now must be whole, with all of its pages.
-    pub(super) fn end_of_list(&self) -> Instant {
-        Instant::now() + self.timeout * LIST_PATIENCE
+    /// How long all pages of a list may take, without the waits for a server that asks for time.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeout * LIST_PATIENCE
     }
 
     /// A page of a list of files in JSON, and the address at which it goes on. The list must be whole at `end`: a
@@ -172,7 +172,7 @@ impl Client {
         let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 14]);
         loop {
             if Instant::now() > end {
-                let patience = (self.timeout * LIST_PATIENCE).as_secs();
+                let patience = self.patience().as_secs();
                 let why = format!("it was not whole after {patience} s; --timeout waits longer");
                 return Err(Fault::Final(FetchError::Listing { url: url.to_owned(), why }));
             }

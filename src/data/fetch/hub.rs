@@ -9,6 +9,7 @@ use super::{CATALOGUE, Digest, FetchError, Wanted};
 use glob::{MatchOptions, Pattern};
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 /// The hub that is asked unless `HF_ENDPOINT` names another.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
@@ -77,9 +78,17 @@ impl Address {
             Some(format!("{}/api/datasets/{}/tree/{revision}?recursive=true", client.endpoint, self.repo));
         let mut all: Vec<(String, Wanted)> = Vec::new();
         let (mut names, mut pages, mut held) = (HashSet::new(), 0, 0);
-        let end = client.end_of_list();
+        let mut left = client.patience();
         while let Some(url) = next.take() {
-            let (page, following) = persist(&url, retries, || client.list(&url, end), |_: &Fault| false)?;
+            let mut took = Duration::ZERO;
+            let page = || {
+                let begun = Instant::now();
+                let page = client.list(&url, begun + left);
+                took = begun.elapsed();
+                page
+            };
+            let (page, following) = persist(&url, retries, page, |_: &Fault| false)?;
+            left = left.saturating_sub(took);
             let wrong = |why: &str| FetchError::Listing { url: url.clone(), why: why.into() };
             let entries = page.as_array().ok_or_else(|| wrong("it is no list"))?;
             for entry in entries.iter().filter(|entry| entry["type"] != "directory") {

@@ -15,10 +15,15 @@ const DOCUMENT: u64 = 16;
 /// Bytes of a batch that is encoded while no other is: a text that cannot be cut.
 const LARGE: usize = 1 << 20;
 
-/// Bytes of a document, a page or an uncut text at most, of a packed file of `bytes` bytes. Some eight times as much is
+/// Bytes of a document or an uncut text at most, of a packed file of `bytes` bytes. Some eight times as much is
 /// held while it is encoded.
 pub(super) fn longest(bytes: u64) -> usize {
     bytes.saturating_mul(2).saturating_add(16 << 20).min(LONGEST as u64) as usize
+}
+
+/// Bytes of a page of a table at most, of a file of `bytes` bytes: a whole table of a thousand long texts may be one.
+pub(super) fn page(bytes: u64) -> usize {
+    bytes.saturating_mul(4).saturating_add(32 << 20).min(LONGEST as u64) as usize
 }
 
 /// The bound on a document, and what helps where it is that of a packed file.

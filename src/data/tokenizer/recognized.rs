@@ -36,13 +36,18 @@ pub(super) fn difference(document: &Value) -> Option<String> {
     if !document["normalizer"].is_null() {
         return Some("it changes the text before (`normalizer`)".into());
     }
-    let pieces = &document["pre_tokenizer"];
+    let mut pieces = &document["pre_tokenizer"];
+    if let (Some("Sequence"), Some([one])) =
+        (pieces["type"].as_str(), pieces["pretokenizers"].as_array().map(Vec::as_slice))
+    {
+        pieces = one;
+    }
     if pieces["type"] != "ByteLevel" || pieces["add_prefix_space"] != false || pieces["use_regex"] == false {
         return Some(format!("it cuts text in another way, `pre_tokenizer` {}", shown(pieces)));
     }
     let mut added = document["added_tokens"].as_array().into_iter().flatten();
     // a special token is never the text of a document
-    let added = added.find(|token| token["special"] != true)?;
+    let added = added.find(|token| token["special"] != true && token["content"] != SPECIAL)?;
     Some(format!("it has the further token {}", shown(&added["content"])))
 }
 

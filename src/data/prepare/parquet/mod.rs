@@ -8,7 +8,7 @@ mod hybrid;
 mod thrift;
 
 use super::PrepareError;
-use super::bounds::{Allowance, longest};
+use super::bounds::{Allowance, advice, longest, page};
 use super::documents::no_field;
 use super::zstd::Frames;
 use crate::data::DataError;
@@ -70,11 +70,12 @@ pub(super) fn texts(
     let groups = footer.list(4);
     let (mut row, mut reported) = (0, 0);
     let mut left = Left { bytes, allowance: Allowance::of(bytes) };
-    let page = longest(bytes);
+    let (page, longest) = (page(bytes), longest(bytes));
     for (index, group) in groups.iter().enumerate() {
         let chunk = group.list(1).get(column.index).and_then(|chunk| chunk.get(3));
         let dictionary = Dictionary::default();
-        let mut pages = Pages { input: &mut input, column: &column, row, dictionary, left: &mut left, page };
+        let (input, left) = (&mut input, &mut left);
+        let mut pages = Pages { input, column: &column, row, dictionary, left, page, longest };
         let read = chunk.ok_or_else(|| "its column is not described".to_owned());
         let read = read.and_then(|chunk| pages.chunk(chunk, take));
         row = pages.row;
@@ -192,6 +193,8 @@ struct Pages<'a> {
     left: &'a mut Left,
     /// Bytes of a page at most, packed or not.
     page: usize,
+    /// Bytes of a text at most.
+    longest: usize,
 }
 
 impl Pages<'_> {
@@ -214,10 +217,17 @@ impl Pages<'_> {
         while self.row < end {
             let begin = self.input.stream_position().map_err(unreadable)?;
             let header = thrift::structure(self.input, PAGE)?;
-            let size = |id| header.int(id).and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= self.page);
+            let size = |id| header.int(id).and_then(|n| usize::try_from(n).ok());
             let (Some(full), Some(packed)) = (size(2), size(3)) else {
                 return Err("a page states a size that it cannot have".into());
             };
+            if full.max(packed) > self.page {
+                return Err(format!(
+                    "a page states more than {} MiB, which is four times the size of the file and 32 MiB: write the \
+                     table with smaller pages",
+                    self.page >> 20
+                ));
+            }
             let mut page = Vec::new();
             let read = self.input.by_ref().take(packed as u64).read_to_end(&mut page).map_err(unreadable)?;
             if read != packed {
@@ -319,6 +329,9 @@ impl Pages<'_> {
                     self.dictionary.get(index).ok_or(BROKEN)?
                 }
             };
+            if bytes.len() > self.longest {
+                return Err(format!("its text is longer than {}", advice(self.longest)));
+            }
             self.left.allowance.take(bytes.len())?;
             let text = std::str::from_utf8(bytes);
             let text =
