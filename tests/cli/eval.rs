@@ -257,7 +257,7 @@ fn what_cannot_be_evaluated_is_refused_with_its_reason() {
         assert_eq!(ended.expect(2).stdout, "", "{name}");
         ended.says(&parts);
     }
-    for name in ["val_loss_a.jsonl", "best_x.jsonl", "step.jsonl", "data.jsonl", "x_lm_eval.jsonl"] {
+    for name in ["val_loss_a.jsonl", "best_x.jsonl", "best.jsonl", "x_lm_eval.jsonl"] {
         lab.write(name, CHOICES);
         eval(&lab, [run, "--tasks", name]).expect(2).says(&[name, "cannot be called", "another name"]);
     }
