@@ -16,6 +16,13 @@ pub fn thousands(number: u64) -> String {
     grouped
 }
 
+/// The whole percents of a share, cut off and not rounded: 100 is the end.
+#[must_use]
+pub fn percent(share: f64) -> f64 {
+    // what a fraction such as 0.29 lacks of itself is no percent
+    (share * 100.0 + 1e-9).floor()
+}
+
 /// A count and what is counted, as a noun in the singular whose plural ends in s: `1 step`, `3 steps`.
 #[must_use]
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {

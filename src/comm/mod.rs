@@ -110,6 +110,11 @@ pub fn named(ranks: &[usize]) -> String {
     }
 }
 
+/// The ranks that brought something else to an [`exchange`](Comm::exchange) than rank 0.
+pub fn differing(all: &[Vec<u8>]) -> Vec<usize> {
+    (0..all.len()).filter(|&rank| all[rank] != all[0]).collect()
+}
+
 /// One rank's connection to all others.
 ///
 /// Sums are taken in the order of ranks, so they are the same on every rank and in every run (an

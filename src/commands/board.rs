@@ -9,6 +9,7 @@ use crate::report::numbers::{roughly, thousands};
 use crate::session::Pulse;
 use crate::session::pulse::Moment;
 use crate::train::{Doing, StepReport};
+use crate::wording::percent;
 use indicatif::ProgressBar;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -110,14 +111,9 @@ fn share(moment: &Moment) -> f64 {
     (moment.step as f64 + in_step) / moment.steps.max(1) as f64
 }
 
-fn percent(share: f64) -> String {
-    // what a fraction such as 0.29 lacks of itself is no percent
-    format!("{:.0} %", (share * 100.0 + 1e-9).floor())
-}
-
 /// What is going on inside a step, if it takes long enough to be shown.
 fn activity(moment: &Moment) -> Option<String> {
-    let done = || percent(moment.at.done);
+    let done = || format!("{:.0} %", percent(moment.at.done));
     (moment.elapsed >= SLOW).then(|| match moment.at.doing {
         Doing::Step => format!("next {}", done()),
         Doing::Evaluation => format!("evaluating {}", done()),

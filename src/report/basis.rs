@@ -1,11 +1,12 @@
 //! What a number was measured on. Two numbers that were measured on different data say nothing about which run is
 //! better, so they are neither ranked nor averaged nor tested together.
 
-use super::differences::digest;
+use super::differences::meant;
 use super::metrics::Metric;
 use super::runs::Run;
 use crate::run::column::Unit;
 use crate::run::columns::task_of;
+use crate::run::record::digest_of_task;
 use crate::run::{dir, evaluations};
 
 /// What a metric of a run was measured on, as far as that is on record. Equal ones allow a comparison.
@@ -38,7 +39,7 @@ impl Basis {
     /// The basis of a column of `val.csv`.
     #[must_use]
     pub fn of_validation(run: &Run, column: &str) -> Self {
-        let digest = |task: &str| run.facts.digests.get(&format!("task_{task}")).cloned();
+        let digest = |task: &str| run.facts.digests.get(&digest_of_task(task)).cloned();
         let is_one_of_several =
             || run.value("data.val").and_then(|sets| sets.as_object()).is_some_and(|sets| sets.len() > 1);
         let validation = of_data(run, "data.val");
@@ -98,9 +99,9 @@ const TOKENS: &str = "evaluated tokens";
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
 
-/// What a key of the data names: its digest where that is on record, else the names.
+/// A key of the data, and what it names.
 fn of_data(run: &Run, key: &'static str) -> (&'static str, Option<String>) {
-    (key, digest(run, key).cloned().or_else(|| Some(run.value(key)?.to_string())))
+    (key, meant(run, key))
 }
 
 /// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.

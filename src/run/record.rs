@@ -22,6 +22,19 @@ pub const FORMAT_VERSION: u64 = 1;
 /// Sessions that a record keeps.
 const MOST_SESSIONS: usize = 1000;
 
+/// What begins the names of the digests of tasks.
+const TASK: &str = "task_";
+
+/// The name of the digest of a task's examples among [`RunRecord::digests`].
+pub fn digest_of_task(task: &str) -> String {
+    format!("{TASK}{task}")
+}
+
+/// Whether this is the name of the digest of some task's examples.
+pub fn is_of_task(digest: &str) -> bool {
+    digest.starts_with(TASK)
+}
+
 /// How far a run has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

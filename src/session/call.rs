@@ -8,11 +8,11 @@ use super::ranks::{self, Order};
 use super::requests::Requests;
 use super::start::Start;
 use super::supported::at_its_key;
-use super::{follower, machine};
+use super::{follower, machine, measured};
 use crate::comm::Comm;
 use crate::plan::Plan;
 use crate::recipe::{Diagnostics, Resolved};
-use crate::run::files;
+use crate::run::{RunRecord, files, seal};
 use crate::train::Stop;
 use std::path::Path;
 use std::sync::Arc;
@@ -104,6 +104,27 @@ impl<'a> Call<'a> {
         let Some(comm) = self.joined() else { return Ok(own) };
         let all = comm.exchange(&[Stop::code(own)])?;
         Ok(all.iter().flatten().find_map(|code| Stop::of_code(*code)))
+    }
+
+    /// Says that a run with this record needs no training, once what it has finished with is found to be there.
+    pub(super) fn finished(
+        &self,
+        run: &Path,
+        record: Option<&RunRecord>,
+        data: &Data,
+        by_recipe: bool,
+    ) -> anyhow::Result<()> {
+        if let Some(record) = record {
+            seal::verify_finished(run, record)?;
+        }
+        measured::check_tasks(run, record, data)?;
+        let reached = record.and_then(RunRecord::reached);
+        self.audience.tell(Event::AlreadyFinished { run, by_recipe, reached });
+        let tasks = record.map_or_else(Vec::new, |record| measured::unscored(record, data));
+        if !tasks.is_empty() {
+            self.audience.tell(Event::NotScored { run, tasks: &tasks });
+        }
+        Ok(())
     }
 
     /// Opens the data of a recipe on all ranks: first on rank 0, so that a text is encoded once where they share a

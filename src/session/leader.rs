@@ -40,7 +40,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     if let Some(reader) = &start {
         check_logs(job.dir.path(), job.data, reader.state())?;
     }
-    measured::check_tasks(job.dir.path(), job.data)?;
+    measured::check_tasks(job.dir.path(), job.dir.record()?.as_ref(), job.data)?;
     keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
@@ -235,8 +235,9 @@ impl Job<'_> {
         let mut record = self.record()?;
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
-        let evaluated = row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step)?.filter(|_| !is_new);
-        progress.evaluated = !is_new && (was_best || evaluated.is_some());
+        let row = || row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step);
+        let evaluated = if is_new { None } else { row()? };
+        progress.evaluated = !is_new && was_best || evaluated.is_some();
         let evaluated = evaluated.map(|cells| (progress.step, cells));
         let before = self.cut_logs_back(progress.step, is_new, &logs)?;
         let peak = machine::peaks::of_run(record.peak.take(), peak);

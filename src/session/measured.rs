@@ -1,6 +1,5 @@
 //! What the evaluations of a run measure besides `val_loss`, and the columns of `val.csv` that hold it.
 
-use super::audience::{Audience, Event};
 use super::ending::UsageError;
 use super::inputs::{self, Data, Limits};
 use super::{missing, task_names};
@@ -9,6 +8,7 @@ use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
 use crate::regular;
 use crate::run::RunRecord;
+use crate::run::record::{digest_of_task, is_of_task};
 use crate::train::Measured;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -133,41 +133,28 @@ pub(super) fn cells(values: &[(String, f64)]) -> Vec<String> {
     values.iter().map(|(_, value)| (*value as f32).to_string()).collect()
 }
 
-/// What a run's record says of a task under `digests`.
-fn digest_name(task: &str) -> String {
-    format!("task_{task}")
-}
-
 /// The digests of the tasks, as a run's record has them: those that are measured now, and those that were before.
 pub(super) fn digests(data: &Data, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let earlier = before.iter().filter(|(name, _)| name.starts_with("task_"));
+    let earlier = before.iter().filter(|(name, _)| is_of_task(name));
     let mut digests: BTreeMap<_, _> = earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect();
-    digests.extend(data.tasks.found.iter().map(|task| (digest_name(&task.name), task.digest())));
+    digests.extend(data.tasks.found.iter().map(|task| (digest_of_task(&task.name), task.digest())));
     digests
 }
 
-/// Tells of the tasks of a recipe that its run was not scored on. The run has finished, so nothing will score them now.
-///
-/// # Errors
-/// [`RunError`](crate::run::RunError) if the record cannot be read.
-pub(super) fn tell_of_unscored(run: &Path, data: &Data, audience: &dyn Audience) -> anyhow::Result<()> {
-    let Some(record) = RunRecord::read(run)? else { return Ok(()) };
-    let is_new = |task: &&Task| !record.digests.contains_key(&digest_name(&task.name));
-    let tasks: Vec<&str> = data.tasks.found.iter().filter(is_new).map(|task| task.name.as_str()).collect();
-    if !tasks.is_empty() {
-        audience.tell(Event::NotScored { run, tasks: &tasks });
-    }
-    Ok(())
+/// The tasks of a recipe that its run, of which this is the record, was not scored on.
+pub(super) fn unscored<'d>(record: &RunRecord, data: &'d Data) -> Vec<&'d str> {
+    let names = data.tasks.found.iter().map(|task| task.name.as_str());
+    names.filter(|name| !record.digests.contains_key(&digest_of_task(name))).collect()
 }
 
 /// Checks that the tasks of a run have the examples that they had before: a column of `val.csv` is of one task.
 ///
 /// # Errors
-/// [`UsageError`] names the task; [`RunError`](crate::run::RunError) if the record cannot be read.
-pub(super) fn check_tasks(run: &Path, data: &Data) -> anyhow::Result<()> {
-    let Some(record) = RunRecord::read(run)? else { return Ok(()) };
+/// [`UsageError`] names the task.
+pub(super) fn check_tasks(run: &Path, record: Option<&RunRecord>, data: &Data) -> Result<(), UsageError> {
+    let Some(record) = record else { return Ok(()) };
     let differs = |task: &&Task| {
-        let before = record.digests.get(&digest_name(&task.name));
+        let before = record.digests.get(&digest_of_task(&task.name));
         before.is_some_and(|before| *before != task.digest())
     };
     let Some(task) = data.tasks.found.iter().find(differs) else { return Ok(()) };
@@ -176,6 +163,5 @@ pub(super) fn check_tasks(run: &Path, data: &Data) -> anyhow::Result<()> {
          back, give the other one another name, or start over with --fresh",
         run.display(),
         task.name
-    ))
-    .into())
+    )))
 }

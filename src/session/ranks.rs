@@ -4,7 +4,7 @@
 use super::ending::{Elsewhere, Ending, OnOthers, UsageError, in_short};
 use super::secret::secret;
 use crate::comm::launch::{self, Meeting, Placement};
-use crate::comm::{Comm, CommError, Joining, Solo, Tcp, named};
+use crate::comm::{Comm, CommError, Joining, Solo, Tcp, differing, named};
 use crate::engine::EngineError;
 use crate::recipe::{self, Recipe};
 use crate::wording::shortened;
@@ -127,12 +127,13 @@ fn failure(message: &[u8]) -> Failure {
 /// What is asked of the first rank that differs, on rank 0; [`Elsewhere`] on the others.
 pub(super) fn same_task(comm: &dyn Comm, task: &str) -> anyhow::Result<()> {
     let all = comm.exchange(task.as_bytes())?;
-    let Some(&other) = differing(&all).first() else { return Ok(()) };
-    let theirs = shortened(&String::from_utf8_lossy(&all[other]), 80);
+    let others = differing(&all);
+    let Some(&other) = others.first() else { return Ok(()) };
     of_rank_0(comm, || {
-        let who = named(&differing(&all));
+        let theirs = shortened(&String::from_utf8_lossy(&all[other]), 80);
         format!(
-            "all ranks must be started with the same command line, but {who} was asked to {theirs} and rank 0 to {task}"
+            "all ranks must be started with the same command line, but {} was asked to {theirs} and rank 0 to {task}",
+            named(&others)
         )
     })
 }
@@ -149,7 +150,8 @@ pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, (further, value): (&str, &
         values.map(|(key, value)| (format!("`{}`", key.path), value)).collect();
     mine.insert(further.to_owned(), value.to_owned());
     let all = comm.exchange(&serde_json::to_vec(&mine)?)?;
-    let Some(&other) = differing(&all).first() else { return Ok(()) };
+    let others = differing(&all);
+    let Some(&other) = others.first() else { return Ok(()) };
     of_rank_0(comm, || {
         let theirs: BTreeMap<String, String> = serde_json::from_slice(&all[other]).unwrap_or_default();
         let what = mine.keys().chain(theirs.keys()).find(|key| mine.get(*key) != theirs.get(*key));
@@ -158,18 +160,13 @@ pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, (further, value): (&str, &
             None => format!("{what} (unset)"),
         };
         let what = what.map_or("the recipe", String::as_str);
-        let who = named(&differing(&all));
         format!(
-            "all ranks must have the same recipe and the same data, but {} of {who} is not {} of rank 0",
+            "all ranks must have the same recipe and the same data, but {} of {} is not {} of rank 0",
             of(&theirs, what),
+            named(&others),
             of(&mine, what)
         )
     })
-}
-
-/// The ranks that sent something else than rank 0.
-fn differing(all: &[Vec<u8>]) -> Vec<usize> {
-    (0..all.len()).filter(|&rank| all[rank] != all[0]).collect()
 }
 
 /// Refuses on all ranks; rank 0 says why.

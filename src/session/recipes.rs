@@ -7,11 +7,11 @@ use super::inputs::{self, Data};
 use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
-use super::{leader, measured, ranks, supported};
+use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::is_own;
-use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable, seal};
+use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
 use std::path::{Path, PathBuf};
@@ -191,16 +191,10 @@ fn ended(call: &Call, run: &Path, recipe: &Recipe, data: &Data) -> anyhow::Resul
     let ending = match crate::run::status(run)? {
         RunStatus::Finished => {
             let record = RunRecord::read(run)?;
-            if let Some(record) = &record {
-                if record.goes_on(recipe.schedule.stop_at_val_loss) {
-                    return Ok(None);
-                }
-                seal::verify_finished(run, record)?;
+            if record.as_ref().is_some_and(|record| record.goes_on(recipe.schedule.stop_at_val_loss)) {
+                return Ok(None);
             }
-            let reached = record.and_then(|record| record.reached());
-            measured::check_tasks(run, data)?;
-            call.audience.tell(Event::AlreadyFinished { run, by_recipe: true, reached });
-            measured::tell_of_unscored(run, data, call.audience)?;
+            call.finished(run, record.as_ref(), data, true)?;
             Ending::Finished
         }
         RunStatus::Diverged => {

@@ -8,7 +8,7 @@ use super::standing::Standing;
 use super::{leader, machine, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
-use crate::run::{RunError, checkpoint};
+use crate::run::{RunError, RunRecord, checkpoint};
 use std::path::Path;
 
 /// Finds what a call would find before the first step of a run, and tells the audience. The caller has looked for runs
@@ -38,7 +38,7 @@ pub(super) fn rehearse(
         leader::check_logs(run, data, reader.state())?;
     }
     if !call.fresh {
-        measured::check_tasks(run, data)?;
+        measured::check_tasks(run, RunRecord::read(run)?.as_ref(), data)?;
     }
     leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());

@@ -1,15 +1,14 @@
 //! Continuing a run from its own recipe, changing nothing that would make it another run.
 
-use super::audience::Event;
 use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
 use super::rehearsal::rehearse;
-use super::{instead, leader, measured, ranks, supported};
+use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
-use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find, seal};
+use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find};
 use crate::wording::items;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -47,11 +46,7 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
         let target = resolved.recipe.schedule.stop_at_val_loss;
         let has_ended = |record: &&RunRecord| record.status == RunStatus::Finished && !record.goes_on(target);
         if let Some(record) = record.as_ref().filter(has_ended) {
-            seal::verify_finished(&run, record)?;
-            let reached = record.reached();
-            measured::check_tasks(&run, &data)?;
-            call.audience.tell(Event::AlreadyFinished { run: &run, by_recipe: false, reached });
-            measured::tell_of_unscored(&run, &data, call.audience)?;
+            call.finished(&run, Some(record), &data, false)?;
             call.audience.result(&run)?;
             return Ok(Ending::Finished);
         }

@@ -4,7 +4,7 @@
 //! are sums over all of them) or on what is agreed here, so no rank waits for one that took another branch.
 
 use super::{Best, Doing, Evaluations, Events, Progress, Stop, TrainConfig, TrainError, Watcher, Within};
-use crate::comm::{Comm, CommError, named};
+use crate::comm::{Comm, CommError, differing, named};
 use crate::engine::{Engine, EngineError, State};
 use std::ops::{ControlFlow, Range};
 
@@ -76,8 +76,7 @@ impl<'a, E: Events> Agreed<'a, E> {
 
     /// The ranks that have something else than rank 0; all ranks call this together with what they have.
     fn differing(&self, mine: &[u8]) -> Result<Vec<usize>, EngineError> {
-        let all = self.comm.exchange(mine)?;
-        Ok((0..all.len()).filter(|&rank| all[rank] != all[0]).collect())
+        Ok(differing(&self.comm.exchange(mine)?))
     }
 
     /// Takes over what rank 0 knows of evaluations: the ranks look at one disk, but not at one moment.

@@ -10,6 +10,7 @@ use crate::run::checkpoint::FileDigest;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir, record};
 use crate::session::UsageError;
+use crate::wording::percent;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -148,8 +149,6 @@ pub(super) fn table(items: &[Item], differing: &Differing, for_people: bool) -> 
 fn cells(item: &Item) -> Vec<Cell> {
     let whole = |x: f64| format!("{x}");
     let progress = item.total_steps().map(|total| item.steps() / total);
-    // cut off, not rounded, and in this order: 100 * 0.29 is less than 29
-    let percent = item.total_steps().map_or(0.0, |total| (100.0 * item.steps() / total).floor());
     // all rows are there before the last checkpoint is
     let most = if item.run.status == RunStatus::Finished { f64::INFINITY } else { 99.0 };
     let created = &item.run.facts.created;
@@ -159,7 +158,7 @@ fn cells(item: &Item) -> Vec<Cell> {
         Cell { value: item.run.status.to_string().into(), shown: item.run.status_shown() },
         Cell::number(Some(item.steps()), whole),
         Cell::number(item.total_steps(), whole),
-        Cell::number(progress, |_| format!("{} %", percent.min(most))),
+        Cell::number(progress, |share| format!("{} %", percent(share).min(most))),
         Cell::number(item.last.map(|(_, loss)| loss), |x| Unit::Loss.shown(x)),
         Cell::number(item.val_loss, |x| Unit::Loss.shown(x)),
         Cell::number(Some(item.age.as_secs() as f64), |_| age(item.age)),

@@ -18,12 +18,16 @@ const LARGE: usize = 1 << 20;
 /// Bytes of a document or an uncut text at most, of a packed file of `bytes` bytes. Some eight times as much is
 /// held while it is encoded.
 pub(super) fn longest(bytes: u64) -> usize {
-    bytes.saturating_mul(2).saturating_add(16 << 20).min(LONGEST as u64) as usize
+    bound(bytes, 2, 16 << 20)
 }
 
 /// Bytes of a page of a table at most, of a file of `bytes` bytes: a whole table of a thousand long texts may be one.
 pub(super) fn page(bytes: u64) -> usize {
-    bytes.saturating_mul(4).saturating_add(32 << 20).min(LONGEST as u64) as usize
+    bound(bytes, 4, 32 << 20)
+}
+
+fn bound(bytes: u64, times: u64, more: u64) -> usize {
+    bytes.saturating_mul(times).saturating_add(more).min(LONGEST as u64) as usize
 }
 
 /// The bound on a document, and what helps where it is that of a packed file.
@@ -33,6 +37,15 @@ pub(super) fn advice(longest: usize) -> String {
         LONGEST => format!("{mib} MiB"),
         _ => format!("{mib} MiB, which is twice the size of the packed file and 16 MiB: unpack it first"),
     }
+}
+
+/// What is said of a page that is larger than this bound.
+pub(super) fn of_a_page(page: usize) -> String {
+    let mib = page >> 20;
+    format!(
+        "a page states more than {mib} MiB, which is four times the size of the file and 32 MiB: write the table with \
+         smaller pages"
+    )
 }
 
 /// What may still come out of a packed file, in bytes: a few bytes can state any number of rows, or repeat a text
@@ -135,6 +148,14 @@ impl Drop for Closing<'_> {
 mod tests {
     use super::*;
     use std::thread;
+
+    #[test]
+    fn a_page_may_hold_many_documents() {
+        // a thousand texts of 60 KB, as one page that gzip makes a third of
+        let file = 20 << 20;
+        assert!(page(file) > 61 << 20 && longest(file) < page(file), "{}", page(file));
+        assert_eq!([longest(u64::MAX), page(u64::MAX)], [LONGEST; 2]);
+    }
 
     #[test]
     fn a_large_batch_is_in_the_room_alone() {

@@ -8,7 +8,7 @@ mod hybrid;
 mod thrift;
 
 use super::PrepareError;
-use super::bounds::{Allowance, advice, longest, page};
+use super::bounds::{Allowance, advice, longest, of_a_page, page};
 use super::documents::no_field;
 use super::zstd::Frames;
 use crate::data::DataError;
@@ -222,11 +222,7 @@ impl Pages<'_> {
                 return Err("a page states a size that it cannot have".into());
             };
             if full.max(packed) > self.page {
-                return Err(format!(
-                    "a page states more than {} MiB, which is four times the size of the file and 32 MiB: write the \
-                     table with smaller pages",
-                    self.page >> 20
-                ));
+                return Err(of_a_page(self.page));
             }
             let mut page = Vec::new();
             let read = self.input.by_ref().take(packed as u64).read_to_end(&mut page).map_err(unreadable)?;
