@@ -4,7 +4,7 @@ use super::exit::Exit;
 use super::named::Named;
 use super::plan::roofline::{limits_of, table};
 use super::signals;
-use super::terminal::say;
+use super::terminal::{report, say};
 use super::voice::{Voice, peak_text};
 use crate::cli::{BenchArgs, Format};
 use crate::cuda::Libraries;
@@ -31,6 +31,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let tell = |progress: Progress| match progress {
         Progress::WarmUp { step, ms } => say(&format!("warm-up step {step}/{WARM_UP}: {ms:.1} ms")),
         Progress::TurnedAway(text) => say(&format!("warning: {text}")),
+        Progress::Failed(error) => report(error),
         Progress::Hung(error) => signals::end_hung(error),
     };
     let Some(measured) = Throughput::measure(&resolved, args.steps, &Cache::of_user(), &tell)? else {

@@ -1,7 +1,7 @@
 //! A call of the program that trains: what all its recipes share, and what all ranks do for each of them.
 
 use super::audience::{Audience, Event};
-use super::ending::{Elsewhere, Ending};
+use super::ending::Ending;
 use super::inputs::{self, Data};
 use super::machine::Cache;
 use super::ranks::{self, Order};
@@ -68,18 +68,7 @@ impl<'a> Call<'a> {
             files::sweep_stale(&inputs::cache_dir(self.runs_dir), STALE);
         }
         let result = self.agree_on(task).and_then(|()| work(&self));
-        if let Some(comm) = &self.joined {
-            match &result {
-                // who fails alone must not leave the others waiting
-                Err(error) if !error.is::<Elsewhere>() && comm.rank() > 0 => {
-                    comm.abandon(&format!("{error:#}"));
-                }
-                // launchers end the other ranks as soon as one has failed: rank 0, which says why, goes first
-                _ if comm.rank() > 0 => drop(comm.broadcast(&mut Vec::new())),
-                _ => {}
-            }
-        }
-        result
+        ranks::part(self.joined(), result, |error| self.audience.tell(Event::Failed(error)))
     }
 
     fn agree_on(&self, task: &str) -> anyhow::Result<()> {

@@ -120,9 +120,9 @@ pub fn in_short(error: &anyhow::Error) -> String {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// Another rank says what went wrong, so this one has nothing to say.
+/// What went wrong is said already, or by another rank, so there is nothing more to say.
 #[derive(Debug, thiserror::Error)]
-#[error("another rank failed")]
+#[error("the reason was given before, or by another rank")]
 pub struct Elsewhere(pub Ending);
 
 /// What went wrong on other ranks than this one.

@@ -112,6 +112,34 @@ pub(super) fn agree<T>(comm: Option<&dyn Comm>, own: anyhow::Result<T>) -> anyho
     }
 }
 
+/// Parts from the other ranks with what a call led to, if a launcher started them. It ends all ranks as soon as one has
+/// failed, so the others wait until rank 0 is through with `say`.
+pub(super) fn part<T>(
+    comm: Option<&dyn Comm>,
+    result: anyhow::Result<T>,
+    say: impl FnOnce(&anyhow::Error),
+) -> anyhow::Result<T> {
+    let Some(comm) = comm else { return result };
+    match result {
+        Err(error) if comm.rank() == 0 => {
+            say(&error);
+            Err(Elsewhere(Ending::of(&error)).into())
+        }
+        // who fails alone must not leave the others waiting
+        Err(error) if !error.is::<Elsewhere>() => {
+            comm.abandon(&format!("{error:#}"));
+            Err(error)
+        }
+        result => {
+            if comm.rank() > 0 {
+                // which fails when rank 0 has left
+                drop(comm.broadcast(&mut Vec::new()));
+            }
+            result
+        }
+    }
+}
+
 /// What a rank says of itself where all have to agree; nothing if it can go on.
 type Failure = Option<(Ending, String)>;
 

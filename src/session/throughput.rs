@@ -74,13 +74,9 @@ impl Throughput {
         let bench = Bench { recipe, plan: &plan, steps, tell };
         let (measured, ranks_by) = match joined {
             Some(comm) => {
-                comm.set_timeout(Duration::from_secs(plan.ranks.timeout_s));
-                ranks::same_task(comm.as_ref(), "time its steps")?;
-                ranks::same(Some(comm.as_ref()), recipe, ("--steps", &steps.to_string()))?;
-                comm.barrier()?;
-                comm.set_working(false);
-                let own = plan.of_launched_rank(comm.rank());
-                (Bench { plan: &own, ..bench }.one_rank(&comm)?, comm.name())
+                let measured = bench.launched_rank(&comm);
+                let say = |error: &anyhow::Error| tell(Progress::Failed(error));
+                (ranks::part(Some(comm.as_ref()), measured, say)?, comm.name())
             }
             None if plan.ranks.world_size == 1 => (bench.one_rank(&engines::solo())?, "solo"),
             None => (bench.threads()?, "threads"),
@@ -131,6 +127,8 @@ pub enum Progress<'a> {
     },
     /// Ranks cannot meet as they should; see [`Event::TurnedAway`](super::Event::TurnedAway).
     TurnedAway(&'a str),
+    /// Why the ranks that a launcher has started cannot measure. The call says nothing more of it.
+    Failed(&'a anyhow::Error),
     /// A rank that is a thread of this process hangs; see [`Event::Hung`](super::Event::Hung).
     Hung(&'a anyhow::Error),
 }
@@ -191,6 +189,17 @@ impl Bench<'_> {
                 }
             })
         })
+    }
+
+    /// Measures the rank that this process is, with those that a launcher has started beside it.
+    fn launched_rank(&self, comm: &Arc<dyn Comm>) -> anyhow::Result<Measured> {
+        comm.set_timeout(Duration::from_secs(self.plan.ranks.timeout_s));
+        ranks::same_task(comm.as_ref(), "time its steps")?;
+        ranks::same(Some(comm.as_ref()), self.recipe, ("--steps", &self.steps.to_string()))?;
+        comm.barrier()?;
+        comm.set_working(false);
+        let own = self.plan.of_launched_rank(comm.rank());
+        Bench { plan: &own, ..*self }.one_rank(comm)
     }
 
     /// Measures one rank's steps, with the others that `comm` connects. A CUDA device is measured twice: whole steps

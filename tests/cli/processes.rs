@@ -2,10 +2,15 @@
 
 use crate::support;
 
+use std::io::{Read, Write};
+use std::iter;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use support::{Ended, Lab, Live, checkpoints, column, essence, record, rows, spawned, tiny};
 
 /// A port that nothing listens on, below those that the system gives to connections.
@@ -294,6 +299,42 @@ fn a_disagreement_is_reported_once_with_both_values() {
     one.end().expect(2).says(&["rank 1:", "data/mine.bin"]);
     two.end().expect(2);
     assert!(lab.runs("runs").is_empty() && here.runs("runs").is_empty());
+}
+
+#[test]
+fn no_rank_ends_before_rank_0_has_said_why() {
+    // a launcher ends all ranks as soon as one has failed
+    let lab = Lab::new();
+    let bench =
+        ["bench", "tiny.toml", "--set", "batch.world_size=2", "--set", "batch.micro_batch=1", "--steps"];
+    let bench = |steps: &str| bench.iter().map(ToString::to_string).chain([steps.to_owned()]).collect();
+    let cases = [
+        ([sized("runs", 4, &[]), sized("runs", 4, &[])], "batch.world_size is 4"),
+        ([sized("runs", 2, &[]), sized("runs", 2, &["seed=7"])], "`seed` (7) of rank 1 is not `seed` (1337)"),
+        ([bench("2"), bench("3")], "--steps (3) of rank 1 is not --steps (2) of rank 0"),
+    ];
+    for (asked, says) in cases {
+        let port = port();
+        // so that what rank 0 says has to wait
+        let (mut reader, mut told) = UnixStream::pair().expect("a pair");
+        told.set_nonblocking(true).expect("a socket");
+        let full = iter::from_fn(|| told.write(b"x").ok()).sum::<usize>();
+        told.set_nonblocking(false).expect("a socket");
+        let mut one = rank(&lab, 0, 2, port, &asked[0]);
+        one.stdout(Stdio::null()).stderr(OwnedFd::from(told));
+        let mut started = one.spawn().expect("the program starts");
+        // which holds the other end of the pair
+        drop(one);
+        let mut two = spawned(rank(&lab, 1, 2, port, &asked[1]));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!two.is_over(), "{says}");
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).expect("a pipe");
+        let text = String::from_utf8_lossy(&text[full..]).into_owned();
+        assert!(text.contains(says), "`{says}` is not in: {text}");
+        assert_eq!(started.wait().expect("a child").code(), Some(2));
+        assert!(two.end().expect(2).stderr.is_empty());
+    }
 }
 
 #[test]
