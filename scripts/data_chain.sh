@@ -30,8 +30,8 @@ tables=${PYTHON:-$environment/bin/python}
 if ! "$tables" -c "$needed" 2>/dev/null && [ -z "${PYTHON:-}" ]; then
     if "$system" -c "$needed" 2>/dev/null; then
         tables=$system
-    else
-        "$system" -m venv "$environment" && timeout "${DATA_CHAIN_INSTALL_SECONDS:-300}" "$environment/bin/python" \
+    elif "$system" -m venv "$environment"; then
+        timeout "${DATA_CHAIN_INSTALL_SECONDS:-300}" "$environment/bin/python" \
             -m pip install --quiet --disable-pip-version-check pandas pyarrow || true
     fi
 fi

@@ -22,8 +22,10 @@ environment=target/tensorboard-python
 if [ -z "${PYTHON:-}" ]; then
     PYTHON=$environment/bin/python
     if ! "$PYTHON" -c "$needed" 2>/dev/null; then
-        "$system" -m venv "$environment" && timeout "${TENSORBOARD_INSTALL_SECONDS:-300}" "$PYTHON" \
-            -m pip install --quiet --disable-pip-version-check tensorboard 'setuptools<81' || true
+        if "$system" -m venv "$environment"; then
+            timeout "${TENSORBOARD_INSTALL_SECONDS:-300}" "$PYTHON" \
+                -m pip install --quiet --disable-pip-version-check tensorboard 'setuptools<81' || true
+        fi
     fi
 fi
 "$PYTHON" -c "$needed" 2>/dev/null || untested "event files in TensorBoard (not to be had from PyPI in time)"
