@@ -65,4 +65,4 @@ pub use words::{
     RecomputeName, Residual, ScheduleKind, WatchdogAction,
 };
 pub use write::to_toml;
-pub use written::{asks_the_disk, is_default, rank, spelled, written};
+pub use written::{asks_the_disk, digest_of_values, is_default, rank, spelled, written};

@@ -28,6 +28,16 @@ pub fn written(text: &str) -> Result<Vec<(String, Json)>, String> {
     Ok(found)
 }
 
+/// The blake3 digest of what a resolved recipe's text says, however it is written, without where its files are. `None`
+/// for a text that is not TOML.
+#[must_use]
+pub fn digest_of_values(text: &str) -> Option<String> {
+    let is_value = |path: &str| keys::find(path).is_none_or(|key| !key.is_path());
+    let values = written(text).ok()?.into_iter().filter(|(path, _)| is_value(path));
+    let lines: String = values.map(|(path, value)| format!("{path}={value}\n")).collect();
+    Some(blake3::hash(lines.as_bytes()).to_hex().to_string())
+}
+
 /// Whether resolving these values reads directories: a layer below or a pattern of files may name a whole file system.
 #[must_use]
 pub fn asks_the_disk(values: &[(String, Json)]) -> bool {
@@ -82,6 +92,10 @@ mod tests {
         ] {
             assert_eq!(asks_the_disk(&written(text).expect("TOML")), asks, "{text}");
         }
+        let digest = |text: &str| digest_of_values(text).expect("TOML");
+        let text = "[data]\ntrain = \"a.bin\"\n[checkpoint]\nkeep = 0\n";
+        assert_eq!(digest(text), digest("checkpoint = { keep = 0 } # all\ndata.train = \"../a.bin\""));
+        assert_ne!(digest(text), digest(&text.replace('0', "1")));
         assert!(written("a = [").is_err_and(|error| !error.contains('\n')));
     }
 }

@@ -3,14 +3,34 @@
 //! A report shows what `recipe.toml` says, so an edited one would be believed. Reading two thousand runs must stay
 //! quick: a recipe is only resolved where its bytes are not those on record.
 
-use crate::recipe::{asks_the_disk, identity_of_file, written};
+use crate::recipe::{asks_the_disk, digest_of_values, identity_of_file, written};
 use crate::run::checkpoint::FileDigest;
 use crate::run::{RunRecord, dir, seal};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Whether the recipe of `run` with this text has the identity on record. It may differ in what is kept and shown, and
-/// in its paths. `None` for a text without an identity and a record without its digest: another version may have
+/// What the digest of a recipe's values is called among [`RunRecord::digests`].
+const VALUES: &str = "recipe";
+
+/// Notes what the recipe of a run says, which has this text, beside the digest of its file.
+pub fn note_values(record: &mut RunRecord, text: &str) {
+    record.digests.extend(digest_of_values(text).map(|digest| (VALUES.to_owned(), digest)));
+}
+
+/// Takes off the record what the recipe says: another one is about to be written.
+pub fn forget_recipe(record: &mut RunRecord) {
+    record.files.remove(dir::RECIPE);
+    record.digests.remove(VALUES);
+}
+
+/// Whether a recipe with this text says what is on record, however it is written. Its files may be elsewhere now.
+#[must_use]
+pub fn has_own_values(text: &str, record: &RunRecord) -> bool {
+    record.digests.get(VALUES).is_none_or(|noted| digest_of_values(text).as_ref() == Some(noted))
+}
+
+/// Whether the recipe of `run` with this text has the identity and the values on record. It may differ in its paths; in
+/// the record of an earlier version, which lacks the values, in what is kept and shown too. `None` for a text without an identity and a record without its digest: another version may have
 /// written it, or it is damaged.
 #[must_use]
 pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> Option<bool> {
@@ -22,7 +42,7 @@ pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> Option<bool> {
         return Some(noted.is_none());
     }
     match identity_of_file(&run.join(dir::RECIPE), &record.digests) {
-        Some(identity) => Some(identity == record.hash),
+        Some(identity) => Some(identity == record.hash && has_own_values(text, record)),
         // where it is on record, this version wrote it, and can no longer read it
         None => noted.map(|_| false),
     }

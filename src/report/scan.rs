@@ -19,7 +19,7 @@ use std::path::Path;
 pub struct Scanned {
     /// The columns of the file, in order.
     pub header: Vec<String>,
-    /// Rows that were not numbers in the columns asked for, or had too few cells.
+    /// Rows that were not numbers in the columns asked for, had too few cells, or were too many for the file's size.
     pub malformed: u64,
     /// Why the file could not be read, naming it; it has no rows then.
     pub unreadable: Option<String>,
@@ -44,6 +44,16 @@ fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
 
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
+
+/// Rows that are handed out of any log, and bytes that each further one has on average at least. A row takes some hundred
+/// bytes of memory once its numbers are held, and rows of single digits would take fifty times the size of their file.
+const FEW_ROWS: u64 = 1 << 16;
+const ROW_BYTES: u64 = 12;
+
+/// How many rows are handed out of so many bytes. Those behind them count as malformed.
+fn most_rows(bytes: usize) -> u64 {
+    FEW_ROWS + bytes as u64 / ROW_BYTES
+}
 
 /// Lines as long as a row may be, and how many were longer: a row of commas takes eight times its bytes of memory.
 pub(super) fn without_long_lines(bytes: &[u8]) -> (Cow<'_, [u8]>, u64) {
@@ -167,11 +177,11 @@ fn scan_plain(text: &str, wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scan
     }
     let mut scanned = Scanned { header, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
-    let mut at = 0;
+    let (mut at, mut left) = (0, most_rows(rows.len()));
     while at < rows.len() {
-        match read_row(rows, at, &reads, &mut values) {
+        match read_row(rows, at, &reads, &mut values).filter(|_| left > 0) {
             Some(end) => {
-                at = end;
+                (at, left) = (end, left - 1);
                 each(&values);
             }
             None => {
@@ -239,7 +249,7 @@ pub(super) fn scan_texts<const N: usize>(
     let texts = texts.map(|text| header.iter().position(|name| name == text));
     let mut scanned = Scanned { header, malformed, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
-    let mut record = csv::ByteRecord::new();
+    let (mut record, mut left) = (csv::ByteRecord::new(), most_rows(bytes.len()));
     while let Ok(true) = reader.read_byte_record(&mut record) {
         let mut good = true;
         for (i, place) in places.iter().enumerate() {
@@ -249,7 +259,8 @@ pub(super) fn scan_texts<const N: usize>(
             values[*place] = cell.unwrap_or(f64::NAN);
         }
         let text = |place: usize| record.get(place).and_then(|cell| std::str::from_utf8(cell).ok());
-        if good {
+        if good && left > 0 {
+            left -= 1;
             each(&values, texts.map(|place| place.and_then(text).unwrap_or_default()));
         } else {
             scanned.malformed += 1;
@@ -286,6 +297,19 @@ mod tests {
         assert!(rows.iter().all(|row| row[1].is_nan()));
         assert_eq!(read("", &["step"]), (vec![], 0));
         assert_eq!(read("step,lo", &["step"]), (vec![], 0), "a torn header");
+    }
+
+    #[test]
+    fn rows_of_single_digits_without_end_are_not_held() {
+        let lines = 30 * FEW_ROWS;
+        for header in ["step", "\"step\""] {
+            let text = format!("{header}\n{}", "1\n".repeat(lines as usize));
+            let (rows, malformed) = read(&text, &["step", "loss"]);
+            assert!(rows.len() as u64 <= FEW_ROWS + text.len() as u64 / ROW_BYTES, "{}", rows.len());
+            assert_eq!(rows.len() as u64 + malformed, lines);
+        }
+        let wide: String = (0..2 * FEW_ROWS).map(|step| format!("{step},0.123456789\n")).collect();
+        assert_eq!(read(&format!("step,loss\n{wide}"), &["step"]).1, 0, "rows as they are");
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Growing {
     }
 }
 
-/// Checks that a log begins with what has this digest; rows may follow. Columns that were added since do not count.
+/// Checks that a log begins with what has this digest; rows may follow. Empty columns that were added since do not
+/// count.
 ///
 /// Errors: [`RunError::Log`] says how it differs.
 pub fn verify_beginning(path: &Path, expected: &FileDigest) -> Result<(), RunError> {
@@ -61,7 +62,8 @@ pub fn verify_beginning(path: &Path, expected: &FileDigest) -> Result<(), RunErr
     Err(RunError::Log { path: path.to_owned(), problem })
 }
 
-/// The part of a log with which it begins and that has this digest, once columns that were added since are left out.
+/// The part of a log with which it begins and that has this digest, once columns that were added since, and are
+/// empty in it, are left out.
 pub(super) fn beginning<'f>(found: &'f [u8], expected: &FileDigest) -> Option<&'f [u8]> {
     let length = usize::try_from(expected.bytes).unwrap_or(usize::MAX);
     let same = found.get(..length)?;
@@ -74,8 +76,13 @@ pub(super) fn beginning<'f>(found: &'f [u8], expected: &FileDigest) -> Option<&'
     (1..columns.min(MOST_COLUMNS)).find_map(|kept| {
         let (mut narrow, mut wide) = (Vec::with_capacity(length), 0);
         for line in lines() {
-            let cells: Vec<&[u8]> = line.trim_ascii_end().split(|byte| *byte == b',').take(kept).collect();
-            narrow.extend(cells.join(&b","[..]));
+            let mut cells = line.trim_ascii_end().split(|byte| *byte == b',');
+            let own: Vec<&[u8]> = cells.by_ref().take(kept).collect();
+            // what was measured before a column was added is not known in it
+            if wide > 0 && cells.any(|added| !added.is_empty()) {
+                return None;
+            }
+            narrow.extend(own.join(&b","[..]));
             narrow.push(b'\n');
             wide += line.len();
             if narrow.len() >= length {

@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::recipe::{MicroBatch, Resolved};
+use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -335,6 +336,7 @@ impl Job<'_> {
         let tasks = measured::digests(self.data, &record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);
+        note_values(&mut record, &self.dir.read_recipe()?);
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }

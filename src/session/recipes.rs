@@ -10,7 +10,7 @@ use super::standing::run_id;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
-use crate::report::own::is_own;
+use crate::report::own::{forget_recipe, is_own};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
@@ -178,7 +178,7 @@ fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
     if dir.read_recipe()? != toml && !recipe::diff(&before.recipe, &resolved.recipe).is_empty() {
         // a process that dies in between leaves no digest of another recipe on record
         if let Some(mut record) = dir.record()? {
-            record.files.remove(dir::RECIPE);
+            forget_recipe(&mut record);
             dir.write_record(&record)?;
         }
         dir.write_recipe(toml)?;

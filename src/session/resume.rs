@@ -8,6 +8,8 @@ use super::rehearsal::rehearse;
 use super::{instead, leader, ranks, supported};
 use crate::recipe::keys::{Identity, OnResume};
 use crate::recipe::{self, Difference, Overrides, Resolved};
+use crate::regular;
+use crate::report::own::has_own_values;
 use crate::run::{RunDir, RunRecord, RunStatus, checkpoint, dir, ensure_writable, find};
 use crate::wording::items;
 use anyhow::Context;
@@ -33,7 +35,11 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
     let data = call.open(&resolved, &runs_dir, begun.as_deref())?;
     let hash = recipe::identity(&original.recipe, &data.digests);
     let record = || -> anyhow::Result<_> {
+        let recipe = run.join(dir::RECIPE);
+        let text =
+            regular::read_text(&recipe, regular::RECIPE).with_context(|| recipe.display().to_string())?;
         match RunRecord::read(&run)? {
+            Some(record) if !has_own_values(&text, &record) => Err(edited(&run).into()),
             Some(record) if record.hash != hash => Err(data_changed(&run, &record, &data).into()),
             record => Ok(record),
         }
@@ -153,10 +159,20 @@ fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
             (then != now).then(|| format!("{what} had digest {then} at the start and has {now} now"))
         })
         .collect();
-    let what =
-        if differing.is_empty() { "its recipe.toml was edited".to_owned() } else { differing.join("; ") };
+    if differing.is_empty() {
+        return edited(run);
+    }
     UsageError(format!(
-        "{}: cannot be resumed: {what}; bring the old contents back, or start a new run from the recipe",
-        run.display()
+        "{}: cannot be resumed: {}; bring the old contents back, or start a new run from the recipe",
+        run.display(),
+        differing.join("; ")
+    ))
+}
+
+fn edited(run: &Path) -> UsageError {
+    let run = run.display();
+    UsageError(format!(
+        "{run}: cannot be resumed: its recipe.toml was edited; bring the old contents back, or start a new run from the \
+         recipe: what a resumed run may change is said with --set"
     ))
 }

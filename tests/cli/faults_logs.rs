@@ -47,12 +47,18 @@ fn without_lock(run: &Path) -> impl PartialEq {
     files
 }
 
+/// A validation log to which somebody has added a column.
+fn with_a_score(text: &str) -> String {
+    let lines = text.lines().enumerate();
+    lines.map(|(i, line)| format!("{line},{}\n", if i == 0 { "my_acc" } else { "0.99" })).collect()
+}
+
 #[test]
 fn logs_that_were_lost_or_edited_are_not_gone_on_from() {
     let lab = Lab::new();
     let whole = essence(&lab.train_in("whole", KEEP));
     type Damage = fn(&Path);
-    let damages: [(&str, Damage, &str); 8] = [
+    let damages: [(&str, Damage, &str); 9] = [
         ("train.csv", |log| fs::remove_file(log).expect("removed"), "it has 0 rows for 8 steps"),
         ("train.csv", |log| edit(log, |_| String::new()), "it has 0 rows for 8 steps"),
         ("train.csv", |log| edit(log, |text| swapped(text, 2, 3)), "bytes were changed"),
@@ -61,6 +67,7 @@ fn logs_that_were_lost_or_edited_are_not_gone_on_from() {
         ("val.csv", |log| edit(log, |_| String::new()), "it has 0 of the"),
         ("val.csv", |log| edit(log, other_digit), "bytes were changed"),
         ("val.csv", |log| edit(log, |text| swapped(text, 1, 2)), "bytes were changed"),
+        ("val.csv", |log| edit(log, with_a_score), "bytes were changed"),
     ];
     for (i, (log, damage, says)) in damages.into_iter().enumerate() {
         // while it can be resumed, and when it is finished
@@ -259,8 +266,8 @@ fn a_foreign_recipe_is_marked_in_reports_and_written_again_before_the_run_goes_o
         let run = if finished { lab.train_in(&runs, KEEP) } else { killed(&lab, &runs) };
         let recipe = run.join("recipe.toml");
         let good = fs::read_to_string(&recipe).expect("read");
-        // what is kept and shown may be edited, and where the data are
-        for (from, to) in [("every = 5", "every = 3"), ("train.bin", "./train.bin")] {
+        // how it is written may be edited, and where the data are
+        for (from, to) in [("[checkpoint]", "# mine\n\n[ checkpoint ]"), ("train.bin", "./train.bin")] {
             assert!(good.contains(from), "{good}");
             fs::write(&recipe, good.replacen(from, to, 1)).expect("written");
             for command in ["compare", "list"] {
@@ -268,7 +275,9 @@ fn a_foreign_recipe_is_marked_in_reports_and_written_again_before_the_run_goes_o
                 assert!(!shown.expect(0).stderr.contains("was edited"), "{}", shown.stderr);
             }
         }
-        for other in [good.replace("lr = 0.01", "lr = 0.5"), "nonsense = ".to_owned(), String::new()] {
+        let kept = good.replacen("every = 5", "every = 3", 1);
+        assert!(kept != good, "{good}");
+        for other in [good.replace("lr = 0.01", "lr = 0.5"), kept, "nonsense = ".to_owned(), String::new()] {
             fs::write(&recipe, &other).expect("written");
             for command in ["compare", "list"] {
                 let shown = lab.run([command, "--runs-dir", &runs, &runs]);
@@ -280,8 +289,12 @@ fn a_foreign_recipe_is_marked_in_reports_and_written_again_before_the_run_goes_o
             let warnings = json["runs"][0]["warnings"].to_string();
             assert!(says.iter().all(|part| warnings.contains(part)), "{warnings}");
         }
-        fs::write(&recipe, good.replace("lr = 0.01", "lr = 0.5")).expect("written");
-        lab.run(["--runs-dir", &runs, "--resume", id(&run)]).expect(2).says(&says);
+        // one digit decides how many checkpoints are deleted
+        for (from, to) in [("keep = 0", "keep = 1"), ("lr = 0.01", "lr = 0.5")] {
+            assert!(good.contains(from), "{good}");
+            fs::write(&recipe, good.replace(from, to)).expect("written");
+            lab.run(["--runs-dir", &runs, "--resume", id(&run)]).expect(2).says(&says).says(&["--set"]);
+        }
         let again = lab.run(tiny(&runs, KEEP));
         again.expect(0).says(&says).says(&["written again"]);
         assert_eq!(again.stderr.contains("already finished"), finished);
