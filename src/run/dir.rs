@@ -6,7 +6,7 @@ use super::error::Context;
 use super::lock::{self, Lock};
 use super::record::{self, RunRecord};
 use super::{deletion, fault, files};
-use crate::regular::{self, OpenDir};
+use crate::regular::{self, OFlags, OpenDir};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -78,6 +78,35 @@ impl RunDir {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
         Self::lock(OpenDir::open(path).context("open", path)?)
+    }
+
+    /// Checks what [`create_or_open`](Self::create_or_open) and the logs of the run would stumble over: links, pipes and
+    /// directories in the place of files that it opens. With `fresh`, most of them would be discarded. Nothing at `path` is no error.
+    ///
+    /// Errors: [`RunError::Io`] names the file.
+    pub fn check_usable(path: &Path, fresh: bool) -> Result<(), RunError> {
+        let dir = match OpenDir::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
+            dir => dir.context("begin a run in", path)?,
+        };
+        if path.is_symlink() && !dir.has(RECIPE) {
+            regular::refuse_link(path).context("begin a run in", path)?;
+        }
+        let files: &[&str] = if fresh { &[] } else { &[TRAIN_CSV, VAL_CSV, SAMPLES] };
+        for name in files.iter().copied().chain([lock::FILE]) {
+            match dir.open_file(name, OFlags::RDONLY) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                file => drop(file.context("open", &dir.join(name))?),
+            }
+        }
+        if !fresh && dir.has(RECIPE) {
+            // which may be a link
+            regular::open(&dir.join(RECIPE)).context("read", &dir.join(RECIPE))?;
+        }
+        if dir.has(CHECKPOINTS) {
+            dir.own(CHECKPOINTS).context("use", &dir.join(CHECKPOINTS))?;
+        }
+        Ok(())
     }
 
     fn lock(dir: OpenDir) -> Result<Self, RunError> {

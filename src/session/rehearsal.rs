@@ -8,7 +8,7 @@ use super::standing::Standing;
 use super::{leader, machine, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
-use crate::run::{RunError, RunRecord, checkpoint};
+use crate::run::{RunDir, RunError, RunRecord, checkpoint};
 use std::path::Path;
 
 /// Finds what a call would find before the first step of a run, and tells the audience. The caller has looked for runs
@@ -27,6 +27,7 @@ pub(super) fn rehearse(
     if let Standing::Live { holder, .. } = standing {
         return Err(RunError::Locked { path: run.to_owned(), holder }.into());
     }
+    RunDir::check_usable(run, call.fresh)?;
     call.audience.result(run)?;
     let start = if call.fresh || standing == Standing::NotBegun {
         None

@@ -4,6 +4,7 @@ use crate::support;
 
 use serde_json::{Value as Json, json};
 use std::fs;
+use std::os::unix::fs::symlink;
 use support::{Ended, Lab, everything, tiny};
 
 /// The call with `--dry-run`, which must leave everything in the directory of runs as it is.
@@ -76,6 +77,31 @@ fn an_interrupted_run_would_go_on_from_its_checkpoint() {
     fresh
         .expect(0)
         .says(&["would be discarded; it is interrupted after 9 of 12 steps", "would train 12 steps from"]);
+}
+
+#[test]
+fn what_is_in_the_place_of_a_file_is_found_by_the_rehearsal_too() {
+    let lab = Lab::new();
+    for name in ["lock", "train.csv", "val.csv", "samples.txt", "checkpoints"] {
+        let run = lab.crash("runs", &[], "csv.before_row:12");
+        let elsewhere = lab.path("elsewhere");
+        // texts are generated in some runs only
+        fs::rename(run.join(name), &elsewhere).or_else(|_| fs::write(&elsewhere, "")).expect("moved");
+        symlink(&elsewhere, run.join(name)).expect("a link");
+        for ended in [rehearsed(&lab, &tiny("runs", &[])), lab.run(tiny("runs", &[]))] {
+            ended.expect(1).says(&[name, "link"]);
+        }
+        fs::remove_file(run.join(name)).expect("the link");
+        fs::rename(&elsewhere, run.join(name)).expect("moved back");
+        fs::remove_dir_all(&run).expect("removed");
+    }
+    // a run that would begin behind a link
+    let id = rehearsed(&lab, &tiny("runs", &[])).expect(0).stdout.trim_end().to_owned();
+    fs::create_dir(lab.path("behind")).expect("a directory");
+    symlink(lab.path("behind"), lab.path(&id)).expect("a link");
+    for ended in [rehearsed(&lab, &tiny("runs", &[])), lab.run(tiny("runs", &[]))] {
+        ended.expect(1).says(&[&id, "link"]);
+    }
 }
 
 #[test]
