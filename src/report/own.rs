@@ -29,9 +29,9 @@ pub fn has_own_values(text: &str, record: &RunRecord) -> bool {
     record.digests.get(VALUES).is_none_or(|noted| digest_of_values(text).as_ref() == Some(noted))
 }
 
-/// Whether the recipe of `run` with this text has the identity and the values on record. It may differ in its paths; in
-/// the record of an earlier version, which lacks the values, in what is kept and shown too. `None` for a text without an identity and a record without its digest: another version may have
-/// written it, or it is damaged.
+/// Whether the recipe of `run` with this text has the identity and the values on record. It may differ in its paths.
+/// The record of an earlier version lacks the values, so what is kept and shown may differ there too. `None` for a text
+/// without an identity and a record without its digest: another version may have written it, or it is damaged.
 #[must_use]
 pub fn is_own(run: &Path, text: &str, record: &RunRecord) -> Option<bool> {
     let noted = record.files.get(dir::RECIPE);

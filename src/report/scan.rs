@@ -45,8 +45,9 @@ fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
 
-/// Rows that are handed out of any log, and bytes that each further one has on average at least. A row takes some hundred
-/// bytes of memory once its numbers are held, and rows of single digits would take fifty times the size of their file.
+/// Rows that are handed out of any log, and bytes that each further one has on average at least. A row takes some
+/// hundred bytes of memory once its numbers are held: rows of single digits would take fifty times the size of their
+/// file.
 const FEW_ROWS: u64 = 1 << 16;
 const ROW_BYTES: u64 = 12;
 

@@ -80,8 +80,8 @@ impl RunDir {
         Self::lock(OpenDir::open(path).context("open", path)?)
     }
 
-    /// Checks what [`create_or_open`](Self::create_or_open) and the logs of the run would stumble over: links, pipes and
-    /// directories in the place of files that it opens. With `fresh`, most of them would be discarded. Nothing at `path` is no error.
+    /// Checks what [`create_or_open`](Self::create_or_open) and the run's logs would stumble over: links, pipes and
+    /// directories in the place of files. With `fresh`, most would be discarded. Nothing at `path` is no error.
     ///
     /// Errors: [`RunError::Io`] names the file.
     pub fn check_usable(path: &Path, fresh: bool) -> Result<(), RunError> {

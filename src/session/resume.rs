@@ -172,7 +172,7 @@ fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {
 fn edited(run: &Path) -> UsageError {
     let run = run.display();
     UsageError(format!(
-        "{run}: cannot be resumed: its recipe.toml was edited; bring the old contents back, or start a new run from the \
-         recipe: what a resumed run may change is said with --set"
+        "{run}: cannot be resumed: its recipe.toml was edited; bring the old contents back, or start a new run from \
+         the recipe: what a resumed run may change is said with --set"
     ))
 }

@@ -10,6 +10,7 @@ mod source_support;
 mod architecture;
 mod book;
 mod commands;
+mod lengths;
 mod manual;
 mod pages;
 mod supply;

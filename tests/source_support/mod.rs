@@ -5,11 +5,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The Rust files below a directory of the repository, sorted: the path below it with slashes, and the text.
+/// The Rust files below a directory of the repository, as [`files_below`] gives them.
 pub(crate) fn source_files(directory: &str) -> Vec<(String, String)> {
+    files_below(directory, &["rs"])
+}
+
+/// The files with one of the extensions below a directory of the repository, sorted: the path below it with slashes, and
+/// the text.
+pub(crate) fn files_below(directory: &str, extensions: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
     let mut files = Vec::new();
-    collect(&root, &mut files);
+    collect(&root, extensions, &mut files);
     files.sort();
     let read = |file: PathBuf| {
         let below = file.strip_prefix(&root).expect("it lies below the directory");
@@ -19,12 +25,15 @@ pub(crate) fn source_files(directory: &str) -> Vec<(String, String)> {
     files.into_iter().map(read).collect()
 }
 
-fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("the directory can be read") {
         let path = entry.expect("the directory can be read").path();
         if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            collect(&path, extensions, files);
+        } else if path
+            .extension()
+            .is_some_and(|extension| extensions.iter().any(|&wanted| extension == wanted))
+        {
             files.push(path);
         }
     }
