@@ -137,6 +137,9 @@ pub enum EngineError {
     /// A batch, a prompt or a buffer that does not fit the model.
     #[error("{0}")]
     Input(String),
+    /// Logits that no token can be drawn from.
+    #[error("the model's logits are not finite: its weights are damaged, or its training diverged")]
+    NotFinite,
     /// The device or its library failed.
     #[error("the device failed: {0}")]
     Device(String),

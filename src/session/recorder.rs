@@ -18,7 +18,7 @@ use super::saver::Saver;
 use super::step_times::StepTimes;
 use super::tensorboard::Tensorboard;
 use super::watching::Watching;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineError};
 use crate::model::init::random_bits;
 use crate::run::samples::Samples;
 use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, dir, fault};
@@ -248,11 +248,17 @@ impl Events for Recorder<'_> {
         };
         let beginning = Beginning { prompt, seed: random_bits(recipe.seed, progress.step) };
         let mut stopped = false;
-        let texts = generate(engine, recipe.model.block_size, &[beginning], &sampling, |_, _| {
+        let beginnings = [beginning];
+        let texts = generate(engine, recipe.model.block_size, &beginnings, &sampling, |_, _| {
             pulse.look();
             stopped = self.job.call.requests.is_stopping();
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        });
+        let texts = match texts {
+            // whether a run that diverged ends is for its losses to say
+            Err(EngineError::NotFinite) => beginnings.map(|beginning| beginning.prompt).into(),
+            texts => texts?,
+        };
         if stopped {
             // the resumed run makes this sample again, whole
             return Ok(());

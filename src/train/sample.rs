@@ -36,7 +36,7 @@ pub struct Beginning {
 /// token, and ends that text early when it breaks. What else is continued at the same time changes no text on the CPU.
 ///
 /// # Errors
-/// Where the engine fails.
+/// [`EngineError::NotFinite`] where logits are no numbers, and where the engine fails.
 pub fn generate(
     engine: &mut dyn Engine,
     block_size: usize,
@@ -50,6 +50,9 @@ pub fn generate(
         let mut open: Vec<usize> = (first..texts.len().min(first + at_once)).collect();
         for i in 0..sampling.tokens {
             let logits = next_logits(engine, block_size, first, &texts, &open, i == 0)?;
+            if logits.iter().flatten().any(|logit| !logit.is_finite()) {
+                return Err(EngineError::NotFinite);
+            }
             let mut logits = logits.iter();
             open.retain(|&text| {
                 let logits = logits.next().expect("logits for each open text");

@@ -77,6 +77,8 @@ fn wrong_input_is_refused_and_nothing_is_left() {
         &["--val-tokens", "100000"],
         &["all ", " tokens of the text would be for validation"],
     );
+    let one = ["--tokenizer", "bytes", "--limit-tokens", "11", "--val-fraction", "0.05"];
+    refused(&lab, "fine.jsonl", &one, &["--val-fraction 0.05 of 11 tokens is not one token for validation"]);
     refused(&lab, "fine.jsonl", &["--val-fraction", "1"], &["--val-fraction: a number between 0 and 1"]);
     refused(&lab, "fine.jsonl", &["--shard-tokens", "1"], &["--shard-tokens: a shard has between 2 and"]);
     refused(

@@ -119,6 +119,19 @@ fn a_run_a_checkpoint_and_hugging_face_weights_are_opened_alike() {
         lab.write("elsewhere/config.json", text);
         lab.run(["sample", "elsewhere"]).expect(2).says(&["elsewhere/config.json"]);
     }
+    // one number of a norm that every logit goes through
+    lab.write("elsewhere/config.json", config);
+    let mut weights = std::fs::read(lab.path("elsewhere/model.safetensors")).expect("a file");
+    let header = 8 + u64::from_le_bytes(weights[..8].try_into().expect("eight bytes")) as usize;
+    let described: serde_json::Value = serde_json::from_slice(&weights[8..header]).expect("a header");
+    let norm = described.as_object().expect("tensors").iter().find(|(name, _)| name.ends_with("ln_f.weight"));
+    let at = header + norm.expect("a norm").1["data_offsets"][0].as_u64().expect("a place") as usize;
+    weights[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    lab.write("elsewhere/model.safetensors", weights);
+    for temperature in ["0", "0.8"] {
+        let args = ["sample", "elsewhere", "--prompt", "!", "--temperature", temperature];
+        lab.run(args).expect(1).says(&["the model's logits are not finite"]);
+    }
 }
 
 #[test]

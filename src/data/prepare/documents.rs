@@ -155,7 +155,8 @@ impl Reading<'_> {
     fn field_of(&self, line: &[u8]) -> Result<String, String> {
         let line = std::str::from_utf8(line)
             .map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to()))?;
-        let mut input = serde_json::Deserializer::from_str(line);
+        // the end of an unfinished object has a column where no line follows
+        let mut input = serde_json::Deserializer::from_str(line.trim_end());
         let found = Field(self.field).deserialize(&mut input).and_then(|found| input.end().map(|()| found));
         match found {
             Ok(Found::Text(text)) => Ok(text),

@@ -15,8 +15,8 @@ pub enum PrepareError {
     Options(String),
     /// A file that is not known to hold text.
     #[error(
-        "`{}` is not known to be text: name files that end in .txt, .jsonl or .parquet, the first two also followed by \
-         .gz or .zst",
+        "`{}` is not known to be text: name files that end in .txt, .jsonl, .ndjson, .json or .parquet, all but the last \
+         also followed by .gz or .zst",
         path.display()
     )]
     Unknown {
@@ -24,7 +24,11 @@ pub enum PrepareError {
         path: PathBuf,
     },
     /// A directory without text.
-    #[error("`{}` has no file below it that ends in .txt, .jsonl or .parquet: check the directory", path.display())]
+    #[error(
+        "`{}` has no file below it that ends in .txt, .jsonl or .parquet: check the directory; lines of JSON in a .json \
+         are read where the file is named",
+        path.display()
+    )]
     NoFile {
         /// The directory.
         path: PathBuf,
@@ -58,6 +62,17 @@ pub enum PrepareError {
         count(*tokens, "token")
     )]
     NoTrain {
+        /// Number of tokens.
+        tokens: u64,
+    },
+    /// No token is for validation, which was asked for.
+    #[error(
+        "--val-fraction {fraction} of {} is not one token for validation: ask for more, or prepare more text",
+        count(*tokens, "token")
+    )]
+    NoVal {
+        /// What was asked for.
+        fraction: f64,
         /// Number of tokens.
         tokens: u64,
     },

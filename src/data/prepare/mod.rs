@@ -95,8 +95,8 @@ impl Options {
 
     /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
     /// 512 KiB; a longer one takes eight times its length, and no two are worked on at once. The figure holds the
-    /// program and its vocabulary, what waits between threads, a run of the spool where there is one, and the window of
-    /// the first frame of each source under zstd where that is long.
+    /// program and its vocabulary, what waits between threads, a run of the spool where there is one, and of the source
+    /// for which it is most, the window of the first frame under zstd where that is long, or a page of the table.
     #[must_use]
     pub fn memory(&self) -> u64 {
         const PROGRAM: u64 = 40 << 20;
@@ -107,11 +107,10 @@ impl Options {
         let spool =
             if self.is_spooled() { 2 * spool::RUN as u64 + spool::BUFFERS as u64 + (32 << 20) } else { 0 };
         // of one source at a time
-        let window =
-            sources::find(&self.sources).ok().and_then(|files| files.iter().map(TextFile::window).max());
-        let window = window.unwrap_or(0).saturating_sub(zstd::USUAL_WINDOW);
+        let files = sources::find(&self.sources).unwrap_or_default();
+        let reader = files.iter().map(|file| file.held(&self.field)).max().unwrap_or(0);
         let waiting = pipeline::in_flight(self.threads) as u64 * batch;
-        PROGRAM + self.threads as u64 * THREAD + waiting + spool + window
+        PROGRAM + self.threads as u64 * THREAD + waiting + spool + reader
     }
 
     /// What decides the result, besides the contents of the sources.
@@ -201,7 +200,10 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
             Ok(Prepared::Now(card))
         }
         Err(error) => {
-            let is_vain = matches!(error, PrepareError::NoTrain { .. } | PrepareError::NoText { .. });
+            let is_vain = matches!(
+                error,
+                PrepareError::NoTrain { .. } | PrepareError::NoVal { .. } | PrepareError::NoText { .. }
+            );
             let (made, kept) = (work.made(), if is_vain { 0 } else { work.kept() });
             // the unfinished shard goes before its directory
             drop(work);

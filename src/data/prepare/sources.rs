@@ -1,6 +1,6 @@
 //! Which files of text there are, and what their names say about them.
 
-use super::{PrepareError, zstd};
+use super::{PrepareError, parquet, zstd};
 use crate::data::DataError;
 use crate::data::card::CARD;
 use crate::data::source::{Source, expand};
@@ -40,16 +40,21 @@ pub(super) struct TextFile {
 }
 
 impl TextFile {
-    /// Bytes of what is unpacked that the reader of the file holds, as its first frame states them; 0 where there is no
-    /// frame.
-    pub(super) fn window(&self) -> u64 {
-        if self.packing != Packing::Zstd {
-            return 0;
+    /// Bytes that the reader of the file holds besides a reader's usual memory: a long window of zstd, as the first
+    /// frame states it, and pages of the table's column `field`. 0 for a file that cannot be read.
+    pub(super) fn held(&self, field: &str) -> u64 {
+        let file = || regular::open(&self.path).ok();
+        match (self.shape, self.packing) {
+            (Shape::Parquet, _) => file().and_then(|file| parquet::held(file, field).ok()).unwrap_or(0),
+            (_, Packing::Zstd) => {
+                let mut head = Vec::new();
+                let read =
+                    file().and_then(|file| file.take(zstd::LONGEST_HEADER).read_to_end(&mut head).ok());
+                let window = read.and_then(|_| zstd::window(&head)).unwrap_or(0);
+                window.saturating_sub(zstd::USUAL_WINDOW)
+            }
+            _ => 0,
         }
-        let mut head = Vec::new();
-        let read =
-            regular::open(&self.path).and_then(|file| file.take(zstd::LONGEST_HEADER).read_to_end(&mut head));
-        read.ok().and_then(|_| zstd::window(&head)).unwrap_or(0)
     }
 }
 
@@ -109,11 +114,16 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -
         let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
         if meta.is_dir() {
             walk(&path, files, seen)?;
-        } else if let Some((shape, packing)) = kind(&path).filter(|_| meta.is_file()) {
+        } else if let Some((shape, packing)) = kind(&path).filter(|_| meta.is_file() && !describes(&path)) {
             files.push(TextFile { path, shape, packing, bytes: meta.len() });
         }
     }
     Ok(())
+}
+
+/// Whether a file below a directory of texts is one that describes them rather than one of them, as its name says.
+fn describes(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
 fn kind(path: &Path) -> Option<(Shape, Packing)> {
@@ -158,13 +168,15 @@ mod tests {
     fn directories_are_walked_in_order() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("b/c")).expect("directories");
-        for name in ["z.txt", "b/c/a.jsonl", "b/.hidden.txt", "b/notes.pdf", "a.txt"] {
+        for name in ["z.txt", "b/c/a.jsonl", "b/.hidden.txt", "b/notes.pdf", "a.txt", "b/infos.json"] {
             fs::write(dir.path().join(name), "x").expect("written");
         }
         let found = find(&[dir.path().display().to_string()]).expect("found");
         let names: Vec<_> =
             found.iter().map(|file| file.path.strip_prefix(dir.path()).expect("below")).collect();
         assert_eq!(names, ["a.txt", "b/c/a.jsonl", "z.txt"].map(Path::new));
+        let named = dir.path().join("b/infos.json").display().to_string();
+        assert_eq!(find(&[named]).expect("found")[0].shape, Shape::Lines);
         fs::write(dir.path().join("a.txt"), "").expect("written");
         assert!(
             find(&[dir.path().display().to_string()])

@@ -1,7 +1,7 @@
 //! The work of a preparation: from documents to complete shards, with a state to go on from.
 
 use super::pipeline::{self, Encoded, Mark, Pipeline, Step};
-use super::shards::Shards;
+use super::shards::{Shards, Validation};
 use super::sources::TextFile;
 use super::spool::{self, Order, Spool};
 use super::state::{Begun, Position, State, Workplace};
@@ -133,6 +133,11 @@ impl<'a> Work<'a> {
         }
         if self.shards.train.tokens == 0 {
             return Err(PrepareError::NoTrain { tokens: self.state.tokens() });
+        }
+        if let Validation::Fraction(fraction) = self.options.validation
+            && self.shards.val.tokens == 0
+        {
+            return Err(PrepareError::NoVal { fraction, tokens: self.state.tokens() });
         }
         let card = self.card(tokenizer);
         let path = self.place.dir.join(crate::data::card::CARD);

@@ -44,7 +44,7 @@ impl Tokenizer {
         let pretty = |name, value: Value| (name, format!("{value:#}\n"));
         vec![
             (TOKENIZER, self.to_json()),
-            pretty("tokenizer_config.json", config),
+            pretty(recognized::CONFIG, config),
             pretty("generation_config.json", generation),
         ]
     }
@@ -120,7 +120,11 @@ impl Tokenizer {
         let merges = model["merges"].as_array().map_or(0, Vec::len);
         if let Some(vocab) = model["vocab"].as_object().filter(|_| merges == 0 && model["type"] == "BPE") {
             let is = |byte: u8| vocab.get(&spelled(&[byte])).and_then(Value::as_u64) == Some(byte.into());
+            let usual = |difference: Option<String>| {
+                difference.map_or(Ok(()), |difference| Err(recognized::refused(&path, &difference)))
+            };
             if document["pre_tokenizer"].is_null() {
+                usual(recognized::around(&document))?;
                 let characters = numbered(vocab).ok_or("it does not number single characters".to_owned());
                 let characters = characters.and_then(Characters::new);
                 return characters
@@ -128,6 +132,7 @@ impl Tokenizer {
                     .map_err(|problem| format!("`{}`: {problem}", path.display()));
             }
             if vocab.len() == 256 && (0..=u8::MAX).all(is) {
+                usual(recognized::of_bytes(&document))?;
                 return Ok(Self::bytes().clone());
             }
         }

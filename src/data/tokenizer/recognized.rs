@@ -15,6 +15,11 @@ use std::path::Path;
 /// The vocabulary and the merges in files of their own, as older models have them.
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
+/// What names the kind of a tokenizer, and the kinds that may be GPT-2's.
+pub(super) const CONFIG: &str = "tokenizer_config.json";
+const CLASSES: [&str; 3] = ["GPT2Tokenizer", "GPT2TokenizerFast", "PreTrainedTokenizerFast"];
+/// Vocabularies of BERT's tokenizer and of SentencePiece.
+const OTHERS: [&str; 4] = ["vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"];
 
 /// In what a `tokenizer.json` differs from GPT-2's, in words; `None` for GPT-2's.
 pub(super) fn difference(document: &Value) -> Option<String> {
@@ -33,38 +38,92 @@ pub(super) fn difference(document: &Value) -> Option<String> {
     if let Some(difference) = of_vocab.or_else(|| merges(found)) {
         return Some(difference);
     }
+    if byte_level(document).is_some_and(|pieces| pieces["use_regex"] == false) {
+        return Some("it does not cut text into pieces (`use_regex`)".into());
+    }
+    of_bytes(document)
+}
+
+/// What a `tokenizer.json` does besides looking up the bytes of a text, in words; `None` for nothing.
+pub(super) fn of_bytes(document: &Value) -> Option<String> {
+    let is_usual = byte_level(document).is_some_and(|pieces| pieces["add_prefix_space"] == false);
+    if !is_usual {
+        let shown = shortened(&document["pre_tokenizer"].to_string(), 80);
+        return Some(format!("it cuts text in another way, `pre_tokenizer` {shown}"));
+    }
+    around(document)
+}
+
+/// What is done to a text before it is cut and to its tokens behind, in words; `None` for nothing.
+pub(super) fn around(document: &Value) -> Option<String> {
     if !document["normalizer"].is_null() {
         return Some("it changes the text before (`normalizer`)".into());
     }
-    let mut pieces = &document["pre_tokenizer"];
-    if let (Some("Sequence"), Some([one])) =
-        (pieces["type"].as_str(), pieces["pretokenizers"].as_array().map(Vec::as_slice))
-    {
-        pieces = one;
-    }
-    if pieces["type"] != "ByteLevel" || pieces["add_prefix_space"] != false || pieces["use_regex"] == false {
-        return Some(format!("it cuts text in another way, `pre_tokenizer` {}", shown(pieces)));
+    if adds_tokens(&document["post_processor"]) {
+        return Some("it puts tokens around a text (`post_processor`)".into());
     }
     let mut added = document["added_tokens"].as_array().into_iter().flatten();
     // a special token is never the text of a document
     let added = added.find(|token| token["special"] != true && token["content"] != SPECIAL)?;
-    Some(format!("it has the further token {}", shown(&added["content"])))
+    Some(format!("it has the further token {}", shortened(&added["content"].to_string(), 80)))
 }
 
-/// Checks the vocabulary and the merges of a directory without a `tokenizer.json`, as far as they are there.
+/// The step that takes a text for bytes, which may be the only one of a sequence.
+fn byte_level(document: &Value) -> Option<&Value> {
+    let pieces = &document["pre_tokenizer"];
+    let pieces = match (pieces["type"].as_str(), pieces["pretokenizers"].as_array().map(Vec::as_slice)) {
+        (Some("Sequence"), Some([one])) => one,
+        _ => pieces,
+    };
+    (pieces["type"] == "ByteLevel").then_some(pieces)
+}
+
+/// Whether a post-processor puts tokens of its own around a text.
+fn adds_tokens(post: &Value) -> bool {
+    let any =
+        |list: &Value, adds: fn(&Value) -> bool| list.as_array().is_none_or(|list| list.iter().any(adds));
+    match post["type"].as_str() {
+        Some("ByteLevel") => false,
+        Some("Sequence") => any(&post["processors"], adds_tokens),
+        Some("TemplateProcessing") => any(&post["single"], |piece| piece["Sequence"].is_null()),
+        _ => !post.is_null(),
+    }
+}
+
+/// Checks what a directory without a `tokenizer.json` says of its tokenizer: the vocabulary and the merges, as far as
+/// they are there, and otherwise the name of its kind.
 pub(super) fn in_parts(dir: &Path) -> Result<(), String> {
+    for name in OTHERS {
+        let path = dir.join(name);
+        if path.symlink_metadata().is_ok() {
+            return Err(refused(&path, "it is a vocabulary of another kind"));
+        }
+    }
     let read = |name: &str| {
         let path = dir.join(name);
         path.symlink_metadata().ok()?;
         let bytes = regular::read_within(&path, MAX_BYTES);
         Some(bytes.map_err(|error| format!("could not read `{}`: {error}", path.display())))
     };
+    let document = |path: &Path, bytes: &[u8]| {
+        json::value(bytes).map_err(|error| format!("`{}` is malformed: {error}", path.display()))
+    };
     if let Some(bytes) = read(VOCAB).transpose()? {
         let path = dir.join(VOCAB);
-        let found = json::value(&bytes);
-        let found = found.map_err(|error| format!("`{}` is malformed: {error}", path.display()))?;
+        let found = document(&path, &bytes)?;
         let difference = found.as_object().map_or_else(|| Some("it is no table".into()), vocab);
         difference.map_or(Ok(()), |difference| Err(refused(&path, &difference)))?;
+    } else if let Some(bytes) = read(CONFIG).transpose()? {
+        let path = dir.join(CONFIG);
+        let found = document(&path, &bytes)?;
+        let class = &found["tokenizer_class"];
+        if !class.is_null() && !class.as_str().is_some_and(|class| CLASSES.contains(&class)) {
+            let class = shortened(&class.to_string(), 80);
+            return Err(refused(
+                &path,
+                &format!("its `tokenizer_class` is {class}, and its vocabulary is not there"),
+            ));
+        }
     }
     if let Some(bytes) = read(MERGES).transpose()? {
         let text = String::from_utf8_lossy(&bytes);

@@ -132,6 +132,37 @@ fn a_prompt_is_spelled_or_refused() {
     assert!(message.contains("has token 15496, which a vocabulary of 300 does not have"), "{message}");
 }
 
+/// A post-processor that puts a token before a text, or nothing.
+fn template(adds: bool) -> serde_json::Value {
+    let text = serde_json::json!({"Sequence": {"id": "A", "type_id": 0}});
+    let token = serde_json::json!({"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}});
+    let single = if adds { vec![token, text] } else { vec![text] };
+    serde_json::json!({"type": "TemplateProcessing", "single": single})
+}
+
+/// Vocabularies that look like those of this program, whose tokenizer does something besides.
+#[test]
+fn characters_and_bytes_are_looked_up_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let characters = Tokenizer::chars(Characters::new("abc".chars().collect()).expect("a vocabulary"));
+    for tokenizer in [&characters, Tokenizer::bytes()] {
+        let text = tokenizer.companions(tokenizer.vocab_size(), 64).swap_remove(0).1;
+        let whole: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for (name, value, what) in [
+            ("normalizer", serde_json::json!({"type": "Lowercase"}), "it changes the text before"),
+            ("post_processor", template(true), "it puts tokens around a text"),
+            ("added_tokens", serde_json::json!([{"content": "abc"}]), "it has the further token \"abc\""),
+            ("pre_tokenizer", serde_json::json!({"type": "ByteLevel"}), ""),
+        ] {
+            let mut changed = whole.clone();
+            changed[name] = value;
+            std::fs::write(dir.path().join("tokenizer.json"), changed.to_string()).expect("written");
+            let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+            assert!(problem.contains("tokenizer.json` is of another") && problem.contains(what), "{problem}");
+        }
+    }
+}
+
 #[test]
 fn what_a_checkpoint_says_is_read_back() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -166,7 +197,7 @@ fn what_a_checkpoint_says_is_read_back() {
     });
     assert_eq!(usual.as_ref(), Ok(Tokenizer::gpt2()));
     type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
-    let others: [(Change, &str); 8] = [
+    let others: [(Change, &str); 10] = [
         (&|it| it["model"]["vocab"]["the"] = 3.into(), "the token 1169 of GPT-2, `the`, is 3 in it"),
         (&|it| it["model"]["vocab"]["zzzzzz"] = 50257.into(), "its vocabulary has 50258 tokens"),
         (&|it| it["model"]["merges"][0] = "a b".into(), "its merge 1 is `a b` and not `Ġ t`"),
@@ -175,7 +206,12 @@ fn what_a_checkpoint_says_is_read_back() {
         (&|it| it["pre_tokenizer"]["add_prefix_space"] = true.into(), "cuts text in another way"),
         (&|it| it["pre_tokenizer"] = serde_json::json!({"type": "Whitespace"}), "cuts text in another way"),
         (&|it| it["normalizer"] = serde_json::json!({"type": "NFC"}), "`normalizer`"),
+        (&|it| it["post_processor"] = template(true), "it puts tokens around a text"),
+        (&|it| it["post_processor"] = serde_json::json!({"type": "BertProcessing"}), "`post_processor`"),
     ];
+    // as transformers writes it for GPT-2
+    let usual = of(&|it| it["post_processor"] = template(false));
+    assert_eq!(usual.as_ref(), Ok(Tokenizer::gpt2()));
     for (change, what) in others {
         let refused = of(change).expect_err(what);
         assert!(
@@ -198,6 +234,17 @@ fn what_a_checkpoint_says_is_read_back() {
     assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("merges.txt` is of another"));
     spelled("vocab.json", "{\"a\": 0}".into());
     assert!(Tokenizer::of_model(dir.path()).expect_err("refused").contains("vocab.json` is of another"));
+    for name in ["vocab.json", "merges.txt"] {
+        std::fs::remove_file(dir.path().join(name)).expect("removed");
+    }
+    spelled("tokenizer_config.json", r#"{"tokenizer_class": "GPT2Tokenizer"}"#.into());
+    assert_eq!(Tokenizer::of_model(dir.path()).as_ref(), Ok(Tokenizer::gpt2()), "a class and no vocabulary");
+    spelled("tokenizer_config.json", r#"{"tokenizer_class": "BertTokenizer"}"#.into());
+    let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+    assert!(problem.contains("its `tokenizer_class` is \"BertTokenizer\""), "{problem}");
+    spelled("spiece.model", "\n".into());
+    let problem = Tokenizer::of_model(dir.path()).expect_err("refused");
+    assert!(problem.contains("spiece.model` is of another tokenizer"), "{problem}");
     let odd = r#"{"pre_tokenizer": null, "model": {"type": "BPE", "vocab": {"ab": 0}, "merges": []}}"#;
     std::fs::write(dir.path().join("tokenizer.json"), odd).expect("written");
     let problem = Tokenizer::of_model(dir.path()).expect_err("refused");

@@ -4,27 +4,23 @@
 //! column of byte arrays, plain or with a dictionary, under the usual codecs. Anything else is refused by name.
 //! Source: Apache Parquet, `parquet-format` 2.11, `README.md`, `Encodings.md` and `parquet.thrift`.
 
+mod footer;
 mod hybrid;
 mod thrift;
 
+pub(super) use footer::held;
+
 use super::PrepareError;
 use super::bounds::{Allowance, advice, longest, of_a_page, page};
-use super::documents::no_field;
 use super::zstd::Frames;
 use crate::data::DataError;
+use footer::{Chunk, Column};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::Path;
 use thrift::{Item, LEAF, Wanted};
 
-const MAGIC: &[u8; 4] = b"PAR1";
-/// What is needed of the footer: the schema's types, repetitions, names and numbers of children, and of each column of
-/// a group of rows its codec, number of values, and where its pages and its dictionary begin.
-const FOOTER: Wanted = Wanted(&[
-    (2, Wanted(&[(1, LEAF), (3, LEAF), (4, LEAF), (5, LEAF)])),
-    (4, Wanted(&[(1, Wanted(&[(3, Wanted(&[(4, LEAF), (5, LEAF), (9, LEAF), (11, LEAF)]))]))])),
-]);
 /// What is needed of a page's header: its kind, sizes and checksum, and the counts, encodings and lengths of each kind.
 const PAGE: Wanted = Wanted(&[
     (1, LEAF),
@@ -35,8 +31,8 @@ const PAGE: Wanted = Wanted(&[
     (7, Wanted(&[(1, LEAF)])),
     (8, Wanted(&[(1, LEAF), (4, LEAF), (5, LEAF), (6, LEAF), (7, LEAF)])),
 ]);
-/// Parquet's number for byte arrays.
-const BYTE_ARRAY: i64 = 6;
+/// Parquet's number for the page of a dictionary.
+const DICTIONARY: i64 = 2;
 /// Names of the encodings by their numbers.
 const ENCODINGS: [&str; 10] = [
     "PLAIN",
@@ -65,19 +61,17 @@ pub(super) fn texts(
         |place: String| move |problem: String| PrepareError::Document { path: path.into(), place, problem };
     let bytes = file.metadata().map_err(DataError::read(path))?.len();
     let mut input = BufReader::with_capacity(64 << 10, file);
-    let footer = footer(&mut input, bytes).map_err(at("its footer".into()))?;
+    let footer = footer::read(&mut input, bytes).map_err(at("its footer".into()))?;
     let column = Column::find(&footer, field).map_err(at("its schema".into()))?;
     let groups = footer.list(4);
     let (mut row, mut reported) = (0, 0);
     let mut left = Left { bytes, allowance: Allowance::of(bytes) };
     let (page, longest) = (page(bytes), longest(bytes));
     for (index, group) in groups.iter().enumerate() {
-        let chunk = group.list(1).get(column.index).and_then(|chunk| chunk.get(3));
         let dictionary = Dictionary::default();
         let (input, left) = (&mut input, &mut left);
         let mut pages = Pages { input, column: &column, row, dictionary, left, page, longest };
-        let read = chunk.ok_or_else(|| "its column is not described".to_owned());
-        let read = read.and_then(|chunk| pages.chunk(chunk, take));
+        let read = Chunk::of(group, &column).and_then(|chunk| pages.chunk(&chunk, take));
         row = pages.row;
         if read.map_err(at(format!("row {row}")))?.is_break() {
             return Ok(());
@@ -89,64 +83,14 @@ pub(super) fn texts(
     Ok(())
 }
 
-/// The description of the whole file, which stands at its end.
-fn footer(input: &mut BufReader<File>, bytes: u64) -> Result<Item, String> {
-    let damaged = |_| "it is not there: the file is no Parquet, or cut off; fetch it again".to_owned();
-    let mut tail = [0; 8];
-    input.seek(SeekFrom::End(-8)).and_then(|_| input.read_exact(&mut tail)).map_err(damaged)?;
-    let [a, b, c, d, magic @ ..] = tail;
-    let len = u64::from(u32::from_le_bytes([a, b, c, d]));
-    if magic != *MAGIC || len + 12 > bytes {
-        return Err(damaged(std::io::ErrorKind::InvalidData.into()));
-    }
-    input.seek(SeekFrom::Start(bytes - 8 - len)).map_err(damaged)?;
-    thrift::structure(&mut input.take(len), FOOTER)
+/// The bytes of a page, unpacked and packed, as its header states them.
+fn sizes(header: &Item) -> Result<(usize, usize), String> {
+    let size = |id| header.int(id).and_then(|n| usize::try_from(n).ok());
+    size(2).zip(size(3)).ok_or_else(|| "a page states a size that it cannot have".into())
 }
 
-/// The column that holds the texts.
-struct Column {
-    /// Its number among the leaves.
-    index: usize,
-    /// Whether a row may lack it.
-    is_optional: bool,
-}
-
-impl Column {
-    fn find(footer: &Item, field: &str) -> Result<Self, String> {
-        let schema = footer.list(2);
-        let (mut at, mut index, mut found) = (1, 0, None);
-        let mut names = Vec::new();
-        while let Some(element) = schema.get(at) {
-            let name = element.text(4).unwrap_or_default();
-            names.push(name);
-            let end = subtree(schema, at);
-            if name == field {
-                let is_text = end == at + 1 && element.int(1) == Some(BYTE_ARRAY);
-                let Some(repetition @ (0 | 1)) = element.int(3).filter(|_| is_text) else {
-                    return Err(format!(
-                        "its column `{field}` does not hold texts: choose another with --field"
-                    ));
-                };
-                if found.replace(Self { index, is_optional: repetition == 1 }).is_some() {
-                    return Err(format!("it has two columns `{field}`: which one is meant cannot be told"));
-                }
-            }
-            let is_leaf = |element: &&Item| element.int(5).unwrap_or(0) == 0;
-            index += schema[at..end].iter().filter(is_leaf).count();
-            at = end;
-        }
-        found.ok_or_else(|| no_field(field, &names))
-    }
-}
-
-/// The place behind an element of the schema and everything below it.
-fn subtree(schema: &[Item], at: usize) -> usize {
-    let (mut end, mut left) = (at, 1);
-    while let Some(element) = schema.get(end).filter(|_| left > 0) {
-        left = element.int(5).unwrap_or(0).max(0).saturating_add(left - 1);
-        end += 1;
-    }
-    end
+fn unreadable(error: std::io::Error) -> String {
+    format!("its column could not be read: {error}")
 }
 
 /// What a file may still make work of.
@@ -200,27 +144,15 @@ struct Pages<'a> {
 impl Pages<'_> {
     fn chunk(
         &mut self,
-        chunk: &Item,
+        chunk: &Chunk,
         take: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, String> {
-        let number = |id, what| {
-            let number = chunk.int(id).and_then(|number| u64::try_from(number).ok());
-            number.ok_or_else(|| format!("its column states no {what}"))
-        };
-        let (codec, values) = (chunk.int(4).unwrap_or(-1), number(5, "number of values")?);
-        let data = number(9, "place")?;
-        let dictionary =
-            chunk.int(11).and_then(|at| u64::try_from(at).ok()).filter(|at| (4..data).contains(at));
-        let unreadable = |error: std::io::Error| format!("its column could not be read: {error}");
-        self.input.seek(SeekFrom::Start(dictionary.unwrap_or(data))).map_err(unreadable)?;
-        let end = self.row.checked_add(values).ok_or(BROKEN)?;
+        self.input.seek(SeekFrom::Start(chunk.begin)).map_err(unreadable)?;
+        let end = self.row.checked_add(chunk.values).ok_or(BROKEN)?;
         while self.row < end {
             let begin = self.input.stream_position().map_err(unreadable)?;
             let header = thrift::structure(self.input, PAGE)?;
-            let size = |id| header.int(id).and_then(|n| usize::try_from(n).ok());
-            let (Some(full), Some(packed)) = (size(2), size(3)) else {
-                return Err("a page states a size that it cannot have".into());
-            };
+            let (full, packed) = sizes(&header)?;
             if full.max(packed) > self.page {
                 return Err(of_a_page(self.page));
             }
@@ -230,8 +162,7 @@ impl Pages<'_> {
                 return Err("a page is cut off: fetch the file again".into());
             }
             let taken = self.input.stream_position().map_err(unreadable)? - begin;
-            self.left.bytes =
-                self.left.bytes.checked_sub(taken).ok_or("its pages overlap: fetch it again")?;
+            self.left.bytes = self.left.bytes.checked_sub(taken).ok_or(OVERLAP)?;
             self.left.allowance.take(full)?;
             let mut sum = flate2::Crc::new();
             sum.update(&page);
@@ -240,7 +171,7 @@ impl Pages<'_> {
             }
             match header.int(1) {
                 Some(0) => {
-                    let page = unpack(codec, page, full)?;
+                    let page = unpack(chunk.codec, page, full)?;
                     let header = header.get(5).ok_or(BROKEN)?;
                     let (levels, values) = match self.column.is_optional {
                         true => hybrid::with_length(&page).ok_or(BROKEN)?,
@@ -250,8 +181,8 @@ impl Pages<'_> {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                Some(2) => {
-                    let page = unpack(codec, page, full)?;
+                Some(DICTIONARY) => {
+                    let page = unpack(chunk.codec, page, full)?;
                     let count = header.get(7).and_then(|header| header.int(1)).ok_or(BROKEN)?;
                     self.dictionary = Dictionary::new(page, count).ok_or(BROKEN)?;
                 }
@@ -259,11 +190,11 @@ impl Pages<'_> {
                     let header = header.get(8).ok_or(BROKEN)?;
                     let len = |id| header.int(id).and_then(|len| usize::try_from(len).ok());
                     let (Some(levels), Some(repeats)) = (len(5), len(6)) else { return Err(BROKEN.into()) };
-                    let (levels, rest) =
-                        page.split_at_checked(levels.saturating_add(repeats)).ok_or(BROKEN)?;
+                    let before = levels.checked_add(repeats).filter(|&before| before <= page.len().min(full));
+                    let levels: Vec<u8> = page.drain(..before.ok_or(BROKEN)?).collect();
                     let is_packed = header.get(7) != Some(&Item::Bool(false));
-                    let full = full.checked_sub(levels.len()).ok_or(BROKEN)?;
-                    let values = unpack(if is_packed { codec } else { 0 }, rest.to_vec(), full)?;
+                    let full = full - levels.len();
+                    let values = unpack(if is_packed { chunk.codec } else { 0 }, page, full)?;
                     let levels = &levels[repeats..];
                     if self.values(header.int(1), header.int(4), levels, &values, end, take)?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -342,6 +273,7 @@ impl Pages<'_> {
 }
 
 const BROKEN: &str = "a page is damaged: fetch the file again";
+const OVERLAP: &str = "its pages overlap: fetch it again";
 
 /// Takes the next byte array: its length in 32 bits, then its bytes.
 fn plain<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

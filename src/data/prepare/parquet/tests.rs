@@ -1,5 +1,6 @@
 //! Files as `pyarrow` writes them, and damage to them.
 
+use super::footer::MAGIC;
 use super::*;
 use crate::data::prepare::parquet;
 
@@ -156,6 +157,30 @@ fn pages_do_not_overlap() {
     assert_eq!(read(&file(&both, &[(1, 4), (1, two)]), "text"), Ok(vec![text.clone(), text]));
     let problem = read(&file(&one, &[(1, 4); 12]), "text").expect_err("refused");
     assert!(problem.contains("its pages overlap"), "{problem}");
+}
+
+/// A page is read whole, with the dictionary of its group beside it.
+#[test]
+fn what_is_held_is_the_largest_page_and_its_dictionary() {
+    let held = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut file, bytes).expect("written");
+        parquet::held(file, "text")
+    };
+    let text = |len: usize| [&(len as u32).to_le_bytes()[..], &vec![b'a'; len]].concat();
+    let (small, large) = (page(0, 5, 1, 0, &text(40)), page(0, 5, 1, 0, &text(60_000)));
+    let dictionary = page(2, 7, 2, 0, &[text(3000), text(4000)].concat());
+    let pages = [&small[..], &large, &small, &dictionary, &small].concat();
+    let second = 4 + (2 * small.len() + large.len()) as u64;
+    assert_eq!(held(&file(&pages, &[(3, 4)])), Ok(2 * 60_004));
+    assert_eq!(held(&file(&pages, &[(1, second)])), Ok(3 * (3004 + 4004) + 2 * 8));
+    assert_eq!(held(&file(&pages, &[(3, 4), (1, second)])), Ok(2 * 60_004));
+    assert!(held(&file(&pages, &[(3, 4); 12])).expect_err("refused").contains("its pages overlap"));
+    for name in FILES {
+        let bytes = golden(&format!("{name}.parquet"));
+        let found = held(&bytes).expect("pages");
+        assert!((1..20 << 10).contains(&found), "{name}: {found}");
+    }
 }
 
 #[test]

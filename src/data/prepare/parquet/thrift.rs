@@ -9,7 +9,7 @@ use std::io::Read;
 const DEPTH: usize = 24;
 /// A header is never longer.
 const LONGEST: u64 = 64 << 20;
-/// Values that are kept of a header. A column of a group of rows has six.
+/// Values that are kept of a header. A column of a group of rows has eight.
 const MOST: u32 = 1 << 20;
 
 /// The fields of a structure that are kept, each with those of the structure, or of the list of structures, in it.
