@@ -129,9 +129,18 @@ fn table(report: &Report, precision: Precision) -> String {
             verdict(t.gradient_passed && t.parameter_passed)
         );
     }
+    out.push('\n');
+    let left_out: usize = report.tensors.iter().map(|t| t.left_out).sum();
+    if left_out > 0 {
+        let elements = count(left_out, "element");
+        let _ = writeln!(
+            out,
+            "parameters and change are without {elements} whose first gradient is mostly rounding"
+        );
+    }
     let _ = writeln!(
         out,
-        "\ntolerances: loss {:.0e}, later {:.0e}, gradient {:.0e}, parameters {:.0e}, change {:.0e}",
+        "tolerances: loss {:.0e}, later {:.0e}, gradient {:.0e}, parameters {:.0e}, change {:.0e}",
         bounds.loss, bounds.later_loss, bounds.gradient, bounds.parameter, bounds.change
     );
     let exact = precision == Precision::Fp32;

@@ -95,8 +95,8 @@ impl Voice {
                 if self.fresh { " without --fresh" } else { "" }
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
-                "{run}: diverged at step {step}: {what}; nothing is saved of it, the last checkpoint is kept and \
-                 --resume goes on from it. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller \
+                "{run}: diverged at step {step}: {what}; nothing is saved of it, and --resume goes on from the last \
+                 checkpoint, where there is one. Try a lower optimizer.lr, a longer schedule.warmup_steps or a smaller \
                  optimizer.clip_norm"
             )),
             // the caller shows the error

@@ -331,6 +331,16 @@ fn engines_of_different_models_are_not_compared() {
     assert!(matches!(empty, Err(EngineError::Input(_))));
 }
 
+/// Rounding decides the sign of a step where it is larger than the gradient, and hides no fault elsewhere.
+#[test]
+fn a_gradient_that_is_all_rounding_is_left_out() {
+    let b = [1.0, -1.0, 1e-6, 0.0, 1.0, 1e-6, 1.0];
+    let a = [1.0, -1.0, -1e-6, 0.0, 0.5, 0.5, f32::NAN];
+    let is_left_out = rounded_away(&a, &b, &[0..2, 2..7], 1e-2);
+    let found: Vec<usize> = (0..7).filter(|&i| is_left_out(i)).collect();
+    assert_eq!(found, [2], "not what agrees, nor what is off by more than the bound");
+}
+
 #[test]
 fn zeros_agree_and_what_is_not_finite_does_not() {
     assert_eq!((relative(0.0, 0.0), relative(3.0, 2.0), relative(1.0, 0.0)), (0.0, 0.5, f64::INFINITY));
