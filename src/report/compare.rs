@@ -9,7 +9,7 @@ use super::gather::Wanted;
 use super::groups::{Group, Verdict, groups, sentence, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
-use super::numbers::{fixed, significant};
+use super::numbers::significant;
 use super::runs::{Run, read_all};
 use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
@@ -247,45 +247,7 @@ impl Comparison {
     /// One row per group of replicas: mean ± standard deviation of the measures that vary from run to run.
     #[must_use]
     pub fn replicas(&self, measures: &[Measure]) -> Table {
-        let own = || {
-            measures.iter().filter_map(|measure| match measure {
-                Measure::Own(metric) if metric.unit != Unit::Count || metric.target.is_some() => Some(metric),
-                _ => None,
-            })
-        };
-        let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
-        columns.extend(own().map(|metric| Column::numbers(&metric.name, &metric.title)));
-        let row = |group: &Group| {
-            let complete = group.counted().count() - group.incomplete(&self.runs);
-            let mut cells =
-                vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
-            cells.extend(own().map(|metric| {
-                let missed = metric.target.as_ref().map(|target| group.reached(&self.runs, target));
-                let missed = missed.filter(|(reached, of)| reached < of);
-                let missed = missed.map(|(reached, of)| format!("{reached} of {of} reached"));
-                let nothing = || missed.as_deref().map_or_else(Cell::empty, Cell::text);
-                group.spread(&self.runs, metric).map_or_else(nothing, |spread| {
-                    let sd = |sd: f64| match metric.unit {
-                        Unit::Loss => format!(" ± {}", fixed(sd, 4)),
-                        Unit::Fraction => format!(" ± {}", fixed(sd * 100.0, 1)),
-                        unit => format!(" ± {}", unit.shown(sd)),
-                    };
-                    let is_interpolated =
-                        |i: usize| self.runs[i].results.interpolated().contains(&metric.name);
-                    let mark = if group.counted().any(is_interpolated) { "~" } else { "" };
-                    Cell::text(format!(
-                        "{mark}{}{}{}",
-                        metric.unit.shown(spread.mean),
-                        spread.sd.map_or_else(String::new, sd),
-                        missed.as_ref().map_or_else(String::new, |missed| format!(" ({missed})"))
-                    ))
-                })
-            }));
-            cells
-        };
-        let mut table = Table { rows: self.groups.iter().map(row).collect(), columns };
-        table.drop_empty_columns();
-        table
+        super::replicas::table(self, measures)
     }
 
     /// What all runs have in common, on one line: chosen values are spelled out, defaults are counted.

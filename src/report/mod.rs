@@ -28,6 +28,7 @@ pub mod numbers;
 pub mod own;
 pub mod page;
 pub mod plot;
+mod replicas;
 pub mod results;
 pub mod runs;
 pub mod scan;

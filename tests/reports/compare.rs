@@ -135,6 +135,31 @@ fn unfinished_runs_count_only_where_they_are_aligned() {
 }
 
 #[test]
+fn a_mean_of_fewer_seeds_than_its_row_counts_says_of_how_many() {
+    let lab = Lab::new();
+    for (id, seed, last, poems) in
+        [("a-1", 1, "3.5", "0.25"), ("a-2", 2, "NaN", "0.75"), ("a-3", 3, "4.5", "")]
+    {
+        let run = Fake::new(id, seed, 1e-3, 3.0).write(&lab.path("runs"));
+        let rows = format!("step,tokens,val_loss,poems_acc\n0,0,9,0.25\n4,1024,{last},{poems}\n");
+        // the last evaluation of one had no score
+        let rows = if poems.is_empty() { rows.replace("9,0.25", "9,") } else { rows };
+        fs::write(run.join("val.csv"), rows).expect("a file");
+    }
+    let args = ["compare", "runs", "--metrics", "loss,val_loss,best_val_loss,poems_acc"];
+    let table = lab.run(args).expect(0).stdout.clone();
+    let (_, replicas) = table.split_once("\nreplicas, ").expect("a table of replicas");
+    for part in ["3.0000 ± 0.0000  ", "  4.0000 ± 0.7071 (2 of 3)  ", "  50.0 % ± 35.4 (2 of 3)"] {
+        assert!(replicas.contains(part), "`{part}` is not in\n{table}");
+    }
+    assert!(!replicas.contains("(3 of 3)"), "{table}");
+    let page = lab.run([&args[..], &["--plot", "page.html"]].concat());
+    page.expect(0);
+    let page = fs::read_to_string(lab.path("page.html")).expect("a page");
+    assert!(page.contains("4.0000 ± 0.7071 (2 of 3)"), "the page has the same table");
+}
+
+#[test]
 fn logs_and_recipes_of_other_versions_are_read_as_far_as_they_go() {
     let lab = lab();
     let runs = lab.path("runs");
