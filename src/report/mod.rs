@@ -32,6 +32,7 @@ mod replicas;
 pub mod results;
 pub mod runs;
 pub mod scan;
+pub mod sentences;
 pub mod shorten;
 pub mod stats;
 mod tail;

@@ -3,7 +3,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, rfc4180, sweep, violation};
+use report_support::{Fake, many, rfc4180, sweep, violation};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -98,6 +98,32 @@ fn what_noise_explains_is_not_called_a_difference() {
     assert!(said.contains("a difference of this size would take about 64 seeds each, 61 more"), "{said}");
     let test = &json(&lab, &["runs"])["tests"][0];
     assert_eq!((&test["distinguishable"], &test["seeds_needed"]), (&json!(false), &json!(64)));
+}
+
+#[test]
+fn of_many_verdicts_the_first_are_shown_and_what_to_know_of_them_always() {
+    let lab = Lab::new();
+    many(&lab.path("runs"));
+    let caveats = [
+        "p-values are adjusted for the number of tests (Holm)",
+        "14 runs that are not finished are left out",
+    ];
+    for format in ["table", "markdown"] {
+        let said = lab.run(["compare", "runs", "--format", format]).expect(0).stdout.clone();
+        assert_eq!(said.matches("Welch's t = ").count(), 12, "{said}");
+        let (_, rest) = said.split_once("2 more: --format json\n").expect("where the others are");
+        assert!(caveats.iter().all(|caveat| rest.contains(caveat)), "{rest}");
+    }
+    let found = json(&lab, &["runs"]);
+    let schema: Value =
+        serde_json::from_str(include_str!("../../docs/compare.schema.json")).expect("a schema");
+    assert_eq!(violation(&schema, &found, "$"), None);
+    let notes = found["notes"].as_array().expect("notes");
+    for caveat in caveats {
+        let is_it = |note: &&Value| note.as_str().is_some_and(|note| note.contains(caveat));
+        assert_eq!(notes.iter().filter(is_it).count(), 1, "{caveat}: {notes:?}");
+    }
+    assert_eq!(found["tests"].as_array().map(Vec::len), Some(14));
 }
 
 #[test]
