@@ -127,6 +127,18 @@ fn of_many_verdicts_the_first_are_shown_and_what_to_know_of_them_always() {
 }
 
 #[test]
+fn one_of_many_tests_takes_more_seeds_than_a_single_one() {
+    let lab = Lab::new();
+    many(&lab.path("runs"));
+    // 0.04 apart with a deviation of 0.0141: scipy's noncentral distribution has a power of 0.82 with 6 seeds at a
+    // fourteenth of the level, of 0.65 with 5, and at the whole level of 0.91 with 4
+    let needed = |runs: &[&str]| json(&lab, runs)["tests"][0]["seeds_needed"].clone();
+    assert_eq!((needed(&["runs"]), needed(&["fake-0-*", "fake-1-*"])), (json!(6), json!(4)));
+    let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(said.contains("a difference of this size would take about 6 seeds each, 4 more"), "{said}");
+}
+
+#[test]
 fn unfinished_runs_count_only_where_they_are_aligned() {
     let lab = lab();
     let mut crashed = Fake::new("fake-14", 4, 3e-3, 9.0);
