@@ -8,7 +8,7 @@ use std::path::Path;
 /// What [`Follow::poll`] found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct News {
-    /// Rows that were added at the end.
+    /// Rows that were added at the end, behind those that had been there and still are.
     pub added: usize,
     /// Whether rows that had been there are gone.
     pub was_cut: bool,
@@ -97,8 +97,10 @@ impl Follow {
             }
         });
         read?;
-        // another file is news only as far as it differs
-        let kept = old.iter().zip(&self.rows).take_while(|(a, b)| a[0] == b[0]).count();
+        // another file is news only as far as it differs: a step that was taken again took another time
+        let is_same = |a: &f64, b: &f64| a.to_bits() == b.to_bits();
+        let are_same = |(a, b): &(&Vec<f64>, &Vec<f64>)| a.iter().zip(*b).all(|(a, b)| is_same(a, b));
+        let kept = old.iter().zip(&self.rows).take_while(are_same).count();
         let begin = if old.is_empty() { before } else { kept };
         Ok(News { added: self.rows.len() - begin, was_cut: kept < old.len() })
     }
@@ -140,8 +142,24 @@ mod tests {
         fs::write(&other, "step,loss\n0,5\n1,4\n2,3\n3,2\n").expect("write");
         fs::rename(&other, &path).expect("rename");
         assert_eq!(news(), (2, false, 4));
+        // the same steps, taken again
+        fs::write(&other, "step,loss\n0,5\n1,4\n2,3.5\n3,2\n4,1\n").expect("write");
+        fs::rename(&other, &path).expect("rename");
+        assert_eq!(news(), (3, true, 5));
         fs::remove_file(&path).expect("remove");
         assert_eq!(news(), (0, true, 0));
+    }
+
+    #[test]
+    fn a_row_with_an_empty_cell_is_the_same_in_another_file() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (path, other) = (dir.path().join("train.csv"), dir.path().join("other"));
+        let mut log = Follow::new(&path, ["step", "mfu"]);
+        fs::write(&path, "step,mfu\n0,\n1,\n").expect("write");
+        assert_eq!(log.poll().expect("readable").added, 2);
+        fs::write(&other, "step,mfu\n0,\n1,\n2,\n").expect("write");
+        fs::rename(&other, &path).expect("rename");
+        assert_eq!(log.poll().expect("readable"), News { added: 1, was_cut: false });
     }
 
     #[test]

@@ -157,12 +157,12 @@ fn append(file: &Path, text: &str) {
 }
 
 /// A row of `train.csv` for a step.
-fn row(step: u64, loss: f64) -> String {
+pub(crate) fn row(step: u64, loss: f64) -> String {
     format!("{step},{},{loss},1e-3,1.5,0.1,1,0,256,1000,0.25,1048576,{}\n", (step + 1) * 256, step + 1)
 }
 
 /// A run that a process seems to train, which is this one.
-fn training(lab: &Lab, id: &str) -> (std::path::PathBuf, Lock) {
+pub(crate) fn training(lab: &Lab, id: &str) -> (std::path::PathBuf, Lock) {
     let run = Fake { status: "running", ..Fake::new(id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
     let lock = Lock::acquire(&OpenDir::open(&run).expect("open")).expect("free");
     (run, lock)
