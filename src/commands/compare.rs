@@ -20,9 +20,6 @@ use crate::report::target::Target;
 use crate::session::UsageError;
 use std::path::PathBuf;
 
-/// More sentences about groups than these say no more to a reader; JSON has them all.
-const MOST_SENTENCES: usize = 12;
-
 /// Prints the comparison.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if args.runs.is_empty() {
@@ -126,14 +123,10 @@ fn text(args: &CompareArgs, comparison: &Comparison, measures: &[Measure]) -> St
         out += "\nreplicas, mean ± standard deviation over seeds\n\n";
         out += &table(comparison.replicas(measures));
     }
-    let sentences = comparison.sentences();
+    let sentences = comparison.in_short("--format json");
     if !sentences.is_empty() {
         out += "\n";
-        out.extend(sentences.iter().take(MOST_SENTENCES).map(|sentence| item(sentence)));
-        if sentences.len() > MOST_SENTENCES {
-            let more = format!("{} more: --format json", sentences.len() - MOST_SENTENCES);
-            out += &(exporter.item(&more) + "\n");
-        }
+        out.extend(sentences.iter().map(|sentence| item(sentence)));
     }
     out
 }

@@ -74,7 +74,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<Exit> {
     let ended = loop {
         let mut lines = String::new();
         for run in &mut runs {
-            lines.extend(run.poll(&view).map(|line| tame_line(&line) + "\n"));
+            lines.extend(run.poll(&view).iter().map(|line| tame_line(line) + "\n"));
         }
         match &mut screen {
             Some(screen) => screen.draw(&runs, &view)?,
@@ -125,9 +125,9 @@ impl Watched {
         })
     }
 
-    /// Looks at the files; a line if there is something new to say. What cannot be read is part of the line, so that
-    /// the other runs can be watched.
-    fn poll(&mut self, view: &View) -> Option<String> {
+    /// Looks at the files; a line on where the run is if that is new, behind one on where it went back to. What cannot
+    /// be read is part of a line, so that the other runs can be watched.
+    fn poll(&mut self, view: &View) -> Vec<String> {
         let before = self.problem.take();
         // asked first: what a run logs before it ends is then seen with its end
         let status = match crate::run::status(&self.path).and_then(|status| self.held(status)) {
@@ -164,11 +164,17 @@ impl Watched {
                 }
             }
         }
+        let mut lines = Vec::new();
         if train.was_cut {
-            return Some(format!("{}: went back to step {}", self.id, self.train.rows().len()));
+            let rows = self.train.rows();
+            let kept = rows[..rows.len() - train.added].last();
+            lines.push(format!("{}: went back to step {}", self.id, step_after(kept)));
         }
         let is_new = is_new || self.problem != before;
-        (is_new || train.added > 0 || val.added > 0).then(|| self.whole_line(view))
+        if is_new || train.was_cut || train.added > 0 || val.added > 0 {
+            lines.push(self.whole_line(view));
+        }
+        lines
     }
 
     /// The status, unless the lock is no file: nobody would ever learn that its holder has ended.
@@ -191,7 +197,7 @@ impl Watched {
     }
 
     fn steps(&self) -> f64 {
-        self.train.rows().last().map_or(0.0, |row| row[0] + 1.0)
+        step_after(self.train.rows().last())
     }
 
     /// Seconds to the end at the pace of the last steps.
@@ -240,4 +246,9 @@ impl Watched {
         }
         figures
     }
+}
+
+/// The steps that have been taken with the one of a row; none without a row.
+fn step_after(row: Option<&Vec<f64>>) -> f64 {
+    row.map_or(0.0, |row| row[0] + 1.0)
 }

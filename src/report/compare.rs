@@ -6,10 +6,10 @@ use super::export::{Cell, Column, Table};
 use super::fit::Leaving;
 use super::footing::Footing;
 use super::gather::Wanted;
-use super::groups::{Group, Verdict, groups, sentence, verdicts};
+use super::groups::{Group, Verdict, groups, verdicts};
 pub use super::measures::Measure;
 use super::metrics::{self, Metric, metrics};
-use super::numbers::{fixed, significant};
+use super::numbers::significant;
 use super::runs::{Run, read_all};
 use super::target::{self, Target};
 use crate::recipe::keys::PRECISION;
@@ -247,45 +247,7 @@ impl Comparison {
     /// One row per group of replicas: mean ± standard deviation of the measures that vary from run to run.
     #[must_use]
     pub fn replicas(&self, measures: &[Measure]) -> Table {
-        let own = || {
-            measures.iter().filter_map(|measure| match measure {
-                Measure::Own(metric) if metric.unit != Unit::Count || metric.target.is_some() => Some(metric),
-                _ => None,
-            })
-        };
-        let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
-        columns.extend(own().map(|metric| Column::numbers(&metric.name, &metric.title)));
-        let row = |group: &Group| {
-            let complete = group.counted().count() - group.incomplete(&self.runs);
-            let mut cells =
-                vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
-            cells.extend(own().map(|metric| {
-                let missed = metric.target.as_ref().map(|target| group.reached(&self.runs, target));
-                let missed = missed.filter(|(reached, of)| reached < of);
-                let missed = missed.map(|(reached, of)| format!("{reached} of {of} reached"));
-                let nothing = || missed.as_deref().map_or_else(Cell::empty, Cell::text);
-                group.spread(&self.runs, metric).map_or_else(nothing, |spread| {
-                    let sd = |sd: f64| match metric.unit {
-                        Unit::Loss => format!(" ± {}", fixed(sd, 4)),
-                        Unit::Fraction => format!(" ± {}", fixed(sd * 100.0, 1)),
-                        unit => format!(" ± {}", unit.shown(sd)),
-                    };
-                    let is_interpolated =
-                        |i: usize| self.runs[i].results.interpolated().contains(&metric.name);
-                    let mark = if group.counted().any(is_interpolated) { "~" } else { "" };
-                    Cell::text(format!(
-                        "{mark}{}{}{}",
-                        metric.unit.shown(spread.mean),
-                        spread.sd.map_or_else(String::new, sd),
-                        missed.as_ref().map_or_else(String::new, |missed| format!(" ({missed})"))
-                    ))
-                })
-            }));
-            cells
-        };
-        let mut table = Table { rows: self.groups.iter().map(row).collect(), columns };
-        table.drop_empty_columns();
-        table
+        super::replicas::table(self, measures)
     }
 
     /// What all runs have in common, on one line: chosen values are spelled out, defaults are counted.
@@ -310,48 +272,28 @@ impl Comparison {
 
     /// What the replicas allow to conclude about the best group and each other one, one sentence each.
     #[must_use]
+    pub fn conclusions(&self) -> Vec<String> {
+        super::sentences::conclusions(self)
+    }
+
+    /// What a reader must know before believing means and tests, one sentence each: how p-values are adjusted, and
+    /// which runs are left out.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        super::sentences::caveats(self)
+    }
+
+    /// All conclusions, and all caveats behind them.
+    #[must_use]
     pub fn sentences(&self) -> Vec<String> {
-        let sets: Vec<Option<usize>> = self.groups.iter().map(|group| self.footing.of_group(group)).collect();
-        let is_alone = |i: usize| sets.iter().filter(|set| **set == sets[i]).count() < 2;
-        if self.groups.len() < 2 || (self.footing.is_mixed() && (0..sets.len()).all(is_alone)) {
-            return Vec::new();
-        }
-        if !self.has_replicas() {
-            return vec![
-                "one seed each: whether a difference is more than a seed's noise cannot be said; run replicas with \
-                 other seeds (--set seed=2, ...)"
-                    .to_owned(),
-            ];
-        }
-        let mut sentences: Vec<String> =
-            self.verdicts.iter().map(|verdict| sentence(verdict, &self.groups)).collect();
-        if self.verdicts.iter().filter(|verdict| verdict.test.is_some()).count() > 1 {
-            sentences.push("p-values are adjusted for the number of tests (Holm)".to_owned());
-        }
-        for target in &self.targets {
-            let reached = self.groups.iter().map(|group| group.reached(&self.runs, target));
-            let missed: usize = reached.map(|(reached, of)| of - reached).sum();
-            if missed > 0 {
-                let (runs, is) = (count(missed, "run"), if missed == 1 { "is" } else { "are" });
-                sentences.push(format!(
-                    "{runs} that did not reach {} {is} left out of means and tests of the way there",
-                    target.shown()
-                ));
-            }
-        }
-        let incomplete: usize = self.groups.iter().map(|group| group.incomplete(&self.runs)).sum();
-        if incomplete > 0 {
-            let is = if incomplete == 1 { "is" } else { "are" };
-            let what = if self.cut.is_some() {
-                "did not come as far".to_owned()
-            } else {
-                format!("{is} not finished")
-            };
-            let runs = count(incomplete, "run");
-            let of_what = if self.judge.target.is_some() { "the other means" } else { "means and tests" };
-            sentences.push(format!("{runs} that {what} {is} left out of {of_what}"));
-        }
-        sentences
+        [self.conclusions(), self.caveats()].concat()
+    }
+
+    /// As [`sentences`](Self::sentences), but with the first conclusions only, how many more there are, and that
+    /// `others` is where to find them.
+    #[must_use]
+    pub fn in_short(&self, others: &str) -> Vec<String> {
+        [super::sentences::first(self.conclusions(), others), self.caveats()].concat()
     }
 
     /// Warnings about single runs, and errors that ended them.

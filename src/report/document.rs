@@ -95,7 +95,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
         "targets": targets.iter().map(described).collect::<Vec<_>>(),
         "groups": groups,
         "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
-        "notes": comparison.notes(),
+        "notes": comparison.notes().into_iter().chain(comparison.caveats()).collect::<Vec<_>>(),
     });
     format!("{document:#}\n")
 }
@@ -263,7 +263,9 @@ pub fn schema() -> String {
             or_null(json!({
                 "type": "integer",
                 "minimum": 2,
-                "description": "seeds per group that would settle a difference of this size, where it is not settled",
+                "description": "seeds per group with which the test, held against the number of tests, would find a \
+                                difference of this size in four of five cases; null where it is settled, there is no \
+                                test, or they are more than 10,000",
             })),
         ),
     ]);
@@ -301,7 +303,10 @@ pub fn schema() -> String {
         ),
         ("groups", list(group, "runs whose recipes differ only in the seed")),
         ("tests", list(test, "Welch's t-test of the best group of each set against the set's other ones")),
-        ("notes", list(text("a sentence"), "what a reader must know before believing the figures")),
+        (
+            "notes",
+            list(text("a sentence"), "what a reader must know before believing the figures, means and tests"),
+        ),
     ]);
     let head = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -139,7 +139,8 @@ pub struct Verdict {
     pub test: Option<Welch>,
     /// The p-value held against the number of tests made.
     pub p_adjusted: Option<f64>,
-    /// Seeds per group that would settle a difference of this size, where it is not settled and they are not too many.
+    /// Seeds per group with which this test, one of so many, would find a difference of this size in four of five
+    /// cases; where it is not settled, and they are not too many.
     pub seeds_needed: Option<u32>,
 }
 
@@ -177,7 +178,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(&Metric, &Footing)]) 
         }));
     }
     let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
-    let mut adjusted = holm(&p).into_iter();
+    let (mut adjusted, level) = (holm(&p).into_iter(), ALPHA / p.len().max(1) as f64);
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.test.is_some()) {
         verdict.p_adjusted = adjusted.next();
         let (a, b) = verdict.spreads;
@@ -186,7 +187,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(&Metric, &Footing)]) 
             // a test with the seeds that there are has been made and did not settle it
             let have = a.n.max(b.n) as u32;
             verdict.seeds_needed =
-                seeds_needed(b.mean - a.mean, sds.0, sds.1).map(|needed| needed.max(have + 1));
+                seeds_needed(b.mean - a.mean, sds.0, sds.1, level).map(|needed| needed.max(have + 1));
         }
     }
     verdicts

@@ -48,12 +48,29 @@ const TAIL: u64 = 1 << 14;
 /// Rows that are handed out of any log, and bytes that each further one has on average at least. A row takes some
 /// hundred bytes of memory once its numbers are held: rows of single digits would take fifty times the size of their
 /// file.
-const FEW_ROWS: u64 = 1 << 16;
-const ROW_BYTES: u64 = 12;
+pub(super) const FEW_ROWS: u64 = 1 << 16;
+pub(super) const ROW_BYTES: u64 = 12;
 
-/// How many rows are handed out of so many bytes. Those behind them count as malformed.
-fn most_rows(bytes: usize) -> u64 {
-    FEW_ROWS + bytes as u64 / ROW_BYTES
+/// How many rows may be handed out of a log, whether it is read at once or in pieces: those that are too many for the
+/// bytes read so far count as malformed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Allowance {
+    /// Bytes read behind the header, and rows handed out.
+    bytes: u64,
+    rows: u64,
+}
+
+impl Allowance {
+    fn grow(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Whether one more row may be handed out, which is counted then.
+    fn take(&mut self) -> bool {
+        let is_left = self.rows < FEW_ROWS + self.bytes / ROW_BYTES;
+        self.rows += u64::from(is_left);
+        is_left
+    }
 }
 
 /// Lines as long as a row may be, and how many were longer: a row of commas takes eight times its bytes of memory.
@@ -133,15 +150,25 @@ pub fn last_of(bytes: &[u8], wanted: &[&str]) -> Option<Vec<f64>> {
 }
 
 /// [`scan`] over text in memory, which begins with a header.
-pub fn scan_bytes(bytes: &[u8], wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
+pub fn scan_bytes(bytes: &[u8], wanted: &[&str], each: impl FnMut(&[f64])) -> Scanned {
+    scan_piece(bytes, wanted, &mut Allowance::default(), each)
+}
+
+/// [`scan_bytes`] over a piece of a log behind its header. `allowance` is that of the whole log.
+pub(super) fn scan_piece(
+    bytes: &[u8],
+    wanted: &[&str],
+    allowance: &mut Allowance,
+    mut each: impl FnMut(&[f64]),
+) -> Scanned {
     if bytes.len() > HEADER && !bytes[..HEADER].contains(&b'\n') {
         // a name would take more memory than it has bytes
         return Scanned { malformed: 1, ..Scanned::default() };
     }
     match std::str::from_utf8(bytes) {
         // our own writer never quotes
-        Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, each),
-        _ => scan_texts(bytes, wanted, [], |row, []| each(row)),
+        Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, allowance, each),
+        _ => scan_quoted(bytes, wanted, [], allowance, |row, []| each(row)),
     }
 }
 
@@ -163,7 +190,12 @@ fn number(cell: &str) -> Option<f64> {
     }
 }
 
-fn scan_plain(text: &str, wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scanned {
+fn scan_plain(
+    text: &str,
+    wanted: &[&str],
+    allowance: &mut Allowance,
+    mut each: impl FnMut(&[f64]),
+) -> Scanned {
     let Some((first, rows)) = text.split_once('\n') else { return Scanned::default() };
     let header: Vec<String> = first.split(',').map(|name| name.trim().to_owned()).collect();
     let places = places(&header, wanted);
@@ -178,11 +210,12 @@ fn scan_plain(text: &str, wanted: &[&str], mut each: impl FnMut(&[f64])) -> Scan
     }
     let mut scanned = Scanned { header, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
-    let (mut at, mut left) = (0, most_rows(rows.len()));
+    allowance.grow(rows.len() as u64);
+    let mut at = 0;
     while at < rows.len() {
-        match read_row(rows, at, &reads, &mut values).filter(|_| left > 0) {
+        match read_row(rows, at, &reads, &mut values).filter(|_| allowance.take()) {
             Some(end) => {
-                (at, left) = (end, left - 1);
+                at = end;
                 each(&values);
             }
             None => {
@@ -238,6 +271,16 @@ pub(super) fn scan_texts<const N: usize>(
     bytes: &[u8],
     wanted: &[&str],
     texts: [&str; N],
+    each: impl FnMut(&[f64], [&str; N]),
+) -> Scanned {
+    scan_quoted(bytes, wanted, texts, &mut Allowance::default(), each)
+}
+
+fn scan_quoted<const N: usize>(
+    bytes: &[u8],
+    wanted: &[&str],
+    texts: [&str; N],
+    allowance: &mut Allowance,
     mut each: impl FnMut(&[f64], [&str; N]),
 ) -> Scanned {
     let (bytes, malformed) = without_long_lines(bytes);
@@ -250,7 +293,8 @@ pub(super) fn scan_texts<const N: usize>(
     let texts = texts.map(|text| header.iter().position(|name| name == text));
     let mut scanned = Scanned { header, malformed, ..Scanned::default() };
     let mut values = vec![f64::NAN; wanted.len()];
-    let (mut record, mut left) = (csv::ByteRecord::new(), most_rows(bytes.len()));
+    allowance.grow((bytes.len() as u64).saturating_sub(reader.position().byte()));
+    let mut record = csv::ByteRecord::new();
     while let Ok(true) = reader.read_byte_record(&mut record) {
         let mut good = true;
         for (i, place) in places.iter().enumerate() {
@@ -260,8 +304,7 @@ pub(super) fn scan_texts<const N: usize>(
             values[*place] = cell.unwrap_or(f64::NAN);
         }
         let text = |place: usize| record.get(place).and_then(|cell| std::str::from_utf8(cell).ok());
-        if good && left > 0 {
-            left -= 1;
+        if good && allowance.take() {
             each(&values, texts.map(|place| place.and_then(text).unwrap_or_default()));
         } else {
             scanned.malformed += 1;
@@ -330,7 +373,7 @@ mod tests {
             let text: String = text.split_inclusive('\n').filter(|line| *line != "\n").collect();
             let (mut quick, mut thorough) = (Vec::new(), Vec::new());
             let bits = |row: &[f64]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            let one = scan_plain(&text, &wanted, |row| quick.push(bits(row)));
+            let one = scan_plain(&text, &wanted, &mut Allowance::default(), |row| quick.push(bits(row)));
             let other = scan_texts(text.as_bytes(), &wanted, [], |row, []| thorough.push(bits(row)));
             proptest::prop_assert_eq!((one, quick), (other, thorough));
         }

@@ -89,17 +89,17 @@ pub fn welch(first: Spread, second: Spread) -> Option<Welch> {
     Some(Welch { difference, interval: (difference - half, difference + half), t, df, p })
 }
 
-/// The power of Welch's test: how often it finds a difference of this size between two groups of n values with these
-/// standard deviations.
+/// The power of Welch's test at the level `alpha`: how often it finds a difference of this size between two groups of n
+/// values with these standard deviations.
 ///
 /// The statistic is (Z + δ)/S with a standard normal Z and δ the difference over its standard error; S² is χ²
 /// over its degrees of freedom. The integral over S is taken by the midpoint rule.
-fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> {
+fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64, alpha: f64) -> Option<f64> {
     const POINTS: u32 = 400;
     let (a, b) = (sd_first.powi(2), sd_second.powi(2));
     let df = f64::from(n - 1) * (a + b).powi(2) / (a.powi(2) + b.powi(2));
     let shift = difference.abs() / ((a + b) / f64::from(n)).sqrt();
-    let critical = StudentsT::new(0.0, 1.0, df).ok()?.inverse_cdf(1.0 - ALPHA / 2.0);
+    let critical = StudentsT::new(0.0, 1.0, df).ok()?.inverse_cdf(1.0 - alpha / 2.0);
     let chi_squared = ChiSquared::new(df).ok()?;
     let normal = |x: f64| 0.5 * erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
     // twelve standard deviations of S around 1, which is more than double precision sees
@@ -115,13 +115,15 @@ fn power(n: u32, difference: f64, sd_first: f64, sd_second: f64) -> Option<f64> 
     Some((0..POINTS).map(part).sum::<f64>() * width)
 }
 
-/// The number of seeds per group with which Welch's test would find a difference of this size between groups of these
-/// standard deviations in [`POWER`] of all cases; `None` above 10,000.
+/// The number of seeds per group with which Welch's test at the level `alpha` would find a difference of this size
+/// between groups of these standard deviations in [`POWER`] of all cases; `None` above 10,000. One of several tests is
+/// sure to pass Holm's adjustment at the level [`ALPHA`] divided by their number.
 #[must_use]
-pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64) -> Option<u32> {
+pub fn seeds_needed(difference: f64, sd_first: f64, sd_second: f64, alpha: f64) -> Option<u32> {
     let unit = unit(&[sd_first, sd_second]);
     let [difference, sd_first, sd_second] = [difference, sd_first, sd_second].map(|x| x / unit);
-    let enough = |n: u32| power(n, difference, sd_first, sd_second).is_some_and(|power| power >= POWER);
+    let enough =
+        |n: u32| power(n, difference, sd_first, sd_second, alpha).is_some_and(|power| power >= POWER);
     if !enough(MOST_SEEDS) {
         return None;
     }
@@ -159,9 +161,9 @@ mod tests {
         assert_eq!(welch(of(&[3.0]), of(&[1.0, 2.0])), None, "one seed has no spread");
         assert_eq!(welch(of(&[3.0, 3.0]), of(&[2.0, 2.0])), None, "no noise to measure against");
         assert!(welch(of(&[3.0, 3.0]), of(&[2.0, 2.5])).is_some());
-        assert_eq!(seeds_needed(0.0, 1.0, 1.0), None);
-        assert_eq!(seeds_needed(1e-9, 1.0, 1.0), None);
-        assert_eq!(seeds_needed(1e9, 1.0, 1.0), Some(2));
+        assert_eq!(seeds_needed(0.0, 1.0, 1.0, ALPHA), None);
+        assert_eq!(seeds_needed(1e-9, 1.0, 1.0, ALPHA), None);
+        assert_eq!(seeds_needed(1e9, 1.0, 1.0, ALPHA), Some(2));
     }
 
     #[test]
@@ -189,7 +191,7 @@ mod tests {
             assert!((found.p - expected.p).abs() < 1e-9, "{found:?}");
             assert!((found.interval.0 / unit - expected.interval.0).abs() < 1e-9, "{found:?}");
             let needed = |a: Spread, b: Spread| {
-                seeds_needed(b.mean - a.mean, a.sd.expect("several"), b.sd.expect("several"))
+                seeds_needed(b.mean - a.mean, a.sd.expect("several"), b.sd.expect("several"), ALPHA)
             };
             assert_eq!(needed(first, second), needed(plain[0], plain[1]));
         }

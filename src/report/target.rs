@@ -163,11 +163,16 @@ impl Target {
         }
     }
 
-    /// Where the first of these points that is as good was reached.
-    fn crossing(&self, points: &[Point]) -> Option<Crossing> {
-        let first = points.iter().position(|point| self.is_reached_by(point.value))?;
-        let Point { at, value } = points[first];
-        let before = first.checked_sub(1).map(|before| points[before]);
+    /// Where the first of these points that is as good was reached. A log that is appended to by hand may go back, so
+    /// they come in the order of their steps.
+    fn crossing(&self, points: impl Iterator<Item = Point> + Clone) -> Option<Crossing> {
+        let points = points.enumerate();
+        let by_step = |(_, a): &(usize, Point), (_, b): &(usize, Point)| a.at[0].total_cmp(&b.at[0]);
+        let good = points.clone().filter(|(_, point)| self.is_reached_by(point.value));
+        let first = good.min_by(by_step)?;
+        let (place, Point { at, value }) = first;
+        let earlier = points.filter(|other| by_step(other, &first).then(other.0.cmp(&place)).is_lt());
+        let before = earlier.max_by(by_step).map(|(_, before)| before);
         let is_evaluated = self.best.log != dir::TRAIN_CSV;
         let is_first = is_evaluated && before.is_none() && at[0] > 0.0;
         // of one that was not finite nothing leads here
@@ -201,22 +206,42 @@ struct Crossing {
     is_first: bool,
 }
 
-/// Looks for targets while the rows of a run's logs go by.
+/// Looks for targets while the rows of a run's logs go by. It holds each number once, however many targets are of it.
 pub(super) struct Search<'a> {
-    targets: Vec<Sought<'a>>,
+    targets: &'a [Target],
+    logs: Vec<Log<'a>>,
 }
 
-struct Sought<'a> {
-    target: &'a Target,
-    /// Where the column lies in a row of the log at hand.
+/// The rows of a log, as far as targets are of it.
+struct Log<'a> {
+    name: &'static str,
+    /// Steps, tokens and seconds until each row.
+    at: Vec<[f64; 3]>,
+    columns: Vec<Column<'a>>,
+}
+
+struct Column<'a> {
+    name: &'a str,
+    /// Where it lies in a row at hand.
     place: usize,
-    points: Vec<Point>,
+    /// Its cell in each row, NaN for an empty one.
+    values: Vec<f64>,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(targets: &'a [Target]) -> Self {
-        let sought = |target| Sought { target, place: 0, points: Vec::new() };
-        Self { targets: targets.iter().map(sought).collect() }
+        let mut logs: Vec<Log> = Vec::new();
+        for Target { column, best, .. } in targets {
+            let known = logs.iter().position(|log| log.name == best.log).unwrap_or_else(|| {
+                logs.push(Log { name: best.log, at: Vec::new(), columns: Vec::new() });
+                logs.len() - 1
+            });
+            let columns = &mut logs[known].columns;
+            if columns.iter().all(|known| known.name != *column) {
+                columns.push(Column { name: column, place: 0, values: Vec::new() });
+            }
+        }
+        Self { targets, logs }
     }
 
     /// Whether any target is looked for.
@@ -226,29 +251,24 @@ impl<'a> Search<'a> {
 
     /// Asks for the columns of a log that it needs; `place` says where each lies in a row.
     pub(super) fn columns(&mut self, log: &str, mut place: impl FnMut(&'a str) -> usize) {
-        for sought in self.targets.iter_mut().filter(|sought| sought.target.best.log == log) {
-            sought.place = place(&sought.target.column);
+        for column in self.logs.iter_mut().filter(|of| of.name == log).flat_map(|log| &mut log.columns) {
+            column.place = place(column.name);
         }
     }
 
     /// Takes a row of a log, with the steps, tokens and seconds until then.
     pub(super) fn take(&mut self, log: &str, row: &[f64], at: [f64; 3]) {
-        for sought in self.targets.iter_mut().filter(|sought| sought.target.best.log == log) {
-            let value = row[sought.place];
-            // of anything but a loss that is always there, not a number is a cell without a value
-            if !value.is_nan() || metrics().contains(&sought.target.best) {
-                sought.points.push(Point { at, value });
-            }
+        for log in self.logs.iter_mut().filter(|of| of.name == log) {
+            log.at.push(at);
+            log.columns.iter_mut().for_each(|column| column.values.push(row[column.place]));
         }
     }
 
     /// Adds what was found up to a cut to the results.
     pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
-        for Sought { target, mut points, .. } in self.targets {
-            // a log that is appended to by hand may go back
-            points.sort_by(|a, b| a.at[0].total_cmp(&b.at[0]));
+        for target in self.targets {
             let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
-            let Some(crossing) = target.crossing(&points).filter(within) else { continue };
+            let Some(crossing) = target.crossing(self.points(target)).filter(within) else { continue };
             for (way, at) in Way::ALL.into_iter().zip(crossing.at).filter(|(_, at)| at.is_finite()) {
                 results.reached(target.metric(way), at, crossing.is_between);
             }
@@ -256,6 +276,19 @@ impl<'a> Search<'a> {
                 results.reached_before(target.name());
             }
         }
+    }
+
+    /// The values of a target's column. Of anything but a loss that is always there, not a number is a cell without a
+    /// value.
+    fn points(&self, target: &Target) -> impl Iterator<Item = Point> + Clone {
+        let is_always_there = metrics().contains(&target.best);
+        let log = self.logs.iter().filter(|log| log.name == target.best.log);
+        let columns = log.flat_map(|log| log.columns.iter().map(|column| (&log.at, column)));
+        columns
+            .filter(|(_, column)| column.name == target.column)
+            .flat_map(|(at, column)| at.iter().zip(&column.values))
+            .map(|(&at, &value)| Point { at, value })
+            .filter(move |point| is_always_there || !point.value.is_nan())
     }
 }
 
@@ -277,7 +310,7 @@ mod tests {
     fn at(target: &Target, values: &[f64]) -> Option<(f64, bool)> {
         let points: Vec<Point> =
             values.iter().zip(0..).map(|(v, i)| point(f64::from(i) * 10.0, *v)).collect();
-        target.crossing(&points).map(|crossing| (crossing.at[0], crossing.is_between))
+        target.crossing(points.into_iter()).map(|crossing| (crossing.at[0], crossing.is_between))
     }
 
     #[test]
@@ -301,7 +334,7 @@ mod tests {
         let accuracy = Target { better: Better::Higher, ..three };
         assert_eq!(at(&accuracy, &[1.0, 2.0, 4.0]), Some((15.0, true)), "from below");
         let late = [point(10.0, 2.0), point(20.0, 1.0)];
-        assert!(target("val_loss", 3.0).crossing(&late).is_some_and(|crossing| crossing.is_first));
+        assert!(target("val_loss", 3.0).crossing(late.into_iter()).is_some_and(|crossing| crossing.is_first));
     }
 
     #[test]
@@ -342,22 +375,22 @@ mod tests {
             let i = place.index(points.len() - 1);
             let (before, after) = (points[i], points[i + 1]);
             let sought = target("val_loss", before.value + share * (after.value - before.value));
-            let found = sought.crossing(&points).expect("reached");
+            let found = sought.crossing(points.iter().copied()).expect("reached");
             for way in 0..3 {
                 prop_assert!((before.at[way]..=after.at[way]).contains(&found.at[way]), "{found:?}");
             }
             // where it lies is where a line between the two has the value
             let along = (found.at[0] - before.at[0]) / (after.at[0] - before.at[0]);
             prop_assert!((along - share).abs() < 1e-9, "{along} {share}");
-            let hit = target("val_loss", after.value).crossing(&points).expect("reached");
+            let hit = target("val_loss", after.value).crossing(points.iter().copied()).expect("reached");
             prop_assert_eq!((hit.at, hit.is_between), (after.at, false));
             // a lower one is never reached sooner
-            let lower = target("val_loss", after.value).crossing(&points).expect("reached").at[0];
+            let lower = target("val_loss", after.value).crossing(points.iter().copied()).expect("reached").at[0];
             prop_assert!(found.at[0] <= lower);
             // an accuracy that rises as the loss falls is reached at the same point
             let risen: Vec<Point> = points.iter().map(|p| Point { value: -p.value, ..*p }).collect();
             let rising = Target { better: Better::Higher, value: -sought.value, ..sought };
-            prop_assert_eq!(rising.crossing(&risen), Some(found));
+            prop_assert_eq!(rising.crossing(risen.into_iter()), Some(found));
         }
     }
 }

@@ -11,7 +11,7 @@ use super::machine::{self, calibration};
 use super::measured;
 use super::member::Member;
 use super::ranks::{self, Order};
-use super::recorder::Recorder;
+use super::recorder::{Before, Recorder};
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
 use crate::plan::Plan;
@@ -22,7 +22,9 @@ use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, row_at, samples, seal};
+use crate::run::{
+    RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, row_at, samples, seal,
+};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -294,21 +296,25 @@ impl Job<'_> {
         Ok(reader)
     }
 
-    /// Cuts the logs back to a checkpoint, which states their digests. Returns the seconds trained up to there and the
-    /// last loss.
+    /// Cuts the logs back to a checkpoint, which states their digests. Returns what they say up to there.
     fn cut_logs_back(
         &self,
         step: u64,
         is_new: bool,
         logs: &BTreeMap<String, FileDigest>,
-    ) -> anyhow::Result<(f64, Option<f64>)> {
+    ) -> anyhow::Result<Before> {
         let run = self.dir.open_dir();
         let kept = cut_back(run, dir::TRAIN_CSV, step, logs.get(dir::TRAIN_CSV))?;
         // the evaluation and the sample at this step are made again
         cut_back(run, dir::VAL_CSV, step, logs.get(dir::VAL_CSV))?;
         samples::cut_back(run, (!is_new).then_some(step))?;
-        let last = read_train(&self.dir.train_csv())?.last().transpose()?;
-        Ok((kept.elapsed_s, last.map(|row| f64::from(row.loss))))
+        let trained = read_train(&self.dir.train_csv())?.last().transpose()?;
+        let evaluated = read_val(&self.dir.val_csv())?.last().transpose()?;
+        Ok(Before {
+            elapsed_s: kept.elapsed_s,
+            loss: trained.map(|row| f64::from(row.loss)),
+            val_loss: evaluated.map(|row| f64::from(row.val_loss)),
+        })
     }
 
     /// The name of the run's directory.

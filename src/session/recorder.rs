@@ -34,6 +34,13 @@ pub const SAMPLE_TEMPERATURE: f64 = 0.8;
 /// How many of the most likely tokens the samples in a run are drawn from.
 pub const SAMPLE_TOP_K: usize = 50;
 
+/// What the logs say of the steps before the checkpoint that a run goes on from.
+pub(super) struct Before {
+    pub(super) elapsed_s: f64,
+    pub(super) loss: Option<f64>,
+    pub(super) val_loss: Option<f64>,
+}
+
 /// Writes down what happens.
 pub(super) struct Recorder<'a> {
     job: &'a Job<'a>,
@@ -57,7 +64,9 @@ pub(super) struct Recorder<'a> {
     elapsed_before: f64,
     times: StepTimes,
     last_loss: Option<f64>,
+    /// The last validation loss of this session, and that in the log before it.
     last_val_loss: Option<f64>,
+    val_loss_before: Option<f64>,
     /// The most memory of a CUDA device that was seen to be taken, in bytes.
     memory_taken: Option<u64>,
     /// The event file of the run, if it is to have one.
@@ -71,7 +80,7 @@ impl<'a> Recorder<'a> {
         job: &'a Job,
         record: RunRecord,
         best: BestKept,
-        (elapsed_before, last_loss): (f64, Option<f64>),
+        before: Before,
         evaluated: Option<(u64, Vec<String>)>,
     ) -> anyhow::Result<Self> {
         let (dir, plan) = (&job.dir, &job.plan);
@@ -107,10 +116,11 @@ impl<'a> Recorder<'a> {
             job,
             record,
             start: Instant::now(),
-            elapsed_before,
+            elapsed_before: before.elapsed_s,
             times: StepTimes::new(plan.batch.rows_per_step),
-            last_loss,
+            last_loss: before.loss,
             last_val_loss: None,
+            val_loss_before: before.val_loss,
             memory_taken: None,
             tensorboard: job.recipe().log.tensorboard.then(|| Tensorboard::follow(dir.open_dir())),
         };

@@ -8,7 +8,7 @@ use crate::support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, wait};
+use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, val_csv, wait};
 
 /// The arguments of a run of six slow steps: each has `micro_steps` forward passes of one row.
 fn slow(micro_steps: usize) -> Vec<String> {
@@ -103,6 +103,37 @@ fn a_stop_during_the_first_step_saves_the_initial_state() {
     live.end().expect(130);
     assert_eq!((rows(&run), checkpoints(&run).len()), (1, 2));
     assert_eq!(support::val_csv(&run).numbers("step"), [0.0], "the first evaluation is not there twice");
+}
+
+#[test]
+fn the_last_validation_loss_of_a_run_stays_on_record_while_its_row_stays_in_the_log() {
+    let lab = Lab::new();
+    let args = tiny("runs", &["eval.every=6"]);
+    // interrupts a session at this row of its logs, after the step of it
+    let interrupt = |row: u32, step: u64| {
+        let (command, said) = saying(&lab, &args);
+        let (mut live, gate) = lab.held(command, &format!("csv.before_row:{row}"));
+        gate.reached();
+        live.signal("INT");
+        wait_for_words(&said, "SIGINT: stopping");
+        gate.open();
+        live.end().expect(130);
+        let run = lab.only_run("runs");
+        assert_eq!(record(&run)["steps_done"], step);
+        let logged = val_csv(&run).numbers("val_loss");
+        (record(&run)["results"]["final_val_loss"].as_f64(), logged[logged.len() - 1] as f32, run)
+    };
+    // evaluated before the first step and after the sixth
+    let (first, logged, _) = interrupt(9, 7);
+    assert_eq!(first.map(|loss| loss as f32), Some(logged));
+    let (second, _, run) = interrupt(1, 8);
+    assert_eq!(second, first, "the second session has evaluated nothing");
+    for step in [7, 8] {
+        fs::remove_dir_all(run.join(format!("checkpoints/step-{step:08}"))).expect("a checkpoint");
+    }
+    let (third, logged, run) = interrupt(1, 5);
+    assert_eq!(val_csv(&run).numbers("step"), [0.0]);
+    assert_eq!(third, Some(f64::from(logged)), "the row of the sixth step was cut back");
 }
 
 /// The program with its stderr in a file, so that a test can read what a process has said that still runs.

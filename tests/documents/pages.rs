@@ -8,7 +8,7 @@ use crate::source_support;
 use clap::CommandFactory;
 use document_support::{DOCUMENTS, blocks, links, read, root};
 use runner::cli::Cli;
-use runner::recipe::keys::{KEYS, OnResume, find};
+use runner::recipe::keys::{Identity, KEYS, Key, OnResume, find};
 use runner::report::{metrics::metrics, plot::quantities};
 use runner::run::columns::LOGS;
 use runner::run::{dir, lock, record};
@@ -132,6 +132,18 @@ fn the_keys_that_a_resumed_run_may_change_are_listed() {
     let listed: BTreeSet<&str> = spans.filter(|span| find(span).is_some()).collect();
     let free = KEYS.iter().filter(|key| key.on_resume == OnResume::Free).map(|key| key.path);
     assert_eq!(listed, free.collect(), "the keys under `Resuming` in runs/README.md");
+}
+
+#[test]
+fn the_keys_that_the_name_of_a_run_leaves_out_are_listed() {
+    let guide = read("runs/README.md");
+    let (_, after) = guide.split_once("it leaves out `name`").expect("the list begins");
+    let (list, _) = after.split_once("It also leaves out").expect("the list ends");
+    let spans: BTreeSet<&str> = list.split('`').skip(1).step_by(2).chain(["name"]).collect();
+    let is_listed = |key: &&Key| spans.contains(key.path) || spans.contains(key.table());
+    let listed: BTreeSet<&str> = KEYS.iter().filter(is_listed).map(|key| key.path).collect();
+    let left_out = KEYS.iter().filter(|key| matches!(key.identity, Identity::Never)).map(|key| key.path);
+    assert_eq!(listed, left_out.collect(), "the keys that the hash leaves out in runs/README.md");
 }
 
 #[test]

@@ -90,6 +90,20 @@ pub(crate) fn sweep(runs: &Path) {
     }
 }
 
+/// Fifteen learning rates, 0.04 apart and with two finished seeds each; fourteen have a third one that failed.
+pub(crate) fn many(runs: &Path) {
+    for i in 0..15u32 {
+        let (lr, last) = (1e-3 * f64::from(i + 1), 3.0 + 0.04 * f64::from(i));
+        for (seed, noise) in [(1, -0.01), (2, 0.01)] {
+            Fake::new(&format!("fake-{i}-{seed}"), seed, lr, last + noise).write(runs);
+        }
+        if i > 0 {
+            let extra = json!({"error": "the disk is full"});
+            Fake { status: "failed", extra, ..Fake::new(&format!("fake-{i}-3"), 3, lr, last) }.write(runs);
+        }
+    }
+}
+
 /// RFC 4180, read by its grammar: quotes around fields, doubled inside, lines ended by CRLF. Panics at anything else.
 pub(crate) fn rfc4180(text: &str) -> Vec<Vec<String>> {
     let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());

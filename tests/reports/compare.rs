@@ -3,7 +3,7 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, rfc4180, sweep, violation};
+use report_support::{Fake, many, rfc4180, sweep, violation};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -101,6 +101,44 @@ fn what_noise_explains_is_not_called_a_difference() {
 }
 
 #[test]
+fn of_many_verdicts_the_first_are_shown_and_what_to_know_of_them_always() {
+    let lab = Lab::new();
+    many(&lab.path("runs"));
+    let caveats = [
+        "p-values are adjusted for the number of tests (Holm)",
+        "14 runs that are not finished are left out",
+    ];
+    for format in ["table", "markdown"] {
+        let said = lab.run(["compare", "runs", "--format", format]).expect(0).stdout.clone();
+        assert_eq!(said.matches("Welch's t = ").count(), 12, "{said}");
+        let (_, rest) = said.split_once("2 more: --format json\n").expect("where the others are");
+        assert!(caveats.iter().all(|caveat| rest.contains(caveat)), "{rest}");
+    }
+    let found = json(&lab, &["runs"]);
+    let schema: Value =
+        serde_json::from_str(include_str!("../../docs/compare.schema.json")).expect("a schema");
+    assert_eq!(violation(&schema, &found, "$"), None);
+    let notes = found["notes"].as_array().expect("notes");
+    for caveat in caveats {
+        let is_it = |note: &&Value| note.as_str().is_some_and(|note| note.contains(caveat));
+        assert_eq!(notes.iter().filter(is_it).count(), 1, "{caveat}: {notes:?}");
+    }
+    assert_eq!(found["tests"].as_array().map(Vec::len), Some(14));
+}
+
+#[test]
+fn one_of_many_tests_takes_more_seeds_than_a_single_one() {
+    let lab = Lab::new();
+    many(&lab.path("runs"));
+    // 0.04 apart with a deviation of 0.0141: scipy's noncentral distribution has a power of 0.82 with 6 seeds at a
+    // fourteenth of the level, of 0.65 with 5, and at the whole level of 0.91 with 4
+    let needed = |runs: &[&str]| json(&lab, runs)["tests"][0]["seeds_needed"].clone();
+    assert_eq!((needed(&["runs"]), needed(&["fake-0-*", "fake-1-*"])), (json!(6), json!(4)));
+    let said = lab.run(["compare", "runs"]).expect(0).stdout.clone();
+    assert!(said.contains("a difference of this size would take about 6 seeds each, 4 more"), "{said}");
+}
+
+#[test]
 fn unfinished_runs_count_only_where_they_are_aligned() {
     let lab = lab();
     let mut crashed = Fake::new("fake-14", 4, 3e-3, 9.0);
@@ -132,6 +170,31 @@ fn unfinished_runs_count_only_where_they_are_aligned() {
     for (axis, at) in [("step", json!(2)), ("tokens", json!(512)), ("time", json!(0.512))] {
         assert_eq!(json(&lab, &["runs", "--align", axis])["cut"]["at"], at);
     }
+}
+
+#[test]
+fn a_mean_of_fewer_seeds_than_its_row_counts_says_of_how_many() {
+    let lab = Lab::new();
+    for (id, seed, last, poems) in
+        [("a-1", 1, "3.5", "0.25"), ("a-2", 2, "NaN", "0.75"), ("a-3", 3, "4.5", "")]
+    {
+        let run = Fake::new(id, seed, 1e-3, 3.0).write(&lab.path("runs"));
+        let rows = format!("step,tokens,val_loss,poems_acc\n0,0,9,0.25\n4,1024,{last},{poems}\n");
+        // the last evaluation of one had no score
+        let rows = if poems.is_empty() { rows.replace("9,0.25", "9,") } else { rows };
+        fs::write(run.join("val.csv"), rows).expect("a file");
+    }
+    let args = ["compare", "runs", "--metrics", "loss,val_loss,best_val_loss,poems_acc"];
+    let table = lab.run(args).expect(0).stdout.clone();
+    let (_, replicas) = table.split_once("\nreplicas, ").expect("a table of replicas");
+    for part in ["3.0000 ± 0.0000  ", "  4.0000 ± 0.7071 (2 of 3)  ", "  50.0 % ± 35.4 (2 of 3)"] {
+        assert!(replicas.contains(part), "`{part}` is not in\n{table}");
+    }
+    assert!(!replicas.contains("(3 of 3)"), "{table}");
+    let page = lab.run([&args[..], &["--plot", "page.html"]].concat());
+    page.expect(0);
+    let page = fs::read_to_string(lab.path("page.html")).expect("a page");
+    assert!(page.contains("4.0000 ± 0.7071 (2 of 3)"), "the page has the same table");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::report_support;
 use crate::support;
 
 use browser::Page;
-use report_support::Fake;
+use report_support::{Fake, many};
 use runner::regular::OpenDir;
 use runner::run::lock::Lock;
 use serde_json::Value;
@@ -157,12 +157,12 @@ fn append(file: &Path, text: &str) {
 }
 
 /// A row of `train.csv` for a step.
-fn row(step: u64, loss: f64) -> String {
+pub(crate) fn row(step: u64, loss: f64) -> String {
     format!("{step},{},{loss},1e-3,1.5,0.1,1,0,256,1000,0.25,1048576,{}\n", (step + 1) * 256, step + 1)
 }
 
 /// A run that a process seems to train, which is this one.
-fn training(lab: &Lab, id: &str) -> (std::path::PathBuf, Lock) {
+pub(crate) fn training(lab: &Lab, id: &str) -> (std::path::PathBuf, Lock) {
     let run = Fake { status: "running", ..Fake::new(id, 1, 1e-3, 3.0) }.write(&lab.path("runs"));
     let lock = Lock::acquire(&OpenDir::open(&run).expect("open")).expect("free");
     (run, lock)
@@ -307,6 +307,25 @@ fn what_is_named_is_shown_and_the_rest_can_be_chosen() {
     assert_eq!(compared["tables"][0]["rows"].as_array().map(Vec::len), Some(2), "{compared:#}");
     assert_eq!(server.get("compare?runs=").status, 404);
     assert_eq!(server.get("compare?runs=999").status, 404);
+}
+
+#[test]
+fn what_is_left_out_of_many_sentences_is_said_and_what_to_know_of_them_stays() {
+    let lab = Lab::new();
+    many(&lab.path("runs"));
+    let server = Server::start(&lab, &["--serve"]);
+    let keys: Vec<String> = server.keys().iter().map(|(_, key)| key.to_string()).collect();
+    let reply = server.get(&format!("compare?runs={}", keys.join(",")));
+    let compared: Value = serde_json::from_str(&reply.body).expect("JSON");
+    let of = |name: &str| -> Vec<String> {
+        let list = compared[name].as_array().expect("a list");
+        list.iter().map(|text| text.as_str().expect("a sentence").to_owned()).collect()
+    };
+    let (sentences, remarks) = (of("sentences"), of("remarks"));
+    assert_eq!(sentences.len(), 12 + 1 + 2, "{sentences:?}");
+    assert_eq!(sentences[12], "2 more: runner compare --format json");
+    assert!(sentences[13].contains("(Holm)") && sentences[14].contains("14 runs"), "{sentences:?}");
+    assert_eq!((remarks.len(), remarks[12].as_str()), (13, "2 more: runner compare"), "{remarks:?}");
 }
 
 #[test]

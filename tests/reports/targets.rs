@@ -220,10 +220,31 @@ fn accuracies_are_reached_from_below_and_runs_that_still_train_count_as_far_as_t
     assert_eq!(found["groups"][0]["targets"][0], json!({ "reached": 2, "of": 3 }));
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
     assert!(table.contains("poems_acc >= 0.5 is not reached by a-3 (best 30.0 %)"), "{table}");
+    // two runs have finished, and the way is that of two others
+    let row = table.lines().filter(|line| line.contains(" ± ")).collect::<String>();
+    assert!(row.contains("~3 ± 1.414 (2 of 3 reached)"), "{table}");
     // a run without the column
     Fake::new("b-1", 1, 3e-3, 3.0).write(&runs);
     let table = lab.run(["compare", "runs", "--target", "poems_acc=0.5"]).expect(0).stdout.clone();
     assert!(table.contains("b-1 (without poems_acc)"), "{table}");
+}
+
+#[test]
+fn a_way_that_more_runs_have_gone_than_have_finished_says_how_many() {
+    let lab = Lab::new();
+    for (id, seed, status) in [("a-1", 1, "finished"), ("a-2", 2, "interrupted")] {
+        let val = vec![(0, 10.0), (2, if seed == 1 { 4.0 } else { 6.0 }), (4, 4.0)];
+        Fake { status, val, ..Fake::new(id, seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    }
+    let table = text(&lab, &[]);
+    let (_, replicas) = table.split_once("\nreplicas, ").expect("a table of replicas");
+    // one has finished, so one is what the other means are of
+    assert!(
+        replicas.contains("  1  3 ± 1.414 (2 of 2 reached)  ") && replicas.contains("  4.0000  "),
+        "{table}"
+    );
+    let found = document(&lab, &["--target", "val_loss=4"]);
+    assert_eq!(found["groups"][0]["metrics"]["steps_to_val_loss=4"]["n"], 2);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `runner watch`: following runs as they grow, end and start again.
 
+use crate::live::{row, training};
 use crate::report_support;
 use crate::support;
 
@@ -49,6 +50,29 @@ fn a_run_is_followed_to_its_end_with_a_restart_on_the_way() {
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert!(lines.last().is_some_and(|line| line.contains(": finished, step 400/400")), "{lines:?}");
     assert!(lines.iter().all(|line| line.starts_with("tiny-")), "{lines:?}");
+}
+
+#[test]
+fn a_run_that_goes_back_is_told_from_where_it_goes_on_and_how_it_stands() {
+    let lab = Lab::new();
+    let (run, lock) = training(&lab, "fake-1");
+    let mut watch = lab.start(["watch", "fake-1"]);
+    assert!(watch.line().starts_with("fake-1: running, step 4/4  loss 3.0000"));
+    // back to the checkpoint of step 2, and a step further by the next look: the same step, which took another time
+    let log = run.join("train.csv");
+    let text = fs::read_to_string(&log).expect("a log");
+    let kept: String = text.split_inclusive('\n').take(3).collect();
+    fs::write(run.join("new"), kept + &row(2, 6.0)).expect("a file");
+    fs::rename(run.join("new"), &log).expect("renamed");
+    assert_eq!(watch.line().trim_end(), "fake-1: went back to step 2");
+    let line = watch.line();
+    assert!(line.starts_with("fake-1: running, step 3/4  loss 6.0000"), "{line}");
+    let record = fs::read_to_string(run.join("run.json")).expect("a record");
+    fs::write(run.join("new"), record.replace("\"running\"", "\"finished\"")).expect("a file");
+    fs::rename(run.join("new"), run.join("run.json")).expect("renamed");
+    drop(lock);
+    let said = watch.end();
+    assert!(said.expect(0).stdout.starts_with("fake-1: finished, step 3/4"), "{}", said.stdout);
 }
 
 #[test]

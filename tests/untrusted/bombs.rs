@@ -66,6 +66,11 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("a table of columns", readers::run, text("step,", "a,", "a\n1\n")),
         ("a log of wide rows", readers::run, text("step,loss\n0,1\n", ",", "\n")),
         ("a log of wide rows and a quote", readers::run, text("step,loss\n0,\"1\"\n", ",", "\n")),
+        (
+            "a log of short rows",
+            readers::run,
+            text("step,loss,val_loss,a\n", "1,20,20,1234\n", "2,20,20,1234\n"),
+        ),
         ("a log of empty rows", readers::log, with(9, text("step,loss\n", "1\n", "1\n"))),
         ("a log of quotes", readers::run, text("step,loss\n", "\",", "\n")),
         ("a field that is a list", readers::corpus, with(8, text("{\"text\": [", "0,", "0]}\n"))),

@@ -8,7 +8,9 @@ use runner::eval::{Definition, Limits, Task};
 use runner::model::{Dims, ParamLayout};
 use runner::recipe::{DataDigests, Overrides, identity, load, to_toml};
 use runner::report::gather::{Scratch, Wanted};
+use runner::report::metrics;
 use runner::report::runs::Run;
+use runner::report::target::Target;
 use runner::report::tensorboard::Export;
 use runner::run::{CheckpointState, RunRecord, TrainRow, ValRow, cut, import, records};
 use runner::weights;
@@ -191,7 +193,11 @@ pub(crate) fn run(dir: &Path, data: &[u8]) {
     let exported = tempfile::tempdir_in(dir).expect("a directory");
     let news = Export::new(&run, exported.path()).update().expect("the directory can be written");
     assert!(news.problems.iter().all(|problem| !problem.is_empty()));
-    let wanted = Wanted { cut: None, further: &[], targets: &[] };
+    // as many as a command line may name
+    let targets = ["loss", "val_loss"].map(|name| metrics::find(name).expect("a metric"));
+    let targets = targets.map(|metric| (0..12).map(|value| Target::new(&[], metric, f64::from(value))));
+    let targets: Vec<Target> = targets.into_iter().flatten().collect::<Result<_, _>>().expect("losses");
+    let wanted = Wanted { cut: None, further: &[], targets: &targets };
     match Run::read_whole(&run, wanted, &mut Scratch::default()) {
         Ok(run) => assert!(run.warnings.iter().all(|warning| !warning.is_empty())),
         Err(error) => check(&error),

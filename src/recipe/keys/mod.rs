@@ -65,7 +65,7 @@ pub enum Identity {
     UnlessDefault,
     /// With its value while the switch is on.
     While(&'static Switch),
-    /// Not at all: it decides what is kept and shown, not what is computed.
+    /// Not at all: it decides what is kept and shown, or in which way the same is computed.
     Never,
 }
 

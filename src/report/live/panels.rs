@@ -11,13 +11,12 @@ use crate::report::numbers::{compact, thousands};
 use crate::report::page::lines::lines;
 use crate::report::page::results as tables;
 use crate::report::runs::Run;
+use crate::report::sentences::first;
 use crate::run::{RunError, RunRecord};
 use crate::wording::{tame, tame_line};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// More sentences than these say no more to a reader.
-const MOST_SENTENCES: usize = 12;
 /// Rows of a plan, and how deep its fields are looked into.
 const MOST_FIELDS: usize = 120;
 const DEEPEST: usize = 3;
@@ -42,9 +41,8 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
     let lines = lines(runs, &comparison.groups, &differences.differing);
     let mut columns = vec![String::new(); runs.len()];
     lines.into_iter().for_each(|line| columns[line.run] = line.label);
-    let in_words = |sentences: Vec<String>| -> Vec<String> {
-        sentences.iter().take(MOST_SENTENCES).map(|text| tame(text)).collect()
-    };
+    let in_words =
+        |sentences: Vec<String>| -> Vec<String> { sentences.iter().map(|text| tame(text)).collect() };
     let shared = differences.shared.iter().map(|(key, value)| (key.clone(), spelled(value)));
     let differing = differences.differing.iter().map(|key| {
         let of = |run: &Run| value(run, key).map_or_else(String::new, |value| shown(&value));
@@ -59,8 +57,8 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
         "shared": tame(&comparison.shared_line()),
         "tables": measured,
         "notes": in_words(comparison.notes()),
-        "sentences": in_words(comparison.sentences()),
-        "remarks": in_words(comparison.remarks()),
+        "sentences": in_words(comparison.in_short("runner compare --format json")),
+        "remarks": in_words(first(comparison.remarks(), "runner compare")),
         "recipes": recipes,
         "plan": side_by_side(&columns, runs, differing, shared),
     }))

@@ -8,6 +8,7 @@ use crate::session::ending::{End, Ending};
 use crate::session::machine::{self, calibration};
 use crate::session::tensorboard::Tensorboard;
 use crate::train::{Outcome, TrainError};
+use serde_json::Value as Json;
 use std::path::Path;
 use std::time::Duration;
 
@@ -102,7 +103,10 @@ impl Recorder<'_> {
         }
         let results = &mut record.results;
         results["final_loss"] = end.loss.into();
-        results["final_val_loss"] = end.val_loss.into();
+        // the log has fewer digits, and what it lacks was cut back with the steps before it
+        let recorded = results.get("final_val_loss").and_then(Json::as_f64);
+        let exact = |logged: f64| recorded.filter(|known| *known as f32 == logged as f32).unwrap_or(logged);
+        results["final_val_loss"] = end.val_loss.or_else(|| self.val_loss_before.map(exact)).into();
         results["val_unigram_entropy"] = end.val_unigram_entropy.into();
         let planned_or_resident = || machine::memory_bytes(&self.job.plan);
         results["peak_memory_bytes"] = self.memory_taken.unwrap_or_else(planned_or_resident).into();
