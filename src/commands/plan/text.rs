@@ -102,17 +102,8 @@ impl Outlook<'_> {
         for option in plan.recompute_options() {
             line(&format!("  recompute {}", option.recompute.as_str()), self.recompute_text(option));
         }
-        if plan.cuda.is_some() && plan.memory.recompute() == Recompute::None {
-            let outputs = "the outputs of LayerNorm and GELU";
-            line(
-                "",
-                match plan.memory.keeps_outputs() {
-                    true => format!("{outputs} are kept for the backward pass"),
-                    false => {
-                        format!("{outputs} are computed again in the backward pass: to keep them takes more")
-                    }
-                },
-            );
+        if plan.cuda.is_some() {
+            line("", outputs_text(plan.memory.keeps_outputs(), plan.memory.recompute()));
         }
         if plan.bytes.snapshot > 0 {
             let bytes = number(plan.bytes.snapshot);
@@ -343,6 +334,21 @@ impl Outlook<'_> {
                 format!("{}, {how}", path.display())
             }
         }
+    }
+}
+
+/// What becomes of the outputs of LayerNorm and GELU. That there is memory for them, `keeps`, also decides about the
+/// result where some are computed again.
+fn outputs_text(keeps: bool, recompute: Recompute) -> String {
+    let outputs = "the outputs of LayerNorm and GELU";
+    match (keeps, recompute) {
+        (true, Recompute::None) => format!("{outputs} are kept for the backward pass"),
+        (true, again) => format!(
+            "the results are those of a run that keeps {outputs}; recompute {} keeps {}",
+            again.as_str(),
+            if again == Recompute::Mlp { "those of LayerNorm" } else { "neither" }
+        ),
+        (false, _) => format!("{outputs} are computed again in the backward pass: to keep them takes more"),
     }
 }
 

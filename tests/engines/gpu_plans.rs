@@ -1,0 +1,79 @@
+//! Which CUDA device the program takes, what it plans for it, and what it says of that, over fake drivers.
+
+use crate::cuda_support;
+use crate::support;
+
+use cuda_support::Fakes;
+use runner::run::checkpoint::CheckpointState;
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+use support::{Ended, Lab, ended};
+
+/// The program with these words, on a machine with these libraries.
+fn run(lab: &Lab, fakes: &Fakes, words: &str) -> Ended {
+    let mut command = lab.command(words.split_whitespace());
+    command.env_remove("CUDA_VISIBLE_DEVICES").env("RUNNER_CUDA_LIBS", fakes.path());
+    ended(command)
+}
+
+fn plan(lab: &Lab, fakes: &Fakes, words: &str) -> Json {
+    let said = run(lab, fakes, &format!("plan tiny.toml --format json {words}"));
+    said.expect(0);
+    serde_json::from_str(&said.stdout).expect("JSON")
+}
+
+/// A device with so many bytes.
+fn with_memory(bytes: u64) -> Fakes {
+    Fakes::whole(&[&format!("MEMORY={bytes}UL")])
+}
+
+fn bytes(plan: &Json) -> u64 {
+    plan["total_bytes"].as_u64().expect("a number")
+}
+
+/// Changes the state of a checkpoint.
+fn edit(checkpoint: &Path, change: impl FnOnce(&mut CheckpointState)) {
+    let mut state = CheckpointState::read(checkpoint).expect("intact");
+    change(&mut state);
+    std::fs::write(checkpoint.join("state.json"), state.to_json()).expect("written");
+}
+
+#[test]
+fn a_run_is_not_continued_with_less_memory_than_what_it_keeps_takes() {
+    let lab = Lab::new();
+    let run_dir: PathBuf = lab.crash("runs", &[], "csv.before_row:12");
+    let checkpoint = run_dir.join("checkpoints/step-00000008");
+    assert_eq!(CheckpointState::read(&checkpoint).expect("intact").keeps_outputs, None, "a CPU's");
+    let on_cuda = "--set compute.device=cuda";
+    let large = with_memory(256 << 20);
+    let kept = plan(&lab, &large, on_cuda);
+    assert_eq!(kept["keeps_outputs"], true);
+    let small = with_memory(bytes(&kept) - 1);
+    let again = plan(&lab, &small, on_cuda);
+    assert_eq!((&again["keeps_outputs"], &again["refusal"]), (&false.into(), &Json::Null));
+    let resume = format!("--resume {} --dry-run {on_cuda}", run_dir.display());
+    let goes_on = |fakes: &Fakes| run(&lab, fakes, &resume);
+    // as checkpoints of earlier versions, which do not say
+    goes_on(&small).expect(0);
+    edit(&checkpoint, |state| state.keeps_outputs = Some(false));
+    goes_on(&small).expect(0);
+    edit(&checkpoint, |state| state.keeps_outputs = Some(true));
+    goes_on(&large).expect(0);
+    goes_on(&small).expect(2).says(&["which this run has kept since it began", "is 2, or"]);
+}
+
+#[test]
+fn what_becomes_of_outputs_is_said_under_every_recompute() {
+    let lab = Lab::new();
+    let fakes = with_memory(256 << 20);
+    for (recompute, says) in [
+        ("none", "the outputs of LayerNorm and GELU are kept for the backward pass"),
+        ("mlp", "keeps the outputs of LayerNorm and GELU; recompute mlp keeps those of LayerNorm"),
+        ("block", "keeps the outputs of LayerNorm and GELU; recompute block keeps neither"),
+    ] {
+        let set = format!("--set compute.recompute={recompute}");
+        assert_eq!(plan(&lab, &fakes, &set)["keeps_outputs"], true, "{recompute}");
+        let said = run(&lab, &fakes, &format!("plan tiny.toml {set}"));
+        assert!(said.stdout.contains(says), "{recompute}: {}", said.stdout);
+    }
+}
