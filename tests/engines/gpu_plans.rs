@@ -63,6 +63,16 @@ fn a_run_is_not_continued_with_less_memory_than_what_it_keeps_takes() {
 }
 
 #[test]
+fn a_verification_names_its_device() {
+    let lab = Lab::new();
+    // the fakes have no kernels, so it ends after its first lines
+    let said = run(&lab, &with_memory(1 << 30), "verify tiny.toml --steps 1 --set compute.device=cuda");
+    let first =
+        "tiny: the fused engine on cuda:0 (NVIDIA H200) in fp32 with flash attention against dfdx in fp32";
+    assert!(said.stdout.starts_with(first), "{}{}", said.stdout, said.stderr);
+}
+
+#[test]
 fn what_becomes_of_outputs_is_said_under_every_recompute() {
     let lab = Lab::new();
     let fakes = with_memory(256 << 20);
