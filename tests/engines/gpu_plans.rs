@@ -73,6 +73,26 @@ fn a_verification_names_its_device() {
 }
 
 #[test]
+fn a_driver_that_does_not_start_is_not_passed_over_in_silence() {
+    let lab = Lab::new();
+    for (status, warns) in [(0, false), (34, false), (100, false), (802, true), (803, true), (999, true)] {
+        let fakes = Fakes::whole(&["MEMORY=(256<<20)"]);
+        fakes.driver(&[&format!("INIT_STATUS={status}")]);
+        let said = run(&lab, &fakes, "plan tiny.toml");
+        said.expect(0);
+        let line =
+            format!("the CUDA device is not used: the CUDA driver cannot be used: cuInit: status {status}");
+        assert_eq!(said.stderr.contains(&line), warns, "{status}: {}", said.stderr);
+        assert!(warns || said.stderr.is_empty(), "{status}: {}", said.stderr);
+        assert_eq!(
+            run(&lab, &fakes, "plan tiny.toml --set compute.device=cpu").expect(0).stderr,
+            "",
+            "{status}"
+        );
+    }
+}
+
+#[test]
 fn what_becomes_of_outputs_is_said_under_every_recompute() {
     let lab = Lab::new();
     let fakes = with_memory(256 << 20);

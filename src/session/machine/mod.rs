@@ -100,9 +100,10 @@ pub fn device(named: Device, first: usize) -> Result<Option<CudaDevice>, CudaMis
     }
 }
 
-/// Why `"auto"` means the CPU although there is a CUDA device.
+/// Why `"auto"` means the CPU although there is a CUDA device, or a driver that does not start.
 pub fn passed_over(named: Device, first: usize) -> Option<CudaMissing> {
-    let is_there = named == Device::Auto && !Libraries::get().devices().is_empty();
+    let libraries = Libraries::get();
+    let is_there = named == Device::Auto && (libraries.driver_fails() || !libraries.devices().is_empty());
     is_there.then(|| cuda_device(first).err())?
 }
 
