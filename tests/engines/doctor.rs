@@ -206,6 +206,15 @@ fn what_helps_a_driver_to_start_depends_on_its_status() {
 }
 
 #[test]
+fn a_device_is_usable_whatever_precedes_it() {
+    let fakes = Fakes::whole(&["DEVICES=2", "OLD_FIRST"]);
+    let report = json(Some(&fakes));
+    let devices = report["cuda"]["devices"].as_array().expect("a list");
+    assert_eq!([&devices[0]["usable"], &devices[1]["usable"]], [false, true]);
+    assert_eq!((&report["cuda"]["usable"], &report["cuda"]["problem"]), (&true.into(), &Json::Null));
+}
+
+#[test]
 fn a_status_newer_than_the_header_is_a_message() {
     let fakes = Fakes::new();
     fakes.driver(&["INIT_STATUS=4711"]);

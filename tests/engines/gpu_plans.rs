@@ -93,6 +93,33 @@ fn a_driver_that_does_not_start_is_not_passed_over_in_silence() {
 }
 
 #[test]
+fn auto_takes_the_first_device_that_can_be_used() {
+    let lab = Lab::new();
+    let room = "MEMORY=(256<<20)";
+    let second = Fakes::whole(&["DEVICES=2", "OLD_FIRST", room]);
+    let device = |words: &str| plan(&lab, &second, words)["device"].clone();
+    assert_eq!(device(""), "cuda:1 (NVIDIA H200)");
+    assert_eq!(device("--set compute.device=cuda:1"), "cuda:1 (NVIDIA H200)");
+    let refused = run(&lab, &second, "plan tiny.toml --set compute.device=cuda");
+    refused.expect(2).says(&["compute capability 7.5", "\"cuda:1\" (NVIDIA H200) can be used; "]);
+    // ranks have a device each, counted from the first
+    let ranks = "plan tiny.toml --set batch.world_size=2";
+    run(&lab, &second, ranks).expect(0).says(&["the CUDA device is not used", "7.5"]);
+    let mut launched = lab.command(["plan", "tiny.toml"]);
+    launched.env_remove("CUDA_VISIBLE_DEVICES").env("RUNNER_CUDA_LIBS", second.path());
+    for (name, value) in [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")]
+    {
+        launched.env(name, value);
+    }
+    launched.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "1");
+    ended(launched).expect(0).says(&["the CUDA device is not used", "7.5"]);
+    let none = Fakes::whole(&["DEVICES=2", "CAPABILITY=75", room]);
+    let said = run(&lab, &none, "plan tiny.toml");
+    said.expect(0).says(&["the CUDA device is not used", "7.5"]);
+    assert!(!said.stderr.contains("can be used; "), "{}", said.stderr);
+}
+
+#[test]
 fn what_becomes_of_outputs_is_said_under_every_recompute() {
     let lab = Lab::new();
     let fakes = with_memory(256 << 20);
