@@ -120,6 +120,22 @@ fn auto_takes_the_first_device_that_can_be_used() {
 }
 
 #[test]
+fn what_is_free_is_of_the_device() {
+    let lab = Lab::new();
+    let fakes = with_memory(256 << 20);
+    let on_cuda = plan(&lab, &fakes, "");
+    assert_eq!(on_cuda["free_bytes"], 256 << 20);
+    let on_cpu = plan(&lab, &fakes, "--set compute.device=cpu");
+    assert_eq!(on_cpu["free_bytes"], on_cpu["host_free_bytes"]);
+    assert!(on_cuda["host_free_bytes"].as_u64() > Some(256 << 20), "{}", on_cuda["host_free_bytes"]);
+    let text = |words: &str| run(&lab, &fakes, &format!("plan tiny.toml {words}")).expect(0).stdout.clone();
+    let found = text("--set checkpoint.background=true");
+    assert!(found.contains("\n  free                256.0 MiB on the device\n"), "{found}");
+    assert!(found.contains("if they are free then on the host, which has "), "{found}");
+    assert!(!text("--set compute.device=cpu").contains("on the device"));
+}
+
+#[test]
 fn what_becomes_of_outputs_is_said_under_every_recompute() {
     let lab = Lab::new();
     let fakes = with_memory(256 << 20);

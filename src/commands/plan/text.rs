@@ -107,9 +107,13 @@ impl Outlook<'_> {
         }
         if plan.bytes.snapshot > 0 {
             let bytes = number(plan.bytes.snapshot);
+            let host = match plan.cuda {
+                Some(_) => format!(" on the host, which has {}", gib(self.hardware.free_memory)),
+                None => String::new(),
+            };
             line(
                 "  checkpoint copy",
-                format!("{bytes} bytes more while one is written, if they are free then"),
+                format!("{bytes} bytes more while one is written, if they are free then{host}"),
             );
         }
         if plan.cuda.is_none() {
@@ -118,7 +122,8 @@ impl Outlook<'_> {
                 format!("some {} besides: code, tokenizer, stacks, buffers", gib(PROGRAM_BYTES)),
             );
         }
-        line("  free", gib(self.hardware.free_memory));
+        let on = if plan.cuda.is_some() { " on the device" } else { "" };
+        line("  free", format!("{}{on}", gib(self.free())));
         line("predicted", self.prediction_text());
         if plan.ranks.world_size > 1 {
             line("", self.scaling_text());
