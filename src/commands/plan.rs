@@ -139,7 +139,7 @@ impl<'a> Outlook<'a> {
         };
         let lints = lints(&subject);
         let roofline =
-            args.roofline.map(|device| roofline::model(&plan, device)).transpose()?;
+            args.roofline.map(|device| roofline::model(recipe, (&plan, &hardware), device)).transpose()?;
         Ok(Self {
             recipe,
             begins,

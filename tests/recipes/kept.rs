@@ -5,6 +5,7 @@ use crate::recipe_support;
 use recipe_support::{Recipes, set};
 use runner::engine::memory::Recompute;
 use runner::plan::hardware::{CudaDevice, Hardware};
+use runner::plan::roofline::Limits;
 use runner::plan::{Begun, DataSize, Plan, PlanError};
 use runner::recipe::{MicroBatch, Recipe, RecomputeName};
 
@@ -106,4 +107,19 @@ fn a_cpu_decides_nothing() {
     assert_eq!(plan.begun(), Begun { micro_batch: 16, keeps_outputs: None });
     let of_cuda = Begun { micro_batch: 16, keeps_outputs: Some(true) };
     assert_eq!(derived(&recipe, &cpu, Some(of_cuda)).bytes, plan.bytes);
+}
+
+#[test]
+fn a_modelled_device_decides_by_its_own_memory() {
+    let mut recipe = recipe();
+    recipe.compute.recompute = RecomputeName::Auto;
+    recipe.batch.micro_batch = MicroBatch::Auto;
+    // too little for a row
+    let host = Hardware { total_memory: 1 << 20, free_memory: 1 << 20, cuda: None, ..machine(GIB) };
+    let here = derived(&recipe, &host, None);
+    assert_eq!((here.batch.micro_batch, here.memory.recompute()), (1, Recompute::Block));
+    let h100 = Limits::named("h100").expect("a data sheet").hardware(&host);
+    let there = derived(&recipe, &h100, None);
+    assert_eq!((there.batch.micro_batch, there.memory.recompute()), (64, Recompute::None));
+    assert!(there.memory.keeps_outputs() && there.check_fit(&h100).is_ok());
 }
