@@ -150,3 +150,14 @@ fn what_becomes_of_outputs_is_said_under_every_recompute() {
         assert!(said.stdout.contains(says), "{recompute}: {}", said.stdout);
     }
 }
+
+#[test]
+fn a_device_that_does_not_tell_its_memory_s_clock_is_not_modelled() {
+    let lab = Lab::new();
+    let fakes = Fakes::whole(&["MEMORY_CLOCK=0", "MEMORY=(256<<20)"]);
+    let refused = run(&lab, &fakes, "plan tiny.toml --roofline here");
+    refused
+        .expect(2)
+        .says(&["the driver does not tell the memory's clock of NVIDIA H200", "--roofline h100"]);
+    run(&lab, &with_memory(256 << 20), "plan tiny.toml --roofline here").expect(0);
+}

@@ -30,10 +30,15 @@ pub(super) fn model(
         RooflineDevice::A100 => named("a100")?,
         RooflineDevice::Rtx4090 => named("rtx4090")?,
         RooflineDevice::Here => {
+            let refused = |why: String| {
+                UsageError(format!("--roofline here: {why}; name a device, as in --roofline h100"))
+            };
             let info = Libraries::get().require_device(plan.cuda.unwrap_or(0));
-            limits_of(&info.map_err(|missing| {
-                UsageError(format!("--roofline here: {missing}; name a device, as in --roofline h100"))
-            })?)
+            let info = info.map_err(|missing| refused(missing.to_string()))?;
+            if info.memory_bandwidth == 0.0 {
+                return Err(refused(format!("the driver does not tell the memory's clock of {}", info.name)));
+            }
+            limits_of(&info)
         }
     };
     let there = match device {
@@ -44,7 +49,7 @@ pub(super) fn model(
     Roofline::new(&there, &limits).map_err(|error| UsageError(format!("--roofline: {error}")))
 }
 
-/// What a device at hand could do at most.
+/// What a device at hand could do at most. The bandwidth is 0 where the driver does not tell the memory's clock.
 pub(in crate::commands) fn limits_of(info: &DeviceInfo) -> Limits {
     Limits {
         device: info.name.clone(),
