@@ -107,7 +107,12 @@ fn sample(resolved: &Resolved, tokens: usize, format: Format) -> anyhow::Result<
 fn beside_the_model(measured: &Throughput) -> Option<Vec<KernelTime>> {
     let info = Libraries::get().require_device(measured.plan.cuda?).ok()?;
     let assumed = Assumed::of(&limits_of(&info), measured.plan.memory.precision);
-    Some(KernelTime::by_name(&[(&measured.launches, 1)], &assumed))
+    let mut kernels = KernelTime::by_name(&[(&measured.launches, 1)], &assumed);
+    if info.memory_bandwidth == 0.0 {
+        // the driver does not tell the memory's clock: what was measured stands without a model
+        kernels.iter_mut().for_each(|kernel| kernel.ms = f64::NAN);
+    }
+    Some(kernels)
 }
 
 fn text(measured: &Throughput) -> String {

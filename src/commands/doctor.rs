@@ -128,7 +128,12 @@ impl Report {
             measured: measure.then(|| rates::cpu(hardware.threads, &cache)),
             peak: peaks::remembered(hardware.threads, &cache),
         };
-        let missing = libraries.require_device(0).err();
+        // what `compute.device = "auto"` would train on
+        let is_usable = |device: &DeviceInfo| libraries.require_device(device.index).is_ok();
+        let missing = match libraries.devices().iter().any(is_usable) {
+            true => None,
+            false => libraries.require_device(0).err(),
+        };
         let cuda = Cuda {
             usable: missing.is_none(),
             libraries: libraries.findings().into_iter().cloned().collect(),

@@ -138,7 +138,8 @@ impl<'a> Outlook<'a> {
             prediction: prediction.as_ref().ok().map(|(prediction, _)| prediction),
         };
         let lints = lints(&subject);
-        let roofline = args.roofline.map(|device| roofline::model(&plan, device)).transpose()?;
+        let roofline =
+            args.roofline.map(|device| roofline::model(recipe, (&plan, &hardware), device)).transpose()?;
         Ok(Self {
             recipe,
             begins,
@@ -160,6 +161,11 @@ impl<'a> Outlook<'a> {
         let (prediction, _) = self.prediction.as_ref().ok()?;
         let tokens_per_s = self.scaling.map_or(prediction.tokens_per_s, |scaling| scaling.tokens_per_s);
         Some(tokens_per_s * self.plan.flops_per_token as f64 / self.peak.flops)
+    }
+
+    /// Bytes that are free where the run would be: on its device, or on this machine, all ranks together.
+    fn free(&self) -> usize {
+        self.hardware.cuda.as_ref().map_or(self.hardware.free_memory, |cuda| cuda.free_memory)
     }
 
     fn json(&self) -> serde_json::Result<Json> {
@@ -186,7 +192,8 @@ impl<'a> Outlook<'a> {
         out["begins"] = json!(self.begins);
         out["data_error"] = json!(self.data.as_ref().err());
         out["program_bytes"] = json!(self.plan.cuda.is_none().then_some(PROGRAM_BYTES));
-        out["free_bytes"] = self.hardware.free_memory.into();
+        out["free_bytes"] = self.free().into();
+        out["host_free_bytes"] = self.hardware.free_memory.into();
         out["refusal"] = json!(self.refusal);
         out["predicted"] = json!(self.prediction.as_ref().ok().map(|(prediction, _)| prediction));
         out["predicted_from"] = json!(self.prediction.as_ref().ok().map(|(_, basis)| basis));

@@ -65,8 +65,12 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
 /// What is compared, and what was cut down for it.
 fn introduction(recipe: &Recipe, verification: &Verification, steps: u32) -> String {
     let (declared, verified, rows) = (&verification.declared, &verification.verified, verification.rows());
+    let device = match verification.is_on_cuda() {
+        true => verification.device(),
+        false => "the CPU".to_owned(),
+    };
     let mut text = format!(
-        "{}: the fused engine on the CPU in {} with {} attention against dfdx in fp32, {} on {rows}\n",
+        "{}: the fused engine on {device} in {} with {} attention against dfdx in fp32, {} on {rows}\n",
         recipe.name,
         recipe.compute.precision.as_str(),
         recipe.compute.attention.as_str(),

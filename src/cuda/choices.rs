@@ -41,7 +41,7 @@ pub struct Way {
 pub struct Choice {
     /// The algorithm's eight words, in hexadecimal.
     algorithm: String,
-    /// The time of one product when it was chosen.
+    /// The time of one product when it was chosen; 0 where memory was short for a trial.
     pub microseconds: f64,
 }
 

@@ -222,6 +222,10 @@ fn archs(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaError> {
     Ok(archs)
 }
 
+/// Compute capabilities of Tegra: of Xavier, of Orin, and of Thor by both its numbers. Machine code for them runs on no
+/// other device, and they run no other (CUDA C++ Programming Guide, binary compatibility).
+const TEGRA: [u32; 4] = [72, 87, 101, 110];
+
 /// The target for a device: its own, or the nearest older one with the same major number, whose machine code
 /// the device runs (CUDA C++ Programming Guide, binary compatibility).
 pub(super) fn target(nvrtc: &Nvrtc, capability: (u32, u32)) -> Result<u32, CudaError> {
@@ -237,7 +241,10 @@ pub(super) fn target(nvrtc: &Nvrtc, capability: (u32, u32)) -> Result<u32, CudaE
 }
 
 fn nearest(archs: &[u32], (major, minor): (u32, u32)) -> Option<u32> {
-    archs.iter().copied().filter(|arch| arch / 10 == major && arch % 10 <= minor).max()
+    let own = 10 * major + minor;
+    let runs = |arch: &u32| arch / 10 == major && *arch <= own;
+    let of_its_kind = |arch: &u32| *arch == own || ![arch, &own].iter().any(|arch| TEGRA.contains(arch));
+    archs.iter().copied().filter(|arch| runs(arch) && of_its_kind(arch)).max()
 }
 
 /// The resources of each kernel of a program compiled with [`USAGE`], in the order of the log.
@@ -280,12 +287,28 @@ mod tests {
             ((8, 9), Some(86)),
             ((9, 0), Some(90)),
             ((10, 0), Some(100)),
-            ((10, 1), Some(100)),
             ((12, 1), Some(120)),
             ((11, 0), None),
             ((7, 0), None),
         ] {
             assert_eq!(nearest(&archs, capability), expected, "{capability:?}");
+        }
+    }
+
+    #[test]
+    fn machine_code_does_not_cross_between_tegra_and_other_devices() {
+        // as NVRTC 11.4 and NVRTC 12.8 know them
+        let (old, new) = ([70, 72, 75, 80, 86, 87], [75, 80, 86, 87, 89, 90, 100, 101, 120]);
+        for (archs, capability, expected) in [
+            (&old[..], (8, 9), Some(86)),
+            (&old[..], (8, 7), Some(87)),
+            (&old[..5], (8, 7), None),
+            (&new[..], (10, 3), Some(100)),
+            (&new[..], (10, 1), Some(101)),
+            (&new[..], (11, 0), None),
+            (&[100, 110], (10, 1), None),
+        ] {
+            assert_eq!(nearest(archs, capability), expected, "{capability:?} of {archs:?}");
         }
     }
 

@@ -21,11 +21,16 @@ pub const OLDEST_DEVICE: (u32, u32) = (8, 0);
 /// `CUDA_ERROR_STUB_LIBRARY`: the answer of a toolkit's stub, which exists only to be linked against.
 const STUB: u32 = 34;
 
+/// `CUDA_ERROR_NO_DEVICE`: the machine has none, or `CUDA_VISIBLE_DEVICES` hides them all.
+const NO_DEVICE: u32 = 100;
+
 /// CUDA's libraries on this machine. The driver is looked for at once, each other library when it is first
 /// needed.
 pub struct Libraries {
     search: Search,
     driver: Located<Driver>,
+    /// What `cuInit` returned, 0 also where no driver was found.
+    started: u32,
     nvrtc: OnceLock<Located<Nvrtc>>,
     cublaslt: OnceLock<Located<CublasLt>>,
     nccl: OnceLock<Located<Nccl>>,
@@ -65,9 +70,9 @@ impl Libraries {
 
     /// Looks for the libraries in these directories.
     pub fn find(search: Search) -> Self {
-        let driver = find_driver(&search);
+        let (driver, started) = find_driver(&search);
         let (nvrtc, cublaslt, nccl) = Default::default();
-        Self { search, driver, nvrtc, cublaslt, nccl }
+        Self { search, driver, started, nvrtc, cublaslt, nccl }
     }
 
     /// What was found of each library, the driver first.
@@ -78,6 +83,11 @@ impl Libraries {
     /// The directories that are searched.
     pub fn places(&self) -> &[SearchDir] {
         &self.search.places
+    }
+
+    /// Whether there is a driver that does not start, for another reason than that it has no device.
+    pub fn driver_fails(&self) -> bool {
+        ![0, NO_DEVICE].contains(&self.started)
     }
 
     /// The driver, if it can be used.
@@ -214,11 +224,12 @@ impl Libraries {
     pub fn require_device(&self, index: usize) -> Result<DeviceInfo, CudaMissing> {
         let complain = |finding: &Finding| {
             self.complaint(finding).map(|text| {
-                let help = format!(
-                    "{}; name other directories in {LIBS_VARIABLE}{SEE_WHAT_IS_THERE}, or use compute.device = \
-                     \"cpu\"",
-                    finding.meaning
-                );
+                // another file helps where one is missing, not where a library says why it does not start
+                let elsewhere = match finding.problem {
+                    None => format!("; name other directories in {LIBS_VARIABLE}{SEE_WHAT_IS_THERE}"),
+                    Some(_) => String::new(),
+                };
+                let help = format!("{}{elsewhere}, or use compute.device = \"cpu\"", finding.meaning);
                 CudaMissing::new(text, help)
             })
         };
@@ -262,8 +273,34 @@ impl Libraries {
     }
 }
 
-fn find_driver(search: &Search) -> Located<Driver> {
+/// What to do where `cuInit` returns this.
+fn help_to_start(status: u32) -> &'static str {
+    match status {
+        NO_DEVICE => {
+            "the driver has no device for this process: CUDA_VISIBLE_DEVICES hides devices, and `nvidia-smi` lists them"
+        }
+        // CUDA_ERROR_SYSTEM_NOT_READY
+        802 => {
+            "the devices' links are not set up: start the fabric manager (the service nvidia-fabricmanager, of the \
+             driver's release), or wait until it is through"
+        }
+        // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+        803 => {
+            "the driver's library and its kernel module are of two releases, as after an update: reboot the machine"
+        }
+        // CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
+        804 => {
+            "the library is that of a package for forward compatibility, which this device does not support: take its \
+             directory out of LD_LIBRARY_PATH"
+        }
+        _ => "the driver is there and does not start: see whether `nvidia-smi` works",
+    }
+}
+
+/// The driver, and what `cuInit` returned.
+fn find_driver(search: &Search) -> (Located<Driver>, u32) {
     let problem = std::cell::RefCell::new(None);
+    let code = std::cell::Cell::new(0);
     let wanted = Wanted {
         name: "the CUDA driver",
         purpose: "reaches the device",
@@ -282,6 +319,7 @@ fn find_driver(search: &Search) -> Located<Driver> {
             let status = unsafe { (table.cuDriverGetVersion)(&mut version) };
             table.check("cuDriverGetVersion", status).map_err(|error| error.to_string())?;
             let version = version as u32;
+            code.set(started);
             *problem.borrow_mut() = (started != 0).then(|| {
                 let hidden = std::env::var("CUDA_VISIBLE_DEVICES")
                     .map_or(String::new(), |list| format!("; CUDA_VISIBLE_DEVICES is \"{list}\""));
@@ -293,6 +331,9 @@ fn find_driver(search: &Search) -> Located<Driver> {
     };
     let mut part = wanted.find(search);
     part.finding.problem = problem.take();
-    part.finding.usable &= part.finding.problem.is_none();
-    part
+    if part.finding.problem.is_some() {
+        part.finding.usable = false;
+        part.finding.meaning = help_to_start(code.get());
+    }
+    (part, code.get())
 }

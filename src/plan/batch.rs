@@ -55,8 +55,9 @@ impl Rows {
         Ok(Self { per_step, per_rank: per_step / world_size, unit: unit / world_size })
     }
 
-    /// Divides a rank's rows into the recipe's micro-batches. `"auto"` is what the run began with (`kept`), or else the
-    /// largest that fits in memory, which `largest` finds among the divisors of the rows of each of a rank's steps.
+    /// Divides a rank's rows into the recipe's micro-batches. `"auto"` is what the run began with (`kept`), unless
+    /// other ranks than before cannot divide by it, or else the largest that fits in memory, which `largest` finds
+    /// among the divisors of the rows of each of a rank's steps.
     ///
     /// Errors: a micro-batch that does not divide the rows of a rank's steps.
     pub(super) fn batch(
@@ -68,8 +69,8 @@ impl Rows {
         let unit = self.unit;
         let micro_batch = match (recipe.batch.micro_batch, kept) {
             (MicroBatch::Rows(rows), _) => rows,
-            (MicroBatch::Auto, Some(kept)) => kept,
-            (MicroBatch::Auto, None) => largest(unit).unwrap_or(1),
+            (MicroBatch::Auto, Some(kept)) if unit.is_multiple_of(kept) => kept,
+            (MicroBatch::Auto, _) => largest(unit).unwrap_or(1),
         };
         let rows = if self.per_rank.is_multiple_of(micro_batch) { unit } else { self.per_rank };
         if !rows.is_multiple_of(micro_batch) {

@@ -75,7 +75,8 @@ pub struct PlanDocument<'a> {
     pub total_bytes: usize,
     /// Bytes of a checkpoint's copy beside them, 0 if there is none.
     pub snapshot_bytes: usize,
-    /// Whether the outputs of LayerNorm and GELU are kept for the backward pass, which computes them again otherwise.
+    /// Whether there is memory to keep the outputs of LayerNorm and GELU for the backward pass, which computes them
+    /// again otherwise. The choice is part of the result, whatever `recompute` has computed again besides.
     pub keeps_outputs: bool,
     /// What else the backward pass computes again; left out for the reference engine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +159,7 @@ impl Plan {
             bytes_exact: bytes.exact,
             total_bytes: bytes.total,
             snapshot_bytes: bytes.snapshot,
-            keeps_outputs: memory.keeps_outputs() && memory.recompute() == Recompute::None,
+            keeps_outputs: memory.keeps_outputs(),
             recompute: (self.engine == EngineKind::Fused).then(|| memory.recompute()),
             recompute_options: self.recompute_options(),
         }

@@ -3,6 +3,7 @@
 //! [`Plan`] has what engines and the training loop go by, [`document::PlanDocument`] what is printed and kept of it.
 
 mod batch;
+mod begun;
 pub mod document;
 pub mod hardware;
 pub mod lints;
@@ -13,8 +14,9 @@ pub mod roofline;
 pub mod scaling;
 
 pub use batch::BatchPlan;
+pub use begun::Begun;
 pub use need::MemoryNeed;
-use need::{keeping_outputs, largest_micro_batch, powers_of_two};
+use need::{bytes, keeping_outputs, largest_micro_batch, powers_of_two};
 pub use recompute::fixed;
 
 use crate::engine::dropout::Dropout;
@@ -210,24 +212,24 @@ pub fn flops_per_token(dims: &Dims, parameters: usize) -> u64 {
 
 impl Plan {
     /// Derives the plan of a run that is to be started: one that does not fit in memory is an error.
-    /// `micro_batch` overrides the recipe's `"auto"`: a resumed run keeps what it began with.
+    /// A run that goes on keeps what it has `begun` with, as far as the recipe leaves that to the plan.
     pub fn new(
         recipe: &Recipe,
         hardware: &Hardware,
         data: DataSize,
-        micro_batch: Option<usize>,
+        begun: Option<Begun>,
     ) -> Result<Self, PlanError> {
-        let plan = Self::derive(recipe, hardware, data, micro_batch)?;
+        let plan = Self::derive(recipe, hardware, data, begun)?;
         plan.check_fit(hardware)?;
         Ok(plan)
     }
 
-    /// Derives the plan, whether or not it fits in memory. `micro_batch` as in [`new`](Self::new).
+    /// Derives the plan, whether or not it fits in memory. `begun` as in [`new`](Self::new).
     pub fn derive(
         recipe: &Recipe,
         hardware: &Hardware,
         data: DataSize,
-        micro_batch: Option<usize>,
+        begun: Option<Begun>,
     ) -> Result<Self, PlanError> {
         let engine = recipe.compute.engine;
         let (ranks, shard) = ranks(recipe, hardware);
@@ -243,10 +245,13 @@ impl Plan {
             };
             recompute::up_to(&choices).find_map(|recompute| largest(one_row.recomputing(recompute)))
         };
-        let batch = rows.batch(recipe, micro_batch, fits)?;
+        let batch = rows.batch(recipe, begun.map(|begun| begun.micro_batch), fits)?;
         let memory = MemoryConfig { micro_batch: batch.micro_batch, ..one_row };
+        let memory = match begun.and_then(|begun| begun.keeps_outputs(&batch)) {
+            Some(kept) => MemoryConfig { activations: Activations { kept, ..memory.activations }, ..memory },
+            None => keeping_outputs(engine, memory, shard, hardware.memory_for_auto().min(hardware.free())),
+        };
         let memory = recompute::least(engine, memory, &choices, shard, hardware.free());
-        let memory = keeping_outputs(engine, memory, shard, hardware.memory_for_auto().min(hardware.free()));
         let bytes = bytes(recipe, memory, shard)?;
         let parameters = ParameterPlan::new(&memory.dims);
         let flops_per_token = flops_per_token(&memory.dims, parameters.total);
@@ -371,20 +376,6 @@ fn memory_config(recipe: &Recipe, hardware: &Hardware) -> MemoryConfig {
             ..Activations::default()
         },
     }
-}
-
-/// The bytes of a rank, with those of a checkpoint's copy.
-fn bytes(recipe: &Recipe, memory: MemoryConfig, shard: OptimizerShard) -> Result<MemoryNeed, PlanError> {
-    let need = MemoryNeed::new(recipe.compute.engine, memory, shard).ok_or_else(|| {
-        let micro_batch = memory.micro_batch;
-        PlanError::new(
-            "batch.micro_batch",
-            format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
-            "choose a smaller micro_batch, model or block_size",
-        )
-    })?;
-    let snapshot = if recipe.checkpoint.background { need.saved } else { 0 };
-    Ok(MemoryNeed { snapshot, ..need })
 }
 
 /// About what a process takes besides the bytes of a plan: the program's code, the tokenizer's tables, the

@@ -4,7 +4,7 @@ use super::hardware::Hardware;
 use super::{Plan, PlanError, gib};
 use crate::engine::dfdx;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, OptimizerShard, Recompute};
-use crate::recipe::EngineKind;
+use crate::recipe::{EngineKind, Recipe};
 
 /// The memory of one rank, the one that needs the most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,24 @@ impl MemoryNeed {
             snapshot: 0,
         })
     }
+}
+
+/// The bytes of a rank, with those of a checkpoint's copy.
+pub(super) fn bytes(
+    recipe: &Recipe,
+    memory: MemoryConfig,
+    shard: OptimizerShard,
+) -> Result<MemoryNeed, PlanError> {
+    let need = MemoryNeed::new(recipe.compute.engine, memory, shard).ok_or_else(|| {
+        let micro_batch = memory.micro_batch;
+        PlanError::new(
+            "batch.micro_batch",
+            format!("a micro_batch of {micro_batch} needs more than a PiB of memory"),
+            "choose a smaller micro_batch, model or block_size",
+        )
+    })?;
+    let snapshot = if recipe.checkpoint.background { need.saved } else { 0 };
+    Ok(MemoryNeed { snapshot, ..need })
 }
 
 /// The configuration that keeps the outputs of LayerNorm and GELU for the backward pass, if a CUDA device has `bytes`
@@ -97,8 +115,13 @@ impl Plan {
         let kinds: Vec<String> = (self.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
             .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
             .collect();
+        // where a plan may choose, it keeps them only if they fit
+        let kept = match self.memory.keeps_outputs() {
+            true => ", with the outputs of LayerNorm and GELU, which this run has kept since it began",
+            false => "",
+        };
         let message = format!(
-            "a micro_batch of {} needs {} of memory{}, but only {} are free: {}",
+            "a micro_batch of {} needs {} of memory{}{kept}, but only {} are free: {}",
             self.batch.micro_batch,
             gib(self.bytes.total),
             match (&hardware.cuda, hardware.ranks) {
@@ -114,29 +137,32 @@ impl Plan {
 
     /// What to change so that the run needs at most `bytes`.
     fn what_fits(&self, bytes: usize) -> String {
+        let smaller = |recompute| {
+            // under another micro-batch than it began with, a run chooses anew what it keeps
+            let rows = divisors(self.batch.rows_unit).filter(|rows| *rows < self.batch.micro_batch);
+            largest_micro_batch(self.engine, rows, self.memory.recomputing(recompute), self.shard, bytes)
+        };
         let options = self.recompute_options();
         let saves = |recompute| recompute > self.memory.recompute();
         let fits = options.iter().find(|option| saves(option.recompute) && option.total_bytes <= bytes);
         let again = fits.map(|option| {
             format!("compute.recompute = \"{}\" makes this one fit", option.recompute.as_str())
         });
-        match (self.largest_micro_batch(bytes), again) {
+        match (smaller(self.memory.recompute()), again) {
             (Some(rows), None) => format!("the largest micro_batch that fits is {rows}"),
             (Some(rows), Some(again)) => format!("the largest micro_batch that fits is {rows}, or {again}"),
             (None, Some(again)) => again,
             (None, None) => {
                 let mut stronger =
                     options.iter().map(|option| option.recompute).filter(|&recompute| saves(recompute));
-                let rows = |recompute| {
-                    let (config, unit) = (self.memory.recomputing(recompute), self.batch.rows_unit);
-                    let rows = largest_micro_batch(self.engine, divisors(unit), config, self.shard, bytes)?;
-                    Some((recompute, rows))
-                };
-                match stronger.find_map(rows) {
+                match stronger.find_map(|recompute| Some((recompute, smaller(recompute)?))) {
                     Some((recompute, rows)) => format!(
                         "compute.recompute = \"{}\" with a micro_batch of {rows} fits",
                         recompute.as_str()
                     ),
+                    None if self.memory.keeps_outputs() => {
+                        "free memory on the device, or start over with --fresh".to_owned()
+                    }
                     None => {
                         "not even a micro_batch of 1 fits: choose a smaller model or block_size".to_owned()
                     }

@@ -7,10 +7,10 @@
 use super::Plan;
 use crate::engine::EngineError;
 use crate::engine::cuda::paper::{Outline, outline};
-use crate::engine::memory::{MemoryConfig, MemoryPlan, OptimizerShard, Target};
+use crate::engine::memory::{MemoryConfig, MemoryPlan, OptimizerShard, Recompute, Target};
 use crate::engine::optimizer::{OptimizerKind, muon};
 use crate::engine::traffic::{Noted, Traffic, Unit};
-use crate::plan::hardware::for_cuda;
+use crate::plan::hardware::{CudaDevice, Hardware, for_cuda};
 use crate::recipe::{EngineKind, Precision};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -53,6 +53,14 @@ impl Limits {
             bandwidth: bandwidth * 1e12,
             peaks,
         })
+    }
+
+    /// A host like this one with such a device, all of whose memory is free.
+    pub fn hardware(&self, host: &Hardware) -> Hardware {
+        let bytes = self.memory as usize;
+        let name = self.device.clone();
+        let cuda = CudaDevice { index: 0, name, total_memory: bytes, free_memory: bytes };
+        Hardware { cuda: Some(cuda), ..host.clone() }
     }
 }
 
@@ -210,6 +218,18 @@ pub struct Roofline {
     pub without_sums: bool,
     /// The rates that were assumed.
     pub assumed: Assumed,
+    /// Sequences per forward pass.
+    pub micro_batch: usize,
+    /// What the backward pass computes again.
+    pub recompute: Recompute,
+    /// Whether the outputs of LayerNorm and GELU are kept for it, as far as `recompute` leaves them.
+    pub keeps_outputs: bool,
+    /// Bytes that the step takes of the device, on the rank that needs the most.
+    pub total_bytes: usize,
+    /// Bytes that the device has.
+    pub device_bytes: u64,
+    /// Whether the one is no more than the other.
+    pub fits: bool,
     /// Forward and backward passes of a step.
     pub micro_steps: usize,
     /// Milliseconds of one of them.
@@ -236,6 +256,7 @@ impl Roofline {
         let config =
             super::need::keeping_outputs(EngineKind::Fused, config, plan.shard, for_cuda(limits.memory));
         let memory = MemoryPlan::new(config);
+        let total_bytes = memory.clone().largest_share(plan.shard.count).total_bytes();
         // the others wait for the rank with the most matrices
         let index = match (memory.optimizer(), plan.shard.count) {
             (Some(OptimizerKind::Muon), 2..) => muon::busiest(&memory.layout, plan.shard.count),
@@ -248,6 +269,12 @@ impl Roofline {
         let mut roofline = Self::of(&outline, plan.batch.micro_steps, tokens, assumed);
         roofline.device.clone_from(&limits.device);
         roofline.without_sums = plan.ranks.world_size > 1;
+        roofline.micro_batch = config.micro_batch;
+        roofline.recompute = config.recompute();
+        roofline.keeps_outputs = config.keeps_outputs();
+        roofline.total_bytes = total_bytes;
+        roofline.device_bytes = limits.memory;
+        roofline.fits = total_bytes as u64 <= limits.memory;
         Ok(roofline)
     }
 
@@ -263,6 +290,12 @@ impl Roofline {
             kind: "model",
             without_sums: false,
             assumed,
+            micro_batch: 0,
+            recompute: Recompute::None,
+            keeps_outputs: false,
+            total_bytes: 0,
+            device_bytes: 0,
+            fits: true,
             micro_steps,
             micro_step_ms,
             update_ms,

@@ -10,7 +10,7 @@ use super::start::Start;
 use super::supported::at_its_key;
 use super::{follower, machine, measured};
 use crate::comm::Comm;
-use crate::plan::Plan;
+use crate::plan::{Begun, Plan};
 use crate::recipe::{Diagnostics, Resolved};
 use crate::run::{RunRecord, files, seal};
 use crate::train::Stop;
@@ -171,13 +171,9 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The plan of a recipe on this machine. `micro_batch` overrides the recipe's `"auto"`.
-pub(super) fn plan(
-    resolved: &Resolved,
-    data: &Data,
-    micro_batch: Option<usize>,
-) -> Result<Plan, Diagnostics> {
+/// The plan of a recipe on this machine, for a run that keeps what it has `begun` with.
+pub(super) fn plan(resolved: &Resolved, data: &Data, begun: Option<Begun>) -> Result<Plan, Diagnostics> {
     let blame = at_its_key(resolved);
     let hardware = machine::hardware(&resolved.recipe).map_err(&blame)?;
-    Plan::new(&resolved.recipe, &hardware, data.size(), micro_batch).map_err(&blame)
+    Plan::new(&resolved.recipe, &hardware, data.size(), begun).map_err(&blame)
 }

@@ -9,7 +9,7 @@ use super::ranks::Order;
 use super::requests::Requests;
 use crate::comm::Comm;
 use crate::engine::{Engine, State};
-use crate::plan::Plan;
+use crate::plan::{Begun, Plan, PlanError};
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
 use crate::train::{Best, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
@@ -111,16 +111,24 @@ pub(super) fn follow(
     loop {
         match Order::receive(comm.as_ref())? {
             Order::End(ending) => return Ok(ending),
-            Order::Start { micro_batch, checkpoint } => {
-                // whether it fits was asked before any rank had allocated anything
-                let plan = machine::hardware(&resolved.recipe).and_then(|hardware| {
-                    Plan::derive(&resolved.recipe, &hardware, data.size(), Some(micro_batch))
-                });
-                let plan = plan.inspect_err(|error| comm.abandon(&error.message))?;
+            Order::Start { begun, checkpoint } => {
+                let plan = plan_of(resolved, data, begun);
+                let plan = plan.inspect_err(|error| comm.abandon(&format!("{error}; {}", error.help)))?;
                 let plan = plan.of_launched_rank(comm.rank());
                 let member = Member { resolved, data, plan, comm: comm.clone() };
                 train(&member, checkpoint.as_deref(), Some(requests))?;
             }
         }
     }
+}
+
+/// The plan of this rank for what rank 0 does.
+fn plan_of(resolved: &Resolved, data: &Data, begun: Begun) -> Result<Plan, PlanError> {
+    let hardware = machine::hardware(&resolved.recipe)?;
+    let plan = Plan::derive(&resolved.recipe, &hardware, data.size(), Some(begun))?;
+    // the memory of a host is shared, and was asked for before any rank had allocated anything
+    if plan.cuda.is_some() {
+        plan.check_fit(&hardware)?;
+    }
+    Ok(plan)
 }

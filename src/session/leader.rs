@@ -14,10 +14,10 @@ use super::ranks::{self, Order};
 use super::recorder::{Before, Recorder};
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
-use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
-use crate::recipe::{MicroBatch, Resolved};
+use crate::plan::{Begun, Plan};
+use crate::recipe::Resolved;
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
@@ -44,7 +44,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
         check_logs(job.dir.path(), job.data, reader.state())?;
     }
     measured::check_tasks(job.dir.path(), job.dir.record()?.as_ref(), job.data)?;
-    keep_micro_batch(&mut job.plan, job.resolved, job.data, start.as_ref())?;
+    keep_choices(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
     announce(
@@ -58,8 +58,8 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let checkpoint = start.as_ref().map(|reader| std::path::absolute(reader.path())).transpose()?;
     match &job.call.joined {
         Some(comm) => {
-            let micro_batch = job.plan.batch.micro_batch;
-            Order::Start { micro_batch, checkpoint }.give(comm.as_ref())?;
+            let begun = job.plan.begun();
+            Order::Start { begun, checkpoint }.give(comm.as_ref())?;
             job.lead(comm.clone(), start, peak)
         }
         None if job.plan.ranks.world_size == 1 => job.lead(Arc::new(Solo), start, peak),
@@ -148,18 +148,16 @@ pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Re
     Ok(())
 }
 
-/// A run that began with "auto" keeps its micro-batch, unless other ranks than before cannot divide by it.
-pub(super) fn keep_micro_batch(
+/// A run goes on with what its checkpoint says that it began with.
+pub(super) fn keep_choices(
     plan: &mut Plan,
     resolved: &Resolved,
     data: &Data,
     start: Option<&checkpoint::Reader>,
 ) -> anyhow::Result<()> {
     if let Some(reader) = start {
-        let is_auto = resolved.recipe.batch.micro_batch == MicroBatch::Auto;
-        let kept = Some(reader.state().micro_batch).filter(|_| is_auto);
-        let kept = kept.filter(|rows| plan.batch.rows_unit.is_multiple_of(*rows));
-        *plan = call::plan(resolved, data, kept)?;
+        let &CheckpointState { micro_batch, keeps_outputs, .. } = reader.state();
+        *plan = call::plan(resolved, data, Some(Begun { micro_batch, keeps_outputs }))?;
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use super::audience::{Audience, Event, of_damage};
 use super::ending::UsageError;
+use super::engines;
 use super::inputs::of_init_from;
-use super::{engines, machine};
+use super::machine::{self, Choice};
 use crate::cuda::CudaMissing;
 use crate::data::Tokenizer;
 use crate::engine::memory::{Activations, MemoryConfig, MemoryPlan, Mode, Target};
@@ -201,9 +202,9 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     let missing = |CudaMissing { message, help }| {
         UsageError(format!("device \"{}\": {message}; {help}", String::from(options.device)))
     };
-    let cuda = machine::device(options.device, 0).map_err(missing)?;
+    let cuda = machine::device(options.device, Choice::Any).map_err(missing)?;
     if cuda.is_none()
-        && let Some(missing) = machine::passed_over(options.device, 0)
+        && let Some(missing) = machine::passed_over(options.device, Choice::Any)
     {
         audience.tell(Event::CudaPassedOver(&missing));
     }

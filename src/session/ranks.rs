@@ -6,6 +6,7 @@ use super::secret::secret;
 use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Joining, Solo, Tcp, differing, named};
 use crate::engine::EngineError;
+use crate::plan::Begun;
 use crate::recipe::{self, Recipe};
 use crate::wording::shortened;
 use std::collections::BTreeMap;
@@ -207,8 +208,8 @@ fn of_rank_0(comm: &dyn Comm, why: impl FnOnce() -> String) -> anyhow::Result<()
 pub(super) enum Order {
     /// Train.
     Start {
-        /// Sequences per forward pass.
-        micro_batch: usize,
+        /// What all ranks do as rank 0 does, whatever memory each has.
+        begun: Begun,
         /// The checkpoint to go on from.
         checkpoint: Option<std::path::PathBuf>,
     },

@@ -41,7 +41,7 @@ pub(super) fn rehearse(
     if !call.fresh {
         measured::check_tasks(run, RunRecord::read(run)?.as_ref(), data)?;
     }
-    leader::keep_micro_batch(&mut plan, resolved, data, start.as_ref())?;
+    leader::keep_choices(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());
     let peak = machine::peaks::peak(&plan, &call.cache);
     let prediction = leader::predict(call, resolved, &plan, &peak);

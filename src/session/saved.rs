@@ -13,7 +13,7 @@ pub(super) fn state(
     logs: BTreeMap<String, FileDigest>,
 ) -> CheckpointState {
     let Job { plan, data, hash, .. } = job;
-    let window = progress.watchdog.window();
+    let (window, begun) = (progress.watchdog.window(), plan.begun());
     CheckpointState {
         step: progress.step,
         tokens: plan.sizes.tokens_before(progress.step),
@@ -31,7 +31,8 @@ pub(super) fn state(
             ("train".to_owned(), data.digests.train.clone()),
             ("val".to_owned(), data.digests.val.clone()),
         ]),
-        micro_batch: plan.batch.micro_batch,
+        micro_batch: begun.micro_batch,
+        keeps_outputs: begun.keeps_outputs,
         best_val: progress.best_val_loss,
         kept: progress.kept.map(|best| BestState { step: best.step, val_loss: best.val_loss }),
         logs,

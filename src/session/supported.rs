@@ -99,9 +99,9 @@ pub fn check_here(
                 refuse("compute.attention", &message, "use more heads (model.n_head), or \"naive\"");
             }
         }
-        Ok(_) if recipe.compute.engine == EngineKind::Fused => {
+        Ok(hardware) if recipe.compute.engine == EngineKind::Fused => {
             let device = recipe.compute.device;
-            if let Some(missing) = machine::passed_over(device, machine::first_device(device)) {
+            if let Some(missing) = machine::passed_over(device, machine::choice(device, hardware.ranks)) {
                 audience.tell(Event::CudaPassedOver(&missing));
             }
         }

@@ -187,6 +187,34 @@ fn a_driver_without_a_device_says_so() {
 }
 
 #[test]
+fn what_helps_a_driver_to_start_depends_on_its_status() {
+    for (status, helps) in [
+        (100, "CUDA_VISIBLE_DEVICES"),
+        (802, "nvidia-fabricmanager"),
+        (803, "reboot"),
+        (804, "LD_LIBRARY_PATH"),
+        (999, "`nvidia-smi`"),
+    ] {
+        let fakes = Fakes::new();
+        fakes.driver(&[&format!("INIT_STATUS={status}")]);
+        let libraries = fakes.libraries();
+        let help = missing(&libraries, 0).help;
+        assert!(help.contains(helps) && help.contains("compute.device = \"cpu\""), "{status}: {help}");
+        assert!(!help.contains("RUNNER_CUDA_LIBS"), "the driver is there: {help}");
+        assert!(libraries.findings()[0].meaning.contains(helps), "{:?}", libraries.findings()[0]);
+    }
+}
+
+#[test]
+fn a_device_is_usable_whatever_precedes_it() {
+    let fakes = Fakes::whole(&["DEVICES=2", "OLD_FIRST"]);
+    let report = json(Some(&fakes));
+    let devices = report["cuda"]["devices"].as_array().expect("a list");
+    assert_eq!([&devices[0]["usable"], &devices[1]["usable"]], [false, true]);
+    assert_eq!((&report["cuda"]["usable"], &report["cuda"]["problem"]), (&true.into(), &Json::Null));
+}
+
+#[test]
 fn a_status_newer_than_the_header_is_a_message() {
     let fakes = Fakes::new();
     fakes.driver(&["INIT_STATUS=4711"]);

@@ -458,6 +458,28 @@ fn the_algorithm_that_was_chosen_first_is_kept() {
 }
 
 #[test]
+fn a_choice_without_memory_for_a_trial_is_kept_too() {
+    let fakes = Fakes::whole(&[]);
+    let libraries = fakes.libraries();
+    let cache = tempfile::tempdir().expect("a directory");
+    let run = |fill: bool| {
+        let mut gpu = open(&libraries, Precision::Fp32, Some(cache.path()));
+        let product = ones(&mut gpu, 3, true);
+        if fill {
+            gpu.allocate(libraries.memory(0).expect("memory").0, "everything").expect("memory");
+        }
+        gpu.product(&product).expect("a product");
+        assert_eq!(download(&mut gpu, product.out.address, 16), [3.0; 16]);
+        let files = std::fs::read_dir(cache.path()).expect("a directory").flatten().map(|file| file.path());
+        let file = files.into_iter().find(|path| path.extension().is_some_and(|e| e == "json"));
+        std::fs::read_to_string(file.expect("a choice is kept")).expect("a file")
+    };
+    let first = run(true);
+    assert!(first.contains("\"000000000000a190-0000000000000000-"), "the first proposal: {first}");
+    assert_eq!(run(false), first, "with more memory");
+}
+
+#[test]
 fn a_device_has_one_context_however_often_it_is_looked_at() {
     let fakes = Fakes::whole(&["ONE_CONTEXT"]);
     let libraries = fakes.libraries();

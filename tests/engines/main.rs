@@ -12,6 +12,8 @@ mod golden;
 mod log_support;
 #[path = "../program/mod.rs"]
 mod program;
+#[path = "../support/mod.rs"]
+mod support;
 #[path = "../verify_support/mod.rs"]
 mod verify_support;
 
@@ -24,6 +26,7 @@ mod golden_dfdx;
 mod golden_fused;
 mod gpu_clock;
 mod gpu_device;
+mod gpu_plans;
 mod gpu_ranks;
 mod ranks;
 mod recompute;

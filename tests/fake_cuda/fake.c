@@ -8,6 +8,8 @@
      DEVICES         how many devices there are
      NAME            the first device's name
      CAPABILITY      its compute capability, 90 for 9.0
+     OLD_FIRST       the first device has 7.5 instead
+     MEMORY_CLOCK    in kHz
      DRIVER_VERSION  as cuDriverGetVersion tells it
      MEMORY          bytes that can be allocated
      NO_GRAPHS       graphs cannot be instantiated
@@ -33,6 +35,14 @@
 #endif
 #ifndef CAPABILITY
 #define CAPABILITY 90
+#endif
+#ifdef OLD_FIRST
+#define CAPABILITY_OF(d) ((d) ? CAPABILITY : 75)
+#else
+#define CAPABILITY_OF(d) (CAPABILITY)
+#endif
+#ifndef MEMORY_CLOCK
+#define MEMORY_CLOCK 3201000
 #endif
 #ifndef DRIVER_VERSION
 #define DRIVER_VERSION 13000
@@ -78,10 +88,10 @@ API int cuDeviceGetAttribute(int *v, int attribute, int d) {
     switch (attribute) {
     case 13: *v = 1980000; return 0;          /* clock, kHz */
     case 16: *v = 132; return 0;              /* multiprocessors */
-    case 36: *v = 3201000; return 0;          /* memory clock, kHz */
+    case 36: *v = MEMORY_CLOCK; return 0;     /* memory clock, kHz */
     case 37: *v = 6144; return 0;             /* bus, bits */
-    case 75: *v = CAPABILITY / 10; return 0;
-    case 76: *v = CAPABILITY % 10; return 0;
+    case 75: *v = CAPABILITY_OF(d) / 10; return 0;
+    case 76: *v = CAPABILITY_OF(d) % 10; return 0;
     case 97: *v = 232448; return 0;           /* shared memory of a block */
     default: return INVALID;
     }

@@ -17,6 +17,7 @@ mod explain;
 mod gpt3;
 mod identity;
 mod ids;
+mod kept;
 mod keys;
 mod laws;
 mod layers;

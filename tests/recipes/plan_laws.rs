@@ -10,7 +10,7 @@ use runner::model::ParamLayout;
 use runner::plan::hardware::Hardware;
 use runner::plan::lints::{Subject, lints};
 use runner::plan::predict::{Rates, UpdateTimes, probe, rates};
-use runner::plan::{DataSize, Plan};
+use runner::plan::{Begun, DataSize, Plan};
 use runner::recipe::keys::KEYS;
 use runner::recipe::{EvalConfig, LintCode, OptimizerName, Overrides, Recipe, load, silenced_by};
 use std::path::Path;
@@ -110,7 +110,8 @@ proptest! {
         let next = 2 * plan.batch.micro_batch;
         prop_assert!(!rows.is_multiple_of(next) || bytes(next) > limit, "{} would fit", next);
         // whatever was chosen, the mathematics are those of any other choice
-        let other = Plan::new(&recipe, &machine, data(), Some(1)).expect("enough is free");
+        let begun = Begun { micro_batch: 1, keeps_outputs: None };
+        let other = Plan::new(&recipe, &machine, data(), Some(begun)).expect("enough is free");
         prop_assert_eq!(
             (plan.batch.rows_per_step, plan.tokens, plan.flops_per_token, plan.eval_rows),
             (other.batch.rows_per_step, other.tokens, other.flops_per_token, other.eval_rows)

@@ -124,6 +124,40 @@ fn the_modelled_device_need_not_be_here() {
     }
 }
 
+/// Eight layers and so many rows per step, of which the device decides how many go through at once.
+fn deep(rows: usize, micro_batch: &str) -> String {
+    let tokens = 64 * rows;
+    format!("--set model.n_layer=8 --set batch.total_tokens={tokens} --set batch.micro_batch={micro_batch}")
+}
+
+#[test]
+fn what_is_left_open_is_chosen_by_the_modelled_device() {
+    let recipes = Recipes::with(RECIPE);
+    let auto = deep(1 << 18, "auto");
+    let [small, large] = ["rtx4090", "h200"].map(|device| {
+        let plan = plan(&recipes, &format!("--roofline {device} {auto}"));
+        let roofline = &plan["roofline"];
+        let bytes = |name: &str| roofline[name].as_u64().expect("a number");
+        assert!(roofline["fits"] == true && bytes("total_bytes") <= bytes("device_bytes"), "{roofline:#}");
+        assert_eq!(bytes("micro_batch") * bytes("micro_steps"), 1 << 18);
+        bytes("micro_batch")
+    });
+    assert!(2 * small <= large, "{small} {large}");
+}
+
+#[test]
+fn a_step_that_the_modelled_device_cannot_hold_is_said() {
+    let recipes = Recipes::with(RECIPE);
+    let rows = deep(1 << 15, "32768");
+    let fits =
+        |device: &str| plan(&recipes, &format!("--roofline {device} {rows}"))["roofline"]["fits"].clone();
+    assert_eq!((fits("rtx4090"), fits("h200")), (false.into(), true.into()));
+    let text = |device: &str| printed(recipes.dir(), &format!("plan recipe.toml --roofline {device} {rows}"));
+    let line = "for a micro_batch of 32768, recompute none";
+    assert!(text("rtx4090").contains(&format!("{line}: the step does not fit on this device\n")));
+    assert!(text("h200").contains(&format!("{line}\n")));
+}
+
 #[test]
 fn what_the_cuda_engine_cannot_train_is_refused() {
     let recipes = Recipes::with(RECIPE);

@@ -2,16 +2,22 @@
 
 use crate::cli::RooflineDevice;
 use crate::cuda::{DeviceInfo, Libraries};
-use crate::plan::Plan;
+use crate::plan::hardware::Hardware;
 use crate::plan::roofline::{Assumed, KernelTime, Limits, Roofline};
-use crate::recipe::EngineKind;
+use crate::plan::{Plan, gib};
+use crate::recipe::{EngineKind, Recipe};
 use crate::report::numbers::thousands;
 use crate::session::UsageError;
 use crate::wording::count;
 use std::fmt::Write;
 
-/// The model of a plan's step on this device.
-pub(super) fn model(plan: &Plan, device: RooflineDevice) -> Result<Roofline, UsageError> {
+/// The model of a recipe's step on this device. `plan` is that of `host`: on the device at hand the step is the plan's,
+/// and for a device by name what the recipe leaves open is chosen by that device's memory.
+pub(super) fn model(
+    recipe: &Recipe,
+    (plan, host): (&Plan, &Hardware),
+    device: RooflineDevice,
+) -> Result<Roofline, UsageError> {
     if plan.engine == EngineKind::Dfdx {
         let message = "--roofline models the CUDA engine: use compute.engine = \"fused\"";
         return Err(UsageError(message.to_owned()));
@@ -24,16 +30,26 @@ pub(super) fn model(plan: &Plan, device: RooflineDevice) -> Result<Roofline, Usa
         RooflineDevice::A100 => named("a100")?,
         RooflineDevice::Rtx4090 => named("rtx4090")?,
         RooflineDevice::Here => {
+            let refused = |why: String| {
+                UsageError(format!("--roofline here: {why}; name a device, as in --roofline h100"))
+            };
             let info = Libraries::get().require_device(plan.cuda.unwrap_or(0));
-            limits_of(&info.map_err(|missing| {
-                UsageError(format!("--roofline here: {missing}; name a device, as in --roofline h100"))
-            })?)
+            let info = info.map_err(|missing| refused(missing.to_string()))?;
+            if info.memory_bandwidth == 0.0 {
+                return Err(refused(format!("the driver does not tell the memory's clock of {}", info.name)));
+            }
+            limits_of(&info)
         }
     };
-    Roofline::new(plan, &limits).map_err(|error| UsageError(format!("--roofline: {error}")))
+    let there = match device {
+        RooflineDevice::Here => plan.clone(),
+        _ => Plan::derive(recipe, &limits.hardware(host), plan.data.clone(), None)
+            .map_err(|error| UsageError(format!("--roofline: {error}; {}", error.help)))?,
+    };
+    Roofline::new(&there, &limits).map_err(|error| UsageError(format!("--roofline: {error}")))
 }
 
-/// What a device at hand could do at most.
+/// What a device at hand could do at most. The bandwidth is 0 where the driver does not tell the memory's clock.
 pub(in crate::commands) fn limits_of(info: &DeviceInfo) -> Limits {
     Limits {
         device: info.name.clone(),
@@ -54,6 +70,7 @@ pub(super) fn text(roofline: &Roofline) -> String {
         "{:<22}{device}: a model at assumed rates, not a measurement\n\
          {:<22}products {:.0} TFLOP/s, attention {:.0} forward and {:.0} backward, other kernels {:.0}\n\
          {:<22}memory {:.2} TB/s, {} us between two launches\n\
+         {:<22}{}\n\
          {:<22}{step_ms:.2} ms = {} of {micro_step_ms:.2} ms and an update of {update_ms:.2} ms\n\
          {:<22}{} tokens/s{}\n",
         "roofline",
@@ -65,6 +82,8 @@ pub(super) fn text(roofline: &Roofline) -> String {
         "",
         tera(*bytes_per_s),
         assumed.gap_us,
+        "  memory",
+        memory_text(roofline),
         "  step",
         count(*micro_steps, "micro-step"),
         "",
@@ -77,6 +96,18 @@ pub(super) fn text(roofline: &Roofline) -> String {
     );
     out.push_str(&table(&roofline.kernels));
     out
+}
+
+/// What the step takes of the device's memory, and what was chosen by it.
+fn memory_text(roofline: &Roofline) -> String {
+    let Roofline { micro_batch, recompute, total_bytes, device_bytes, fits, .. } = roofline;
+    format!(
+        "{} of {} for a micro_batch of {micro_batch}, recompute {}{}",
+        gib(*total_bytes),
+        gib(*device_bytes as usize),
+        recompute.as_str(),
+        if *fits { "" } else { ": the step does not fit on this device" }
+    )
 }
 
 /// A line per kernel; with the measured times beside the model's, if there are any.

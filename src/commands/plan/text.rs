@@ -102,23 +102,18 @@ impl Outlook<'_> {
         for option in plan.recompute_options() {
             line(&format!("  recompute {}", option.recompute.as_str()), self.recompute_text(option));
         }
-        if plan.cuda.is_some() && plan.memory.recompute() == Recompute::None {
-            let outputs = "the outputs of LayerNorm and GELU";
-            line(
-                "",
-                match plan.memory.keeps_outputs() {
-                    true => format!("{outputs} are kept for the backward pass"),
-                    false => {
-                        format!("{outputs} are computed again in the backward pass: to keep them takes more")
-                    }
-                },
-            );
+        if plan.cuda.is_some() {
+            line("", outputs_text(plan.memory.keeps_outputs(), plan.memory.recompute()));
         }
         if plan.bytes.snapshot > 0 {
             let bytes = number(plan.bytes.snapshot);
+            let host = match plan.cuda {
+                Some(_) => format!(" on the host, which has {}", gib(self.hardware.free_memory)),
+                None => String::new(),
+            };
             line(
                 "  checkpoint copy",
-                format!("{bytes} bytes more while one is written, if they are free then"),
+                format!("{bytes} bytes more while one is written, if they are free then{host}"),
             );
         }
         if plan.cuda.is_none() {
@@ -127,7 +122,8 @@ impl Outlook<'_> {
                 format!("some {} besides: code, tokenizer, stacks, buffers", gib(PROGRAM_BYTES)),
             );
         }
-        line("  free", gib(self.hardware.free_memory));
+        let on = if plan.cuda.is_some() { " on the device" } else { "" };
+        line("  free", format!("{}{on}", gib(self.free())));
         line("predicted", self.prediction_text());
         if plan.ranks.world_size > 1 {
             line("", self.scaling_text());
@@ -343,6 +339,21 @@ impl Outlook<'_> {
                 format!("{}, {how}", path.display())
             }
         }
+    }
+}
+
+/// What becomes of the outputs of LayerNorm and GELU. That there is memory for them, `keeps`, also decides about the
+/// result where some are computed again.
+fn outputs_text(keeps: bool, recompute: Recompute) -> String {
+    let outputs = "the outputs of LayerNorm and GELU";
+    match (keeps, recompute) {
+        (true, Recompute::None) => format!("{outputs} are kept for the backward pass"),
+        (true, again) => format!(
+            "the results are those of a run that keeps {outputs}; recompute {} keeps {}",
+            again.as_str(),
+            if again == Recompute::Mlp { "those of LayerNorm" } else { "neither" }
+        ),
+        (false, _) => format!("{outputs} are computed again in the backward pass: to keep them takes more"),
     }
 }
 

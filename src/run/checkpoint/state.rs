@@ -87,6 +87,10 @@ pub struct CheckpointState {
     pub data_digests: BTreeMap<String, String>,
     /// Sequences per forward pass, which a resumed run may change.
     pub micro_batch: usize,
+    /// Whether the outputs of LayerNorm and GELU are kept for the backward pass; left out where that was not decided,
+    /// as on a CPU, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_outputs: Option<bool>,
     /// The lowest validation loss so far.
     pub best_val: Option<f64>,
     /// The best evaluation whose checkpoint is kept, under `checkpoint.keep_best`.

@@ -14,6 +14,7 @@ use crate::plan::hardware::{self, CudaDevice, Hardware, peak_resident_bytes};
 use crate::plan::{Plan, PlanError};
 use crate::recipe::{Device, EngineKind, Recipe};
 use crate::wording::count;
+use std::ops::Range;
 
 /// This machine, with the CUDA device that the recipe asks for or, under `auto`, the first one that can be used.
 ///
@@ -70,7 +71,7 @@ pub fn hardware_of(recipe: &Recipe, here: Option<usize>) -> Result<Hardware, Pla
                 help: "use compute.device = \"cuda\": each rank takes a device of its own".to_owned(),
             });
         }
-        (named, EngineKind::Fused) => device(named, first_device(named)).map_err(missing)?,
+        (named, EngineKind::Fused) => device(named, choice(named, hardware.ranks)).map_err(missing)?,
     };
     let ranks = hardware.ranks;
     if hardware.cuda.is_some() && place.is_none() && ranks > Libraries::get().devices().len() {
@@ -87,31 +88,69 @@ pub fn hardware_of(recipe: &Recipe, here: Option<usize>) -> Result<Hardware, Pla
     Ok(hardware)
 }
 
-/// The CUDA device that is meant, or `None` for the CPU. `"auto"` and `"cuda"` mean the device with index `first`.
-///
-/// # Errors
-/// Where a CUDA device is named and cannot be used.
-pub fn device(named: Device, first: usize) -> Result<Option<CudaDevice>, CudaMissing> {
-    match named {
-        Device::Cpu => Ok(None),
-        Device::Auto => Ok(cuda_device(first).ok()),
-        Device::Cuda(0) => cuda_device(first).map(Some),
-        Device::Cuda(index) => cuda_device(index).map(Some),
+/// Which CUDA devices a process may choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// This one only: the others belong to other ranks.
+    Own(usize),
+    /// All of them.
+    Any,
+}
+
+impl Choice {
+    /// The device that `"cuda"` means.
+    fn first(self) -> usize {
+        if let Self::Own(index) = self { index } else { 0 }
+    }
+
+    /// Indices of the devices, in the order in which they are tried.
+    fn indices(self) -> Range<usize> {
+        match self {
+            Self::Own(index) => index..index + 1,
+            Self::Any => 0..Libraries::get().devices().len(),
+        }
     }
 }
 
-/// Why `"auto"` means the CPU although there is a CUDA device.
-pub fn passed_over(named: Device, first: usize) -> Option<CudaMissing> {
-    let is_there = named == Device::Auto && !Libraries::get().devices().is_empty();
-    is_there.then(|| cuda_device(first).err())?
+/// The CUDA device that is meant, or `None` for the CPU: under `"auto"` the first one of the choice that can be used,
+/// under `"cuda"` the first one.
+///
+/// # Errors
+/// Where a CUDA device is named and cannot be used.
+pub fn device(named: Device, choice: Choice) -> Result<Option<CudaDevice>, CudaMissing> {
+    let index = match named {
+        Device::Cpu => return Ok(None),
+        Device::Auto => return Ok(choice.indices().find_map(|index| cuda_device(index).ok())),
+        Device::Cuda(0) => choice.first(),
+        Device::Cuda(index) => index,
+    };
+    cuda_device(index).map(Some).map_err(|CudaMissing { message, help }| {
+        let others = choice.indices().filter(|other| *other != index);
+        let another = others.into_iter().find_map(|other| cuda_device(other).ok());
+        let instead =
+            another.map(|CudaDevice { index, name, .. }| format!("\"cuda:{index}\" ({name}) can be used; "));
+        CudaMissing { message, help: instead.unwrap_or_default() + &help }
+    })
 }
 
-/// The index of the first CUDA device that this process may take: that of its place among the ranks on this machine.
-pub(super) fn first_device(named: Device) -> usize {
-    let place = ranks::place().unwrap_or(None);
+/// Why `"auto"` means the CPU although there is a CUDA device, or a driver that does not start.
+pub fn passed_over(named: Device, choice: Choice) -> Option<CudaMissing> {
+    let libraries = Libraries::get();
+    let is_there = named == Device::Auto && (libraries.driver_fails() || !libraries.devices().is_empty());
+    is_there.then(|| cuda_device(choice.first()).err())?
+}
+
+/// The CUDA devices that this process may choose from, where so many ranks share the machine: that of its place among
+/// them or, if it is alone, all.
+pub(super) fn choice(named: Device, ranks: usize) -> Choice {
+    let place = match ranks::place() {
+        Ok(None) if ranks == 1 => return Choice::Any,
+        place => place.unwrap_or(None),
+    };
     // a launcher that shows each rank one device only has chosen already
     let several = |_: &&Placement| Libraries::get().devices().len() != 1;
-    place.filter(|place| named != Device::Cpu && several(place)).map_or(0, |place| place.local_rank)
+    let place = place.filter(|place| named != Device::Cpu && several(place));
+    Choice::Own(place.map_or(0, |place| place.local_rank))
 }
 
 /// The CUDA device with this index, if it can be used.

@@ -93,6 +93,11 @@ impl<'a> Verification<'a> {
         self.hardware.device()
     }
 
+    /// Whether the engine under test computes on a CUDA device; the reference is on the CPU in any case.
+    pub fn is_on_cuda(&self) -> bool {
+        self.hardware.cuda.is_some()
+    }
+
     /// Runs both engines.
     ///
     /// # Errors

@@ -228,7 +228,8 @@ impl Products {
         let first = known.proposed.first().copied().ok_or_else(|| impossible(shape, None))?;
         let (fastest, seconds) = match self.fastest(shape, at, product, stream)? {
             Trial::Best(fastest, seconds) => (fastest, seconds),
-            Trial::NoMemory => return Ok(first),
+            // kept like a timed one: with more memory free, a later start would choose another and change the bits
+            Trial::NoMemory => (first, 0.0),
             Trial::Refused(last) => return Err(impossible(shape, last)),
         };
         if self.choices.is_none() {
