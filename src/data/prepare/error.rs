@@ -15,8 +15,8 @@ pub enum PrepareError {
     Options(String),
     /// A file that is not known to hold text.
     #[error(
-        "`{}` is not known to be text: name files that end in .txt, .jsonl, .ndjson, .json or .parquet, all but the last \
-         also followed by .gz or .zst",
+        "`{}` is not known to be text: name files that end in .txt, .jsonl, .ndjson, .json or .parquet, all but the \
+         last also followed by .gz or .zst",
         path.display()
     )]
     Unknown {
@@ -25,8 +25,8 @@ pub enum PrepareError {
     },
     /// A directory without text.
     #[error(
-        "`{}` has no file below it that ends in .txt, .jsonl or .parquet: check the directory; lines of JSON in a .json \
-         are read where the file is named",
+        "`{}` has no file below it that ends in .txt, .jsonl or .parquet: check the directory; lines of JSON in a \
+         .json are read where the file is named",
         path.display()
     )]
     NoFile {
