@@ -9,7 +9,7 @@ pub(super) fn warning(event: &Event) -> Option<String> {
         Event::CudaPassedOver(missing) => {
             format!("the CUDA device is not used: {missing}; {}", missing.help)
         }
-        Event::TurnedAway(text) => (*text).to_string(),
+        Event::TurnedAway(text) | Event::OtherRounding(text) => (*text).to_string(),
         Event::Damaged { checkpoint, reason } => {
             format!("{} cannot be used: {reason}", checkpoint.display())
         }

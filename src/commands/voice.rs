@@ -182,6 +182,7 @@ impl Audience for Voice {
             | Event::BestCeased { .. }
             | Event::NotScored { .. }
             | Event::RecipeRestored { .. }
+            | Event::OtherRounding(_)
             | Event::Rewritten { .. }
             | Event::NotExported(_)
             | Event::Skipped { .. } => {}

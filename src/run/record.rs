@@ -99,6 +99,8 @@ pub struct Session {
     pub to_step: Option<u64>,
     /// The peak rate that `mfu` is a fraction of in this session's rows, in operations per second.
     pub peak_flops: Option<f64>,
+    /// The vector instructions of its kernels, as [`RunRecord::simd`] has those of the last one.
+    pub simd: Option<String>,
     /// What `--set` changed for it, as `key=value`.
     pub overrides: Vec<String>,
 }

@@ -130,6 +130,8 @@ pub enum Event<'a> {
         /// The file.
         recipe: &'a Path,
     },
+    /// Sums are rounded in another way than where a run began, or on other ranks. A sentence.
+    OtherRounding(&'a str),
     /// A log or the recipe was removed from a run while it trains, and has been written again.
     Rewritten {
         /// The file.

@@ -158,6 +158,10 @@ impl<'a> Call<'a> {
     ) -> anyhow::Result<Ending> {
         let Some(comm) = &self.joined else { return lead() };
         ranks::same(Some(comm.as_ref()), &resolved.recipe, ("the data", &format!("digest {hash}")))?;
+        let device =
+            machine::hardware(&resolved.recipe).map_or_else(|_| "cpu".to_owned(), |here| here.device());
+        let tell = |text: &str| self.audience.tell(Event::OtherRounding(text));
+        ranks::look_at_rounding(comm.as_ref(), &device, tell)?;
         if comm.rank() > 0 {
             return follower::follow(comm, self.requests, resolved, data);
         }

@@ -233,6 +233,9 @@ impl Job<'_> {
         let is_new = start.is_none();
         let logs = start.as_ref().map(|start| start.state().logs.clone()).unwrap_or_default();
         let (mut engine, mut progress) = member.begin(start)?;
+        if let Some(record) = self.dir.record()?.filter(|_| !is_new) {
+            self.tell_other_rounding(&record);
+        }
         let mut record = self.record()?;
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
@@ -247,6 +250,7 @@ impl Job<'_> {
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
             peak_flops: Some(peak.flops),
+            simd: record.simd.clone(),
             ..RecordedSession::default()
         });
         record.peak = Some(peak);
@@ -325,6 +329,30 @@ impl Job<'_> {
             path.canonicalize().with_context(|| format!("could not read `{}`", path.display()))?
         };
         Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+    }
+
+    /// Says where a run that is continued goes on with other kernels, whose sums have other last digits.
+    fn tell_other_rounding(&self, record: &RunRecord) {
+        let (began, here) = (record.simd.as_deref(), cpu::level());
+        let is_same = match (began.and_then(cpu::Level::of_word), self.plan.cuda) {
+            (Some(began), None) => began.is_fused() == here.is_fused(),
+            (Some(_), Some(_)) => false,
+            // devices are not told apart, and the level of an earlier version's record is not known
+            (None, cuda) => (record.device == "cpu") == cuda.is_none(),
+        };
+        if !is_same {
+            let on = |device: &str, level: Option<&str>| match level {
+                Some(level) => format!("{device} with {level} instructions"),
+                None => device.to_owned(),
+            };
+            let here = self.plan.cuda.is_none().then(|| here.word());
+            self.call.audience.tell(Event::OtherRounding(&format!(
+                "the run began on {} and goes on on {}, which rounds in another way: from here on its numbers agree \
+                 with those of an undisturbed run in their first digits only",
+                on(&record.device, began),
+                on(&self.plan.device, here)
+            )));
+        }
     }
 
     /// The run's record, begun or continued.

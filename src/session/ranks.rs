@@ -5,7 +5,7 @@ use super::ending::{Elsewhere, Ending, OnOthers, UsageError, in_short};
 use super::secret::secret;
 use crate::comm::launch::{self, Meeting, Placement};
 use crate::comm::{Comm, CommError, Joining, Solo, Tcp, differing, named};
-use crate::engine::EngineError;
+use crate::engine::{EngineError, cpu};
 use crate::plan::Begun;
 use crate::recipe::{self, Recipe};
 use crate::wording::shortened;
@@ -196,6 +196,27 @@ pub fn same(comm: Option<&dyn Comm>, recipe: &Recipe, (further, value): (&str, &
             of(&mine, what)
         )
     })
+}
+
+/// Tells, on rank 0, which ranks have kernels that round in another way than its own. `device` is the rank's own, as a
+/// plan names it.
+pub(super) fn look_at_rounding(comm: &dyn Comm, device: &str, tell: impl FnOnce(&str)) -> anyhow::Result<()> {
+    let level = cpu::level();
+    let word = if device == "cpu" { level.word() } else { "cuda" };
+    let is_fused = |word: &str| cpu::Level::of_word(word).map(cpu::Level::is_fused);
+    let all = comm.exchange(word.as_bytes())?;
+    let words: Vec<_> = all.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let others = (0..words.len()).filter(|&rank| is_fused(&words[rank]) != is_fused(word));
+    let others: Vec<usize> = others.collect();
+    if let (0, Some(&other)) = (comm.rank(), others.first()) {
+        tell(&format!(
+            "the kernels of {} are {} and those of rank 0 {word}, which round in other ways: numbers agree with those \
+             of equal ranks in their first digits only",
+            named(&others),
+            words[other]
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses on all ranks; rank 0 says why.

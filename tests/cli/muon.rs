@@ -3,6 +3,7 @@
 use crate::{processes, support};
 
 use runner::engine::cpu::{Level, best_level};
+use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 use support::{Lab, column, essence, record, results, rows, spawned, tiny, val_csv};
@@ -173,10 +174,12 @@ fn ranks_on_different_processors_keep_the_same_weights() {
         rank.env("RUNNER_SIMD", level.word());
         spawned(rank)
     });
-    let ranks: Vec<_> = ranks.collect();
-    for rank in ranks {
-        rank.end().expect(0);
-    }
+    let mut ranks: VecDeque<_> = ranks.collect();
+    let [first, second] = [0, 1].map(|_| ranks.pop_front().expect("two ranks").end());
+    second.expect(0);
+    let said =
+        first.expect(0).stderr.contains("warning: the kernels of rank 1 are baseline and those of rank 0");
+    assert_eq!(said, best_level().is_fused() != Level::Baseline.is_fused(), "{}", first.stderr);
 }
 
 #[test]

@@ -42,6 +42,38 @@ fn every_level_trains_and_those_with_fused_multiply_adds_give_the_same_bytes() {
     }
 }
 
+/// A resumed run writes other last digits where the processor has no fused multiply-adds, and says so.
+#[test]
+fn a_run_that_goes_on_at_another_rounding_says_so() {
+    let all = levels();
+    for (began, here, differs) in
+        all.iter().flat_map(|began| all.iter().map(move |here| (began, here))).map(|(began, here)| {
+            (
+                began,
+                here,
+                (*began == Level::Baseline) != (*here == Level::Baseline) && cfg!(target_arch = "x86_64"),
+            )
+        })
+    {
+        let lab = Lab::new();
+        let command = |level: &Level| {
+            let mut command = lab.command(tiny("runs", &[]));
+            command.env("RUNNER_SIMD", level.word());
+            command
+        };
+        let mut first = command(began);
+        first.env("RUNNER_FAULT", "csv.before_row:7");
+        assert_eq!(ended(first).code, None);
+        let resumed = ended(command(here));
+        let said = format!(
+            "warning: the run began on cpu with {} instructions and goes on on cpu with {} instructions, which rounds",
+            began.word(),
+            here.word()
+        );
+        assert_eq!(resumed.expect(0).stderr.contains(&said), differs, "{}", resumed.stderr);
+    }
+}
+
 #[test]
 fn a_level_that_is_unknown_or_not_there_is_refused() {
     let lab = Lab::new();

@@ -12,9 +12,9 @@ use std::time::Instant;
 const CHAINS: usize = 12;
 const ROUNDS: usize = 3_000_000;
 
-/// Single-precision operations per second that `threads` threads reach together in a loop of fused multiply-adds on
-/// registers (2 operations each): the best of so many tries, which take some 12 ms each. `threads` beyond those of
-/// the processor only wait for each other.
+/// Single-precision operations per second that `threads` threads reach together in a loop of multiply-adds on
+/// registers, fused where there are such instructions (2 operations each): the best of so many tries, which take some
+/// 12 ms each. `threads` beyond those of the processor only wait for each other.
 pub fn measure(threads: usize, tries: usize) -> f64 {
     (0..tries).map(|_| all_threads(threads)).fold(0.0, f64::max)
 }
@@ -125,21 +125,33 @@ fn run(a: f32, b: f32) -> f32 {
                 chains!(_mm256_fmadd_ps, _mm256_setzero_ps(), a, b, 2 * ROUNDS; c d e f g h i j k l m n);
             sums.iter().map(|&sum| _mm256_cvtss_f32(sum)).sum()
         }
+        #[target_feature(enable = "sse2")]
+        fn baseline(a: f32, b: f32) -> f32 {
+            let (a, b) = (_mm_set1_ps(a), _mm_set1_ps(b));
+            let multiply_add = |sum, a, b| _mm_add_ps(_mm_mul_ps(sum, a), b);
+            let sums: [__m128; CHAINS] =
+                chains!(multiply_add, _mm_setzero_ps(), a, b, 4 * ROUNDS; c d e f g h i j k l m n);
+            sums.iter().map(|&sum| _mm_cvtss_f32(sum)).sum()
+        }
         match level() {
             // SAFETY: the level was detected on this processor; every AVX-512 one has this feature.
-            Level::Avx512 => return unsafe { avx512(a, b) },
-            // SAFETY: the level was detected on this processor, and `fma` is checked here.
-            Level::Avx2 if is_x86_feature_detected!("fma") => return unsafe { avx2(a, b) },
-            _ => {}
+            Level::Avx512 => unsafe { avx512(a, b) },
+            // SAFETY: the level was detected on this processor, with both features.
+            Level::Avx2 => unsafe { avx2(a, b) },
+            // SAFETY: every processor of the architecture has SSE2.
+            Level::Baseline => unsafe { baseline(a, b) },
         }
     }
-    let mut sums = [[0.0f32; LANES]; 4];
-    for _ in 0..ROUNDS * CHAINS / 4 {
-        for lane in sums.iter_mut().flatten() {
-            *lane = if cfg!(target_arch = "aarch64") { lane.mul_add(a, b) } else { *lane * a + b };
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let mut sums = [[0.0f32; LANES]; 4];
+        for _ in 0..ROUNDS * CHAINS / 4 {
+            for lane in sums.iter_mut().flatten() {
+                *lane = if cfg!(target_arch = "aarch64") { lane.mul_add(a, b) } else { *lane * a + b };
+            }
         }
+        sums.iter().flatten().sum()
     }
-    sums.iter().flatten().sum()
 }
 
 #[cfg(test)]

@@ -45,6 +45,16 @@ impl Level {
             Self::Baseline => "baseline",
         }
     }
+
+    /// Whether its kernels have fused multiply-adds, which round once where others round twice.
+    pub fn is_fused(self) -> bool {
+        self > Self::Baseline || cfg!(target_arch = "aarch64")
+    }
+
+    /// The level that a word stands for.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.word() == word)
+    }
 }
 
 /// The level of this process's kernels, settled once: the processor's, or the one that [`VARIABLE`] forces. A word that
@@ -69,7 +79,7 @@ pub fn chosen() -> Result<Level, String> {
 fn among(word: &str, best: Level) -> Result<Level, String> {
     let had: Vec<&str> = Level::ALL.into_iter().filter(|level| *level <= best).map(Level::word).collect();
     let had = had.join(", ");
-    match Level::ALL.into_iter().find(|level| level.word() == word) {
+    match Level::of_word(word) {
         Some(level) if level <= best => Ok(level),
         Some(level) => {
             Err(format!("{VARIABLE}={word}: this processor has no {}; it has {had}", level.name()))
