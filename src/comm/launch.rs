@@ -120,17 +120,35 @@ pub fn place(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Placeme
             names.rank, names.size
         ));
     }
-    let local_rank = number(names.local_rank)?;
+    let local_rank = number(names.local_rank)?.unwrap_or(0);
+    let local_size = match (names.launcher, variable(names.local_size)) {
+        // a list, with one number for each node
+        ("srun", Some(list)) => {
+            let node = variable("SLURM_NODEID").and_then(|node| node.trim().parse().ok()).unwrap_or(0);
+            tasks_of(&list, node)
+        }
+        _ => number(names.local_size)?,
+    };
+    if let Some(here) = local_size.filter(|here| !(1..=size).contains(here)) {
+        return Err(format!(
+            "{} says that {here} of the {size} ranks are on this machine: it must be between 1 and {} = {size}",
+            names.local_size, names.size
+        ));
+    }
+    if let Some(here) = local_size.filter(|here| local_rank >= *here) {
+        return Err(format!(
+            "{} = {local_rank} is not below the {} that {} says are on this machine: ranks count from 0",
+            names.local_rank,
+            count(here, "rank"),
+            names.local_size
+        ));
+    }
     Ok(Some(Placement {
         launcher: format!("{} ({} = {size})", names.launcher, names.size),
         rank,
         size,
-        local_rank: local_rank.unwrap_or(0),
-        local_size: variable(names.local_size).as_deref().and_then(|text| {
-            // only srun gives a list, with one number for each node
-            let node = variable("SLURM_NODEID").and_then(|node| node.trim().parse().ok()).unwrap_or(0);
-            tasks_of(text, node)
-        }),
+        local_rank,
+        local_size,
         // which `torchrun` sets for the ranks that it starts
         binds: variable("TORCHELASTIC_RUN_ID").is_none(),
         meeting: meeting(names, size, variable)?,
@@ -279,6 +297,19 @@ mod tests {
             ([("RANK", "x"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")], "`x`"),
             ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "0")], "MASTER_PORT"),
             ([("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("LOCAL_RANK", "1")], "MASTER_PORT"),
+            (
+                [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "0")],
+                "that 0 of",
+            ),
+            (
+                [("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "3")],
+                "that 3 of",
+            ),
+            ([("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "y")], "`y`"),
+            (
+                [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "1")],
+                "LOCAL_RANK = 1",
+            ),
         ] {
             let error = of(&variables).expect_err("a contradiction");
             assert!(error.contains(word), "{error}");

@@ -63,6 +63,9 @@ const GIT: Duration = Duration::from_secs(5);
 /// time.
 pub fn git_commit(dir: &Path) -> Option<String> {
     let mut git = Command::new("git")
+        // which a hook of another repository sets
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
         .arg("-C")
         .arg(dir)
         .args(["rev-parse", "--verify", "HEAD"])

@@ -177,8 +177,8 @@ pub struct RunRecord {
     pub emulated: bool,
     /// CPU threads of a rank.
     pub threads: usize,
-    /// The vector instructions of the last session's kernels, by their word in `RUNNER_SIMD`; absent for a CUDA device
-    /// and in records of earlier versions.
+    /// The vector instructions of the last session's kernels, by their word in `RUNNER_SIMD`; absent for a CUDA device,
+    /// the reference engine and in records of earlier versions.
     pub simd: Option<String>,
     /// Versions by component: `runner`, `rustc`, a driver.
     pub versions: BTreeMap<String, String>,

@@ -17,7 +17,7 @@ use crate::engine::cpu;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::{Begun, Plan};
-use crate::recipe::Resolved;
+use crate::recipe::{EngineKind, Resolved};
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
 use crate::run::columns::LOGS;
@@ -333,6 +333,10 @@ impl Job<'_> {
 
     /// Says where a run that is continued goes on with other kernels, whose sums have other last digits.
     fn tell_other_rounding(&self, record: &RunRecord) {
+        if self.plan.engine == EngineKind::Dfdx {
+            // which has kernels of one kind only
+            return;
+        }
         let (began, here) = (record.simd.as_deref(), cpu::level());
         let is_same = match (began.and_then(cpu::Level::of_word), self.plan.cuda) {
             (Some(began), None) => began.is_fused() == here.is_fused(),
@@ -380,7 +384,8 @@ impl Job<'_> {
         record.precision = recipe.compute.precision.as_str().to_owned();
         record.emulated = self.plan.emulated;
         record.threads = self.plan.threads;
-        record.simd = self.plan.cuda.is_none().then(|| cpu::level().word().to_owned());
+        let has_levels = self.plan.cuda.is_none() && self.plan.engine == EngineKind::Fused;
+        record.simd = has_levels.then(|| cpu::level().word().to_owned());
         // a recipe that the program carries is in no directory
         let file = self.resolved.files.last().filter(|file| file.is_file());
         record.git_commit = file.and_then(|file| facts::git_commit(file.parent()?));

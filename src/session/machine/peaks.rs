@@ -72,8 +72,9 @@ pub fn of_processor(threads: usize, cache: &Cache) -> Peak {
             let peak = Peak {
                 flops,
                 how: format!(
-                    "measured: {} fp32 FMA loop on {}",
+                    "measured: {} fp32 {} loop on {}",
                     cpu::level().name(),
+                    if cpu::level().is_fused() { "FMA" } else { "multiply-add" },
                     count(threads, "thread")
                 ),
                 processor: cpu_model(),
