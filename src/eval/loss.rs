@@ -29,7 +29,7 @@ impl DataLoss {
     /// exp of the mean loss.
     #[must_use]
     pub fn perplexity(&self) -> f64 {
-        self.mean().exp()
+        libm::exp(self.mean())
     }
 
     /// Bits per byte of text: the losses of tokens that stand for text, over its bytes. Separators of documents take no

@@ -141,7 +141,7 @@ impl Tally {
                 accuracy("acc", self.right, "greedy choice gives every token of the last word"),
                 Score {
                     name: format!("{}_perplexity", task.name),
-                    value: (self.loss / self.examples as f64).exp(),
+                    value: libm::exp(self.loss / self.examples as f64),
                     standard_error: None,
                     definition: "exp of the mean loss of a last word",
                 },

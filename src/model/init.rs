@@ -61,8 +61,8 @@ fn normal(key: u64, std: f64, out: &mut [f32]) {
             // uniform in (0, 1) and in [0, 1)
             let u = ((bits >> 32) as f64 + 0.5) / 4_294_967_296.0;
             let angle = (bits & 0xffff_ffff) as f64 / 4_294_967_296.0 * std::f64::consts::TAU;
-            let radius = std * (-2.0 * u.ln()).sqrt();
-            let (sin, cos) = angle.sin_cos();
+            let radius = std * (-2.0 * libm::log(u)).sqrt();
+            let (sin, cos) = libm::sincos(angle);
             pair[0] = (radius * cos) as f32;
             if let Some(second) = pair.get_mut(1) {
                 *second = (radius * sin) as f32;

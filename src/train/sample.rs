@@ -121,7 +121,7 @@ fn draw(logits: &[f32], sampling: &Sampling, uniform: f64) -> u32 {
         return ids[0];
     }
     let highest = f64::from(logits[ids[0] as usize]);
-    let weight = |id: u32| ((f64::from(logits[id as usize]) - highest) / sampling.temperature).exp();
+    let weight = |id: u32| libm::exp((f64::from(logits[id as usize]) - highest) / sampling.temperature);
     let mut total = ids.iter().map(|&id| weight(id)).sum::<f64>();
     if sampling.top_p < 1.0 {
         let mut mass = 0.0;

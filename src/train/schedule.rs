@@ -51,7 +51,7 @@ impl Schedule {
         // the fraction of the way from peak to minimum
         let fallen = match self.kind {
             ScheduleKind::Constant => return self.peak,
-            ScheduleKind::Cosine => 0.5 * (1.0 - (std::f64::consts::PI * through).cos()),
+            ScheduleKind::Cosine => 0.5 * (1.0 - libm::cos(std::f64::consts::PI * through)),
             ScheduleKind::Linear | ScheduleKind::Wsd => through,
         };
         // minimum and difference need not add up to the peak in floating point
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn shapes() {
         close(schedule(ScheduleKind::Cosine).lr(55), 0.55);
-        let quarter = 0.1 + 0.5 * (1.0 + (std::f64::consts::PI * 9.0 / 90.0).cos()) * 0.9;
+        let quarter = 0.1 + 0.5 * (1.0 + libm::cos(std::f64::consts::PI * 9.0 / 90.0)) * 0.9;
         close(schedule(ScheduleKind::Cosine).lr(19), quarter);
         close(schedule(ScheduleKind::Linear).lr(55), 0.55);
         close(schedule(ScheduleKind::Linear).lr(19), 0.91);
@@ -116,7 +116,7 @@ mod tests {
             return schedule.peak * (step + 1) as f64 / warmup as f64;
         }
         let way = (step - warmup) as f64 / (run - warmup) as f64;
-        let fallen = 0.5 * (1.0 - (std::f64::consts::PI * way.min(1.0)).cos());
+        let fallen = 0.5 * (1.0 - libm::cos(std::f64::consts::PI * way.min(1.0)));
         schedule.min + (1.0 - fallen) * (schedule.peak - schedule.min)
     }
 

@@ -41,7 +41,7 @@ multiversion! {
             }
             row[target] -= weight;
         }
-        total.ln() - (score - top)
+        libm::logf(total) - (score - top)
     }
 }
 

@@ -106,7 +106,7 @@ impl AdamW {
     /// The constants of a step for tensors under these settings.
     pub fn constants(&self, step: &OptimizerStep, settings: Settings) -> Constants {
         let ([beta1, beta2], lr) = (self.betas, step.lr * settings.lr_factor);
-        let correction = |beta: f64| 1.0 - beta.powf(step.t as f64);
+        let correction = |beta: f64| 1.0 - libm::pow(beta, step.t as f64);
         Constants {
             keep: 1.0 - lr * settings.weight_decay,
             one_minus_beta1: 1.0 - beta1,

@@ -172,7 +172,7 @@ pub(super) fn forward<'s>(head: &Head, lse: &mut [f32], scratch: &'s mut [f32]) 
         }
     }
     divide_rows(out, total);
-    max.iter_mut().zip(total).for_each(|(max, total)| *max += total.log2());
+    max.iter_mut().zip(total).for_each(|(max, total)| *max += libm::log2f(*total));
     out
 }
 

@@ -152,7 +152,7 @@ pub(super) struct PartialSums {
 /// GELU (tanh approximation) and its derivative, on the host: what a fused epilogue must compute.
 pub(super) fn gelu(x: f64) -> (f64, f64) {
     let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044_715);
-    let tanh = (a * (x + b * x * x * x)).tanh();
+    let tanh = libm::tanh(a * (x + b * x * x * x));
     let slope = 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * a * (1.0 + 3.0 * b * x * x);
     (0.5 * x * (1.0 + tanh), slope)
 }
