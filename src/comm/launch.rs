@@ -212,18 +212,20 @@ fn tasks_of(list: &str, node: usize) -> Option<usize> {
     if nodes.len() == 1 { nodes.first().copied() } else { nodes.get(node).copied() }
 }
 
-/// The first of a list of nodes that SLURM abbreviates: `a07` for `a[07-09,12],b1`.
+/// The first of a list of nodes that SLURM abbreviates: `a07` for `a[07-09,12],b1`, `r1i0` for `r[1-2]i[0-3]`.
 fn first_node(list: &str) -> Option<String> {
-    let Some((prefix, rest)) = list.split_once('[') else {
-        return list.split(',').next().map(str::to_owned).filter(|name| !name.is_empty());
+    let mut is_within = false;
+    let is_of_first = |c: &char| {
+        is_within = *c == '[' || is_within && *c != ']';
+        is_within || *c != ','
     };
-    if let Some((first, _)) = prefix.split_once(',') {
-        return Some(first.to_owned());
+    let mut name: String = list.chars().take_while(is_of_first).collect();
+    while let Some((before, rest)) = name.split_once('[') {
+        let (ranges, after) = rest.split_once(']')?;
+        let first = ranges.split([',', '-']).next()?;
+        name = format!("{before}{first}{after}");
     }
-    let (ranges, suffix) = rest.split_once(']')?;
-    let first = ranges.split([',', '-']).next()?;
-    let suffix = suffix.split(',').next().unwrap_or_default();
-    Some(format!("{prefix}{first}{suffix}"))
+    Some(name).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -339,6 +341,7 @@ mod tests {
             ("n[003,005-7]", "n003"),
             ("login,n[3-5]", "login"),
             ("rack[2-3]-a,x", "rack2-a"),
+            ("r[1-2]i[0-3],x", "r1i0"),
         ] {
             assert_eq!(first_node(list).as_deref(), Some(first), "{list}");
         }

@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::data::fetch::CATALOGUE;
 use crate::recipe::keys::{KEYS, Key, Kind, find};
 use crate::recipe::shipped::{SHIPPED, Shipped};
-use crate::run::dir;
+use crate::run::find;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use std::env;
@@ -122,7 +122,7 @@ fn changes(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// The runs below the directory of runs that the command line names, and directories.
 fn runs(current: &OsStr) -> Vec<CompletionCandidate> {
-    let ids = dir::list(&runs_dir()).unwrap_or_default();
+    let ids = find::list(&runs_dir()).unwrap_or_default();
     let ids = ids.iter().filter_map(|run| Some((run.file_name()?.to_str()?.to_owned(), "")));
     let mut all = beginning(current, ids);
     all.extend(PathCompleter::dir().complete(current));

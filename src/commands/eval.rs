@@ -51,7 +51,7 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     if args.save {
         // before the work, and not after it
         for named in &args.models {
-            if matches!(Source::find(named, request.runs_dir, &Silence)?, Source::Weights(_)) {
+            if Source::find(named, request.runs_dir, &Silence)?.run().is_none() {
                 return Err(no_run(&named.display().to_string()).into());
             }
         }
@@ -59,32 +59,40 @@ pub(super) fn run(args: &EvalArgs) -> anyhow::Result<Exit> {
     let (mut tasks, voice) = (Tasks::default(), Voice::default());
     let mut evaluated = Vec::new();
     let mut keep = |one: Evaluated| -> anyhow::Result<()> {
-        if args.save {
-            let path = one.save(args.compute.precision.as_str())?;
-            say(&format!("{}: appended to {}", one.model, path.display()));
-        }
+        let saved = args.save.then(|| one.save(args.compute.precision.as_str())).transpose();
+        let model = one.model.clone();
         evaluated.push(one);
+        if let Some(path) = saved? {
+            say(&format!("{model}: appended to {}", path.display()));
+        }
         Ok(())
     };
-    for named in &args.models {
-        if !args.all_checkpoints {
-            keep(evaluate_named(named, &request, &mut tasks, &voice)?)?;
-            continue;
-        }
-        let left_out = |path: &Path, error: &_| {
-            say(&format!("`{}` is left out: {error}", path.display()));
-        };
-        for source in all_checkpoints(named, request.runs_dir, left_out)? {
-            let path = source.weights().to_owned();
-            match evaluate(source, &request, &mut tasks, &voice) {
-                Ok(one) => keep(one)?,
-                Err(_) if !path.exists() => say(&format!("`{}` is gone; left out", path.display())),
-                Err(error) => return Err(error),
+    let mut all = || -> anyhow::Result<()> {
+        for named in &args.models {
+            if !args.all_checkpoints {
+                keep(evaluate_named(named, &request, &mut tasks, &voice)?)?;
+                continue;
+            }
+            let left_out = |path: &Path, error: &_| {
+                say(&format!("`{}` is left out: {error}", path.display()));
+            };
+            for source in all_checkpoints(named, request.runs_dir, left_out)? {
+                let path = source.weights().to_owned();
+                match evaluate(source, &request, &mut tasks, &voice) {
+                    Ok(one) => keep(one)?,
+                    Err(_) if !path.exists() => say(&format!("`{}` is gone; left out", path.display())),
+                    Err(error) => return Err(error),
+                }
             }
         }
+        Ok(())
+    };
+    let ended = all();
+    // what was computed is not lost with what could not be
+    if ended.is_ok() || !evaluated.is_empty() {
+        print(args, &evaluated)?;
     }
-    print(args, &evaluated)?;
-    Ok(Exit::Finished)
+    ended.map(|()| Exit::Finished)
 }
 
 /// The files of tasks with the names of their scores. Errors: a name that a task cannot have, two tasks of one name.

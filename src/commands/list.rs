@@ -9,7 +9,7 @@ use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
 use crate::run::deletion::{remove_run, sweep_removed};
-use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir};
+use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir, find};
 use crate::session::UsageError;
 use crate::wording::{count, tame_line};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use table::{Differing, Item};
 pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
     let statuses = statuses(&args.status)?;
     let paths = match args.runs.is_empty() {
-        true => dir::list(&args.dir.runs_dir)?,
+        true => find::list(&args.dir.runs_dir)?,
         false => find_runs(&args.dir, &args.runs)?,
     };
     let mut items = Vec::new();

@@ -25,12 +25,16 @@ use crate::session::machine::{self, Cache};
 use crate::session::standing::{Standing, run_id};
 use crate::session::{UsageError, supported};
 use serde_json::{Value as Json, json};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Parameters under which the formula of operations is explained.
 const FORMULA: &str = "6 N + 6 n_layer n_embd block_size";
 const FORMULA_FROM: &str =
     "N parameters times 2 operations forward and 4 backward, and causal attention (Kaplan et al., 2020)";
+
+/// How fast ranks may be said to send, in GB/s.
+const LINKS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// All that there is to show.
 struct Outlook<'a> {
@@ -71,8 +75,9 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let voice = Voice::default();
     let here = args.ranks_here.map(|here| here as usize);
     supported::check_here(&resolved, here, models_elsewhere(args), &voice)?;
-    if let Some(rate) = args.link.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
-        return Err(UsageError(format!("--link {rate}: ranks send at more than 0 GB/s")).into());
+    if let Some(rate) = args.link.filter(|rate| !LINKS.contains(rate)) {
+        let (least, most) = (LINKS.start(), LINKS.end());
+        return Err(UsageError(format!("--link {rate}: ranks send at {least} to {most} GB/s")).into());
     }
     let outlook = Outlook::new(&resolved, args, &voice)?;
     super::print(&match args.format {

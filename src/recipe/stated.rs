@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// The key whose value states dimensions.
 const INIT_FROM: &str = "model.init_from";
+/// The dimension that no tensor shows.
+const N_HEAD: &str = "model.n_head";
 /// The recipe in a run's directory.
 const RUNS_RECIPE: &str = "recipe.toml";
 
@@ -41,7 +43,13 @@ pub(super) struct Stated {
 pub(super) fn insert(stack: &mut Stack, diagnostics: &mut Diagnostics) -> Option<Stated> {
     let entry = stack.winner(INIT_FROM)?;
     let stated = match read(&entry.value) {
-        Ok(stated) => stated?,
+        Ok(stated) => {
+            let is_known = stated.as_ref().is_some_and(|stated| stated.states(N_HEAD));
+            if !is_known && stack.winner(N_HEAD).is_none() {
+                without_heads(entry).into_iter().for_each(|problem| diagnostics.push(problem));
+            }
+            stated?
+        }
         Err(Unreadable { file, problem }) => {
             let is_needed = weights::Stated::default()
                 .numbers()
@@ -66,6 +74,21 @@ pub(super) fn insert(stack: &mut Stack, diagnostics: &mut Diagnostics) -> Option
     let entries = stated.numbers.iter().map(entry).collect();
     stack.layers.insert(0, Layer { said_by: SaidBy::InitFrom(stated.file.clone()), entries });
     Some(stated)
+}
+
+/// That weights do not say how many heads they have. No tensor shows it, so with the default, or with any other number,
+/// all of them may fit and the model compute something else.
+fn without_heads(entry: &Entry) -> Option<Problem> {
+    let Value::Text(path) = &entry.value else { return None };
+    let path = Path::new(path);
+    // what holds no weights is reported with everything else that is missing
+    weights::files(path).ok().filter(|files| !files.is_empty())?;
+    let title = format!(
+        "`{INIT_FROM}`: `{}` does not say how many heads its model has, and no tensor shows it",
+        seen(path).display()
+    );
+    let help = "set model.n_head to the number that it was trained with";
+    Some(Problem::new(title, entry.place.clone()).help(help))
 }
 
 /// Reports that what `model.init_from` names is not there, or states nothing, where other problems may come from that.

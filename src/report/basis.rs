@@ -26,11 +26,17 @@ impl Basis {
         // a run that has not reached a target was measured all the same
         let metric = metric.target.as_ref().map_or(metric, |target| &target.best);
         match metric.log {
-            dir::EVAL_CSV => run.results.basis(&metric.name).cloned().unwrap_or_default(),
+            dir::EVAL_CSV => {
+                let mut basis = run.results.basis(&metric.name).cloned().unwrap_or_default();
+                if task_of(&metric.column).is_none() && metric.column != BITS_PER_BYTE {
+                    basis.facts.push(tokenizer(run));
+                }
+                basis
+            }
             dir::VAL_CSV => Self::of_validation(run, &metric.column),
             _ if metric.unit == Unit::Loss => {
                 let training = of_data(run, "data.train");
-                Self { facts: vec![training], is_vague: false }
+                Self { facts: vec![training, tokenizer(run)], is_vague: false }
             }
             _ => Self::default(),
         }
@@ -46,7 +52,12 @@ impl Basis {
         let main = run.value(MAIN).filter(|_| column == "val_loss" && is_one_of_several());
         let facts = match task_of(column) {
             Some(task) => vec![(EXAMPLES, digest(task))],
-            None => vec![validation, (MAIN, main.map(ToString::to_string)), (TOKENS, evaluated(run))],
+            None => vec![
+                validation,
+                tokenizer(run),
+                (MAIN, main.map(ToString::to_string)),
+                (TOKENS, evaluated(run)),
+            ],
         };
         Self { facts, is_vague: false }
     }
@@ -95,6 +106,9 @@ pub fn alike(bases: impl IntoIterator<Item = Basis>) -> bool {
 const EXAMPLES: &str = "the task's examples";
 const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
+const TOKENIZER: &str = "data.tokenizer";
+/// The column of `eval.csv` that means the same whatever a token is.
+const BITS_PER_BYTE: &str = "bits_per_byte";
 
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
@@ -102,6 +116,13 @@ pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
 /// A key of the data, and what it names.
 fn of_data(run: &Run, key: &'static str) -> (&'static str, Option<String>) {
     (key, meant(run, key))
+}
+
+/// What a token is, of which a loss is the mean: the digest of a text does not tell.
+fn tokenizer(run: &Run) -> (&'static str, Option<String>) {
+    let found = run.value(TOKENIZER).and_then(|word| word.as_str());
+    // which runs of the first versions had, without the key
+    (TOKENIZER, Some(found.unwrap_or("gpt2").to_owned()))
 }
 
 /// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.

@@ -27,10 +27,11 @@ pub struct Differences {
     pub differing: Vec<String>,
 }
 
-/// Compares the recipes of runs.
+/// Compares the recipes of runs. One whose recipe cannot be read differs in no key that is known.
 #[must_use]
 pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
-    let runs: Vec<&Run> = runs.iter().map(Borrow::borrow).collect();
+    let runs = runs.iter().map(Borrow::borrow).filter(|run: &&Run| !run.recipe.is_empty());
+    let runs: Vec<&Run> = runs.collect();
     let mut values: BTreeMap<(usize, &str), Vec<Option<&Json>>> = BTreeMap::new();
     for (i, run) in runs.iter().enumerate() {
         let is_compared = |key: &str| find(key).is_none_or(|key| key.is_compared);

@@ -237,20 +237,6 @@ pub fn is_run(path: &Path) -> bool {
     path.join(RECIPE).is_file()
 }
 
-/// The runs below a runs directory, sorted by name; none where the directory is missing.
-pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
-    let entries = match fs::read_dir(runs_dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).context("read", runs_dir),
-    };
-    let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|e| e.path())).collect();
-    let mut runs: Vec<_> = paths.context("read", runs_dir)?.into_iter().filter(|path| is_run(path)).collect();
-    runs.retain(|path| path.file_name().is_some_and(|name| !is_hidden(name)));
-    runs.sort();
-    Ok(runs)
-}
-
 /// What lies in a run's directory that no run writes, by name.
 pub fn foreign(run: &Path) -> Vec<OsString> {
     let Ok(entries) = fs::read_dir(run) else { return Vec::new() };

@@ -1,10 +1,12 @@
 //! Finding runs by what people call them: a directory, a directory of runs, a pattern, or the beginning of an id.
 
-use super::dir::{is_run, list};
-use super::error::RunError;
+use super::dir::{self, is_run};
+use super::error::{Context, RunError};
 use crate::regular;
 use crate::weights::checkpoint_name;
 use std::collections::HashSet;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// What one name stands for.
@@ -15,6 +17,36 @@ enum Found {
     Below(Vec<PathBuf>),
     /// At least one run whose path matches a pattern, or whose id begins so.
     Matching(Vec<PathBuf>),
+}
+
+/// The runs below a runs directory, sorted by name; none where the directory is missing. One that may not be looked
+/// into, as another user's, counts by its name.
+///
+/// # Errors
+/// [`RunError::Io`].
+pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let entries = match fs::read_dir(runs_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("read", runs_dir),
+    };
+    let paths: io::Result<Vec<_>> = entries.map(|entry| entry.map(|e| e.path())).collect();
+    let mut runs = paths.context("read", runs_dir)?;
+    runs.retain(|path| is_listed(path));
+    runs.sort();
+    Ok(runs)
+}
+
+/// Whether a path is that of a run among others.
+fn is_listed(path: &Path) -> bool {
+    let Some(name) = path.file_name() else { return is_run(path) };
+    let has_an_id = || whole_id(&name.to_string_lossy()) == Some(name.len());
+    !dir::is_hidden(name) && (is_run(path) || has_an_id() && is_closed(path))
+}
+
+/// Whether a directory may not be looked into.
+fn is_closed(path: &Path) -> bool {
+    path.join(dir::RECIPE).metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 /// The runs that are named by directories, directories of runs, globs and beginnings of ids; each once, in that order.
@@ -66,7 +98,7 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     let in_runs_dir = runs_dir.join(named);
-    if let Some(run) = [named, &in_runs_dir].into_iter().find(|path| is_run(path)) {
+    if let Some(run) = [named, &in_runs_dir].into_iter().find(|path| is_run(path) || is_closed(path)) {
         return Ok(Found::Run(run.to_owned()));
     }
     if named.exists() {
@@ -88,8 +120,7 @@ fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
             pattern: pattern.to_owned(),
             problem: refused.reason(),
         })?;
-        let is_named = |path: &PathBuf| path.file_name().is_none_or(|name| !super::dir::is_hidden(name));
-        found.extend(matches.paths.into_iter().filter(|path| is_run(path) && is_named(path)));
+        found.extend(matches.paths.into_iter().filter(|path| is_listed(path)));
     }
     Ok(each_once(found))
 }

@@ -134,18 +134,31 @@ impl<'a> Call<'a> {
                 Ok(data)
             }
         };
-        let Some(comm) = self.joined() else { return open() };
-        comm.set_timeout(Duration::from_secs(resolved.recipe.distributed.timeout_s));
-        let open = || {
+        let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
+        match self.joined() {
+            None => Ok(data),
+            // while no rank has allocated anything
+            comm => ranks::agree(comm, plan(resolved, &data, None).map_err(Into::into).map(|_| data)),
+        }
+    }
+
+    /// Does what opens data on all ranks: first on rank 0, then on the others. A rank that works at it is waited for;
+    /// one that is silent for `timeout_s` seconds is lost.
+    pub(super) fn in_turn<T>(
+        &self,
+        timeout_s: u64,
+        work: impl Fn() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let Some(comm) = self.joined() else { return work() };
+        comm.set_timeout(Duration::from_secs(timeout_s));
+        let work = || {
             comm.set_working(true);
-            let data = open();
+            let done = work();
             comm.set_working(false);
-            data
+            done
         };
-        let first = ranks::agree(Some(comm), if self.leads() { open().map(Some) } else { Ok(None) })?;
-        let data = ranks::agree(Some(comm), first.map_or_else(open, Ok))?;
-        // while no rank has allocated anything
-        ranks::agree(Some(comm), plan(resolved, &data, None).map_err(Into::into).map(|_| data))
+        let first = ranks::agree(Some(comm), if self.leads() { work().map(Some) } else { Ok(None) })?;
+        ranks::agree(Some(comm), first.map_or_else(work, Ok))
     }
 
     /// Runs `lead` in a process that is alone and on rank 0; the other ranks do what rank 0 tells them.

@@ -1,6 +1,7 @@
 //! What was found out about a model: its losses, its scores in tasks, and what these are of.
 
 use super::ending::UsageError;
+use crate::data::TokenizerKind;
 use crate::eval::{Cut, DataLoss, Definition, Score, Tally};
 use crate::run::columns::NAMED_SET;
 use crate::run::{dir, evaluations, facts};
@@ -13,6 +14,8 @@ pub struct LossOn {
     pub data: Vec<String>,
     /// The digest of their contents.
     pub digest: String,
+    /// What a token is.
+    pub tokenizer: TokenizerKind,
     /// The sums.
     pub loss: DataLoss,
 }

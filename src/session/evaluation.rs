@@ -9,7 +9,7 @@ use super::model::{self, Model, Options, Source};
 use crate::data::{Dataset, OpenOptions, Progress, TokenStream, Tokenizer, vocabulary};
 use crate::engine::EngineError;
 use crate::eval::{self, Definition, EvalError, Kind, Passes, Share, Tally, Task};
-use crate::recipe::{Overrides, load};
+use crate::recipe::{DataConfig, Overrides, load};
 use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::named::own;
 use crate::run::{RunError, dir};
@@ -185,7 +185,7 @@ pub fn evaluate(
         // what was read must be what was opened
         set.check()?;
         let (data, digest) = (files.clone(), set.digest());
-        let on = loss.map(|loss| LossOn { data, digest, loss });
+        let on = loss.map(|loss| LossOn { data, digest, tokenizer: tokenizer.kind(), loss });
         match name {
             Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),
             None => evaluated.loss = on,
@@ -242,6 +242,7 @@ fn open_data(
     let recipe = load(&run.join(dir::RECIPE), &Overrides::default())?.recipe;
     let limits = Limits { block_size, vocab_size };
     let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, progress)?;
+    check_contents(source, &recipe.data, &sets)?;
     let (main, others) = recipe.data.validation_sets();
     let mut files = vec![main.1];
     files.extend(others.iter().map(|(_, files)| *files));
@@ -254,6 +255,28 @@ fn open_data(
         part(name.filter(|_| place > 0), set, shown(files), (asked, own), block_size)
     });
     parts.collect()
+}
+
+/// Checks that validation data are what the run itself read when it saved the checkpoint: where they are not, what is
+/// there now may be what it was trained on.
+fn check_contents(
+    source: &Source,
+    config: &DataConfig,
+    sets: &[(Option<String>, Dataset)],
+) -> anyhow::Result<()> {
+    let others = sets.iter().skip(1).map(|(name, set)| (name.as_deref().unwrap_or_default(), set));
+    let found = inputs::digest_of_sets(sets.first().map(|(_, main)| main), others);
+    let state = CheckpointState::read(source.weights())?;
+    if state.data_digests.get("val").is_none_or(|own| *own == found) {
+        return Ok(());
+    }
+    let key = if config.val_fraction.is_some() { "data.train" } else { "data.val" };
+    let message = format!(
+        "the validation data of `{}` have changed since the run read them: bring back the contents of `{key}`, or name \
+         what is to be evaluated with --data",
+        source.run().unwrap_or(source.weights()).display()
+    );
+    Err(UsageError(message).into())
 }
 
 /// Checks that files of tokens were made by the model's tokenizer, as far as they say.

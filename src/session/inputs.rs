@@ -96,7 +96,7 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
 /// What the data itself lacks is a problem of the recipe's key that names it.
 pub fn open(resolved: &Resolved, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Data> {
     let sets = open_sets(resolved, runs_dir, audience.progress());
-    let start = Start::find(resolved, sets.as_ref().ok().map(|data| &data.train), audience);
+    let start = Start::find(resolved, sets.as_ref().ok(), audience);
     match (sets, start) {
         (Ok(data), Ok((start, digest))) => {
             let digests = DataDigests { init_from: digest, ..data.digests };
@@ -241,7 +241,7 @@ impl Data {
         };
         let digests = DataDigests {
             train: train.digest(),
-            val: val.as_ref().map(|main| digest_of_sets(main, &val_others)).unwrap_or_default(),
+            val: digest_of_sets(val.as_ref(), val_others.iter().map(|(name, set)| (name.as_str(), set))),
             init_from: None,
         };
         let val_name = val_name.map(str::to_owned);
@@ -338,9 +338,15 @@ impl Data {
     }
 }
 
-/// The digest of all sets of validation data; that of the one set where there is one.
-fn digest_of_sets(main: &Dataset, others: &[(String, Dataset)]) -> String {
-    if others.is_empty() {
+/// The digest of all sets of validation data, the one that decides what is best first; that of the one set where there
+/// is one, and nothing where there is none.
+pub(super) fn digest_of_sets<'a>(
+    main: Option<&Dataset>,
+    others: impl Iterator<Item = (&'a str, &'a Dataset)>,
+) -> String {
+    let Some(main) = main else { return String::new() };
+    let mut others = others.peekable();
+    if others.peek().is_none() {
         return main.digest();
     }
     let mut hasher = blake3::Hasher::new();

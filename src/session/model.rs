@@ -20,7 +20,7 @@ use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
 use crate::weights::{self, Unreadable};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The values of a run's written recipe by their keys; none where it cannot be read.
 pub(super) fn written_recipe(run: &Path) -> Vec<(String, serde_json::Value)> {
@@ -110,8 +110,9 @@ impl Source {
             if !checkpoint::is_checkpoint(named) {
                 return Ok(Self::Weights(named.to_owned()));
             }
-            own(named)?;
-            return Ok(Self::Checkpoint(named.to_owned()));
+            let named = with_its_run(named);
+            own(&named)?;
+            return Ok(Self::Checkpoint(named));
         }
         // a file that comes with its dimensions, or a directory with such a file; a run has none
         if !crate::run::dir::is_run(named) && matches!(weights::stated(named), Ok(Some(_))) {
@@ -160,9 +161,7 @@ impl Source {
     /// # Errors
     /// [`UsageError`] for a list of characters that is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, UsageError> {
-        let weights = self.weights();
-        let dir = if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) };
-        Tokenizer::of_model(dir).map_err(UsageError)
+        Tokenizer::of_model(dir_of(self.weights())).map_err(UsageError)
     }
 
     /// The dimensions that the configuration states.
@@ -230,6 +229,41 @@ pub fn open_source(source: Source, options: &Options, audience: &dyn Audience) -
     Weights::At(source.weights().to_owned()).load(engine.as_mut(), &dims)?;
     let tokenizer = source.tokenizer()?;
     Ok(Model { engine, dims, tokenizer, source })
+}
+
+/// A checkpoint's path with its run's above it, which a path from within the run does not show.
+fn with_its_run(checkpoint: &Path) -> PathBuf {
+    let is_name = |part: &Component| matches!(part, Component::Normal(_));
+    match checkpoint.components().rev().take(3).filter(is_name).count() {
+        3 => checkpoint.to_owned(),
+        _ => checkpoint.canonicalize().unwrap_or_else(|_| checkpoint.to_owned()),
+    }
+}
+
+/// That the tokens of the weights stand for something else than those of the data, if they do.
+pub(super) fn other_tokens(weights: &Path, vocab_size: usize, ours: &Tokenizer) -> Option<String> {
+    let theirs = match Tokenizer::stated_by_model(dir_of(weights)) {
+        Ok(Some(theirs)) => theirs,
+        // as `runner sample` takes them
+        Ok(None) if vocab_size == Tokenizer::gpt2().vocab_size() => Tokenizer::gpt2().clone(),
+        Ok(None) => return None,
+        Err(problem) => {
+            return Some(format!("the tokens of the weights may not be those of the data: {problem}"));
+        }
+    };
+    let (kind, of_ours) = (theirs.kind(), ours.kind());
+    (theirs != *ours).then(|| {
+        let theirs = if kind == of_ours { "other ones".to_owned() } else { kind.to_string() };
+        format!(
+            "the tokens of the data are taken for {of_ours}, and those of the weights are {theirs}: the model has \
+             learned another meaning of the same numbers"
+        )
+    })
+}
+
+/// The directory of weights, where what describes them lies.
+fn dir_of(weights: &Path) -> &Path {
+    if weights.is_dir() { weights } else { weights.parent().unwrap_or(weights) }
 }
 
 /// Why weights that have the name of no run cannot be used; `None` for what is none.

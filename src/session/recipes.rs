@@ -51,7 +51,8 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
     ranks::agree(call.joined(), ready())?;
     // a single one is checked where it is trained
     if resolved.len() > 1 {
-        ranks::agree(call.joined(), check(call, &resolved))?;
+        let timeouts = resolved.iter().map(|resolved| resolved.recipe.distributed.timeout_s);
+        call.in_turn(timeouts.max().unwrap_or_default(), || check(call, &resolved))?;
     }
     let mut ending = Ending::Finished;
     for (i, resolved) in resolved.iter().enumerate() {

@@ -6,8 +6,8 @@
 //! new run does is to save it, so it does not need the other run again.
 
 use super::audience::{Audience, of_damage};
-use super::inputs::relative;
-use crate::data::Dataset;
+use super::inputs::{Data, relative};
+use super::model::other_tokens;
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Branch, Diagnostics, InitFrom, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader};
@@ -56,13 +56,13 @@ pub enum Start {
 }
 
 impl Start {
-    /// What `model.init_from` names, with its digest; `training` is the data of the new run, where they can be used.
+    /// What `model.init_from` names, with its digest; `data` is what the new run reads, where it can be used.
     ///
     /// # Errors
     /// Where it is not there, is not intact or does not fit the recipe.
     pub(super) fn find(
         resolved: &Resolved,
-        training: Option<&Dataset>,
+        data: Option<&Data>,
         audience: &dyn Audience,
     ) -> anyhow::Result<(Self, Option<String>)> {
         let recipe = &resolved.recipe;
@@ -82,7 +82,7 @@ impl Start {
                 let named = named(resolved, path, audience)?;
                 let path = named.as_ref().map_or(path, |named| &named.checkpoint);
                 checkpoint::verify_model(path).context(INIT_FROM)?;
-                weights(recipe, path, named.as_ref().map(|named| named.parent(false)).transpose()?)
+                weights(recipe, path, named.as_ref().map(|named| named.parent(false)).transpose()?, data)
             }
             InitFrom::Run(branch) => {
                 let branch = &meant(resolved, branch, audience)?;
@@ -90,10 +90,10 @@ impl Start {
                 reader.verify().context(INIT_FROM)?;
                 let parent = parent(branch, reader.state())?;
                 if !branch.optimizer {
-                    return weights(recipe, reader.path(), Some(parent)).context(INIT_FROM);
+                    return weights(recipe, reader.path(), Some(parent), data).context(INIT_FROM);
                 }
                 check(resolved, branch, &reader)?;
-                let notes = notes(recipe, branch, reader.state(), training);
+                let notes = notes(recipe, branch, &reader, data);
                 let digest = digest(reader.state());
                 let checkpoint = reader.path().to_owned();
                 let state = Self::State { checkpoint, digest: digest.clone(), parent, notes };
@@ -182,10 +182,16 @@ pub(super) fn weights_of(resolved: &Resolved, audience: &dyn Audience) -> anyhow
     Ok(Some(path))
 }
 
-fn weights(recipe: &Recipe, path: &Path, parent: Option<Parent>) -> anyhow::Result<(Start, Option<String>)> {
+fn weights(
+    recipe: &Recipe,
+    path: &Path,
+    parent: Option<Parent>,
+    data: Option<&Data>,
+) -> anyhow::Result<(Start, Option<String>)> {
     let digest = import::content_digest(path)?;
     let dims = Dims::new(&recipe.model);
-    let notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
+    let mut notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
+    notes.extend(data.and_then(|data| other_tokens(path, dims.vocab_size, &data.tokenizer)));
     Ok((Start::Weights { path: path.to_owned(), parent, notes }, Some(digest)))
 }
 
@@ -349,15 +355,12 @@ const TAKE_WEIGHTS: &str = "the step and the position in the data go on only wit
                             the weights alone";
 
 /// What differs from the other run and changes what its rows or numbers mean.
-fn notes(
-    recipe: &Recipe,
-    branch: &Branch,
-    state: &CheckpointState,
-    training: Option<&Dataset>,
-) -> Vec<String> {
-    let mut notes = Vec::new();
+fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Option<&Data>) -> Vec<String> {
+    let state = reader.state();
+    let tokens = data.and_then(|data| other_tokens(reader.path(), recipe.model.vocab_size, &data.tokenizer));
+    let mut notes = Vec::from_iter(tokens);
     let position = state.rows_consumed;
-    let ours = training.map(Dataset::digest);
+    let ours = data.map(|data| data.train.digest());
     if ours.is_some_and(|ours| state.data_digests.get("train").is_some_and(|theirs| *theirs != ours)) {
         notes.push(format!(
             "the training data are not those of the other run: row {position} of theirs comes next"

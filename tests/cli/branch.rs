@@ -239,3 +239,34 @@ fn a_refused_resume_shows_the_command_that_branches_off() {
     let refused = lab.run(["--resume", &named, "--set", "model.n_layer=3"]);
     assert!(!refused.expect(2).stderr.contains("init_from="), "{}", refused.stderr);
 }
+
+/// The digest of a text does not tell what its tokens are.
+#[test]
+fn tokens_that_mean_something_else_than_those_of_the_weights_are_said() {
+    let lab = Lab::new();
+    lab.write("a.txt", "so she sang, so he sang; so they sang of it all\n".repeat(60));
+    let data = |tokenizer| ["data.train=a.txt", "data.val=a.txt", tokenizer, "eval.batches=1"];
+    let parent = lab.train_in("parents", &data("data.tokenizer=bytes"));
+    let (newest, parent) = (parent.join("checkpoints/step-00000012"), parent.display());
+    let ways = [
+        format!("model.init_from=\"{}\"", newest.display()),
+        format!("model.init_from={{run=\"{parent}\",optimizer=false}}"),
+        format!("model.init_from={{run=\"{parent}\",step=8}}"),
+    ];
+    for (at, way) in ways.iter().enumerate() {
+        let begin = |tokenizer| {
+            let runs = format!("{tokenizer}-{at}");
+            lab.run(support::tiny(&runs, &[&data(tokenizer)[..], &[way]].concat()))
+        };
+        let said = "the tokens of the data are taken for char, and those of the weights are bytes";
+        begin("data.tokenizer=char").expect(0).says(&[said]);
+        let ended = begin("data.tokenizer=bytes");
+        assert!(!ended.expect(0).stderr.contains("the tokens of"), "{}", ended.stderr);
+    }
+    // characters of another text have other numbers
+    lab.write("b.txt", "It was: the end, as they said of old Adam\n".repeat(60));
+    let chars = lab.train_in("chars", &data("data.tokenizer=char"));
+    let way = format!("model.init_from=\"{}\"", chars.join("checkpoints/step-00000012").display());
+    let sets = ["data.train=b.txt", "data.val=b.txt", "data.tokenizer=char", "eval.batches=1", &way];
+    lab.run(support::tiny("other", &sets)).expect(0).says(&["taken for char", "are other ones"]);
+}

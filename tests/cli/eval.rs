@@ -199,6 +199,101 @@ fn the_file_says_what_was_measured_and_a_comparison_heeds_it() {
 }
 
 #[test]
+fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
+    let lab = Lab::new();
+    let bytes = bytes_run(&lab);
+    let chars = lab.train(&[&BYTES[..], &["data.tokenizer=char"]].concat());
+    let note = "the losses are per token of different tokenizers and cannot be compared";
+    for data in [&["--data", "v.txt"][..], &[]] {
+        let ended = eval(&lab, [&[shown(&bytes), shown(&chars)], data].concat());
+        assert!(ended.expect(0).stdout.contains(note), "{}", ended.stdout);
+        let ended = eval(&lab, [&[shown(&bytes), shown(&bytes)], data].concat());
+        assert!(!ended.expect(0).stdout.contains(note), "{}", ended.stdout);
+    }
+    // measured on the same text, but in other tokens
+    for run in [&bytes, &chars] {
+        eval(&lab, [shown(run), "--data", "v.txt", "--save"]).expect(0);
+    }
+    let compared =
+        |by: &str| lab.run(["compare", "runs", "--metrics", by, "--by", by]).expect(0).stdout.clone();
+    for by in ["perplexity", "val_loss"] {
+        let said = compared(by);
+        assert!(said.contains(&format!("{by} was measured on different data (data.tokenizer")), "{said}");
+    }
+    let said = compared("bits_per_byte");
+    assert!(!said.contains("bits_per_byte was measured on different data"), "{said}");
+}
+
+/// What lies there now may be what the run was trained on.
+#[test]
+fn validation_data_that_have_changed_are_not_taken_for_the_runs_own() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let text = fs::read(lab.path("v.txt")).expect("a file");
+    lab.write("v.txt", [&text[..], b"so she sang\n"].concat());
+    let ended = eval(&lab, [shown(&run), "--save"]);
+    ended.expect(2).says(&[shown(&run), "have changed since", "`data.val`", "--data"]);
+    assert!(!run.join("eval.csv").exists());
+    eval(&lab, [shown(&run), "--data", "v.txt"]).expect(0);
+    lab.write("v.txt", text);
+    eval(&lab, [shown(&run)]).expect(0);
+    // a part of the training data
+    lab.write("grown.txt", "so she sang, so he sang\n".repeat(90));
+    let sets = ["data.train=grown.txt", "data.val_fraction=0.2", "data.tokenizer=bytes", "eval.batches=1"];
+    let run = lab
+        .run_of(lab.run(tiny("parts", &sets).iter().chain(&["--unset".into(), "data.val".into()])).expect(0));
+    eval(&lab, [shown(&run)]).expect(0);
+    lab.write("grown.txt", "so she sang, so he sang\n".repeat(100));
+    eval(&lab, [shown(&run)]).expect(2).says(&["have changed since", "`data.train`"]);
+}
+
+#[test]
+fn what_cannot_be_saved_costs_no_numbers() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let newest = run.join("checkpoints/step-00000012");
+    let moved = lab.path("moved");
+    fs::create_dir(&moved).expect("mkdir");
+    for entry in fs::read_dir(&newest).expect("a checkpoint") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, moved.join(path.file_name().expect("a name"))).expect("copied");
+    }
+    // before the work
+    let args = [shown(&run), "moved", "--data", "v.txt", "--save"];
+    let ended = eval(&lab, args);
+    assert_eq!(ended.expect(2).says(&["moved"]).stdout, "");
+    assert!(!run.join("eval.csv").exists());
+    // after it
+    lab.write(&format!("{}/eval.csv", shown(&run)), "no such columns");
+    let ended = eval(&lab, [shown(&run), "--data", "v.txt", "--save"]);
+    ended.expect(1).says(&["eval.csv"]);
+    assert!(ended.stdout.contains("val_loss: nats per token"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_checkpoint_is_its_runs_from_within_the_run_too() {
+    let lab = Lab::new();
+    let run = bytes_run(&lab);
+    let name = run.file_name().and_then(|name| name.to_str()).expect("a name");
+    for (from, named) in [
+        ("checkpoints", "step-00000012"),
+        ("checkpoints/step-00000012", "."),
+        ("", "checkpoints/step-00000012"),
+        ("checkpoints", "../checkpoints/step-00000012"),
+    ] {
+        let mut command =
+            lab.command(["eval", named, "--data", shown(&lab.path("v.txt")), "--format", "json"]);
+        command.current_dir(run.join(from));
+        let found = json(&support::ended(command));
+        assert_eq!(
+            (&found[0]["model"], &found[0]["step"]),
+            (&Value::from(name), &Value::from(12)),
+            "{named}"
+        );
+    }
+}
+
+#[test]
 fn a_run_that_trains_is_read_without_its_lock() {
     let lab = Lab::new();
     bytes_run(&lab);

@@ -191,7 +191,7 @@ fn weights_that_do_not_fit_are_told_in_a_few_lines_with_the_cause() {
     fs::remove_file(lab.path("hugging/config.json")).expect("removed");
     recipe(&lab, "hugging");
     lab.shard("data/low.bin", &[7; 49]);
-    let bare = run(&lab, &["model.block_size=12"]);
+    let bare = run(&lab, &["model.block_size=12", "model.n_head=2"]);
     bare.expect(2).says(&["model.n_layer = 2", "model.n_embd = 8"]);
     assert!(bare.stderr.lines().count() < 20, "{}", bare.stderr);
     let dims = ["model.n_head=2", "model.n_embd=8", "model.block_size=12", "data.train=data/low.bin"];
@@ -299,4 +299,20 @@ fn a_file_of_weights_that_cannot_be_read_is_named_with_what_is_wrong() {
             lab.run(&args).expect(1).says(&[&format!("`{name}` is malformed: ")]);
         }
     }
+}
+
+/// With another number of heads all tensors fit, and the model computes something else.
+#[test]
+fn weights_that_do_not_say_how_many_heads_they_have_need_the_recipe_to() {
+    let lab = lab();
+    fs::remove_file(lab.path("hugging/config.json")).expect("removed");
+    recipe(&lab, "hugging/pytorch_model.bin");
+    let dims = ["model.n_layer=2", "model.n_embd=8", "model.block_size=12", "model.vocab_size=40"];
+    let refused = run(&lab, &dims);
+    refused.expect(2).says(&["hugging/pytorch_model.bin", "how many heads", "bare.toml", "set model.n_head"]);
+    assert_eq!(lab.runs("runs").len(), 0);
+    let ended = run(&lab, &[&dims[..], &["model.n_head=2"]].concat());
+    let loss = column(&lab.run_of(ended.expect(0)), "loss")[0];
+    let right = expected()["loss"]["pytorch_model.bin"].as_f64().expect("a loss");
+    assert!((loss - right).abs() < LOSS * right, "{loss} is not {right}");
 }

@@ -160,6 +160,26 @@ fn other_bytes_under_the_same_name_and_other_lengths_of_evaluations_count_as_oth
 }
 
 #[test]
+fn losses_per_token_of_different_tokenizers_are_not_ranked_against_each_other() {
+    let lab = Lab::new();
+    for i in 1..=6 {
+        let (lr, last) = if i <= 3 { (1e-3, 3.0) } else { (2e-3, 1.0) };
+        let extra = json!({"digests": {"train": "t", "val": "v"}});
+        let fake = Fake { extra, ..Fake::new(&format!("fake-{i}"), i, lr, last + 0.01 * i as f64) };
+        let run = fake.write(&lab.path("runs"));
+        if i > 3 {
+            edit(&run, "train = [\"x.bin\"]", "train = [\"x.bin\"]\ntokenizer = \"char\"");
+        }
+    }
+    for metric in ["val_loss", "loss"] {
+        let found = json(&lab, &["--by", metric]);
+        assert_eq!(found["tests"], json!([]), "{metric}");
+        let said = text(&lab, &["--by", metric]);
+        assert!(said.contains("loss was measured on different data (data.tokenizer)"), "{said}");
+    }
+}
+
+#[test]
 fn a_copy_of_a_run_is_no_further_seed() {
     let lab = Lab::new();
     let runs = lab.path("runs");

@@ -3,7 +3,7 @@
 use crate::support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use support::{Ended, Lab, wait};
 
@@ -162,4 +162,44 @@ fn a_record_that_cannot_be_read_is_named_and_a_lock_that_cannot_be_asked_leaves_
         assert!(watched.stdout.contains(&format!("{sound}: finished")), "{by}: {}", watched.stdout);
         assert!(watched.stdout.contains("could not read"), "{by}: {}", watched.stdout);
     }
+}
+
+/// Runs a command as a user to whom a directory of mode 000 is closed: root is none.
+fn without_power(lab: &Lab, args: &[&str]) -> Ended {
+    let mut command = lab.launcher("sh");
+    let script = "if [ \"$(id -u)\" = 0 ]; then cp \"$RUNNER\" copy && chmod 755 copy . && \
+                  exec setpriv --reuid 65534 --clear-groups ./copy \"$@\"; fi; exec \"$RUNNER\" \"$@\"";
+    command.args(["-c", script, "sh"]).args(args);
+    support::ended(command)
+}
+
+/// As where several people keep their runs in one directory, and one of them keeps his to himself.
+#[test]
+fn a_run_that_may_not_be_looked_into_is_named_and_hides_no_other() {
+    let lab = Lab::new();
+    let [sound, closed] = two(&lab);
+    let path = lab.path("runs").join(&closed);
+    let at = format!("runs/{closed}");
+    let set = |mode: u32| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("owned");
+    set(0o000);
+    let ways: [&[&str]; 6] = [
+        &["list"],
+        &["list", &format!("runs/{sound}"), &at],
+        &["list", "runs/*"],
+        &["compare", "runs"],
+        &["compare", &format!("runs/{sound}"), &at],
+        &["compare", "runs/*", "--format", "csv"],
+    ];
+    let ended = ways.map(|args| (args, without_power(&lab, args)));
+    let watched = without_power(&lab, &["watch", &sound, &closed]);
+    let sampled = without_power(&lab, &["sample", &at]);
+    set(0o755);
+    for (args, ended) in ended {
+        assert!(ended.expect(0).stdout.contains(&sound), "{args:?}: {}", ended.stdout);
+        ended.says(&["could not read", &closed, "Permission denied"]);
+        // of what nobody knows nothing differs
+        assert!(!ended.stdout.contains("none"), "{args:?}: {}", ended.stdout);
+    }
+    assert!(watched.expect(1).stdout.contains(&format!("{sound}: finished")), "{}", watched.stdout);
+    sampled.expect(1).says(&[&closed, "Permission denied"]);
 }

@@ -88,6 +88,9 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
     if losses.iter().any(|on| on.digest != losses[0].digest) {
         add("the losses are of different data and cannot be compared; --data names the same for all"
             .to_owned());
+    } else if losses.iter().any(|on| on.tokenizer != losses[0].tokenizer) {
+        add("the losses are per token of different tokenizers and cannot be compared; bits per byte can"
+            .to_owned());
     } else if losses.iter().any(|on| on.loss.tokens != losses[0].loss.tokens) {
         add("the losses are of different numbers of tokens and cannot be compared; --tokens gives all the same"
             .to_owned());

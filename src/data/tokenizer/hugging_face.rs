@@ -102,15 +102,23 @@ impl Tokenizer {
     /// # Errors
     /// What is wrong with a vocabulary, or that it is none of those, with the file's name.
     pub fn of_model(dir: &Path) -> Result<Self, String> {
+        Self::stated_by_model(dir).map(|stated| stated.unwrap_or_else(|| Self::gpt2().clone()))
+    }
+
+    /// The tokenizer that lies in a model's directory, if one does.
+    ///
+    /// # Errors
+    /// As of [`of_model`](Self::of_model).
+    pub fn stated_by_model(dir: &Path) -> Result<Option<Self>, String> {
         let (path, list) = (dir.join(TOKENIZER), dir.join(weights::META));
         let is_there = path.symlink_metadata().is_ok();
         if !is_there && list.is_file() {
             let characters = weights::characters(&list).and_then(|all| all.map(Characters::new).transpose());
             let characters = characters.map_err(|problem| format!("`{}`: {problem}", list.display()))?;
-            return Ok(characters.map_or_else(|| Self::gpt2().clone(), Self::chars));
+            return Ok(characters.map(Self::chars));
         }
         if !is_there {
-            return recognized::in_parts(dir).map(|()| Self::gpt2().clone());
+            return recognized::in_parts(dir).map(|says_so| says_so.then(|| Self::gpt2().clone()));
         }
         let bytes = regular::read_within(&path, MAX_BYTES);
         let bytes = bytes.map_err(|error| format!("could not read `{}`: {error}", path.display()))?;
@@ -128,16 +136,16 @@ impl Tokenizer {
                 let characters = numbered(vocab).ok_or("it does not number single characters".to_owned());
                 let characters = characters.and_then(Characters::new);
                 return characters
-                    .map(Self::chars)
+                    .map(|characters| Some(Self::chars(characters)))
                     .map_err(|problem| format!("`{}`: {problem}", path.display()));
             }
             if vocab.len() == 256 && (0..=u8::MAX).all(is) {
                 usual(recognized::of_bytes(&document))?;
-                return Ok(Self::bytes().clone());
+                return Ok(Some(Self::bytes().clone()));
             }
         }
         match recognized::difference(&document) {
-            None => Ok(Self::gpt2().clone()),
+            None => Ok(Some(Self::gpt2().clone())),
             Some(difference) => Err(recognized::refused(&path, &difference)),
         }
     }

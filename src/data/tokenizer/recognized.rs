@@ -90,9 +90,10 @@ fn adds_tokens(post: &Value) -> bool {
     }
 }
 
-/// Checks what a directory without a `tokenizer.json` says of its tokenizer: the vocabulary and the merges, as far as
-/// they are there, and otherwise the name of its kind.
-pub(super) fn in_parts(dir: &Path) -> Result<(), String> {
+/// Whether a directory without a `tokenizer.json` says that its tokenizer is GPT-2's, by the vocabulary and the merges,
+/// as far as they are there, and otherwise by the name of its kind. Errors: in what it is another one.
+pub(super) fn in_parts(dir: &Path) -> Result<bool, String> {
+    let mut says_so = false;
     for name in OTHERS {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
@@ -113,6 +114,7 @@ pub(super) fn in_parts(dir: &Path) -> Result<(), String> {
         let found = document(&path, &bytes)?;
         let difference = found.as_object().map_or_else(|| Some("it is no table".into()), vocab);
         difference.map_or(Ok(()), |difference| Err(refused(&path, &difference)))?;
+        says_so = true;
     } else if let Some(bytes) = read(CONFIG).transpose()? {
         let path = dir.join(CONFIG);
         let found = document(&path, &bytes)?;
@@ -124,14 +126,16 @@ pub(super) fn in_parts(dir: &Path) -> Result<(), String> {
                 &format!("its `tokenizer_class` is {class}, and its vocabulary is not there"),
             ));
         }
+        says_so |= !class.is_null();
     }
     if let Some(bytes) = read(MERGES).transpose()? {
         let text = String::from_utf8_lossy(&bytes);
         let lines = text.lines().filter(|line| !line.starts_with("#version") && !line.trim().is_empty());
         let difference = merges(lines.map(str::to_owned));
         difference.map_or(Ok(()), |difference| Err(refused(&dir.join(MERGES), &difference)))?;
+        says_so = true;
     }
-    Ok(())
+    Ok(says_so)
 }
 
 /// What is said of another tokenizer.

@@ -28,10 +28,15 @@ pub(super) fn vocab(subject: &Subject) -> Remark {
     ))
 }
 
+/// Whether the width and the heads come with weights, which no other ones fit.
+fn is_given(subject: &Subject) -> bool {
+    subject.recipe.model.init_from.is_some()
+}
+
 /// A residual stream whose width is no multiple of the tile.
 pub(super) fn width(subject: &Subject) -> Remark {
     let dims = subject.plan.memory.dims;
-    if dims.n_embd.is_multiple_of(TILE) {
+    if dims.n_embd.is_multiple_of(TILE) || is_given(subject) {
         return None;
     }
     // the heads must still divide it
@@ -56,7 +61,7 @@ pub(super) fn heads(subject: &Subject) -> Remark {
             && (n_embd / heads).is_multiple_of(HEAD)
             && (heads == 1 || heads.is_multiple_of(2))
     };
-    if is_nice(n_head) {
+    if is_nice(n_head) || is_given(subject) {
         return None;
     }
     let message = format!(

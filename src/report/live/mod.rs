@@ -17,7 +17,7 @@ use super::page::lines::lines;
 use super::plot::palette::{Ink, MOST_SERIES};
 use super::plot::{Quantity, quantities};
 use super::runs::Run;
-use crate::run::{RunError, dir, find};
+use crate::run::{RunError, find};
 use crate::wording::tame_line;
 use followed::{CELLS, Followed, Found, Seen};
 use serde_json::{Map, Value, json};
@@ -148,7 +148,7 @@ impl Live {
             // what was there at the start may be gone
             find::all(&self.runs_dir, std::slice::from_ref(name), |_| {}).unwrap_or_default()
         });
-        let others = dir::list(&self.runs_dir).unwrap_or_default();
+        let others = find::list(&self.runs_dir).unwrap_or_default();
         let all = named.map(|path| (path, true)).chain(others.into_iter().map(|path| (path, false)));
         let mut seen = HashSet::new();
         let mut all: Vec<(PathBuf, bool)> = all
