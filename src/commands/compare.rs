@@ -17,6 +17,7 @@ use crate::report::metrics::{self, Metric, metrics};
 use crate::report::numbers::{seconds, whole};
 use crate::report::runs::common_end;
 use crate::report::target::Target;
+use crate::run::find;
 use crate::session::UsageError;
 use std::path::PathBuf;
 
@@ -27,10 +28,10 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         let message = "no runs are named: `runner compare runs` compares all of a directory";
         return Err(UsageError(message.to_owned()).into());
     }
-    let paths = find_runs(&args.dir, &args.runs)?;
     if args.assert_equal {
-        return assert_equal(args, &paths);
+        return assert_equal(args);
     }
+    let paths = find_runs(&args.dir, &args.runs)?;
     if paths.is_empty() {
         return Err(UsageError("there is no run to compare".into()).into());
     }
@@ -195,9 +196,14 @@ fn check_key(name: &str, options: &Options, comparison: &Comparison) -> anyhow::
     .into())
 }
 
-/// Compares every run's logs with the first one's.
-fn assert_equal(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Exit> {
-    let [first, others @ ..] = paths else {
+/// Compares every run's logs with the first one's. What is named and is no run is equal to none.
+fn assert_equal(args: &CompareArgs) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Finished;
+    let paths = find::all(&args.dir.runs_dir, &args.runs, |name| {
+        say(&format!("`{}` is not a run and holds none: it is equal to nothing", name.display()));
+        exit = Exit::Failure;
+    })?;
+    let [first, others @ ..] = &paths[..] else {
         return Err(UsageError("--assert-equal needs two runs".into()).into());
     };
     if others.is_empty() {
@@ -207,7 +213,6 @@ fn assert_equal(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Exit> {
         ))
         .into());
     }
-    let mut exit = Exit::Finished;
     for other in others {
         let pair = format!("{} and {}", first.display(), other.display());
         match first_difference(first, other, args.rtol)? {

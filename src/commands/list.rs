@@ -9,7 +9,7 @@ use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
 use crate::run::deletion::{remove_run, sweep_removed};
-use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir, find};
+use crate::run::{RunDir, RunError, RunRecord, RunStatus, checkpoint, dir, find};
 use crate::session::UsageError;
 use crate::wording::{count, tame_line};
 use std::collections::BTreeSet;
@@ -112,6 +112,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
             item.steps()
         ));
     }
+    let listed: Vec<_> = items.iter().map(|item| sessions(&item.run.path)).collect();
     if !args.yes && !confirmed(items.len())? {
         say("nothing was removed");
         return Ok(Exit::Failure);
@@ -125,8 +126,17 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
             Err(error) => say(&error.to_string()),
         }
     }
-    for item in items {
-        match RunDir::open(bare(&item.run.path)).and_then(remove_run) {
+    for (item, listed) in items.iter().zip(listed) {
+        let opened = RunDir::open(bare(&item.run.path));
+        if opened.is_ok() && sessions(&item.run.path) != listed {
+            say(&format!(
+                "not removed: `{}` has been trained since it was listed",
+                on_a_line(&item.run.path)
+            ));
+            exit = Exit::Failure;
+            continue;
+        }
+        match opened.and_then(remove_run) {
             Ok(()) => {
                 super::print_path(&item.run.path)?;
             }
@@ -139,6 +149,12 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+/// How many processes have trained a run, and how the last one left it.
+fn sessions(run: &Path) -> Option<(usize, u64, RunStatus)> {
+    let record = RunRecord::read(run).ok().flatten()?;
+    Some((record.sessions.len(), record.steps_done, record.status))
 }
 
 /// The directories in which the runs really lie, each once.
@@ -171,10 +187,19 @@ fn also(run: &Path) -> String {
     if !foreign.is_empty() {
         let names: Vec<_> = foreign.iter().take(MOST).map(|path| on_a_line(path)).collect();
         let more = if foreign.len() > MOST { ", …" } else { "" };
-        let files = count(foreign.len(), "file");
+        let files = count(foreign.iter().map(|path| files_of(&run.join(path))).sum::<usize>(), "file");
         also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));
     }
     also
+}
+
+/// How many files a path leads to: itself, or what lies below it, as far as it can be read.
+fn files_of(path: &Path) -> usize {
+    let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    match fs::read_dir(path).ok().filter(|_| is_dir) {
+        Some(entries) => entries.flatten().map(|entry| files_of(&entry.path())).sum::<usize>().max(1),
+        None => 1,
+    }
 }
 
 /// Asks for confirmation on the terminal; without a terminal that is an error.

@@ -175,7 +175,21 @@ fn targets(comparison: &Comparison) -> Vec<String> {
             ));
         }
     }
+    let branched = || runs.iter().filter(|run| took_a_state(run));
+    if !comparison.targets.is_empty() && branched().next().is_some() {
+        notes.push(format!(
+            "{}: branched off another run, whose steps and tokens count on the way to a target and whose seconds do \
+             not",
+            names(runs, branched())
+        ));
+    }
     notes
+}
+
+/// Whether a run goes on from the whole state of another one.
+fn took_a_state(run: &Run) -> bool {
+    let from = run.value("model.init_from").and_then(serde_json::Value::as_object);
+    from.is_some_and(|from| from.get("optimizer") != Some(&serde_json::Value::Bool(false)))
 }
 
 /// The runs by name, all or the first few and how many more.

@@ -12,6 +12,12 @@ use std::path::Path;
 /// What the digest of a recipe's values is called among [`RunRecord::digests`].
 const VALUES: &str = "recipe";
 
+/// Notes the recipe of a run, which has this text, by its file and by what it says.
+pub fn note_recipe(record: &mut RunRecord, text: &str) {
+    record.files.insert(dir::RECIPE.to_owned(), FileDigest::of(text.as_bytes()));
+    note_values(record, text);
+}
+
 /// Notes what the recipe of a run says, which has this text, beside the digest of its file.
 pub fn note_values(record: &mut RunRecord, text: &str) {
     record.digests.extend(digest_of_values(text).map(|digest| (VALUES.to_owned(), digest)));

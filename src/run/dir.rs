@@ -354,7 +354,7 @@ mod tests {
         let run = RunDir::open(&path).expect("open");
         assert_eq!(names(run.path()), [CHECKPOINTS, lock::FILE, RECIPE]);
         assert_eq!(names(&run.checkpoints()), [""; 0]);
-        assert_eq!(list(runs.path()).expect("list"), [path]);
+        assert_eq!(super::super::find::list(runs.path()).expect("list"), [path]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::dir::{self, is_run};
 use super::error::{Context, RunError};
+use super::record;
 use crate::regular;
 use crate::weights::checkpoint_name;
 use std::collections::HashSet;
@@ -20,7 +21,7 @@ enum Found {
 }
 
 /// The runs below a runs directory, sorted by name; none where the directory is missing. One that may not be looked
-/// into, as another user's, counts by its name.
+/// into, as another user's, counts by its name, and so does one that has lost its recipe.
 ///
 /// # Errors
 /// [`RunError::Io`].
@@ -41,7 +42,8 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 fn is_listed(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return is_run(path) };
     let has_an_id = || whole_id(&name.to_string_lossy()) == Some(name.len());
-    !dir::is_hidden(name) && (is_run(path) || has_an_id() && is_closed(path))
+    let has_record = || path.join(record::FILE).is_file();
+    !dir::is_hidden(name) && (is_run(path) || has_an_id() && (is_closed(path) || has_record()))
 }
 
 /// Whether a directory may not be looked into.

@@ -102,7 +102,15 @@ impl<R: Row> Log<R> {
             self.line = cells.join(",") + "\n";
         }
         fault::point("csv", "before_row").context("append to", self.file.path())?;
-        self.file.append(row.step(), self.line.as_bytes(), ("csv", "mid_row"))
+        self.file.append(row.step(), self.line.as_bytes(), ("csv", "mid_row"))?;
+        self.earlier = None;
+        Ok(())
+    }
+
+    /// Appends the earlier row of the step that the run went on from, where it was not made again.
+    pub fn put_back(&mut self) -> Result<(), RunError> {
+        let Some((step, cells)) = self.earlier.take() else { return Ok(()) };
+        self.file.append(step, (cells.join(",") + "\n").as_bytes(), ("csv", "mid_row"))
     }
 
     /// The digest of the rows before `step`, which a run that goes on from there keeps.
@@ -161,6 +169,10 @@ impl ValLog {
             }
             files::write_in(run, log, wider.as_bytes(), "csv_wider")?;
         }
+        let earlier = earlier.map(|(step, mut cells)| {
+            cells.resize(cells.len() + new.len(), String::new());
+            (step, cells)
+        });
         Ok(Self { earlier, ..Self::begin(run, further, |_| Ok(None))? })
     }
 }

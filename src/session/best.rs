@@ -19,6 +19,9 @@ pub(super) struct BestKept {
     named: Option<u64>,
     /// The best evaluation so far.
     sought: Option<Best>,
+    /// Whether the evaluation of the one that the record names is yet to be made again. Until then, what the run's
+    /// checkpoint says was best before it is not.
+    is_pending: bool,
 }
 
 impl BestKept {
@@ -29,14 +32,24 @@ impl BestKept {
         // the evaluation of this step is made again, and finds the same: what was best before it may be gone
         let here = record.best_checkpoint.take().filter(|best| on && best.step == progress.step);
         let here = here.filter(|best| is_whole(run_dir, best.step));
+        let is_pending = here.is_some();
+        let sought = here.as_ref().map(|here| Best { step: here.step, val_loss: here.val_loss }).or(sought);
         record.best_checkpoint = here.or_else(|| sought.map(entry));
         let named = record.best_checkpoint.as_ref().map(|best| best.step);
-        Self { run_dir: run_dir.to_owned(), named, sought }
+        Self { run_dir: run_dir.to_owned(), named, sought, is_pending }
     }
 
     /// Takes note of the best evaluation so far.
     pub(super) fn seek(&mut self, best: Option<Best>) {
-        self.sought = best.or(self.sought);
+        if !self.is_pending {
+            self.sought = best.or(self.sought);
+        }
+    }
+
+    /// Takes note of the best evaluation so far, after one was made.
+    pub(super) fn evaluated(&mut self, best: Option<Best>) {
+        self.is_pending = false;
+        self.seek(best);
     }
 
     /// The steps of the checkpoints that stay.

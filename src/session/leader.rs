@@ -1,8 +1,9 @@
 //! Training a run on rank 0: from the newest checkpoint, or the beginning, to the end or a request to stop.
 
-use super::audience::{Event, of_damage};
+use super::audience::Event;
 use super::best::{self, BestKept};
-use super::call::{self, Call};
+use super::call::Call;
+use super::continued::{Again, check_logs, keep_choices, lower, usable};
 use super::ending::Ending;
 use super::follower;
 use super::inputs::Data;
@@ -14,17 +15,14 @@ use super::ranks::{self, Order};
 use super::recorder::{Before, Recorder};
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
+use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
-use crate::plan::{Begun, Plan};
 use crate::recipe::{EngineKind, Resolved};
 use crate::report::own::note_values;
-use crate::run::checkpoint::{self, CheckpointState, FileDigest, Newest};
-use crate::run::columns::LOGS;
+use crate::run::checkpoint::{self, FileDigest};
 use crate::run::record::{Peak, Session as RecordedSession};
-use crate::run::{
-    RunError, RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, row_at, samples, seal,
-};
+use crate::run::{RunRecord, RunStatus, cut_back, dir, facts, read_train, read_val, samples};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -131,79 +129,6 @@ pub(super) fn announce(
     }
 }
 
-/// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
-pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Result<(), RunError> {
-    // a record that a power cut has left empty says nothing
-    let of_record = RunRecord::read(run)?.map(|record| record.first_step());
-    let first_step = of_record.unwrap_or_else(|| first_step(data, None));
-    seal::verify_rows(&run.join(dir::TRAIN_CSV), first_step..state.step)?;
-    for (name, _) in LOGS {
-        if let Some(expected) = state.logs.get(name) {
-            seal::verify_beginning(&run.join(name), expected)?;
-        }
-    }
-    if let Some(expected) = state.logs.get(dir::SAMPLES) {
-        samples::verify_before(&run.join(dir::SAMPLES), state.step, expected)?;
-    }
-    Ok(())
-}
-
-/// A run goes on with what its checkpoint says that it began with.
-pub(super) fn keep_choices(
-    plan: &mut Plan,
-    resolved: &Resolved,
-    data: &Data,
-    start: Option<&checkpoint::Reader>,
-) -> anyhow::Result<()> {
-    if let Some(reader) = start {
-        let &CheckpointState { micro_batch, keeps_outputs, .. } = reader.state();
-        *plan = call::plan(resolved, data, Some(Begun { micro_batch, keeps_outputs }))?;
-    }
-    Ok(())
-}
-
-/// The checkpoint that a run goes on from, after a word about damaged ones. If there are only such, it is an error.
-pub(super) fn usable(
-    call: &Call,
-    run: &Path,
-    (hash, steps): (&str, u64),
-    newest: Newest,
-) -> anyhow::Result<Option<checkpoint::Reader>> {
-    newest.rejected.iter().for_each(of_damage(call.audience));
-    let Some(reader) = newest.reader else {
-        return if newest.rejected.is_empty() {
-            Ok(None)
-        } else {
-            Err(only_damaged(run, newest.rejected.len()).into())
-        };
-    };
-    if reader.state().recipe_hash != hash {
-        let problem = format!(
-            "it belongs to an experiment with hash {}, this run has {hash}; start over with --fresh",
-            reader.state().recipe_hash,
-        );
-        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
-    }
-    if reader.state().step > steps {
-        let problem = format!(
-            "it is of step {}, and this run has {steps}; start over with --fresh, or bring the run back from a backup",
-            reader.state().step,
-        );
-        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
-    }
-    Ok(Some(reader))
-}
-
-/// Damage that the user has to decide about.
-fn only_damaged(run: &Path, checkpoints: usize) -> RunError {
-    let problem = match checkpoints {
-        1 => "its only checkpoint is not intact".to_owned(),
-        _ => format!("none of its {checkpoints} checkpoints is intact"),
-    };
-    let problem = format!("{problem}; start over with --fresh, or bring one back from a backup");
-    RunError::Malformed { path: run.to_owned(), problem }
-}
-
 impl Job<'_> {
     /// Rank 0: trains as the others do, and writes down what happens.
     fn lead(
@@ -239,11 +164,8 @@ impl Job<'_> {
         let mut record = self.record()?;
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
-        let row = || row_at(self.dir.open_dir(), dir::VAL_CSV, progress.step);
-        let evaluated = if is_new { None } else { row()? };
-        progress.evaluated = !is_new && was_best || evaluated.is_some();
-        let evaluated = evaluated.map(|cells| (progress.step, cells));
-        let before = self.cut_logs_back(progress.step, is_new, &logs)?;
+        let again = if is_new { None } else { Again::find(&self.dir, progress.step)? };
+        progress.evaluated = !is_new && was_best || again.is_some();
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.begin_session(RecordedSession {
             started: facts::now(),
@@ -261,7 +183,8 @@ impl Job<'_> {
         if !record.results.is_object() {
             record.results = serde_json::json!({});
         }
-        record.results["best_val_loss"] = progress.best_val_loss.into();
+        let at_step = again.as_ref().map(|again| again.val_loss(&record));
+        record.results["best_val_loss"] = lower(progress.best_val_loss, at_step).into();
         let keeps_best = self.recipe().checkpoint.keep_best;
         if let Some(best) = record.best_checkpoint.as_ref().filter(|_| !keeps_best) {
             let checkpoint = &checkpoint::path_of(self.dir.path(), best.step);
@@ -271,9 +194,11 @@ impl Job<'_> {
         if let Some(best) = &record.best_checkpoint {
             best::look_after(self.dir.path(), best.step, self.call.audience);
         }
+        // a record that calls the run finished must not stand beside logs that were cut
         self.dir.write_record(&record)?;
+        let before = self.cut_logs_back(progress.step, is_new, &logs)?;
 
-        let mut recorder = Recorder::new(self, record, best, before, evaluated)?;
+        let mut recorder = Recorder::new(self, record, best, before, again)?;
         comm.set_working(false);
         let result = member.run(engine.as_mut(), progress, is_new, &mut recorder);
         comm.set_working(true);
@@ -369,7 +294,7 @@ impl Job<'_> {
         // whatever somebody has made of it
         self.hash.clone_into(&mut record.hash);
         record.name.clone_from(&recipe.name);
-        let tasks = measured::digests(self.data, &record.digests);
+        let tasks = measured::digests(&record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);
         note_values(&mut record, &self.dir.read_recipe()?);

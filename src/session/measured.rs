@@ -133,12 +133,19 @@ pub(super) fn cells(values: &[(String, f64)]) -> Vec<String> {
     values.iter().map(|(_, value)| (*value as f32).to_string()).collect()
 }
 
-/// The digests of the tasks, as a run's record has them: those that are measured now, and those that were before.
-pub(super) fn digests(data: &Data, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// The digests of the tasks that a run was scored on, among those of its record.
+pub(super) fn digests(before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let earlier = before.iter().filter(|(name, _)| is_of_task(name));
-    let mut digests: BTreeMap<_, _> = earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect();
-    digests.extend(data.tasks.found.iter().map(|task| (digest_of_task(&task.name), task.digest())));
-    digests
+    earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect()
+}
+
+/// Notes the digests of the tasks that are scored now. Whether one was not noted before.
+pub(super) fn note_tasks(data: &Data, digests: &mut BTreeMap<String, String>) -> bool {
+    let known = digests.len();
+    for task in &data.tasks.found {
+        digests.entry(digest_of_task(&task.name)).or_insert_with(|| task.digest());
+    }
+    digests.len() > known
 }
 
 /// The tasks of a recipe that its run, of which this is the record, was not scored on.

@@ -8,6 +8,7 @@
 pub mod audience;
 mod best;
 mod call;
+mod continued;
 mod data_watch;
 pub mod ending;
 pub mod engines;

@@ -10,7 +10,7 @@ use super::standing::run_id;
 use super::{leader, ranks, supported};
 use crate::recipe::{self, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
-use crate::report::own::{forget_recipe, is_own};
+use crate::report::own::{forget_recipe, is_own, note_recipe};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
 use crate::weights::checkpoint_name;
 use crate::wording::count;
@@ -178,11 +178,16 @@ fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
     let Ok(before) = recipe::load(&dir.recipe(), &Overrides::default()) else { return Ok(()) };
     if dir.read_recipe()? != toml && !recipe::diff(&before.recipe, &resolved.recipe).is_empty() {
         // a process that dies in between leaves no digest of another recipe on record
-        if let Some(mut record) = dir.record()? {
-            forget_recipe(&mut record);
-            dir.write_record(&record)?;
+        let mut record = dir.record()?;
+        if let Some(record) = &mut record {
+            forget_recipe(record);
+            dir.write_record(record)?;
         }
         dir.write_recipe(toml)?;
+        if let Some(record) = &mut record {
+            note_recipe(record, toml);
+            dir.write_record(record)?;
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod conclusion;
 
 use super::audience::Event;
 use super::best::BestKept;
+use super::continued::Again;
 use super::data_watch::DataWatch;
 use super::job::Job;
 use super::machine;
@@ -74,14 +75,14 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the logs. From here on the first request to stop is noted. `evaluated` are the cells of an evaluation that
-    /// is made again at this step.
+    /// Opens the logs. From here on the first request to stop is noted. `again` is an evaluation that
+    /// is made again.
     pub(super) fn new(
         job: &'a Job,
         record: RunRecord,
         best: BestKept,
         before: Before,
-        evaluated: Option<(u64, Vec<String>)>,
+        again: Option<Again>,
     ) -> anyhow::Result<Self> {
         let (dir, plan) = (&job.dir, &job.plan);
         let course = Course {
@@ -91,12 +92,14 @@ impl<'a> Recorder<'a> {
             checkpoint_bytes: plan.bytes.saved as u64,
             prediction: job.prediction,
         };
+        let val_loss_before = again.as_ref().map(Again::logged).or(before.val_loss);
+        let earlier = again.map(|again| (again.step, again.cells));
         let pulse = Arc::new(Pulse::new(course, record.steps_done));
         // before the first request may be heeded
         job.call.requests.concern(pulse.clone());
         let recorder = Self {
             train_log: TrainLog::open(dir.open_dir())?,
-            val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data), evaluated)?,
+            val_log: ValLog::open_with(dir.open_dir(), &measured::columns(job.data), earlier)?,
             samples: Samples::open(dir.open_dir())?,
             held: job.call.requests.hold(),
             recipe: dir.read_recipe()?,
@@ -120,7 +123,7 @@ impl<'a> Recorder<'a> {
             times: StepTimes::new(plan.batch.rows_per_step),
             last_loss: before.loss,
             last_val_loss: None,
-            val_loss_before: before.val_loss,
+            val_loss_before,
             memory_taken: None,
             tensorboard: job.recipe().log.tensorboard.then(|| Tensorboard::follow(dir.open_dir())),
         };
@@ -230,9 +233,13 @@ impl Events for Recorder<'_> {
         let tokens = self.job.plan.sizes.tokens_before(progress.step);
         let (val_loss, also) = (measured.val_loss(), &measured::values(self.job.data, measured));
         let row = ValRow { step: progress.step, tokens, val_loss: val_loss as f32 };
+        if measured::note_tasks(self.job.data, &mut self.record.digests) {
+            // before a log has scores whose examples nobody knows
+            self.job.dir.write_record(&self.record)?;
+        }
         self.val_log.append_with(&row, &measured::cells(also))?;
         self.last_val_loss = Some(val_loss);
-        self.saver.best.seek(progress.kept);
+        self.saver.best.evaluated(progress.kept);
         self.watching.pulse.evaluated();
         self.record.results["best_val_loss"] = progress.best_val_loss.into();
         let (step, steps) = (progress.step, self.job.plan.steps);
@@ -294,8 +301,10 @@ impl Events for Recorder<'_> {
             (dir::TRAIN_CSV.to_owned(), self.train_log.digest_before(progress.step)),
             (dir::VAL_CSV.to_owned(), self.val_log.digest_before(progress.step)),
         ]);
-        if self.job.recipe().sample.every > 0 {
-            logs.insert(dir::SAMPLES.to_owned(), self.samples.digest_before(progress.step));
+        let samples = self.samples.digest_before(progress.step);
+        // an earlier session may have sampled where this one does not
+        if self.job.recipe().sample.every > 0 || samples.bytes > 0 {
+            logs.insert(dir::SAMPLES.to_owned(), samples);
         }
         let state = saved::state(self.job, progress, self.elapsed_s(), logs);
         self.saver.wait()?;

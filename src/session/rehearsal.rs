@@ -5,7 +5,7 @@ use super::call::Call;
 use super::ending::Ending;
 use super::inputs::Data;
 use super::standing::Standing;
-use super::{leader, machine, measured};
+use super::{continued, leader, machine, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::{RunDir, RunError, RunRecord, checkpoint};
@@ -33,15 +33,15 @@ pub(super) fn rehearse(
         None
     } else {
         let newest = checkpoint::newest_intact(run)?;
-        leader::usable(call, run, (hash, plan.steps), newest)?
+        continued::usable(call, run, (hash, plan.steps), newest)?
     };
     if let Some(reader) = &start {
-        leader::check_logs(run, data, reader.state())?;
+        continued::check_logs(run, data, reader.state())?;
     }
     if !call.fresh {
         measured::check_tasks(run, RunRecord::read(run)?.as_ref(), data)?;
     }
-    leader::keep_choices(&mut plan, resolved, data, start.as_ref())?;
+    continued::keep_choices(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());
     let peak = machine::peaks::peak(&plan, &call.cache);
     let prediction = leader::predict(call, resolved, &plan, &peak);

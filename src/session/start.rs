@@ -86,12 +86,15 @@ impl Start {
             }
             InitFrom::Run(branch) => {
                 let branch = &meant(resolved, branch, audience)?;
-                let mut reader = reader(resolved, branch, audience)?;
+                let path = &place(resolved, branch, audience)?;
+                if !branch.optimizer {
+                    checkpoint::verify_model(path).context(INIT_FROM)?;
+                    let state = CheckpointState::read(path).context(INIT_FROM)?;
+                    return weights(recipe, path, Some(parent(branch, &state)?), data).context(INIT_FROM);
+                }
+                let mut reader = Reader::open(path).context(INIT_FROM)?;
                 reader.verify().context(INIT_FROM)?;
                 let parent = parent(branch, reader.state())?;
-                if !branch.optimizer {
-                    return weights(recipe, reader.path(), Some(parent), data).context(INIT_FROM);
-                }
                 check(resolved, branch, &reader)?;
                 let notes = notes(recipe, branch, &reader, data);
                 let digest = digest(reader.state());
@@ -174,9 +177,7 @@ pub(super) fn weights_of(resolved: &Resolved, audience: &dyn Audience) -> anyhow
         Some(InitFrom::Weights(path)) => {
             named(resolved, path, audience)?.map_or_else(|| path.clone(), |found| found.checkpoint)
         }
-        Some(InitFrom::Run(branch)) => {
-            reader(resolved, &meant(resolved, branch, audience)?, audience)?.path().to_owned()
-        }
+        Some(InitFrom::Run(branch)) => place(resolved, &meant(resolved, branch, audience)?, audience)?,
     };
     checkpoint::verify_model(&path).context(INIT_FROM)?;
     Ok(Some(path))
@@ -238,8 +239,8 @@ fn meant(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyho
     Ok(Branch { run: found.run, step: Some(step), optimizer: branch.optimizer })
 }
 
-/// The checkpoint that is meant.
-fn reader(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyhow::Result<Reader> {
+/// Where the checkpoint lies that is meant.
+fn place(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyhow::Result<PathBuf> {
     let (run, shown) = (&branch.run, relative(&branch.run.display().to_string()));
     let complain = |message: String, help: &str| {
         resolved.complain(INIT_FROM, &format!("`{INIT_FROM}`: {message}"), help)
@@ -262,7 +263,7 @@ fn reader(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyh
         None => latest(run, of_damage(audience)).context(INIT_FROM)?,
     };
     own(&path).context(INIT_FROM)?;
-    Reader::open(&path).context(INIT_FROM)
+    Ok(path)
 }
 
 fn parent(branch: &Branch, state: &CheckpointState) -> anyhow::Result<Parent> {

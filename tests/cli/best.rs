@@ -1,6 +1,7 @@
 //! The best checkpoint: it stays besides the newest ones, whatever happens, and is named by `RUN@best`.
 
 use crate::faults_storage::edit;
+use crate::signals::{saying, wait_for_words};
 use crate::support;
 
 use std::path::Path;
@@ -305,4 +306,53 @@ fn what_evaluates_nothing_keeps_no_best() {
     lab.run(tiny("runs", &["checkpoint.keep_best=true", "data.val=[]"]))
         .expect(2)
         .says(&["`checkpoint.keep_best` has no effect with data.val = []"]);
+}
+
+/// The evaluation of a checkpoint's step is made again by who goes on from it. Until it is, the earlier one counts.
+#[test]
+fn a_session_that_ends_before_an_evaluation_is_made_again_takes_nothing_back() {
+    let lab = Lab::new();
+    let sets = ["checkpoint.keep_best=true", "checkpoint.keep=2", "checkpoint.every=4", "eval.every=4"];
+    let whole = lab.train_in("whole", &sets);
+    // the thirteenth row is that of the second step after the checkpoint of step 8
+    let run = lab.crash("runs", &sets, "csv.before_row:13");
+    let found = |run: &Path| {
+        let record = record(run);
+        (
+            record["best_checkpoint"].clone(),
+            record["results"]["best_val_loss"].clone(),
+            val_csv(run).numbers("step"),
+        )
+    };
+    let best = record(&run)["best_checkpoint"].clone();
+    assert_eq!((best["step"].as_u64(), val_csv(&run).numbers("step")), (Some(8), vec![0.0, 4.0, 8.0]));
+    let expected = (best.clone(), best["val_loss"].clone(), vec![0.0, 4.0, 8.0]);
+    let id = run.file_name().expect("a name").to_string_lossy().into_owned();
+    let args = |more: &[&str]| -> Vec<String> {
+        [&["--resume", &id], more].concat().into_iter().map(str::to_owned).collect()
+    };
+    let resume = |more: &[&str]| lab.command(args(more));
+    for _ in 0..2 {
+        let mut command = resume(&[]);
+        command.env("RUNNER_FAULT", "error:csv.before_row:1");
+        ended(command).expect(1);
+        assert_eq!(found(&run), expected);
+        let (command, said) = saying(&lab, &args(&[]));
+        let (mut live, gate) = lab.held(command, "evaluation.part:3");
+        gate.reached();
+        live.signal("INT");
+        wait_for_words(&said, "SIGINT: stopping");
+        gate.open();
+        live.end().expect(130);
+        assert_eq!(found(&run), expected);
+    }
+    // at a cadence that does not come by, it is made again all the same, and its checkpoint stays
+    let mut command = resume(&["--set", "eval.every=50", "--set", "checkpoint.keep=1"]);
+    command.env("RUNNER_FAULT", "csv.before_row:4");
+    assert_eq!(ended(command).code, None);
+    assert_eq!(found(&run).0, best);
+    assert!(checkpoints(&run).contains(&name(8)));
+    ended(resume(&[])).expect(0);
+    assert!(val_csv(&run) == val_csv(&whole));
+    assert_eq!(record(&run)["best_checkpoint"], record(&whole)["best_checkpoint"]);
 }

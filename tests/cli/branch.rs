@@ -270,3 +270,32 @@ fn tokens_that_mean_something_else_than_those_of_the_weights_are_said() {
     let sets = ["data.train=b.txt", "data.val=b.txt", "data.tokenizer=char", "eval.batches=1", &way];
     lab.run(support::tiny("other", &sets)).expect(0).says(&["taken for char", "are other ones"]);
 }
+
+#[test]
+fn weights_alone_need_no_state_of_the_optimizer() {
+    let lab = Lab::new();
+    let parent = lab.train(&["checkpoint.keep=0"]);
+    for step in [4, 8, 12] {
+        let file = format!("checkpoints/step-{step:08}/optimizer.safetensors");
+        fs::remove_file(parent.join(file)).expect("removed");
+    }
+    let begin = |more: &str| lab.run(support::tiny("runs", &[&from(&parent, more), "schedule.max_steps=13"]));
+    begin(",step=8,optimizer=false").expect(0).says(&["begins at step 0 with the weights of"]);
+    begin(",step=8").says(&["optimizer.safetensors"]);
+    fs::write(parent.join("checkpoints/step-00000008/model.safetensors"), "x").expect("damage");
+    begin(",step=8,optimizer=false").expect(1).says(&["model.safetensors", "is not what was saved"]);
+}
+
+/// Its seconds are its own, and its steps are not.
+#[test]
+fn a_branch_on_its_way_to_a_target_is_told_of() {
+    let lab = Lab::new();
+    let parent = lab.train_in("runs", &["eval.every=4"]);
+    let branch = lab.train_in("runs", &[&from(&parent, ",step=8"), "eval.every=4", "schedule.max_steps=14"]);
+    let last = support::val_csv(&branch).numbers("val_loss").into_iter().fold(f64::INFINITY, f64::min);
+    let target = format!("val_loss={}", last + 1e-3);
+    let compared = lab.run(["compare", "runs", "--target", &target]);
+    let note = format!("{}: branched off another run, whose steps and tokens count", id(&branch));
+    assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
+    assert!(!lab.run(["compare", "runs"]).expect(0).stdout.contains("branched off another run"));
+}

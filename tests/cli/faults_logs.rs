@@ -227,6 +227,21 @@ fn a_log_that_is_removed_while_the_run_writes_it_is_written_again_and_an_edited_
     }
 }
 
+/// Sessions that write no samples keep watch over those of earlier ones.
+#[test]
+fn samples_of_an_earlier_session_are_not_gone_on_from_where_they_were_edited() {
+    let lab = Lab::new();
+    let sets = ["sample.every=3", "sample.tokens=4", "model.vocab_size=50257"];
+    let run = lab.crash("runs", &sets, "csv.before_row:9");
+    let id = run.file_name().expect("a name").to_string_lossy().into_owned();
+    let mut quiet = lab.command(["--resume", &id, "--set", "sample.every=0", "--set", "checkpoint.every=1"]);
+    quiet.env("RUNNER_FAULT", "csv.before_row:4");
+    assert_eq!(support::ended(quiet).code, None);
+    edit(&run.join("samples.txt"), |text| text.replacen("=== step 3 ===\n", "=== step 3 ===\nmine", 1));
+    let refused = lab.run(["--resume", &id]);
+    refused.expect(1).says(&["samples.txt` is not as the run has written it"]);
+}
+
 #[test]
 fn a_recipe_or_samples_that_are_removed_while_the_run_trains_are_written_again() {
     let lab = Lab::new();

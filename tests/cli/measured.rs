@@ -226,6 +226,49 @@ fn a_task_keeps_its_examples() {
     lab.run(tiny("runs", &TASKS)).expect(2).says(&["the task `hellaswag`", "--fresh"]);
 }
 
+/// A session that ends before its first evaluation has scored nothing.
+#[test]
+fn a_task_that_was_never_scored_may_be_corrected() {
+    let lab = lab();
+    let run = lab.crash("runs", &TASKS[..3], "csv.before_row:9");
+    let id = run.file_name().expect("a name").to_string_lossy().into_owned();
+    let resume = |fault: &str, more: &[&str]| {
+        let sets =
+            ["eval.every=300", "checkpoint.every=1"].iter().chain(more).flat_map(|set| ["--set", *set]);
+        let mut command = lab.command(["--resume", &id].into_iter().chain(sets));
+        command.env("RUNNER_FAULT", fault);
+        support::ended(command)
+    };
+    let tasks = ["eval.tasks=[\"choices.jsonl\"]"];
+    assert_eq!(resume("csv.before_row:4", &tasks).code, None);
+    let examples = fs::read_to_string(lab.path("choices.jsonl")).expect("a file");
+    lab.write("choices.jsonl", examples.replace("\"label\": 1", "\"label\": 2"));
+    resume("", &tasks).expect(0);
+    assert!(last(&run, "choices_acc").is_finite());
+    // now it was
+    lab.write("choices.jsonl", &examples);
+    lab.run(tiny("runs", &[&TASKS[..3], &tasks].concat())).expect(2).says(&["the task `choices`"]);
+}
+
+#[test]
+fn a_call_that_is_refused_leaves_the_recipe_on_record() {
+    let lab = lab();
+    let run = lab.crash("runs", &TASKS, "csv.before_row:12");
+    let examples = fs::read_to_string(lab.path("choices.jsonl")).expect("a file");
+    lab.write("choices.jsonl", examples.replace("\"label\": 1", "\"label\": 2"));
+    lab.run(tiny("runs", &[&TASKS[..], &["checkpoint.keep=1"]].concat()))
+        .expect(2)
+        .says(&["the task `choices`"]);
+    lab.write("choices.jsonl", &examples);
+    let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+    let edited = recipe.replace("keep = 1\n", "keep = 7\n");
+    assert_ne!(edited, recipe);
+    fs::write(run.join("recipe.toml"), edited).expect("written");
+    let id = run.file_name().expect("a name").to_string_lossy().into_owned();
+    assert_ne!(lab.run(["--resume", &id]).says(&["recipe.toml"]).code, Some(0));
+    lab.run(["list"]).expect(0).says(&["recipe.toml", "was edited"]);
+}
+
 #[test]
 fn a_finished_run_says_on_what_it_was_not_scored() {
     let lab = lab();

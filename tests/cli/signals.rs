@@ -137,13 +137,13 @@ fn the_last_validation_loss_of_a_run_stays_on_record_while_its_row_stays_in_the_
 }
 
 /// The program with its stderr in a file, so that a test can read what a process has said that still runs.
-fn saying(lab: &Lab, args: &[String]) -> (Command, PathBuf) {
+pub(crate) fn saying(lab: &Lab, args: &[String]) -> (Command, PathBuf) {
     let mut command = lab.launcher("sh");
     command.args(["-c", "exec \"$RUNNER\" \"$@\" 2>said", "sh"]).args(args);
     (command, lab.path("said"))
 }
 
-fn wait_for_words(said: &Path, words: &str) {
+pub(crate) fn wait_for_words(said: &Path, words: &str) {
     wait(words, || fs::read_to_string(said).is_ok_and(|text| text.contains(words)));
 }
 

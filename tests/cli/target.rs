@@ -1,6 +1,7 @@
 //! `schedule.stop_at_val_loss`: a run ends at the evaluation that reaches the target as it would after its last step,
 //! and may go on from there.
 
+use crate::signals::{saying, wait_for_words};
 use crate::support;
 
 use std::path::Path;
@@ -250,4 +251,57 @@ fn the_plan_says_that_a_run_may_end_earlier_and_what_evaluates_nothing_reaches_n
     for value in ["0", "-1", "nan", "\"low\""] {
         lab.run(tiny("runs", &[&target(value)])).expect(2).says(&["schedule.stop_at_val_loss"]);
     }
+}
+
+/// What the other steps had led to would be lost with the logs.
+#[test]
+fn a_run_without_its_checkpoints_does_not_begin_again_unasked() {
+    let lab = Lab::new();
+    let loss = loss_at(&undisturbed(&lab), 6);
+    let target = target(&loss);
+    let sets = [&FALLING[..], &[target.as_str()]].concat();
+    let run = lab.train(&sets);
+    std::fs::remove_dir_all(run.join("checkpoints")).expect("removed");
+    let before = results(&run);
+    for more in [&["--unset", "schedule.stop_at_val_loss"][..], &["--set", "schedule.stop_at_val_loss=0.1"]] {
+        for dry in [&[][..], &["--dry-run"]] {
+            let ended = lab.run([&["--resume", &id(&run)], more, dry].concat());
+            ended.expect(1).says(&["no checkpoint left", "up to step 6", "--fresh"]);
+            assert!(results(&run) == before);
+        }
+    }
+    lab.run(["--resume", &id(&run)]).expect(0).says(&["already finished at its target"]);
+    let fresh = tiny("runs", &sets).into_iter().chain(["--fresh".to_owned()]);
+    lab.run(fresh).expect(0).says(&["finished at its target"]);
+}
+
+/// A record that calls a run finished stands beside the logs that it names.
+#[test]
+fn a_resumption_that_dies_at_its_record_leaves_a_finished_run_or_one_that_goes_on() {
+    let lab = Lab::new();
+    let whole = undisturbed(&lab);
+    let (loss, lower) = (loss_at(&whole, 4), target(&loss_at(&whole, 8)));
+    let first = target(&loss);
+    let sets = [&FALLING[..], &[first.as_str()]].concat();
+    // a stop within the evaluation that reaches the target: the checkpoint of its step is without the row
+    let (command, said) = saying(&lab, &tiny("runs", &sets));
+    let (mut live, gate) = lab.held(command, "evaluation.part:52");
+    gate.reached();
+    live.signal("INT");
+    wait_for_words(&said, "SIGINT: stopping");
+    gate.open();
+    live.end().expect(130);
+    let run = lab.only_run("runs");
+    assert_eq!(val_csv(&run).numbers("step"), [0.0, 2.0]);
+    lab.run(tiny("runs", &sets)).expect(0).says(&["finished at its target"]);
+    for moment in ["before_rename", "after_rename"] {
+        let mut command = lab.command(["--resume", &id(&run), "--set", &lower]);
+        command.env("RUNNER_FAULT", format!("run_json.{moment}"));
+        assert_eq!(ended(command).code, None, "{moment}");
+        lab.run(tiny("runs", &sets)).expect(0).says(&["finished at its target"]);
+        reached(&run, 4, &loss, loss.parse().expect("a number"));
+    }
+    lab.run(["--resume", &id(&run), "--set", &lower]).expect(0);
+    lab.run(["--resume", &id(&run), "--unset", "schedule.stop_at_val_loss"]).expect(0);
+    assert!(results(&run) == results(&whole));
 }

@@ -410,6 +410,13 @@ fn equality_is_asserted_on_what_the_recipe_decides() {
     equal(&["a", "c", "--rtol", "1e-3"]).expect(0);
     equal(&["a", "c", "--rtol", "1e-5"]).expect(1);
     equal(&["a"]).expect(2).says(&["needs two runs"]);
+    // a job that died at once has left no run
+    fs::create_dir(lab.path("empty")).expect("a directory");
+    equal(&["a", "b", "empty"]).expect(1).says(&["runs/a and runs/b: equal", "`empty` is not a run"]);
+    // and one that has lost its recipe is not passed over
+    fake("d-01234567", 4.0, 1000.0);
+    fs::remove_file(runs.join("d-01234567/recipe.toml")).expect("removed");
+    equal(&["runs"]).expect(1).says(&["runs/d-01234567: train.csv differs"]);
     equal(&["a", "b", "--rtol", "-1"]).expect(2);
 }
 

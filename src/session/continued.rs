@@ -1,0 +1,145 @@
+//! What a run goes on from: its newest checkpoint, the logs that led to it, what it began with, and an evaluation of
+//! the checkpoint's step, which is made again.
+
+use super::audience::of_damage;
+use super::call::{self, Call};
+use super::inputs::Data;
+use super::leader::first_step;
+use crate::plan::{Begun, Plan};
+use crate::recipe::Resolved;
+use crate::run::checkpoint::{self, CheckpointState, Newest};
+use crate::run::columns::LOGS;
+use crate::run::{RunDir, RunError, RunRecord, RunStatus, dir, read_val, row_at, samples, seal};
+use std::path::Path;
+
+/// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
+pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Result<(), RunError> {
+    // a record that a power cut has left empty says nothing
+    let of_record = RunRecord::read(run)?.map(|record| record.first_step());
+    let first_step = of_record.unwrap_or_else(|| first_step(data, None));
+    seal::verify_rows(&run.join(dir::TRAIN_CSV), first_step..state.step)?;
+    for (name, _) in LOGS {
+        if let Some(expected) = state.logs.get(name) {
+            seal::verify_beginning(&run.join(name), expected)?;
+        }
+    }
+    if let Some(expected) = state.logs.get(dir::SAMPLES) {
+        samples::verify_before(&run.join(dir::SAMPLES), state.step, expected)?;
+    }
+    Ok(())
+}
+
+/// A run goes on with what its checkpoint says that it began with.
+pub(super) fn keep_choices(
+    plan: &mut Plan,
+    resolved: &Resolved,
+    data: &Data,
+    start: Option<&checkpoint::Reader>,
+) -> anyhow::Result<()> {
+    if let Some(reader) = start {
+        let &CheckpointState { micro_batch, keeps_outputs, .. } = reader.state();
+        *plan = call::plan(resolved, data, Some(Begun { micro_batch, keeps_outputs }))?;
+    }
+    Ok(())
+}
+
+/// The checkpoint that a run goes on from, after a word about damaged ones. If there are only such, it is an error.
+pub(super) fn usable(
+    call: &Call,
+    run: &Path,
+    (hash, steps): (&str, u64),
+    newest: Newest,
+) -> anyhow::Result<Option<checkpoint::Reader>> {
+    newest.rejected.iter().for_each(of_damage(call.audience));
+    let Some(reader) = newest.reader else {
+        return match newest.rejected.len() {
+            0 => refuse_lost(run).map(|()| None),
+            damaged => Err(only_damaged(run, damaged).into()),
+        };
+    };
+    if reader.state().recipe_hash != hash {
+        let problem = format!(
+            "it belongs to an experiment with hash {}, this run has {hash}; start over with --fresh",
+            reader.state().recipe_hash,
+        );
+        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
+    }
+    if reader.state().step > steps {
+        let problem = format!(
+            "it is of step {}, and this run has {steps}; start over with --fresh, or bring the run back from a backup",
+            reader.state().step,
+        );
+        return Err(RunError::Malformed { path: reader.path().to_owned(), problem }.into());
+    }
+    Ok(Some(reader))
+}
+
+/// Refuses a run whose checkpoints were deleted: at its beginning it would discard the logs of what they held.
+fn refuse_lost(run: &Path) -> anyhow::Result<()> {
+    let record = RunRecord::read(run).ok().flatten();
+    let Some(step) = record.as_ref().and_then(saved_step) else { return Ok(()) };
+    let problem = format!(
+        "it has no checkpoint left, and was trained up to step {step}; start over with --fresh, or bring one back from \
+         a backup"
+    );
+    Err(RunError::Malformed { path: run.to_owned(), problem }.into())
+}
+
+/// The furthest step of which a run has saved a checkpoint, as far as its record tells: one that was killed before its
+/// first one has none.
+fn saved_step(record: &RunRecord) -> Option<u64> {
+    // who ends in order saves first
+    let ended = matches!(record.status, RunStatus::Finished | RunStatus::Interrupted);
+    let gone_on = record.sessions.iter().map(|session| session.from_step);
+    let best = record.best_checkpoint.as_ref().map(|best| best.step);
+    let saved = gone_on.chain(best).chain(ended.then_some(record.steps_done));
+    saved.filter(|step| *step > record.first_step()).max()
+}
+
+/// Damage that the user has to decide about.
+fn only_damaged(run: &Path, checkpoints: usize) -> RunError {
+    let problem = match checkpoints {
+        1 => "its only checkpoint is not intact".to_owned(),
+        _ => format!("none of its {checkpoints} checkpoints is intact"),
+    };
+    let problem = format!("{problem}; start over with --fresh, or bring one back from a backup");
+    RunError::Malformed { path: run.to_owned(), problem }
+}
+
+/// An evaluation of the step that a run goes on from. It was made after the checkpoint of its step was saved, so it is
+/// made again. Until then it counts as it was logged.
+pub(super) struct Again {
+    /// Its step.
+    pub(super) step: u64,
+    /// Its row, in the order of the log's columns.
+    pub(super) cells: Vec<String>,
+    /// Its loss, with the digits of the log.
+    logged: f32,
+}
+
+impl Again {
+    /// The evaluation of this step in the log of a run that goes on from it, if it is there.
+    pub(super) fn find(run: &RunDir, step: u64) -> Result<Option<Self>, RunError> {
+        let Some(cells) = row_at(run.open_dir(), dir::VAL_CSV, step)? else { return Ok(None) };
+        let log = run.val_csv();
+        let mut rows = read_val(&log)?.map_while(Result::ok);
+        Ok(rows.find(|row| row.step == step).map(|row| Self { step, cells, logged: row.val_loss }))
+    }
+
+    /// Its loss, with all digits where the run's record has them.
+    pub(super) fn val_loss(&self, record: &RunRecord) -> f64 {
+        let recorded = record.results.get("best_val_loss").and_then(serde_json::Value::as_f64);
+        recorded.filter(|known| *known as f32 == self.logged).unwrap_or_else(|| self.logged())
+    }
+
+    /// Its loss as the log has it.
+    pub(super) fn logged(&self) -> f64 {
+        f64::from(self.logged)
+    }
+}
+
+/// The lower of two losses; one that is no number is none.
+pub(super) fn lower(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    let known = [a, b].into_iter().flatten().filter(|loss| !loss.is_nan());
+    known.reduce(f64::min).or(a)
+}
