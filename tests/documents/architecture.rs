@@ -187,7 +187,8 @@ fn occurrences<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize,
     code.match_indices(word).filter_map(move |(at, _)| {
         let after = &code[at + word.len()..];
         let continued = word == "super::" && code[..at].ends_with(word);
-        let begins = !(word.starts_with(is_word) && code[..at].ends_with(is_word)) && !continued;
+        let within = word.starts_with(is_word) && code[..at].ends_with(is_word);
+        let begins = !within && !continued;
         let ends = !ends_in_word || !after.starts_with(is_word);
         (begins && ends).then(|| (code[..at].matches('\n').count() + 1, after))
     })
