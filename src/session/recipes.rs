@@ -80,11 +80,25 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
 /// been trained for a day. What one of these runs may yet make need not be there.
 fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     let mut problems = Diagnostics::default();
+    let mut runs = Vec::new();
     for resolved in resolved {
-        let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress())
-            .and_then(|data| Ok(plan(resolved, &data, None).map(drop)?));
-        if let Err(error) = checked {
-            problems.append(error.downcast()?);
+        let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress()).and_then(|data| {
+            plan(resolved, &data, None)?;
+            Ok((
+                &resolved.recipe.model.init_from,
+                run_id(&resolved.recipe, &recipe::identity(&resolved.recipe, &data.digests)),
+            ))
+        });
+        match checked {
+            // the second one would discard what the first has trained
+            Ok(run) if call.fresh && runs.contains(&run) => {
+                let message = format!("two recipes of this call are of one run, `{}`", run.1);
+                let help =
+                    "--fresh would discard it between them: name one of them, or give one another `name`";
+                problems.append(resolved.complain("name", &message, help));
+            }
+            Ok(run) => runs.push(run),
+            Err(error) => problems.append(error.downcast()?),
         }
         let from = resolved.recipe.model.init_from.as_ref().map(InitFrom::path);
         if let Some(from) = from.filter(|from| is_nowhere(from, call.runs_dir)) {

@@ -244,3 +244,28 @@ fn one_failing_recipe_does_not_stop_the_others() {
     lab.run(["tiny.toml", "bad.toml"].iter().chain(&long)).expect(3).says(&["being written", "diverged"]);
     assert!(live.kill());
 }
+
+/// The second one would discard what the first has trained.
+#[test]
+fn a_fresh_call_takes_each_run_once() {
+    let lab = Lab::new();
+    lab.write("again.toml", "extends = \"tiny.toml\"\nname = \"tiny\"\n[eval]\nevery = 3\n");
+    lab.write("other.toml", "extends = \"tiny.toml\"\nseed = 2\n");
+    let refused = lab.run(["tiny.toml", "again.toml", "--fresh"]);
+    refused.expect(2).says(&["two recipes of this call are of one run", "--fresh would discard it"]);
+    assert_eq!(lab.runs("runs").len(), 0);
+    lab.run(["tiny.toml", "other.toml", "--fresh"]).expect(0);
+    lab.run(["tiny.toml", "again.toml"]).expect(0).says(&["already finished"]);
+}
+
+#[test]
+fn what_no_run_writes_stays_among_its_checkpoints() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &["checkpoint.keep=1", "checkpoint.every=2"], "csv.before_row:9");
+    let mine = ["step-5/notes", "step-3", "step-00000002.txt"].map(|name| run.join("checkpoints").join(name));
+    fs::create_dir(run.join("checkpoints/step-5")).expect("a directory");
+    mine.iter().for_each(|path| fs::write(path, "mine").expect("written"));
+    lab.run(tiny("runs", &["checkpoint.keep=1", "checkpoint.every=2"])).expect(0);
+    assert!(mine.iter().all(|path| path.is_file()));
+    assert_eq!(support::checkpoints(&run).iter().filter(|name| name.len() == 13).count(), 1);
+}

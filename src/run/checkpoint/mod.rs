@@ -87,9 +87,11 @@ pub fn list(run_dir: &Path) -> Result<Vec<(u64, PathBuf)>, RunError> {
     Ok(found)
 }
 
-/// The step that the name of a checkpoint's directory states.
+/// The step that the name of a checkpoint's directory states, as this program writes it: `step-5` is somebody else's.
 fn stated_step(checkpoint: &Path) -> Option<u64> {
-    checkpoint.file_name()?.to_str()?.strip_prefix(STEP)?.parse().ok()
+    let name = checkpoint.file_name()?.to_str()?;
+    let step = name.strip_prefix(STEP)?.parse().ok()?;
+    (name == name_of(step)).then_some(step)
 }
 
 /// Finds the newest checkpoint that is as it was written, reading every byte of those it tries.
