@@ -188,8 +188,9 @@ fn meeting(names: &Names, size: usize, variable: &dyn Fn(&str) -> Option<String>
             )?;
             let number = |name| variable(name).and_then(|id| id.trim().parse::<u64>().ok()).unwrap_or(0);
             let step = number("SLURM_JOB_ID").wrapping_add(number("SLURM_STEP_ID").wrapping_mul(101));
-            // outside the well-known ports, and different for each job and step
-            Ok(Meeting::At { host, port: 20_000 + (step % 40_000) as u16 })
+            // Different for neighbouring jobs and steps, and below 32,768, from where Linux takes the ports of
+            // outgoing connections: one of those could hold the port just then.
+            Ok(Meeting::At { host, port: 20_000 + (step % 12_000) as u16 })
         }
         launcher => Err(format!(
             "{launcher} started {} ({} and {}), but MASTER_ADDR and MASTER_PORT do not say where rank 0 is",
@@ -273,12 +274,30 @@ mod tests {
         ];
         let place = of(&slurm).expect("complete").expect("launched");
         assert_eq!((place.rank, place.size, place.local_rank), (5, 16, 1));
-        assert_eq!(place.meeting, at("gpu07", 21234));
+        assert_eq!(place.meeting, at("gpu07", 25234));
         // SLURM sets these variables for MPI libraries; only a build with MPI heeds them
         let place = of(&[slurm.as_slice(), &[("PMI_RANK", "5"), ("PMI_SIZE", "16")]].concat());
         let place = place.expect("complete").expect("launched");
-        let expected = if cfg!(feature = "mpi") { Meeting::Mpi } else { at("gpu07", 21234) };
+        let expected = if cfg!(feature = "mpi") { Meeting::Mpi } else { at("gpu07", 25234) };
         assert_eq!((place.rank, place.meeting), (5, expected));
+    }
+
+    #[test]
+    fn steps_of_slurm_meet_at_ports_that_no_outgoing_connection_takes() {
+        for job in ["0", "1", "12767", "39999", "4294967295", "18446744073709551615"] {
+            let slurm = [
+                ("SLURM_PROCID", "0"),
+                ("SLURM_STEP_NUM_TASKS", "2"),
+                ("SLURM_STEP_NODELIST", "n1"),
+                ("SLURM_JOB_ID", job),
+                ("SLURM_STEP_ID", "3"),
+            ];
+            let meeting = of(&slurm).expect("complete").expect("launched").meeting;
+            assert!(
+                matches!(&meeting, Meeting::At { port: 20_000..32_768, .. }),
+                "job {job}: {meeting:?}"
+            );
+        }
     }
 
     #[test]

@@ -417,7 +417,7 @@ fn the_script_for_several_nodes_starts_a_rank_for_each_task_and_asks_for_more_ti
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/sweeps/slurm_nodes.sh");
     // whose port, 20,000 and the job, nothing listens on, and the system gives to no connection
     let free = iter::repeat_with(port).find(|port| *port >= 20_000).expect("one of many");
-    let job = u32::from(free) - 20_000 + 40_000;
+    let job = u32::from(free) - 20_000 + 12_000;
     let sbatch = |steps: &str| {
         let mut command = lab.launcher("sh");
         let path = format!("{}:{}", lab.path("bin").display(), std::env::var("PATH").unwrap_or_default());
