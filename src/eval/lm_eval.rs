@@ -28,16 +28,12 @@ fn clean(text: &str) -> String {
     // what stands in brackets on one line
     while let Some(open) = rest.find('[') {
         let inside = &rest[open..];
-        match inside.find([']', '\n']) {
-            Some(close) if inside.as_bytes()[close] == b']' => {
-                out += &rest[..open];
-                rest = &inside[close + 1..];
-            }
-            _ => {
-                out += &rest[..=open];
-                rest = &inside[1..];
-            }
-        }
+        let Some(end) = inside.find([']', '\n']) else { break };
+        let (kept, after) = (open + end + 1, &inside[end + 1..]);
+        // no bracket closes before the end of this line
+        let is_open = inside.as_bytes()[end] == b'\n';
+        out += &rest[..if is_open { kept } else { open }];
+        rest = after;
     }
     (out + rest).replace("  ", " ")
 }

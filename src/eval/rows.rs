@@ -52,20 +52,21 @@ pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: 
     let block_size = task.limits.block_size;
     let mut passes: Vec<Vec<Row>> = Vec::new();
     let mut room = 0;
-    for mut rows in examples {
+    for rows in &examples {
+        let mut rows = rows.as_slice();
         if rows.len() > room {
             let longest = rows.first().map_or(0, |row| row.len(task));
             let fits = micro_batch * block_size / rounded(longest, block_size).max(1);
             let most = fits.clamp(1, MOST_ROWS);
-            while rows.len() > most {
-                let others = rows.split_off(most);
-                passes.push(std::mem::replace(&mut rows, others));
+            while let Some((first, others)) = rows.split_at_checked(most).filter(|(_, others)| !others.is_empty()) {
+                passes.push(first.to_vec());
+                rows = others;
             }
             passes.push(Vec::new());
             room = most;
         }
         room -= rows.len();
-        passes.last_mut().expect("a pass was begun").append(&mut rows);
+        passes.last_mut().expect("a pass was begun").extend_from_slice(rows);
     }
     passes
 }

@@ -110,6 +110,8 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("many long contexts", readers::task, examples(&"a ".repeat(1000), " ", 60)),
         ("many short endings", readers::task, examples("a", " ", 200)),
         ("a long delimiter of many endings", readers::task, examples("a", &"b ".repeat(500), 500)),
+        ("one example of many endings", readers::task, endings_of_one(40_000)),
+        ("brackets that never close", readers::task, brackets(1 << 20)),
         ("many examples of short lines", readers::task, text("", "{\"text\":\"a b\"}\n", "")),
     ]
 }
@@ -213,6 +215,21 @@ fn endings() -> Vec<u8> {
 fn choice(context: String, endings: usize) -> Vec<u8> {
     let endings = vec!["\"b\""; endings].join(",");
     format!("{{\"context\": \"{context}\", \"endings\": [{endings}], \"label\": 1}}\n").into_bytes()
+}
+
+/// An example with so many endings of a token.
+fn endings_of_one(endings: usize) -> Vec<u8> {
+    let endings = ["\"b\",\"c\""].repeat(endings / 2).join(",");
+    format!("{{\"context\": \"a\", \"endings\": [{endings}], \"label\": 1}}\n").into_bytes()
+}
+
+/// A line of HellaSwag whose texts begin so many of WikiHow's marks and end none.
+fn brackets(count: usize) -> Vec<u8> {
+    let open = "[".repeat(count / 2);
+    let line = serde_json::json!({
+        "activity_label": "a", "ctx_a": open, "ctx_b": "b", "ctx": "a", "endings": [open, "b", "c", "d"], "label": 1,
+    });
+    format!("{line}\n").into_bytes()
 }
 
 /// A Parquet file whose schema is a list of four million structures of one byte each.

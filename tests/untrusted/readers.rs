@@ -4,7 +4,7 @@
 use runner::data::prepare::{Hooks, Options, Prepared, Validation, prepare};
 use runner::data::vocabulary::stated;
 use runner::data::{Dataset, NoProgress, OpenOptions, TokenStream, Tokenizer, TokenizerKind, inspect};
-use runner::eval::{Definition, Limits, Task};
+use runner::eval::{Definition, Limits, Share, Task};
 use runner::model::{Dims, ParamLayout};
 use runner::recipe::{DataDigests, Overrides, identity, load, to_toml};
 use runner::report::gather::{Scratch, Wanted};
@@ -289,6 +289,8 @@ pub(crate) fn task(dir: &Path, data: &[u8]) {
                         assert!(tokens.len() <= 17 && scored < tokens.len() && scored > 0);
                     }
                 }
+                // what scoring begins with
+                assert_eq!(task.passes(4, Share::ALL) == 0, task.examples.is_empty());
             }
             Err(error) => check(&error),
         }
