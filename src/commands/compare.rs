@@ -42,6 +42,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         cut: cut(args, &paths)?,
         judge: None,
         further,
+        asked: Vec::new(),
         targets,
         order: match args.sort.as_deref() {
             None => RowOrder::Best,
@@ -52,6 +53,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     };
     options.judge = args.by.as_deref().map(|name| metric(name, &options)).transpose()?;
     let asked = asked(&args.metrics, &options)?;
+    options.asked = asked.iter().filter_map(Measure::own).cloned().collect();
     let comparison = Comparison::new(&paths, &options)?;
     let measures = match asked.is_empty() {
         true => comparison.usual(for_people),

@@ -5,7 +5,7 @@ use super::differences::meant;
 use super::metrics::Metric;
 use super::runs::Run;
 use crate::run::column::Unit;
-use crate::run::columns::task_of;
+use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::record::digest_of_task;
 use crate::run::{dir, evaluations};
 
@@ -23,8 +23,7 @@ impl Basis {
     /// evaluations give depends on theirs, and of what training gives the loss alone.
     #[must_use]
     pub fn of(run: &Run, metric: &Metric) -> Self {
-        // a run that has not reached a target was measured all the same
-        let metric = metric.target.as_ref().map_or(metric, |target| &target.best);
+        let metric = metric.measured();
         match metric.log {
             dir::EVAL_CSV => {
                 let mut basis = run.results.basis(&metric.name).cloned().unwrap_or_default();
@@ -56,7 +55,7 @@ impl Basis {
                 validation,
                 tokenizer(run),
                 (MAIN, main.map(ToString::to_string)),
-                (TOKENS, evaluated(run)),
+                (TOKENS, evaluated(run, column)),
             ],
         };
         Self { facts, is_vague: false }
@@ -125,12 +124,15 @@ fn tokenizer(run: &Run) -> (&'static str, Option<String>) {
     (TOKENIZER, Some(found.unwrap_or("gpt2").to_owned()))
 }
 
-/// The tokens of an evaluation: from the record, or else as many as the recipe asks for at most.
-fn evaluated(run: &Run) -> Option<String> {
+/// The tokens of an evaluation of the set that a column is of: from the record, or else as many as the recipe asks for
+/// at most.
+fn evaluated(run: &Run, column: &str) -> Option<String> {
     let number = |key: &str| run.value(key)?.as_u64();
     let batches = || number("eval.batches")?.checked_mul(number("batch.total_tokens")?);
     let rounded = || number("eval.tokens")?.checked_next_multiple_of(number("model.block_size")?);
     let asked = || rounded().or_else(batches);
-    let known = || run.facts.eval_rows?.checked_mul(number("model.block_size")?);
+    let other = column.strip_prefix(NAMED_SET).and_then(|set| run.facts.eval_others.get(set));
+    let rows = other.copied().or(run.facts.eval_rows);
+    let known = || rows?.checked_mul(number("model.block_size")?);
     known().or_else(asked).map(|tokens| tokens.to_string())
 }

@@ -28,6 +28,8 @@ pub struct Options {
     pub judge: Option<Metric>,
     /// Metrics to gather beside those of the table of columns.
     pub further: Vec<Metric>,
+    /// Metrics that somebody named, of this table or not: a reader must know where runs cannot be compared by one.
+    pub asked: Vec<Metric>,
     /// Targets. Unless there is a judge, the rows are sorted by the tokens to the first, and those to each are tested.
     pub targets: Vec<Target>,
     /// What the rows are sorted by.
@@ -69,18 +71,18 @@ pub struct Comparison {
     pub differences: Differences,
     /// Replicas.
     pub groups: Vec<Group>,
-    /// Which runs were measured on the same data, so that they can be ranked by the judged metric.
-    pub footing: Footing,
     /// The best group of each set against the set's other ones.
     pub verdicts: Vec<Verdict>,
-    /// The metric that the rows are ranked by, and the verdicts are about unless there are several targets.
-    pub judge: Metric,
+    /// The metrics that the verdicts are about, at least one, and for each which runs were measured on the same data.
+    pub judged: Vec<(Metric, Footing)>,
     /// The targets.
     pub targets: Vec<Target>,
     /// The metrics of the ways to them, three each.
     pub goals: Vec<Metric>,
     /// The metrics gathered beside those of the table of columns.
     pub further: Vec<Metric>,
+    /// The metrics that somebody named, what the rows are sorted by included.
+    pub asked: Vec<Metric>,
     /// Where the logs are cut.
     pub cut: Option<Cut>,
 }
@@ -103,10 +105,9 @@ impl Comparison {
             (None, true) => vec![metrics::find(usual).unwrap_or(&metrics()[0])],
             (None, false) => by_targets,
         };
-        let judge = judges[0].clone();
         let sorted_by = match &options.order {
             RowOrder::Given => None,
-            RowOrder::Best => Some(judge.clone()),
+            RowOrder::Best => Some(judges[0].clone()),
             RowOrder::By(name) => options.metric(name),
         };
         let footing = sorted_by.as_ref().map(|metric| Footing::new(&runs, metric)).filter(Footing::is_mixed);
@@ -125,14 +126,32 @@ impl Comparison {
             }
         }
         let runs: Vec<Run> = sets.into_iter().flatten().collect();
-        let footing = Footing::new(&runs, &judge);
         let differences = differences(&runs);
         let groups = groups(&runs, &differences.differing);
-        let judged: Vec<_> = judges.into_iter().map(|metric| (metric, Footing::new(&runs, metric))).collect();
-        let judged: Vec<_> = judged.iter().map(|(metric, footing)| (*metric, footing)).collect();
+        let judged: Vec<_> =
+            judges.into_iter().map(|metric| (metric.clone(), Footing::new(&runs, metric))).collect();
         let verdicts = verdicts(&groups, &runs, &judged);
+        let mut asked = further.clone();
+        let sorted_by = sorted_by.iter().filter(|metric| judged.iter().all(|(judged, _)| judged != *metric));
+        for metric in options.asked.iter().chain(sorted_by) {
+            if !asked.contains(metric) {
+                asked.push(metric.clone());
+            }
+        }
         let (further, targets) = (further.clone(), targets.clone());
-        Ok(Self { runs, differences, groups, footing, verdicts, judge, targets, goals, further, cut: *cut })
+        Ok(Self { runs, differences, groups, verdicts, judged, targets, goals, further, asked, cut: *cut })
+    }
+
+    /// The metric that the rows are ranked by, and the verdicts are about unless there are several targets.
+    #[must_use]
+    pub fn judge(&self) -> &Metric {
+        &self.judged[0].0
+    }
+
+    /// Which runs were measured on the same data, so that they can be ranked by the [`judge`](Self::judge).
+    #[must_use]
+    pub fn footing(&self) -> &Footing {
+        &self.judged[0].1
     }
 
     /// The measures shown unless the user asks for others.
@@ -170,7 +189,7 @@ impl Comparison {
     pub fn table(&self, measures: &[Measure], for_people: bool) -> Table {
         let keys = &self.differences.differing;
         let mut columns = vec![Column::words("run", "run")];
-        let shows_sets = self.footing.is_mixed();
+        let shows_sets = self.footing().is_mixed();
         if shows_sets && for_people {
             columns.push(Column::words("set", "set"));
         }
@@ -195,7 +214,7 @@ impl Comparison {
             columns.extend(shows_sets.then(|| Column::numbers("set", "set")));
             columns.extend(shows_notes.then(|| Column::words("notes", "notes")));
         }
-        let set = |i: usize| self.footing.sets[i];
+        let set = |i: usize| self.footing().sets[i];
         let row = |(i, run): (usize, &Run)| {
             let mut cells = vec![Cell::text(&*run.id)];
             if shows_sets && for_people {
@@ -235,7 +254,7 @@ impl Comparison {
     #[must_use]
     pub fn leaving(&self, measures: &[Measure]) -> Leaving {
         let own = measures.iter().filter_map(|measure| match measure {
-            Measure::Own(metric) if metric.name != self.judge.name => Some(metric),
+            Measure::Own(metric) if metric.name != self.judge().name => Some(metric),
             _ => None,
         });
         let mut own: Vec<&Metric> = own.collect();
@@ -307,9 +326,9 @@ impl Comparison {
     /// Mean and standard deviation in a few digits, as in a legend: `3.3952 ± 0.0012`.
     #[must_use]
     pub fn shown_spread(&self, group: &Group) -> String {
-        group.spread(&self.runs, &self.judge).map_or_else(String::new, |spread| match spread.sd {
-            Some(sd) => format!("{} ± {}", self.judge.unit.shown(spread.mean), significant(sd, 2)),
-            None => self.judge.unit.shown(spread.mean),
+        group.spread(&self.runs, self.judge()).map_or_else(String::new, |spread| match spread.sd {
+            Some(sd) => format!("{} ± {}", self.judge().unit.shown(spread.mean), significant(sd, 2)),
+            None => self.judge().unit.shown(spread.mean),
         })
     }
 }

@@ -20,8 +20,9 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The document, ended by a newline.
 #[must_use]
 pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
-    let Comparison { runs, differences, groups, footing, verdicts, judge, targets, cut, .. } = comparison;
-    let mixed = Footing::mixed(runs, &comparison.further);
+    let Comparison { runs, differences, groups, verdicts, targets, cut, .. } = comparison;
+    let mixed = Footing::mixed(runs, &comparison.asked);
+    let footing = comparison.footing();
     let table = comparison.table(measures, false);
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let measured = |i: usize| -> Map<String, Value> {
@@ -91,7 +92,7 @@ pub fn document(comparison: &Comparison, measures: &[Measure]) -> String {
         "shared": differences.shared.iter().cloned().collect::<Map<_, _>>(),
         "differing": differences.differing,
         "runs": runs,
-        "judged_by": judge.name,
+        "judged_by": comparison.judge().name,
         "targets": targets.iter().map(described).collect::<Vec<_>>(),
         "groups": groups,
         "tests": verdicts.iter().map(test).collect::<Vec<_>>(),
@@ -224,7 +225,7 @@ pub fn schema() -> String {
             json!({
                 "type": "object",
                 "additionalProperties": index("the runs with the same number can be compared"),
-                "description": "the further metrics, asked for by name, that were measured on different data",
+                "description": "the metrics, asked for by name, that were measured on different data",
             }),
         ),
         ("notes", list(text("a phrase"), "what a reader should know about it")),

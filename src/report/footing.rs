@@ -20,8 +20,7 @@ impl Footing {
     /// Sorts runs into sets of equal [`Basis`]; only runs that have the metric count.
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
-        // a run that has not reached a target was measured all the same
-        let measured = metric.target.as_ref().map_or(&metric.name, |target| &target.best.name);
+        let measured = &metric.measured().name;
         let bases: Vec<Option<Basis>> =
             runs.iter().map(|run| run.results.get(measured).map(|_| Basis::of(run, metric))).collect();
         let mut known: HashMap<&Basis, usize> = HashMap::new();

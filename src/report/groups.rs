@@ -154,7 +154,7 @@ impl Verdict {
 
 /// Compares the best group with each other one by each of these metrics, within each set of the metric's footing.
 #[must_use]
-pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(&Metric, &Footing)]) -> Vec<Verdict> {
+pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let sets = judged
         .iter()
@@ -169,7 +169,7 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(&Metric, &Footing)]) 
         });
         let Some((&(best, first), others)) = known.split_first() else { continue };
         verdicts.extend(others.iter().map(|&(other, second)| Verdict {
-            metric: (*metric).clone(),
+            metric: metric.clone(),
             groups: (best, other),
             spreads: (first, second),
             test: welch(first, second),

@@ -58,6 +58,15 @@ impl Measure {
         all.into_iter().cloned().map(Self::Own).collect()
     }
 
+    /// The metric, where it is one of the run itself.
+    #[must_use]
+    pub fn own(&self) -> Option<&Metric> {
+        match self {
+            Self::Own(metric) => Some(metric),
+            Self::Speedup | Self::Gain => None,
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Own(metric) => &metric.name,

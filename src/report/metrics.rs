@@ -60,6 +60,20 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// The metric of the logs that says what it was measured on: the best value of a target's column for the way to
+    /// it, since a run that has not reached a target was measured all the same; otherwise the metric itself.
+    #[must_use]
+    pub fn measured(&self) -> &Self {
+        self.target.as_ref().map_or(self, |target| &target.best)
+    }
+
+    /// Whether two metrics are of one column of one log.
+    #[must_use]
+    pub fn is_of_column(&self, other: &Self) -> bool {
+        let column = |metric: &Self| (metric.log, metric.column.clone());
+        column(self.measured()) == column(other.measured())
+    }
+
     fn new(log: &'static str, column: &Column, summary: &Summary) -> Self {
         Self {
             name: summary.name.to_owned(),

@@ -14,7 +14,10 @@ const MOST_NAMES: usize = 6;
 
 /// All notes on a comparison.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes: Vec<String> = comparison.footing.note(&comparison.judge).into_iter().collect();
+    let judged = comparison.judged.iter().filter_map(|(metric, footing)| footing.note(metric));
+    let mut notes: Vec<String> = judged.collect();
+    // several targets of one column
+    notes.dedup();
     notes.extend(apart(comparison));
     notes.extend(mixed_groups(comparison));
     notes.extend(vague(comparison));
@@ -33,24 +36,27 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// Which runs may be compared by a metric that was asked for beside the judged one, where not all may.
+/// Which runs may be compared by a metric that was asked for beside the judged ones, where not all may.
 fn apart(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
-    let note = |(metric, footing): (&Metric, Footing)| {
+    let mut said: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
+    let mut notes = Vec::new();
+    for (metric, footing) in Footing::mixed(runs, &comparison.asked) {
+        if said.iter().any(|said| said.is_of_column(metric)) {
+            continue;
+        }
+        said.push(metric);
         let of_set =
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
         let sets: Vec<String> = (0..footing.count()).map(|set| names(runs, of_set(set))).collect();
-        format!(
+        notes.push(format!(
             "{} was measured on different data ({}), so it says nothing about which is better between {}",
             metric.name,
             footing.differing.join(" and "),
             listed(sets.iter().map(|set| format!("({set})")).collect())
-        )
-    };
-    let others = Footing::mixed(runs, &comparison.further)
-        .into_iter()
-        .filter(|(metric, _)| metric.name != comparison.judge.name);
-    others.map(note).collect()
+        ));
+    }
+    notes
 }
 
 /// Which groups have no mean, because their replicas were measured on different data.

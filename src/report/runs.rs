@@ -68,6 +68,8 @@ pub struct Facts {
     pub digests: BTreeMap<String, String>,
     /// Rows of one evaluation, as the plan had them.
     pub eval_rows: Option<u64>,
+    /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
+    pub eval_others: BTreeMap<String, u64>,
     /// Size and digest of the logs that it finished with; empty for a run that has not, and in the records of earlier
     /// versions.
     pub logs: BTreeMap<String, FileDigest>,
@@ -101,12 +103,21 @@ impl From<RunRecord> for Facts {
             emulated: record.emulated,
             digests: record.digests,
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
+            eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
             reached_target: record.reached_target,
             error: record.error,
             created: record.created,
             ended: record.ended,
         }
     }
+}
+
+/// The rows of one evaluation of each further set in a plan, where it has some.
+fn eval_others(plan: &Json) -> Option<Vec<(String, u64)>> {
+    let sets = plan.get("data")?.get("val_sets")?.as_array()?.iter();
+    let rows = plan.get("eval_others")?.as_array()?.iter();
+    let named = sets.zip(rows).map(|(set, rows)| Some((set.get("name")?.as_str()?.to_owned(), rows.as_u64()?)));
+    named.collect()
 }
 
 impl Run {

@@ -1,6 +1,7 @@
 //! What replicas allow to conclude, in sentences, and what a reader must know before believing them.
 
 use super::compare::Comparison;
+use super::footing::Footing;
 use super::groups::sentence;
 use crate::wording::count;
 
@@ -62,16 +63,19 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             format!("{is} not finished")
         };
         let runs = count(incomplete, "run");
-        let of_what = if comparison.judge.target.is_some() { "the other means" } else { "means and tests" };
+        let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
         sentences.push(format!("{runs} that {what} {is} left out of {of_what}"));
     }
     sentences
 }
 
-/// Whether there is something to conclude: several groups, some of which may be compared.
+/// Whether there is something to conclude: several groups, some of which may be compared by a judged metric.
 fn is_said(comparison: &Comparison) -> bool {
-    let Comparison { groups, footing, .. } = comparison;
-    let sets: Vec<Option<usize>> = groups.iter().map(|group| footing.of_group(group)).collect();
-    let is_alone = |i: usize| sets.iter().filter(|set| **set == sets[i]).count() < 2;
-    groups.len() > 1 && !(footing.is_mixed() && (0..sets.len()).all(is_alone))
+    let Comparison { groups, judged, .. } = comparison;
+    let has_pair = |footing: &Footing| {
+        let sets: Vec<Option<usize>> = groups.iter().map(|group| footing.of_group(group)).collect();
+        let has_other = |set: &Option<usize>| set.is_some() && sets.iter().filter(|other| *other == set).count() > 1;
+        !footing.is_mixed() || sets.iter().any(has_other)
+    };
+    groups.len() > 1 && judged.iter().any(|(_, footing)| has_pair(footing))
 }

@@ -7,6 +7,7 @@ mod report_support;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bases;
 mod browser;
 mod compare;
 mod events;

@@ -32,6 +32,7 @@ pub fn results(paths: &[PathBuf]) -> Result<Value, RunError> {
         cut: None,
         judge: None,
         further: Vec::new(),
+        asked: Vec::new(),
         targets: Vec::new(),
         order: RowOrder::Best,
         reverse: false,

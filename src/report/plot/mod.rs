@@ -57,6 +57,8 @@ pub struct Series {
     pub marks: Curve,
     /// The smallest and the largest number of rows that a value of the line was averaged over, among the runs.
     pub window: Option<(usize, usize)>,
+    /// Whether the runs were evaluated on different data, so that their evaluations have no mean.
+    is_mixed: bool,
 }
 
 /// A panel: its quantity and a series for every entry of the legend.
@@ -115,7 +117,7 @@ pub fn figure(comparison: &Comparison, options: &Options) -> Figure {
 /// The curve of a group, of which these runs count.
 fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     let mut buffer = Vec::new();
-    let (mut lines, mut marks, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lines, mut marks, mut bases, mut windows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for run in runs {
         if !quantity.is_evaluated {
             let mut logged = read(&run.path, options.axis, &quantity.name, &mut buffer);
@@ -126,13 +128,17 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
             lines.push(logged);
         }
         if let Some(column) = quantity.marks() {
-            marks.push(read_val(&run.path, options.axis, column, &mut buffer));
+            let logged = read_val(&run.path, options.axis, column, &mut buffer);
+            // a log that cannot be read, or has no value of this column, has no part in the mean
+            if logged.curve.y.iter().any(|y| !y.is_nan()) {
+                bases.push(Basis::of_validation(run, column));
+                marks.push(logged);
+            }
         }
     }
-    // a log that cannot be read has no part in the mean
     lines.retain(|logged| !logged.steps.is_empty());
-    marks.retain(|logged| !logged.steps.is_empty());
-    if is_mixed(runs, quantity) {
+    let is_mixed = !alike(bases);
+    if is_mixed {
         marks.clear();
     }
     let (drawn, evaluated) = (lines.len(), marks.len());
@@ -140,16 +146,10 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
     let (marks, spread) = average(&marks);
     if quantity.is_evaluated {
         band = spread;
-        return Series { line: marks.clone(), band: several(band, evaluated), marks, window: None };
+        return Series { line: marks.clone(), band: several(band, evaluated), marks, window: None, is_mixed };
     }
     let window = windows.iter().copied().min().zip(windows.iter().copied().max());
-    Series { line, band: several(band, drawn), marks, window }
-}
-
-/// Whether the evaluations of these runs are of different data, so that they have no mean.
-fn is_mixed(runs: &[&Run], quantity: &Quantity) -> bool {
-    let bases = |column: &str| runs.iter().map(|run| Basis::of_validation(run, column)).collect::<Vec<_>>();
-    quantity.marks().is_some_and(|column| runs.len() > 1 && !alike(bases(column)))
+    Series { line, band: several(band, drawn), marks, window, is_mixed }
 }
 
 /// The targets that a panel shows: those of its column, or of the one that is marked beside it.
@@ -169,7 +169,7 @@ impl Series {
         let evaluations = self.marks.x.partition_point(|x| *x <= end);
         let first = |values: &[f64]| values[..evaluations].to_vec();
         let marks = Curve { x: first(&self.marks.x), y: first(&self.marks.y) };
-        Self { line, band, marks, window: self.window }
+        Self { line, band, marks, ..*self }
     }
 }
 
@@ -229,15 +229,15 @@ fn note(panels: &[Panel], comparison: &Comparison) -> String {
     if panels.iter().any(|panel| !panel.levels.is_empty()) {
         parts.push("dashed: target".to_owned());
     }
-    if comparison.footing.is_mixed() {
-        let sets = comparison.footing.count();
-        let judge = &comparison.judge;
+    if comparison.footing().is_mixed() {
+        let sets = comparison.footing().count();
+        let judge = comparison.judge();
         let name = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
         parts.push(format!("{name} is of {sets} different sets of data"));
     }
     for panel in panels {
-        let is_mixed = |group: &Group| is_mixed(&plotted(group, &comparison.runs), &panel.quantity);
-        if let Some(column) = panel.quantity.marks().filter(|_| comparison.groups.iter().any(is_mixed)) {
+        let is_mixed = panel.series.iter().any(|series| series.is_mixed);
+        if let Some(column) = panel.quantity.marks().filter(|_| is_mixed) {
             parts.push(format!("no mean of {column} where seeds were evaluated on different data"));
         }
     }
