@@ -50,10 +50,15 @@ pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
         items.reverse();
     }
     super::print(&text(args, &items, &differences))?;
+    warn_of(&items);
+    Ok(Exit::Finished)
+}
+
+/// Says what is wrong with the runs.
+fn warn_of(items: &[Item]) {
     for warning in items.iter().flat_map(|item| &item.run.warnings) {
         say(&format!("warning: {warning}"));
     }
-    Ok(Exit::Finished)
 }
 
 /// The list in the format that was asked for.
@@ -82,8 +87,12 @@ fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
 
 fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     let parse = |name: &String| {
+        let unknown = RunStatus::Unknown;
+        if *name == unknown.to_string() {
+            return Ok(unknown);
+        }
         serde_json::from_value(serde_json::Value::from(name.as_str())).map_err(|_| {
-            let known = "created, running, interrupted, finished, diverged, failed";
+            let known = "created, running, interrupted, finished, diverged, failed, unknown";
             anyhow::Error::from(UsageError(format!("`{name}` is not a status; there are {known}")))
         })
     };
@@ -102,6 +111,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         say("there is nothing to remove");
         return Ok(Exit::Finished);
     }
+    warn_of(items);
     for item in items {
         let size = bytes(size(&item.run.path) as f64);
         let also = also(&item.run.path);

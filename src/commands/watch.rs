@@ -139,7 +139,7 @@ impl Watched {
                 self.refused += 1;
                 let lasts = error.is_damage() || self.refused >= REFUSED;
                 self.problem = Some(error.to_string());
-                if lasts { RunStatus::Failed } else { self.status }
+                if lasts { RunStatus::Unknown } else { self.status }
             }
         };
         if self.problem.is_none() {
@@ -190,7 +190,7 @@ impl Watched {
 
     fn has_ended(&self, may_resume: bool) -> bool {
         match self.status {
-            RunStatus::Finished | RunStatus::Diverged | RunStatus::Failed => true,
+            RunStatus::Finished | RunStatus::Diverged | RunStatus::Failed | RunStatus::Unknown => true,
             RunStatus::Interrupted => !may_resume,
             RunStatus::Created | RunStatus::Running => false,
         }

@@ -6,8 +6,9 @@ use super::metrics::Metric;
 use super::runs::Run;
 use crate::run::column::Unit;
 use crate::run::columns::{NAMED_SET, task_of};
+use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::digest_of_task;
-use crate::run::{dir, evaluations};
+use crate::run::{RunStatus, dir};
 
 /// What a metric of a run was measured on, as far as that is on record. Equal ones allow a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -24,6 +25,16 @@ impl Basis {
     #[must_use]
     pub fn of(run: &Run, metric: &Metric) -> Self {
         let metric = metric.measured();
+        let mut basis = Self::of_contents(run, metric);
+        if run.status == RunStatus::Finished
+            && let Some(step) = run.results.earlier(&metric.name)
+        {
+            basis.facts.push((STEP, Some(step.to_string())));
+        }
+        basis
+    }
+
+    fn of_contents(run: &Run, metric: &Metric) -> Self {
         match metric.log {
             dir::EVAL_CSV => {
                 let mut basis = run.results.basis(&metric.name).cloned().unwrap_or_default();
@@ -67,7 +78,10 @@ impl Basis {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let facts = match (task_of(column), known.and_then(|known| known.split_once(':'))) {
             (Some(_), _) => vec![(EXAMPLES, known.map(str::to_owned))],
-            (None, Some((digest, tokens))) => vec![("data", text(digest)), (TOKENS, text(tokens))],
+            (None, Some((digest, extent))) => {
+                let of_what = if column == BITS_PER_BYTE { BYTES } else { TOKENS };
+                vec![("data", text(digest)), (of_what, text(extent))]
+            }
             (None, None) => vec![("data", text(data)), (TOKENS, text(tokens))],
         };
         Self { facts, is_vague: known.is_none() }
@@ -77,6 +91,15 @@ impl Basis {
     #[must_use]
     pub fn is_vague(&self) -> bool {
         self.is_vague
+    }
+
+    /// How numbers were measured that differ in these facts, as a phrase.
+    #[must_use]
+    pub fn differently(differing: &[&str]) -> String {
+        let data: Vec<&str> = differing.iter().copied().filter(|name| *name != STEP).collect();
+        let on = (!data.is_empty()).then(|| format!("on different data ({})", data.join(" and ")));
+        let at = differing.contains(&STEP).then(|| "at different steps".to_owned());
+        Vec::from_iter(on.into_iter().chain(at)).join(" and ")
     }
 
     /// What differs among some, as phrases.
@@ -106,8 +129,9 @@ const EXAMPLES: &str = "the task's examples";
 const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
 const TOKENIZER: &str = "data.tokenizer";
-/// The column of `eval.csv` that means the same whatever a token is.
-const BITS_PER_BYTE: &str = "bits_per_byte";
+const BYTES: &str = "evaluated bytes";
+/// The step of a last value that is not of the run's end.
+const STEP: &str = "the step of the evaluation";
 
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];

@@ -191,7 +191,7 @@ pub fn schema() -> String {
         ("path", text("the directory as it was found")),
         (
             "status",
-            json!({ "enum": ["created", "running", "interrupted", "finished", "diverged", "failed"] }),
+            json!({ "enum": ["created", "running", "interrupted", "finished", "diverged", "failed", "unknown"] }),
         ),
         (
             "complete",

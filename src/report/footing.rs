@@ -77,9 +77,8 @@ impl Footing {
         let name = metric.target.as_ref().map_or(&metric.name, |target| &target.column);
         self.is_mixed().then(|| {
             format!(
-                "{name} was measured on different data ({}): {} sets of runs, which are neither ranked against \
-                 each other nor tested",
-                self.differing.join(" and "),
+                "{name} was measured {}: {} sets of runs, which are neither ranked against each other nor tested",
+                Basis::differently(&self.differing),
                 self.count()
             )
         })

@@ -110,7 +110,7 @@ pub fn gather(
             let at = [row[step], row[tokens], clock.at(row[step])];
             search.take(log, row, at);
             match cut {
-                None => each.iter_mut().for_each(|fold| fold.take(row)),
+                None => each.iter_mut().for_each(|fold| fold.take_of(row, row[step])),
                 Some(cut) => {
                     let at = at[cut.axis.place()];
                     each.iter_mut().for_each(|fold| fold.take_around(row, at, cut.at));
@@ -125,6 +125,14 @@ pub fn gather(
         if let Some(cut) = cut {
             each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
         }
+        let earlier = |fold: &Fold| {
+            let is_last = matches!(fold.metric.aggregate, Aggregate::Last);
+            // NaN is no step, and neither is one of a run without steps
+            let is_earlier = is_last && results.get("steps").is_some_and(|steps| fold.step < steps);
+            is_earlier.then(|| (fold.metric.name.clone(), fold.step as u64))
+        };
+        let found: Vec<_> = each.iter().filter_map(earlier).collect();
+        results.earlier.extend(found);
         let basis = |fold: &Fold| Some((fold.metric.name.clone(), bases.get(fold.place)?.clone()));
         results.bases.extend(each.iter().filter_map(basis));
         finish(each, &evaluated.header, values, &mut results);
@@ -141,6 +149,8 @@ struct Fold<'a> {
     /// Where its column lies in a row.
     place: usize,
     value: Option<f64>,
+    /// The step of the row that it was taken from; NaN in a log of training.
+    step: f64,
     /// Every value, for a median.
     values: Vec<f64>,
     /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
@@ -169,7 +179,8 @@ impl<'a> Fold<'a> {
                     Aggregate::Median => scratch.pop().unwrap_or_default(),
                     _ => Vec::new(),
                 };
-                Fold { metric, place: 0, value: None, values, is_always_there, around: Around::default() }
+                let around = Around::default();
+                Fold { metric, place: 0, value: None, step: f64::NAN, values, is_always_there, around }
             })
             .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
     }
@@ -177,8 +188,7 @@ impl<'a> Fold<'a> {
     fn take(&mut self, row: &[f64]) {
         let value = row[self.place];
         match self.metric.aggregate {
-            // of anything but a loss that is always there, NaN is a cell without a value
-            Aggregate::Last if !value.is_nan() || self.is_always_there => self.value = Some(value),
+            Aggregate::Last if self.is_value(value) => self.value = Some(value),
             Aggregate::LastPlusOne if !value.is_nan() => self.value = Some(value + 1.0),
             Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
             Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
@@ -187,13 +197,26 @@ impl<'a> Fold<'a> {
         }
     }
 
+    /// Takes an evaluation of a step.
+    fn take_of(&mut self, row: &[f64], step: f64) {
+        if self.is_value(row[self.place]) {
+            self.step = step;
+        }
+        self.take(row);
+    }
+
+    /// Whether a cell says something: of anything but a loss that is always there, NaN is a cell without a value.
+    fn is_value(&self, cell: f64) -> bool {
+        !cell.is_nan() || self.is_always_there
+    }
+
     /// Takes an evaluation that lies at `at` along the axis of a cut.
     fn take_around(&mut self, row: &[f64], at: f64, cut: f64) {
         if at <= cut {
             self.take(row);
         }
         let value = row[self.place];
-        if !value.is_nan() || self.is_always_there {
+        if self.is_value(value) {
             self.around.take(at, value, cut);
         }
     }

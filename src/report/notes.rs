@@ -6,7 +6,7 @@ use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
 use crate::run::columns::task_of;
-use crate::run::dir;
+use crate::run::{RunStatus, dir};
 use crate::wording::tame_line;
 
 /// As many runs are named in a sentence.
@@ -21,6 +21,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(apart(comparison));
     notes.extend(mixed_groups(comparison));
     notes.extend(vague(comparison));
+    notes.extend(earlier(comparison));
     notes.extend(copies(comparison));
     notes.extend(interpolated(comparison));
     notes.extend(targets(comparison));
@@ -50,9 +51,9 @@ fn apart(comparison: &Comparison) -> Vec<String> {
             |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
         let sets: Vec<String> = (0..footing.count()).map(|set| names(runs, of_set(set))).collect();
         notes.push(format!(
-            "{} was measured on different data ({}), so it says nothing about which is better between {}",
+            "{} was measured {}, so it says nothing about which is better between {}",
             metric.name,
-            footing.differing.join(" and "),
+            Basis::differently(&footing.differing),
             listed(sets.iter().map(|set| format!("({set})")).collect())
         ));
     }
@@ -70,11 +71,11 @@ fn mixed_groups(comparison: &Comparison) -> Vec<String> {
         };
         let bases: Vec<Basis> = group.counted().map(|run| Basis::of(&comparison.runs[run], first)).collect();
         notes.push(format!(
-            "{}: {} of its seeds {} measured on different data ({}), so there is no mean and no test",
+            "{}: {} of its seeds {} measured {}, so there is no mean and no test",
             group.label,
             listed(names.collect()),
             if mixed.len() == 1 { "was" } else { "were" },
-            Basis::differing(&bases.iter().collect::<Vec<_>>()).join(" and ")
+            Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
         ));
     }
     notes
@@ -102,6 +103,21 @@ fn vague(comparison: &Comparison) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Which finished runs were last measured before their end, and at which step.
+fn earlier(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let note = |metric: &Metric| {
+        let of_run = |run: &Run| {
+            let step = run.results.earlier(&metric.name).filter(|_| run.status == RunStatus::Finished)?;
+            Some(format!("{} (step {step})", name(runs, run)))
+        };
+        let measured: Vec<String> = runs.iter().filter_map(of_run).collect();
+        let is_some = !measured.is_empty();
+        is_some.then(|| format!("{} was last measured before the end of {}", metric.name, listed(measured)))
+    };
+    comparison.metrics().filter_map(note).collect()
 }
 
 fn copies(comparison: &Comparison) -> Vec<String> {

@@ -12,6 +12,8 @@ pub struct Results {
     pub(super) reached_before: Vec<String>,
     /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
     pub(super) unknown: Vec<String>,
+    /// Metrics of evaluations whose last value is of an earlier step than the last one trained, with that step.
+    pub(super) earlier: Vec<(String, u64)>,
     /// What metrics of `eval.csv` were measured on.
     pub(super) bases: Vec<(String, Basis)>,
 }
@@ -27,6 +29,12 @@ impl Results {
     #[must_use]
     pub fn basis(&self, name: &str) -> Option<&Basis> {
         self.bases.iter().find(|(known, _)| known == name).map(|(_, basis)| basis)
+    }
+
+    /// The step of a metric's last value, where the run was trained further than that.
+    #[must_use]
+    pub fn earlier(&self, name: &str) -> Option<u64> {
+        self.earlier.iter().find(|(known, _)| known == name).map(|(_, step)| *step)
     }
 
     /// The metrics whose value is interpolated linearly between the evaluations before and after the cut or the target.

@@ -116,7 +116,8 @@ impl From<RunRecord> for Facts {
 fn eval_others(plan: &Json) -> Option<Vec<(String, u64)>> {
     let sets = plan.get("data")?.get("val_sets")?.as_array()?.iter();
     let rows = plan.get("eval_others")?.as_array()?.iter();
-    let named = sets.zip(rows).map(|(set, rows)| Some((set.get("name")?.as_str()?.to_owned(), rows.as_u64()?)));
+    let named =
+        sets.zip(rows).map(|(set, rows)| Some((set.get("name")?.as_str()?.to_owned(), rows.as_u64()?)));
     named.collect()
 }
 
@@ -135,7 +136,7 @@ impl Run {
             Ok(status) => status,
             Err(error @ RunError::NotARun { .. }) => return Err(error),
             // the warning about the record says why
-            Err(_) => RunStatus::Failed,
+            Err(_) => RunStatus::Unknown,
         };
         // those that have ended have no lock to ask for
         if let RunStatus::Running | RunStatus::Created = status

@@ -172,6 +172,15 @@ pub(super) fn scan_piece(
     }
 }
 
+/// Whether the first record of a log, which names its columns, ends where one may at the latest. In quotes it could go
+/// on over all lines, and names take many times their bytes of memory.
+pub(super) fn has_header(bytes: &[u8]) -> bool {
+    let beginning = &bytes[..bytes.len().min(HEADER)];
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(beginning);
+    let is_read = reader.read_byte_record(&mut csv::ByteRecord::new()).is_ok();
+    is_read && (beginning.len() == bytes.len() || reader.position().byte() < beginning.len() as u64)
+}
+
 /// For each column up to the last one wanted, where its value goes.
 fn places(header: &[String], wanted: &[&str]) -> Vec<Option<usize>> {
     let mut places: Vec<_> = header.iter().map(|name| wanted.iter().position(|want| want == name)).collect();
@@ -284,6 +293,9 @@ fn scan_quoted<const N: usize>(
     mut each: impl FnMut(&[f64], [&str; N]),
 ) -> Scanned {
     let (bytes, malformed) = without_long_lines(bytes);
+    if !has_header(&bytes) {
+        return Scanned { malformed: malformed + 1, ..Scanned::default() };
+    }
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&*bytes);
     let header: Vec<String> = match reader.byte_headers() {
         Ok(names) => names.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect(),

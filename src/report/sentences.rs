@@ -74,7 +74,8 @@ fn is_said(comparison: &Comparison) -> bool {
     let Comparison { groups, judged, .. } = comparison;
     let has_pair = |footing: &Footing| {
         let sets: Vec<Option<usize>> = groups.iter().map(|group| footing.of_group(group)).collect();
-        let has_other = |set: &Option<usize>| set.is_some() && sets.iter().filter(|other| *other == set).count() > 1;
+        let has_other =
+            |set: &Option<usize>| set.is_some() && sets.iter().filter(|other| *other == set).count() > 1;
         !footing.is_mixed() || sets.iter().any(has_other)
     };
     groups.len() > 1 && judged.iter().any(|(_, footing)| has_pair(footing))

@@ -23,13 +23,18 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("data_tokens", "Tokens that the loss is the mean of."),
     (
         MEASURED,
-        "What the numbers are of, separated by semicolons: `val_loss=DIGEST:TOKENS`, so for a named set, and \
-         `TASK=DIGEST` of a task's examples; the first 16 digits of blake3 digests.",
+        "What the numbers are of, separated by semicolons: `val_loss=DIGEST:TOKENS`, so for a named set, \
+         `bits_per_byte=DIGEST:whole` (or the number of bytes, where it is not of all rows), and `TASK=DIGEST` of a \
+         task's examples; the first 16 digits of blake3 digests.",
     ),
 ];
 
 /// The column that says by digests what was measured.
 const MEASURED: &str = "measured";
+/// The column that means the same whatever a token is.
+pub const BITS_PER_BYTE: &str = "bits_per_byte";
+/// The extent of what is of all whole rows of the data.
+pub const WHOLE: &str = "whole";
 /// Digits of a digest that are written: as many as tell apart what somebody did not mean to confuse.
 const DIGITS: usize = 16;
 
@@ -49,8 +54,8 @@ pub struct Evaluation {
     /// Tokens that the loss is the mean of.
     pub data_tokens: Option<u64>,
     /// What the numbers are of: the name of a loss, or what the scores of a task begin with, and the digest of the data
-    /// or examples; of a loss the number of tokens, too.
-    pub measured: Vec<(String, String, Option<u64>)>,
+    /// or examples; of a loss the extent, too: the number of tokens or bytes, or [`WHOLE`].
+    pub measured: Vec<(String, String, Option<String>)>,
     /// Measured numbers by their names.
     pub values: Vec<(String, f64)>,
 }
@@ -86,13 +91,17 @@ fn locked(run: &OpenDir) -> Result<File, RunError> {
 /// What a column was measured on, by the cell of the same row that says it; `None` where that says nothing of it.
 #[must_use]
 pub fn measured_on<'a>(cell: &'a str, column: &str) -> Option<&'a str> {
-    let name = match column {
-        "perplexity" | "bits_per_byte" => "val_loss",
-        column => task_of(column).unwrap_or(column),
+    let of = |name: &str| {
+        let entry =
+            cell.split(';').find_map(|entry| entry.split_once('=').filter(|(known, _)| *known == name));
+        entry.map(|(_, on)| on)
     };
-    cell.split(';')
-        .find_map(|entry| entry.split_once('=').filter(|(known, _)| *known == name))
-        .map(|(_, on)| on)
+    match column {
+        // rows of earlier versions have no entry of its own
+        BITS_PER_BYTE => of(column).or_else(|| of("val_loss")),
+        "perplexity" => of("val_loss"),
+        column => of(task_of(column).unwrap_or(column)),
+    }
 }
 
 /// The file's text with a further row in its place.
@@ -149,9 +158,9 @@ fn cells(evaluation: &Evaluation) -> Vec<(&str, String)> {
     // no cell needs quotes, so that a line can be taken apart at its commas
     let plain = |text: &str| text.replace([',', '"', '\n', '\r', ';'], "_");
     let data: Vec<String> = data.iter().map(|name| plain(name)).collect();
-    let measured = measured.iter().map(|(name, digest, tokens)| {
-        let tokens = tokens.map_or_else(String::new, |tokens| format!(":{tokens}"));
-        format!("{}={}{tokens}", plain(name), digest.get(..DIGITS).unwrap_or(digest))
+    let measured = measured.iter().map(|(name, digest, extent)| {
+        let extent = extent.as_ref().map_or_else(String::new, |extent| format!(":{extent}"));
+        format!("{}={}{extent}", plain(name), digest.get(..DIGITS).unwrap_or(digest))
     });
     let mut cells = vec![
         ("step", step.to_string()),
@@ -178,6 +187,9 @@ mod tests {
         for column in ["val_loss", "perplexity", "bits_per_byte"] {
             assert_eq!(on(column), Some("0123456789abcdef:64"), "{column}");
         }
+        let with_bytes = format!("{MEASURES};bits_per_byte=0123456789abcdef:whole");
+        assert_eq!(measured_on(&with_bytes, "bits_per_byte"), Some("0123456789abcdef:whole"));
+        assert_eq!(measured_on(&with_bytes, "perplexity"), Some("0123456789abcdef:64"));
         for column in ["poems_acc", "poems_acc_norm", "poems_acc_norm_stderr", "poems_perplexity"] {
             assert_eq!(on(column), Some("fedcba9876543210"), "{column}");
         }
@@ -195,7 +207,7 @@ mod tests {
             data: vec!["a,b.bin".into(), "c.bin".into()],
             data_tokens: Some(64),
             measured: vec![
-                ("val_loss".into(), "0123456789abcdef01234567".into(), Some(64)),
+                ("val_loss".into(), "0123456789abcdef01234567".into(), Some("64".into())),
                 ("poems".into(), "fedcba9876543210".into(), None),
             ],
             values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),

@@ -52,6 +52,9 @@ pub enum RunStatus {
     Diverged,
     /// An error ended it.
     Failed,
+    /// Its record cannot be read. No record says so.
+    #[serde(skip_deserializing)]
+    Unknown,
 }
 
 impl std::fmt::Display for RunStatus {
@@ -63,6 +66,7 @@ impl std::fmt::Display for RunStatus {
             Self::Finished => "finished",
             Self::Diverged => "diverged",
             Self::Failed => "failed",
+            Self::Unknown => "unknown",
         })
     }
 }

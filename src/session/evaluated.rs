@@ -4,7 +4,8 @@ use super::ending::UsageError;
 use crate::data::TokenizerKind;
 use crate::eval::{Cut, DataLoss, Definition, Score, Tally};
 use crate::run::columns::NAMED_SET;
-use crate::run::{dir, evaluations, facts};
+use crate::run::evaluations::{self, BITS_PER_BYTE, WHOLE};
+use crate::run::{dir, facts};
 use std::path::PathBuf;
 
 /// A model's loss on data.
@@ -18,6 +19,8 @@ pub struct LossOn {
     pub tokenizer: TokenizerKind,
     /// The sums.
     pub loss: DataLoss,
+    /// Whether these are all whole rows of the data.
+    pub is_whole: bool,
 }
 
 /// A model's scores in a task.
@@ -75,7 +78,7 @@ impl Evaluated {
         if let Some(LossOn { loss, .. }) = &self.loss {
             values.push(("val_loss".to_owned(), loss.mean(), None));
             values.push(("perplexity".to_owned(), loss.perplexity(), None));
-            values.extend(loss.bits_per_byte().map(|bits| ("bits_per_byte".to_owned(), bits, None)));
+            values.extend(loss.bits_per_byte().map(|bits| (BITS_PER_BYTE.to_owned(), bits, None)));
         }
         let others =
             self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on.loss.mean(), None));
@@ -86,12 +89,20 @@ impl Evaluated {
     }
 
     /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest,
-    /// and of a loss the number of tokens.
-    fn measured(&self) -> Vec<(String, String, Option<u64>)> {
+    /// and of a loss the number of tokens. Tokens of different tokenizers are not of one length, so bits per byte are of
+    /// all rows or of a number of bytes.
+    fn measured(&self) -> Vec<(String, String, Option<String>)> {
         let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
         let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
-        let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), Some(on.loss.tokens)));
-        losses.chain(self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None))).collect()
+        let tokens = |on: &LossOn| Some(on.loss.tokens.to_string());
+        let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), tokens(on)));
+        let bytes = self.loss.iter().filter_map(|on| {
+            let bytes = on.loss.bytes?;
+            let extent = if on.is_whole { WHOLE.to_owned() } else { bytes.to_string() };
+            Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(extent)))
+        });
+        let tasks = self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None));
+        losses.chain(bytes).chain(tasks).collect()
     }
 
     /// Appends the numbers to the `eval.csv` of the run and returns its path.

@@ -178,14 +178,15 @@ pub fn evaluate(
     };
     let mut evaluated =
         Evaluated { model: name.clone(), run, loss: None, others: Vec::new(), tasks: Vec::new() };
-    for OwnData { name, set, files, tokens } in &data {
+    for OwnData { name, set, files, tokens, is_whole } in &data {
         let stream = TokenStream::new(set, 0, false);
         let shape = (options.micro_batch, dims.block_size);
         let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
         // what was read must be what was opened
         set.check()?;
         let (data, digest) = (files.clone(), set.digest());
-        let on = loss.map(|loss| LossOn { data, digest, tokenizer: tokenizer.kind(), loss });
+        let on =
+            loss.map(|loss| LossOn { data, digest, tokenizer: tokenizer.kind(), loss, is_whole: *is_whole });
         match name {
             Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),
             None => evaluated.loss = on,
@@ -220,6 +221,8 @@ struct OwnData {
     set: Dataset,
     files: Vec<String>,
     tokens: u64,
+    /// Whether these are all tokens in whole rows of the set.
+    is_whole: bool,
 }
 
 /// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them: the set
@@ -310,5 +313,5 @@ fn part(
         return Err(UsageError(error).into());
     }
     let tokens = asked.or(own).map_or(held, |wanted| wanted.min(held));
-    Ok(OwnData { name, set, files, tokens })
+    Ok(OwnData { name, set, files, tokens, is_whole: tokens == held })
 }

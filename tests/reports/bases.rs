@@ -124,3 +124,89 @@ fn seeds_without_a_score_are_no_part_of_its_curve() {
     let lines = drawn.matches("<polyline").count().max(drawn.matches("<path").count());
     assert!(lines >= 2, "{drawn}");
 }
+
+/// An `eval.csv` of a run: a row for each of these steps, with the cells of `measured`, `perplexity` and
+/// `bits_per_byte`.
+fn evaluated(lab: &Lab, id: &str, rows: &[(u64, &str, f64, f64)]) {
+    let mut text =
+        "step,tokens,evaluated,precision,data,data_tokens,measured,perplexity,bits_per_byte\n".to_owned();
+    for (step, measured, perplexity, bits) in rows {
+        text += &format!("{step},{},now,fp32,v.txt,64,{measured},{perplexity},{bits}\n", step * 256);
+    }
+    fs::write(lab.path("runs").join(id).join("eval.csv"), text).expect("a file");
+}
+
+#[test]
+fn bits_per_byte_are_compared_across_tokenizers_on_all_of_a_text() {
+    let lab = Lab::new();
+    let extents = |i: usize, extent: [&str; 2]| {
+        for seed in 1..=2 {
+            let id = format!("fake-{i}{seed}");
+            let run = Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0).write(&lab.path("runs"));
+            let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+            let tokenizer = ["char", "gpt2"][i];
+            let recipe = recipe.replace("[data]\n", &format!("[data]\ntokenizer = \"{tokenizer}\"\n"));
+            fs::write(run.join("recipe.toml"), recipe).expect("a recipe");
+            let on = format!("val_loss=aa:{};bits_per_byte=aa:{}", [1000, 250][i], extent[i]);
+            evaluated(&lab, &id, &[(4, &on, 30.0 + i as f64, 2.0 + i as f64 + seed as f64 / 100.0)]);
+        }
+    };
+    let args = ["--metrics", "bits_per_byte,perplexity", "--by", "bits_per_byte"];
+    let tests = |lab: &Lab| json(lab, &args)["tests"].as_array().map(Vec::len);
+    (0..2).for_each(|i| extents(i, ["whole", "whole"]));
+    assert_eq!(tests(&lab), Some(1));
+    let said = text(&lab, &args);
+    assert!(
+        said.contains("perplexity was measured on different data") && !said.contains("bits_per_byte was"),
+        "{said}"
+    );
+    // beginnings of a text are of as many bytes
+    (0..2).for_each(|i| extents(i, ["999", "998"]));
+    assert_eq!(tests(&lab), Some(0));
+    assert!(text(&lab, &args).contains("bits_per_byte was measured on different data (evaluated bytes)"));
+    (0..2).for_each(|i| extents(i, ["999", "999"]));
+    assert_eq!(tests(&lab), Some(1));
+}
+
+#[test]
+fn what_was_measured_before_the_end_is_no_result_of_the_end() {
+    let lab = Lab::new();
+    let on = "val_loss=aa:64;bits_per_byte=aa:whole";
+    let write = |steps: [u64; 2]| {
+        for (i, step) in steps.into_iter().enumerate() {
+            for seed in 1..=2 {
+                let id = format!("fake-{i}{seed}");
+                Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0).write(&lab.path("runs"));
+                evaluated(&lab, &id, &[(1, on, 90.0, 9.0), (step, on, 30.0 + (i as u64 + seed) as f64, 3.0)]);
+            }
+        }
+    };
+    let args = ["--metrics", "perplexity", "--by", "perplexity"];
+    let tests = |lab: &Lab| json(lab, &args)["tests"].as_array().map(Vec::len);
+    write([4, 4]);
+    assert_eq!(tests(&lab), Some(1));
+    assert!(!text(&lab, &args).contains("measured"));
+    write([4, 2]);
+    assert_eq!(tests(&lab), Some(0));
+    let said = text(&lab, &args);
+    assert!(said.contains("perplexity was measured at different steps: 2 sets of runs"), "{said}");
+    assert!(said.contains("perplexity was last measured before the end of fake-1"), "{said}");
+    assert!(said.contains("fake-11 (step 2)") && said.contains("fake-12 (step 2)"), "{said}");
+    // the same step of all can be compared, and is named
+    write([2, 2]);
+    assert_eq!(tests(&lab), Some(1));
+    assert!(text(&lab, &args).contains("was last measured before the end of"));
+    // a column of val.csv that was given up on the way
+    let run = lab.path("runs/fake-01");
+    fs::write(run.join("val.csv"), "step,tokens,val_loss,poems_acc\n0,0,9,0.1\n2,512,5,0.2\n4,1024,3.5,\n")
+        .expect("a log");
+    let said = text(&lab, &["--metrics", "val_loss,poems_acc"]);
+    assert!(said.contains("poems_acc was last measured before the end of fake-01 (step 2)"), "{said}");
+    // that runs still train is no reason to tell them apart
+    for id in ["fake-01", "fake-02", "fake-11", "fake-12"] {
+        let record = lab.path("runs").join(id).join("run.json");
+        let text = fs::read_to_string(&record).expect("a record").replace("finished", "interrupted");
+        fs::write(&record, text).expect("a record");
+    }
+    assert!(!text(&lab, &args).contains("measured"));
+}

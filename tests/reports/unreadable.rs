@@ -154,7 +154,7 @@ fn a_record_that_cannot_be_read_is_named_and_a_lock_that_cannot_be_asked_leaves_
     for by in STRANGE {
         replace(&at.join("run.json"), by);
         let list = run(&lab, &["list"]);
-        assert!(list.stdout.contains(&sound) && list.stdout.contains("failed"), "{by}: {}", list.stdout);
+        assert!(list.stdout.contains(&sound) && list.stdout.contains("unknown"), "{by}: {}", list.stdout);
         list.says(&["could not read", &format!("{strange}/run.json")]);
         assert!(run(&lab, &["compare", "runs"]).stdout.contains(&sound), "{by}");
         run(&lab, &["export", "runs", "--tensorboard", "tb"]).says(&["could not read", "run.json"]);
@@ -162,6 +162,26 @@ fn a_record_that_cannot_be_read_is_named_and_a_lock_that_cannot_be_asked_leaves_
         assert!(watched.stdout.contains(&format!("{sound}: finished")), "{by}: {}", watched.stdout);
         assert!(watched.stdout.contains("could not read"), "{by}: {}", watched.stdout);
     }
+}
+
+#[test]
+fn a_run_whose_record_cannot_be_read_has_not_failed_and_is_not_removed_as_such() {
+    let lab = Lab::new();
+    let [_, strange] = two(&lab);
+    let record = lab.path("runs").join(&strange).join("run.json");
+    let text = fs::read_to_string(&record).expect("a record");
+    // as a newer version writes it
+    fs::write(&record, text.replace("\"format_version\": 1", "\"format_version\": 2")).expect("written");
+    let ways: [&[&str]; 2] = [&["--remove", "--yes"], &["--format", "json"]];
+    for way in ways {
+        let ended = lab.run([&["list", "--status", "failed,interrupted"], way].concat());
+        assert!(!ended.expect(0).stdout.contains(&strange), "{}", ended.stdout);
+    }
+    assert_eq!(lab.runs("runs").len(), 2);
+    let listed = lab.run(["list", "--status", "unknown"]);
+    assert!(listed.expect(0).stdout.contains(&strange), "{}", listed.stdout);
+    // who asks for it is told why
+    lab.run(["list", &strange, "--remove"]).expect(2).says(&["run.json", "newer build"]);
 }
 
 /// Runs a command as a user to whom a directory of mode 000 is closed: root is none.

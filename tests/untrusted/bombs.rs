@@ -71,6 +71,7 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
             readers::run,
             text("step,loss,val_loss,a\n", "1,20,20,1234\n", "2,20,20,1234\n"),
         ),
+        ("a log whose header ends nowhere", readers::run, text("\"\n\",", ",", "\"\n\"\n1\n")),
         ("a log of empty rows", readers::log, with(9, text("step,loss\n", "1\n", "1\n"))),
         ("a log of quotes", readers::run, text("step,loss\n", "\",", "\n")),
         ("a field that is a list", readers::corpus, with(8, text("{\"text\": [", "0,", "0]}\n"))),

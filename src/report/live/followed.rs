@@ -209,7 +209,7 @@ impl Followed {
             // no live process holds its lock
             RunStatus::Interrupted if self.may_train() => ("killed".to_owned(), "bad"),
             RunStatus::Interrupted => ("interrupted".to_owned(), "waiting"),
-            RunStatus::Diverged | RunStatus::Failed => (self.status.to_string(), "bad"),
+            RunStatus::Diverged | RunStatus::Failed | RunStatus::Unknown => (self.status.to_string(), "bad"),
         }
     }
 

@@ -233,7 +233,8 @@ fn note(panels: &[Panel], comparison: &Comparison) -> String {
         let sets = comparison.footing().count();
         let judge = comparison.judge();
         let name = judge.target.as_ref().map_or(&judge.name, |target| &target.column);
-        parts.push(format!("{name} is of {sets} different sets of data"));
+        let differently = Basis::differently(&comparison.footing().differing);
+        parts.push(format!("{name} was measured {differently}: {sets} sets of runs"));
     }
     for panel in panels {
         let is_mixed = panel.series.iter().any(|series| series.is_mixed);

@@ -1,12 +1,11 @@
 //! The rows of a log as events, for as long as the log grows.
 
-use super::super::scan::without_long_lines;
+use super::super::scan::{has_header, without_long_lines};
 use super::super::tail::{Grown, Tail};
 use super::clock::Clock;
 use super::event::{At, Kind, scalars};
 use super::file::EventFile;
 use super::tags::{STEP, tags};
-use crate::run::records::HEADER;
 use crate::run::{RunError, dir};
 use std::path::Path;
 
@@ -78,9 +77,9 @@ impl Log {
         clock: &mut Clock,
         file: &mut EventFile,
     ) -> Result<Option<u64>, RunError> {
-        if lines.iter().take(HEADER + 1).all(|&byte| byte != b'\n') && lines.len() > HEADER {
+        if self.columns.is_none() && !has_header(lines) {
             // no row can be told without the names of the columns
-            self.columns.get_or_insert_default();
+            self.columns = Some(Columns::default());
         }
         let (lines, malformed) = without_long_lines(lines);
         self.malformed += malformed;
