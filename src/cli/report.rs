@@ -220,7 +220,7 @@ pub struct WatchArgs {
     /// address. ADDR is an address, a port or both; one that other machines reach gets a secret word in the address
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1")]
     pub serve: Option<String>,
-    /// What is drawn: any column of train.csv or val.csv
+    /// What is drawn: any column of train.csv or val.csv; on a page, one that `runner compare --y` draws
     #[arg(long, value_name = "COLUMN", default_value = "loss")]
     pub y: String,
     /// The horizontal axis

@@ -55,6 +55,10 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     let asked = asked(&args.metrics, &options)?;
     options.asked = asked.iter().filter_map(Measure::own).cloned().collect();
     let comparison = Comparison::new(&paths, &options)?;
+    if comparison.runs.is_empty() {
+        // all were removed since they were found
+        return Err(UsageError("there is no run to compare".into()).into());
+    }
     let measures = match asked.is_empty() {
         true => comparison.usual(for_people),
         // the way to a target is asked for by --target
@@ -145,7 +149,7 @@ fn cut(args: &CompareArgs, paths: &[PathBuf]) -> anyhow::Result<Option<Cut>> {
         }
         Some(at) => at,
         None => common_end(paths, axis).ok_or_else(|| {
-            UsageError("some run has no row yet, so there is no point that all have reached".into())
+            UsageError("no run has a row yet, so there is no point that all have reached".into())
         })?,
     };
     Ok(Some(Cut { axis, at }))

@@ -226,7 +226,7 @@ impl Run {
             "error": null,
         });
         match &self.standing {
-            Ok(Standing::Begun { steps_done, checkpoint, error }) => {
+            Ok(Standing::Begun { steps_done, checkpoint, error, .. }) => {
                 out["steps_done"] = json!(steps_done);
                 out["checkpoint"] = json!(checkpoint.as_ref().map(|(step, _)| step));
                 out["error"] = json!(error);

@@ -301,6 +301,11 @@ pub(super) fn standing_text(standing: &Standing, steps: u64) -> String {
         Standing::Begun { checkpoint: Some((step, _)), .. } => {
             format!(": goes on from its checkpoint of step {step}")
         }
+        Standing::Begun { checkpoint: None, saved: Some(step), .. } => {
+            format!(
+                ": has no checkpoint left, and was trained up to step {step}; only --fresh starts it over"
+            )
+        }
         Standing::Begun { checkpoint: None, .. } => ": begins again, for it has no checkpoint".to_owned(),
         _ => String::new(),
     };

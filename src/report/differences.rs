@@ -2,7 +2,7 @@
 
 use super::runs::Run;
 use crate::recipe::keys::{Identity, KEYS, Key, SEED, find};
-use crate::recipe::{rank, spelled};
+use crate::recipe::{is_default, rank, spelled};
 use serde_json::Value as Json;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -41,11 +41,14 @@ pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
     }
     let mut found = Differences::default();
     for ((_, key), values) in values {
-        let same =
-            same_contents(&runs, key).unwrap_or_else(|| values.iter().all(|value| *value == values[0]));
-        match values[0] {
-            Some(value) if same => found.shared.push((key.to_owned(), value.clone())),
-            _ => found.differing.push(key.to_owned()),
+        let Some(known) = values.iter().flatten().next() else { continue };
+        let is_same = |value: &Option<&Json>| match value {
+            Some(value) => value == known,
+            None => goes_without(key, known),
+        };
+        match same_contents(&runs, key).unwrap_or_else(|| values.iter().all(is_same)) {
+            true => found.shared.push((key.to_owned(), (*known).clone())),
+            false => found.differing.push(key.to_owned()),
         }
     }
     for (name, fact) in FACTS {
@@ -56,6 +59,11 @@ pub fn differences<R: Borrow<Run>>(runs: &[R]) -> Differences {
         }
     }
     found
+}
+
+/// Whether a recipe that lacks a key says the same as one with this value: one of a version before the key came to be.
+fn goes_without(key: &str, value: &Json) -> bool {
+    find(key).is_some_and(|key| matches!(key.identity, Identity::UnlessDefault)) && is_default(key, value)
 }
 
 /// Whether a path leads to the same contents in all runs; `None` where that is not on record, or the key is no path.
@@ -169,10 +177,11 @@ pub fn replica_key(run: &Run) -> String {
         return run.path.display().to_string();
     }
     let computes = |path: &str| path != SEED && !is_shown_only(path);
-    let lines =
-        run.recipe.iter().filter(|(key, _)| computes(key)).map(|(key, value)| match digest(run, key) {
+    let lines = run.recipe.iter().filter(|(key, value)| computes(key) && !goes_without(key, value)).map(
+        |(key, value)| match digest(run, key) {
             Some(digest) => format!("{key}={digest}"),
             None => format!("{key}={value}"),
-        });
+        },
+    );
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,6 +1,7 @@
 //! A log that is read while it grows, and cut back when its run starts again from a checkpoint.
 
-use super::scan::{Allowance, scan_piece};
+use super::bounds::Allowance;
+use super::scan::scan_piece;
 use super::tail::{Grown, Tail};
 use crate::run::RunError;
 use std::path::Path;
@@ -108,7 +109,7 @@ impl Follow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scan::{FEW_ROWS, ROW_BYTES};
+    use super::super::bounds::{FEW_ROWS, ROW_BYTES};
     use super::*;
     use std::fs;
     use std::io::Write;

@@ -11,10 +11,10 @@ use crate::recipe::written;
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
 use crate::run::record::ReachedTarget;
-use crate::run::{RunError, RunRecord, RunStatus, dir, lock, record};
+use crate::run::{RunError, RunRecord, RunStatus, dir, lock};
 use rayon::prelude::*;
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What a reader of a comparison should know about a run that was not trained to its last step.
@@ -112,6 +112,15 @@ impl From<RunRecord> for Facts {
     }
 }
 
+/// That a run was continued under another watchdog, which may have skipped updates that its recipe asks for.
+fn watched_later(record: &RunRecord) -> Option<String> {
+    let all = record.sessions.iter().flat_map(|session| &session.overrides);
+    let of_watchdog: BTreeSet<&str> =
+        all.map(String::as_str).filter(|set| set.starts_with("watchdog.")).collect();
+    let sets: Vec<&str> = of_watchdog.into_iter().collect();
+    (!sets.is_empty()).then(|| format!("it was continued with {}", sets.join(" and ")))
+}
+
 /// The rows of one evaluation of each further set in a plan, where it has some.
 fn eval_others(plan: &Json) -> Option<Vec<(String, u64)>> {
     let sets = plan.get("data")?.get("val_sets")?.as_array()?.iter();
@@ -132,7 +141,7 @@ impl Run {
             warn(&error);
             None
         });
-        let status = match record::status(path) {
+        let status = match crate::run::status(path) {
             Ok(status) => status,
             Err(error @ RunError::NotARun { .. }) => return Err(error),
             // the warning about the record says why
@@ -163,9 +172,10 @@ impl Run {
         });
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let watched = record.as_ref().and_then(watched_later);
         let facts = record.map(Facts::from).unwrap_or_default();
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
-        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().collect();
+        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(watched).collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
         Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings, notes })
@@ -195,7 +205,9 @@ impl Run {
         if wanted.cut.is_some() {
             run.complete = reached && is_readable;
             if !reached && is_readable {
-                run.notes.push("it ended before the point of comparison".to_owned());
+                let may_go_on = matches!(run.status, RunStatus::Created | RunStatus::Running);
+                let what = if may_go_on { "it has not come to" } else { "it ended before" };
+                run.notes.push(format!("{what} the point of comparison"));
             }
         }
         if malformed > 0 {
@@ -214,20 +226,23 @@ impl Run {
 
 /// Reads runs with their results, in parallel and in order.
 ///
-/// Errors: the first one that [`Run::read_whole`] gives.
+/// Errors: the first one that [`Run::read_whole`] gives, but for runs that were removed since they were found: those are
+/// left out.
 pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError> {
-    let read = |scratch: &mut Scratch, path: &PathBuf| Run::read_whole(path, wanted, scratch);
-    paths.par_iter().map_init(Scratch::default, read).collect()
+    let read = |scratch: &mut Scratch, path: &PathBuf| match Run::read_whole(path, wanted, scratch) {
+        Err(RunError::NotARun { .. }) => None,
+        read => Some(read),
+    };
+    paths.par_iter().map_init(Scratch::default, read).flatten().collect()
 }
 
-/// The furthest point that all of these runs have reached, those aside whose log cannot be read; `None` if some run
-/// has no rows.
+/// The furthest point that all of these runs have reached, those aside that have no row yet or whose log cannot be read;
+/// `None` if no run has rows.
 #[must_use]
 pub fn common_end(paths: &[PathBuf], axis: Axis) -> Option<f64> {
-    let last = |path: &PathBuf| last_row(&path.join(dir::TRAIN_CSV), &[axis.column()]).ok();
-    let ends: Vec<_> = paths.par_iter().filter_map(last).collect();
-    let end = |least: f64, row: Option<Vec<f64>>| {
-        row.map(|row| axis.reached(row[0])).filter(|end| !end.is_nan()).map(|end| least.min(end))
+    let end = |path: &PathBuf| {
+        let row = last_row(&path.join(dir::TRAIN_CSV), &[axis.column()]).ok().flatten()?;
+        Some(axis.reached(row[0])).filter(|end| end.is_finite())
     };
-    ends.into_iter().try_fold(f64::INFINITY, end).filter(|end| end.is_finite())
+    paths.par_iter().filter_map(end).reduce_with(f64::min)
 }

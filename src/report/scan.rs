@@ -4,12 +4,12 @@
 //! of other versions are read as far as they go: a column that is missing and a cell that is empty are NaN. A torn last
 //! line, which a killed or a writing process leaves, is passed over; a malformed row is left out and counted.
 
+use super::bounds::{Allowance, has_header, without_long_lines};
 use crate::regular;
 use crate::run::RunError;
 use crate::run::files::whole_lines;
 use crate::run::records::HEADER;
 use memchr::{memchr, memchr2};
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -44,47 +44,6 @@ fn read_log(file: File, buffer: &mut Vec<u8>) -> std::io::Result<()> {
 
 /// How much of the end of a log is read to find its last row.
 const TAIL: u64 = 1 << 14;
-
-/// Rows that are handed out of any log, and bytes that each further one has on average at least. A row takes some
-/// hundred bytes of memory once its numbers are held: rows of single digits would take fifty times the size of their
-/// file.
-pub(super) const FEW_ROWS: u64 = 1 << 16;
-pub(super) const ROW_BYTES: u64 = 12;
-
-/// How many rows may be handed out of a log, whether it is read at once or in pieces: those that are too many for the
-/// bytes read so far count as malformed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Allowance {
-    /// Bytes read behind the header, and rows handed out.
-    bytes: u64,
-    rows: u64,
-}
-
-impl Allowance {
-    fn grow(&mut self, bytes: u64) {
-        self.bytes += bytes;
-    }
-
-    /// Whether one more row may be handed out, which is counted then.
-    fn take(&mut self) -> bool {
-        let is_left = self.rows < FEW_ROWS + self.bytes / ROW_BYTES;
-        self.rows += u64::from(is_left);
-        is_left
-    }
-}
-
-/// Lines as long as a row may be, and how many were longer: a row of commas takes eight times its bytes of memory.
-pub(super) fn without_long_lines(bytes: &[u8]) -> (Cow<'_, [u8]>, u64) {
-    let is_short = |line: &&[u8]| line.len() <= HEADER;
-    let lines = || bytes.split_inclusive(|&byte| byte == b'\n');
-    let long = lines().filter(|line| !is_short(line)).count();
-    if long == 0 {
-        return (Cow::Borrowed(bytes), 0);
-    }
-    let mut kept = Vec::new();
-    lines().filter(is_short).for_each(|line| kept.extend_from_slice(line));
-    (Cow::Owned(kept), long as u64)
-}
 
 /// Reads a log into `buffer` and calls `each` for every whole row with the values of the columns `wanted`, in that
 /// order. A missing file has no rows, and neither has one that cannot be read: it must not hide the other runs.
@@ -170,15 +129,6 @@ pub(super) fn scan_piece(
         Ok(text) if !bytes.contains(&b'"') => scan_plain(text, wanted, allowance, each),
         _ => scan_quoted(bytes, wanted, [], allowance, |row, []| each(row)),
     }
-}
-
-/// Whether the first record of a log, which names its columns, ends where one may at the latest. In quotes it could go
-/// on over all lines, and names take many times their bytes of memory.
-pub(super) fn has_header(bytes: &[u8]) -> bool {
-    let beginning = &bytes[..bytes.len().min(HEADER)];
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(beginning);
-    let is_read = reader.read_byte_record(&mut csv::ByteRecord::new()).is_ok();
-    is_read && (beginning.len() == bytes.len() || reader.position().byte() < beginning.len() as u64)
 }
 
 /// For each column up to the last one wanted, where its value goes.
@@ -327,6 +277,7 @@ fn scan_quoted<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::bounds::{FEW_ROWS, ROW_BYTES};
     use super::*;
 
     fn read(text: &str, wanted: &[&str]) -> (Vec<Vec<f64>>, u64) {

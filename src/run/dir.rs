@@ -70,11 +70,11 @@ impl RunDir {
         Ok(run)
     }
 
-    /// Takes over the run that lies at `path`.
+    /// Takes over the run that lies at `path`, or what is left of one that has lost its recipe.
     ///
     /// Errors: [`RunError::NotARun`] where there is none, [`RunError::Locked`] if a live process writes it.
     pub fn open(path: &Path) -> Result<Self, RunError> {
-        if !is_run(path) {
+        if !is_run(path) && !path.join(record::FILE).is_file() {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
         Self::lock(OpenDir::open(path).context("open", path)?)

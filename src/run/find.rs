@@ -100,7 +100,9 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     let in_runs_dir = runs_dir.join(named);
-    if let Some(run) = [named, &in_runs_dir].into_iter().find(|path| is_run(path) || is_closed(path)) {
+    if let Some(run) =
+        [named, &in_runs_dir].into_iter().find(|path| is_listed(path) || is_run(path) || is_closed(path))
+    {
         return Ok(Found::Run(run.to_owned()));
     }
     if named.exists() {

@@ -12,6 +12,7 @@ use super::error::Context;
 use super::row::Row;
 use super::{RunError, fault, files};
 use crate::regular::{self, OpenDir};
+use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ pub struct Log<R> {
     /// Where the file's columns lie among those of a row and the further ones, if they are not all of them in order;
     /// `None` for one that stays empty.
     places: Option<Vec<Option<usize>>>,
-    /// The cells of a row of this step that was cut from the file, in the order of its columns.
-    earlier: Option<(u64, Vec<String>)>,
+    /// A row that was cut from the file, until it is made again.
+    earlier: Option<EarlierRow>,
     /// The row being written, kept for its memory.
     line: String,
     rows: PhantomData<R>,
@@ -92,9 +93,10 @@ impl<R: Row> Log<R> {
         if let Some(places) = &self.places {
             // no cell has a comma in it
             let cells: Vec<&str> = self.line.trim_end().split(',').collect();
-            let earlier = self.earlier.as_ref().filter(|(step, _)| *step == row.step());
-            let kept =
-                |column: usize| earlier.and_then(|(_, cells)| cells.get(column)).map_or("", String::as_str);
+            let earlier = self.earlier.as_ref().filter(|earlier| earlier.step == row.step());
+            let kept = |column: usize| {
+                earlier.and_then(|earlier| earlier.cells.get(column)).map_or("", String::as_str)
+            };
             let places = places.iter().enumerate();
             let cells: Vec<&str> = places
                 .map(|(column, place)| place.map_or_else(|| kept(column), |place| cells[place]))
@@ -109,7 +111,7 @@ impl<R: Row> Log<R> {
 
     /// Appends the earlier row of the step that the run went on from, where it was not made again.
     pub fn put_back(&mut self) -> Result<(), RunError> {
-        let Some((step, cells)) = self.earlier.take() else { return Ok(()) };
+        let Some(EarlierRow { step, cells }) = self.earlier.take() else { return Ok(()) };
         self.file.append(step, (cells.join(",") + "\n").as_bytes(), ("csv", "mid_row"))
     }
 
@@ -145,6 +147,15 @@ impl<R: Row> Log<R> {
     }
 }
 
+/// A row of `val.csv` that is made again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierRow {
+    /// Its step.
+    pub step: u64,
+    /// Its cells, in the order of the log's columns.
+    pub cells: Vec<String>,
+}
+
 impl ValLog {
     /// Opens a log as [`open`](Self::open) does, with columns behind those that every log has. Columns that a file
     /// lacks are added to it, empty in the rows that are there. Further ones that a file has stay, and stay empty from
@@ -152,7 +163,7 @@ impl ValLog {
     pub fn open_with(
         run: &Arc<OpenDir>,
         further: &[String],
-        earlier: Option<(u64, Vec<String>)>,
+        mut earlier: Option<EarlierRow>,
     ) -> Result<Self, RunError> {
         let log = ValRow::FILE;
         let found = run.read(log, regular::LOG).context("read", &run.join(log))?;
@@ -169,10 +180,11 @@ impl ValLog {
             }
             files::write_in(run, log, wider.as_bytes(), "csv_wider")?;
         }
-        let earlier = earlier.map(|(step, mut cells)| {
-            cells.resize(cells.len() + new.len(), String::new());
-            (step, cells)
-        });
+        // columns are added behind those that it has
+        let columns = header.split(',').count() + new.len();
+        if let Some(earlier) = &mut earlier {
+            earlier.cells.resize(columns, String::new());
+        }
         Ok(Self { earlier, ..Self::begin(run, further, |_| Ok(None))? })
     }
 }

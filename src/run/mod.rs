@@ -29,6 +29,7 @@ pub mod records;
 pub mod row;
 pub mod samples;
 pub mod seal;
+mod status;
 mod tensors;
 
 pub use checkpoint::{CheckpointData, CheckpointState};
@@ -38,5 +39,6 @@ pub use dir::{RunDir, ensure_writable};
 pub use error::RunError;
 pub use import::import;
 pub use log::{Log, TrainLog, ValLog};
-pub use record::{RunRecord, RunStatus, status};
+pub use record::RunRecord;
 pub use records::{read_train, read_val};
+pub use status::{RunStatus, status};

@@ -5,7 +5,9 @@
 
 use super::digest::FileDigest;
 use super::error::Context;
-use super::{RunError, dir, facts, files, lock};
+use super::log::EarlierRow;
+use super::status::RunStatus;
+use super::{RunError, facts, files};
 use crate::engine::FastPaths;
 use crate::json;
 use crate::regular::{self, OpenDir};
@@ -33,42 +35,6 @@ pub fn digest_of_task(task: &str) -> String {
 /// Whether this is the name of the digest of some task's examples.
 pub fn is_of_task(digest: &str) -> bool {
     digest.starts_with(TASK)
-}
-
-/// How far a run has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunStatus {
-    /// The directory exists, no step has been taken.
-    #[default]
-    Created,
-    /// A process is training.
-    Running,
-    /// It was stopped before the last step and can be resumed.
-    Interrupted,
-    /// Every step has been taken, or the target was reached.
-    Finished,
-    /// The loss or the gradients stopped being finite.
-    Diverged,
-    /// An error ended it.
-    Failed,
-    /// Its record cannot be read. No record says so.
-    #[serde(skip_deserializing)]
-    Unknown,
-}
-
-impl std::fmt::Display for RunStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Interrupted => "interrupted",
-            Self::Finished => "finished",
-            Self::Diverged => "diverged",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        })
-    }
 }
 
 /// The peak rate that MFU is measured against.
@@ -206,6 +172,10 @@ pub struct RunRecord {
     /// The evaluation that ended the run before its last step; absent for a run that ended otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_target: Option<ReachedTarget>,
+    /// The evaluation of the step that the last session went on from, which the log lacks until it is made again; absent
+    /// once the session has ended in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluated_before: Option<EarlierRow>,
     /// Why the run failed or diverged.
     pub error: Option<String>,
     /// Size and digest of `recipe.toml` and, once the run has finished, of its logs; empty in records of earlier
@@ -288,28 +258,6 @@ impl RunRecord {
     }
 }
 
-/// The status of a run now. A record that says `running` while no live process holds the lock belongs to a killed run,
-/// which is interrupted.
-///
-/// Errors: [`RunError::NotARun`] where there is neither recipe nor record.
-pub fn status(run_dir: &Path) -> Result<RunStatus, RunError> {
-    let lock = run_dir.join(lock::FILE);
-    // Asked before: a run that ends in between has written its record by then.
-    // A lock that nobody may ask leaves the word of the record.
-    let is_free = || !lock::is_held(&lock).unwrap_or(true);
-    let was_free = is_free();
-    let recorded = match RunRecord::read(run_dir)? {
-        Some(record) => record.status,
-        None if dir::is_run(run_dir) => RunStatus::Created,
-        None => return Err(RunError::NotARun { path: run_dir.to_owned() }),
-    };
-    Ok(match recorded {
-        // Asked after: a run that starts in between holds the lock by now.
-        RunStatus::Created | RunStatus::Running if was_free && is_free() => RunStatus::Interrupted,
-        other => other,
-    })
-}
-
 /// Parses JSON that states a `format_version`, refusing versions after `newest`.
 pub(super) fn from_versioned_json<T: serde::de::DeserializeOwned>(
     path: &Path,
@@ -329,7 +277,6 @@ pub(super) fn from_versioned_json<T: serde::de::DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::RunDir;
     use std::fs;
 
     fn record() -> RunRecord {
@@ -381,23 +328,5 @@ mod tests {
             fs::write(&path, lost).expect("write");
             assert_eq!(RunRecord::read(dir.path()).expect("as if there were none"), None);
         }
-    }
-
-    #[test]
-    fn a_killed_run_is_interrupted_though_its_record_says_running() {
-        let runs = tempfile::tempdir().expect("tempdir");
-        assert!(matches!(status(runs.path()), Err(RunError::NotARun { .. })));
-        let run = RunDir::create_or_open(runs.path(), "r", "", false).expect("create");
-        assert_eq!(status(run.path()).expect("status"), RunStatus::Created);
-        let mut record = record();
-        record.status = RunStatus::Running;
-        run.write_record(&record).expect("write");
-        assert_eq!(status(run.path()).expect("status"), RunStatus::Running);
-        let path = run.path().to_owned();
-        drop(run);
-        assert_eq!(status(&path).expect("status"), RunStatus::Interrupted);
-        record.status = RunStatus::Finished;
-        record.write(&OpenDir::open(&path).expect("open")).expect("write");
-        assert_eq!(status(&path).expect("status"), RunStatus::Finished);
     }
 }

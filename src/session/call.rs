@@ -8,7 +8,7 @@ use super::ranks::{self, Order};
 use super::requests::Requests;
 use super::start::Start;
 use super::supported::at_its_key;
-use super::{follower, machine, measured};
+use super::{follower, machine, meaning, measured};
 use crate::comm::Comm;
 use crate::plan::{Begun, Plan};
 use crate::recipe::{Diagnostics, Resolved};
@@ -107,6 +107,7 @@ impl<'a> Call<'a> {
             seal::verify_finished(run, record)?;
         }
         measured::check_tasks(run, record, data)?;
+        meaning::check(run, record, data)?;
         let reached = record.and_then(RunRecord::reached);
         self.audience.tell(Event::AlreadyFinished { run, by_recipe, reached });
         let tasks = record.map_or_else(Vec::new, |record| measured::unscored(record, data));

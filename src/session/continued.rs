@@ -9,7 +9,9 @@ use crate::plan::{Begun, Plan};
 use crate::recipe::Resolved;
 use crate::run::checkpoint::{self, CheckpointState, Newest};
 use crate::run::columns::LOGS;
-use crate::run::{RunDir, RunError, RunRecord, RunStatus, dir, read_val, row_at, samples, seal};
+use crate::run::log::EarlierRow;
+use crate::run::row::Row;
+use crate::run::{RunDir, RunError, RunRecord, RunStatus, ValRow, dir, row_at, samples, seal};
 use std::path::Path;
 
 /// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
@@ -87,7 +89,7 @@ fn refuse_lost(run: &Path) -> anyhow::Result<()> {
 
 /// The furthest step of which a run has saved a checkpoint, as far as its record tells: one that was killed before its
 /// first one has none.
-fn saved_step(record: &RunRecord) -> Option<u64> {
+pub(super) fn saved_step(record: &RunRecord) -> Option<u64> {
     // who ends in order saves first
     let ended = matches!(record.status, RunStatus::Finished | RunStatus::Interrupted);
     let gone_on = record.sessions.iter().map(|session| session.from_step);
@@ -109,21 +111,23 @@ fn only_damaged(run: &Path, checkpoints: usize) -> RunError {
 /// An evaluation of the step that a run goes on from. It was made after the checkpoint of its step was saved, so it is
 /// made again. Until then it counts as it was logged.
 pub(super) struct Again {
-    /// Its step.
-    pub(super) step: u64,
-    /// Its row, in the order of the log's columns.
-    pub(super) cells: Vec<String>,
+    /// Its row.
+    pub(super) row: EarlierRow,
     /// Its loss, with the digits of the log.
     logged: f32,
 }
 
 impl Again {
-    /// The evaluation of this step in the log of a run that goes on from it, if it is there.
-    pub(super) fn find(run: &RunDir, step: u64) -> Result<Option<Self>, RunError> {
-        let Some(cells) = row_at(run.open_dir(), dir::VAL_CSV, step)? else { return Ok(None) };
-        let log = run.val_csv();
-        let mut rows = read_val(&log)?.map_while(Result::ok);
-        Ok(rows.find(|row| row.step == step).map(|row| Self { step, cells, logged: row.val_loss }))
+    /// The evaluation of this step in the log of a run that goes on from it, if it is there, or in the run's `record`,
+    /// where a session that was killed before it had made it again has left it.
+    pub(super) fn find(run: &RunDir, step: u64, record: &RunRecord) -> Result<Option<Self>, RunError> {
+        let logged = row_at(run.open_dir(), dir::VAL_CSV, step)?.map(|cells| EarlierRow { step, cells });
+        let row = logged.or_else(|| record.evaluated_before.clone().filter(|row| row.step == step));
+        let loss_at = ValRow::COLUMNS.iter().position(|column| column.name == "val_loss");
+        Ok(row.and_then(|row| {
+            let logged = row.cells.get(loss_at?)?.parse().ok()?;
+            Some(Self { row, logged })
+        }))
     }
 
     /// Its loss, with all digits where the run's record has them.

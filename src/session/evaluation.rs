@@ -246,6 +246,8 @@ fn open_data(
     let limits = Limits { block_size, vocab_size };
     let sets = inputs::open_validation(&recipe.data, tokenizer, limits, cache_dir, progress)?;
     check_contents(source, &recipe.data, &sets)?;
+    let own = if recipe.data.val.is_empty() { &recipe.data.train[..] } else { &recipe.data.val[..] };
+    check_tokenizer(source, own, tokenizer)?;
     let (main, others) = recipe.data.validation_sets();
     let mut files = vec![main.1];
     files.extend(others.iter().map(|(_, files)| *files));

@@ -9,6 +9,7 @@ use super::follower;
 use super::inputs::Data;
 use super::job::Job;
 use super::machine::{self, calibration};
+use super::meaning;
 use super::measured;
 use super::member::Member;
 use super::ranks::{self, Order};
@@ -41,7 +42,9 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     if let Some(reader) = &start {
         check_logs(job.dir.path(), job.data, reader.state())?;
     }
-    measured::check_tasks(job.dir.path(), job.dir.record()?.as_ref(), job.data)?;
+    let record = job.dir.record()?;
+    measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
+    meaning::check(job.dir.path(), record.as_ref(), job.data)?;
     keep_choices(&mut job.plan, job.resolved, job.data, start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
@@ -164,7 +167,9 @@ impl Job<'_> {
         let mut record = self.record()?;
         // a session that died before it had made the row again has left the checkpoint on record
         let was_best = record.best_checkpoint.as_ref().is_some_and(|best| best.step == progress.step);
-        let again = if is_new { None } else { Again::find(&self.dir, progress.step)? };
+        let again = if is_new { None } else { Again::find(&self.dir, progress.step, &record)? };
+        // a process that is killed before it is made again leaves it to the next one
+        record.evaluated_before = again.as_ref().map(|again| again.row.clone());
         progress.evaluated = !is_new && was_best || again.is_some();
         let peak = machine::peaks::of_run(record.peak.take(), peak);
         record.begin_session(RecordedSession {
@@ -297,6 +302,7 @@ impl Job<'_> {
         let tasks = measured::digests(&record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);
+        meaning::note(&mut record, self.data);
         note_values(&mut record, &self.dir.read_recipe()?);
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());

@@ -21,6 +21,7 @@ mod instead;
 mod job;
 mod leader;
 pub mod machine;
+mod meaning;
 mod measured;
 mod member;
 pub mod missing;

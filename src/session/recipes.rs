@@ -1,14 +1,15 @@
 //! From recipe files to runs: each recipe becomes a run that is trained, continued or found finished.
 
-use super::audience::Event;
+use super::audience::{Event, Silence};
 use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::{self, Data};
 use super::job::Job;
 use super::rehearsal::rehearse;
 use super::standing::run_id;
+use super::start::Start;
 use super::{leader, ranks, supported};
-use crate::recipe::{self, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
+use crate::recipe::{self, DataDigests, Diagnostics, InitFrom, Overrides, Recipe, Resolved};
 use crate::regular;
 use crate::report::own::{forget_recipe, is_own, note_recipe};
 use crate::run::{RunDir, RunRecord, RunStatus, dir, ensure_writable};
@@ -84,10 +85,12 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     for resolved in resolved {
         let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress()).and_then(|data| {
             plan(resolved, &data, None)?;
-            Ok((
-                &resolved.recipe.model.init_from,
-                run_id(&resolved.recipe, &recipe::identity(&resolved.recipe, &data.digests)),
-            ))
+            // what it begins from counts by its contents, and by its name where an earlier recipe has yet to make it
+            let begins = call.fresh.then(|| Start::find(resolved, Some(&data), &Silence).ok()).flatten();
+            let digests =
+                DataDigests { init_from: begins.and_then(|(_, digest)| digest), ..data.digests.clone() };
+            let from = resolved.recipe.model.init_from.as_ref().filter(|_| digests.init_from.is_none());
+            Ok((from, run_id(&resolved.recipe, &recipe::identity(&resolved.recipe, &digests))))
         });
         match checked {
             // the second one would discard what the first has trained
@@ -132,6 +135,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let path = call.runs_dir.join(&id);
     let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
     check_length(&path, &toml)?;
+    let has_recipe = path.join(dir::RECIPE).symlink_metadata().is_ok();
     if !call.fresh && dir::is_run(&path) {
         if !call.dry {
             restore_recipe(call, &path, &toml, data, hash)?;
@@ -145,6 +149,10 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         return rehearse(call, resolved, data, (&path, hash), plan);
     }
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
+    if !call.fresh && !has_recipe {
+        // one that was removed may have said something else of what is kept
+        write_own(&dir, &toml)?;
+    }
     // another process may have finished it since
     if !call.fresh
         && let Some(ending) = ended(call, &path, recipe, data)?
@@ -179,7 +187,7 @@ fn restore_recipe(call: &Call, run: &Path, toml: &str, data: &Data, hash: &str) 
     // what is no text is no recipe either
     let text = String::from_utf8_lossy(&regular::read(&recipe)?).into_owned();
     if text != toml && is_own(run, &text, &record) != Some(true) {
-        RunDir::open(run)?.write_recipe(toml)?;
+        write_own(&RunDir::open(run)?, toml)?;
         call.audience.tell(Event::RecipeRestored { recipe: &recipe });
     }
     Ok(())
@@ -191,17 +199,23 @@ fn follow(dir: &RunDir, resolved: &Resolved, toml: &str) -> anyhow::Result<()> {
     // what cannot be read has just been written again, or was written by another version
     let Ok(before) = recipe::load(&dir.recipe(), &Overrides::default()) else { return Ok(()) };
     if dir.read_recipe()? != toml && !recipe::diff(&before.recipe, &resolved.recipe).is_empty() {
-        // a process that dies in between leaves no digest of another recipe on record
-        let mut record = dir.record()?;
-        if let Some(record) = &mut record {
-            forget_recipe(record);
-            dir.write_record(record)?;
-        }
-        dir.write_recipe(toml)?;
-        if let Some(record) = &mut record {
-            note_recipe(record, toml);
-            dir.write_record(record)?;
-        }
+        write_own(dir, toml)?;
+    }
+    Ok(())
+}
+
+/// Replaces a run's recipe, and notes it in the run's record.
+fn write_own(dir: &RunDir, toml: &str) -> anyhow::Result<()> {
+    // a process that dies in between leaves no digest of another recipe on record
+    let mut record = dir.record()?;
+    if let Some(record) = &mut record {
+        forget_recipe(record);
+        dir.write_record(record)?;
+    }
+    dir.write_recipe(toml)?;
+    if let Some(record) = &mut record {
+        note_recipe(record, toml);
+        dir.write_record(record)?;
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ impl<'a> Recorder<'a> {
             prediction: job.prediction,
         };
         let val_loss_before = again.as_ref().map(Again::logged).or(before.val_loss);
-        let earlier = again.map(|again| (again.step, again.cells));
+        let earlier = again.map(|again| again.row);
         let pulse = Arc::new(Pulse::new(course, record.steps_done));
         // before the first request may be heeded
         job.call.requests.concern(pulse.clone());

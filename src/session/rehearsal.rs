@@ -5,7 +5,7 @@ use super::call::Call;
 use super::ending::Ending;
 use super::inputs::Data;
 use super::standing::Standing;
-use super::{continued, leader, machine, measured};
+use super::{continued, leader, machine, meaning, measured};
 use crate::plan::Plan;
 use crate::recipe::Resolved;
 use crate::run::{RunDir, RunError, RunRecord, checkpoint};
@@ -39,7 +39,9 @@ pub(super) fn rehearse(
         continued::check_logs(run, data, reader.state())?;
     }
     if !call.fresh {
-        measured::check_tasks(run, RunRecord::read(run)?.as_ref(), data)?;
+        let record = RunRecord::read(run)?;
+        measured::check_tasks(run, record.as_ref(), data)?;
+        meaning::check(run, record.as_ref(), data)?;
     }
     continued::keep_choices(&mut plan, resolved, data, start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());

@@ -1,7 +1,8 @@
 //! How a run stands before a call goes on with it, found out without taking its lock and without writing anything.
 
+use super::continued::saved_step;
 use crate::recipe::Recipe;
-use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, lock, read_train, record};
+use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, lock, read_train};
 use std::path::{Path, PathBuf};
 
 /// How a run stands.
@@ -13,9 +14,12 @@ pub enum Standing {
     Begun {
         /// Steps on its log.
         steps_done: u64,
-        /// The step and the directory of the checkpoint that it goes on from, the newest that has all its files;
-        /// without one it begins again. Their contents are not checked.
+        /// The step and the directory of the checkpoint that it goes on from, the newest that has all its files. Their
+        /// contents are not checked.
         checkpoint: Option<(u64, PathBuf)>,
+        /// The furthest step of which its record says that a checkpoint was saved. With none of them left the run is
+        /// refused; without one at all it begins again.
+        saved: Option<u64>,
         /// Why it failed, if it did.
         error: Option<String>,
     },
@@ -53,14 +57,15 @@ impl Standing {
         let record = RunRecord::read(run)?;
         let at_target = record.as_ref().and_then(|record| Some(record.reached_target?.step));
         let goes_on = record.as_ref().is_some_and(|record| record.goes_on(target));
+        let saved = record.as_ref().and_then(saved_step);
         let error = record.and_then(|record| record.error);
-        Ok(match record::status(run)? {
+        Ok(match crate::run::status(run)? {
             RunStatus::Finished if !goes_on => Self::Finished { at_target },
             RunStatus::Diverged => Self::Diverged { error: error.unwrap_or_default() },
             _ => {
                 let whole = |(_, path): &(u64, PathBuf)| checkpoint::Reader::open(path).is_ok();
                 let checkpoint = checkpoint::list(run)?.into_iter().rev().find(whole);
-                Self::Begun { steps_done: steps_done(run)?, checkpoint, error }
+                Self::Begun { steps_done: steps_done(run)?, checkpoint, saved, error }
             }
         })
     }

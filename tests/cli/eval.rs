@@ -130,6 +130,8 @@ fn tasks_have_scores_errors_and_definitions() {
     let cut =
         "choices: 1 of 2 examples are longer than the model's context of 32 tokens and lost the beginning";
     assert!(table.stdout.contains(cut), "{}", table.stdout);
+    // each definition has an encoding of its own
+    assert!(table.stdout.contains(&cut.replace("choices:", "choices_lm_eval:")), "{}", table.stdout);
 }
 
 #[test]
@@ -192,7 +194,10 @@ fn the_file_says_what_was_measured_and_a_comparison_heeds_it() {
     assert!(!said.contains("different data") && !said.contains("without a digest"), "{said}");
     let text = fs::read_to_string(first.join("eval.csv")).expect("a file");
     let row = text.lines().nth(1).expect("a row");
-    assert!(row.contains(",val_loss=") && row.contains(":1376;choices="), "{row}");
+    assert!(
+        row.contains(",val_loss=") && row.contains(":1376;bits_per_byte=") && row.contains(":whole;choices="),
+        "{row}"
+    );
     let said = compared(["v.txt", "w.txt"]);
     assert!(said.contains("perplexity was measured on different data (data"), "{said}");
     assert!(!said.contains("choices_acc was"), "{said}");

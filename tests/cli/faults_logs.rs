@@ -318,6 +318,27 @@ fn a_foreign_recipe_is_marked_in_reports_and_written_again_before_the_run_goes_o
 }
 
 #[test]
+fn a_recipe_that_a_finished_run_gets_again_is_its_own_at_another_cadence() {
+    let lab = Lab::new();
+    let run = lab.train_in("runs", KEEP);
+    let recipe = run.join("recipe.toml");
+    let good = fs::read_to_string(&recipe).expect("read");
+    let other = [KEEP, &["checkpoint.every=7"]].concat();
+    for edited in [Some(good.replace("lr = 0.01", "lr = 0.5")), None] {
+        match edited {
+            Some(text) => fs::write(&recipe, text).expect("written"),
+            None => fs::remove_file(&recipe).expect("removed"),
+        }
+        lab.run(tiny("runs", &other)).expect(0).says(&["already finished"]);
+        for command in ["compare", "list"] {
+            let shown = lab.run([command, "runs"]);
+            assert!(!shown.expect(0).stderr.contains("was edited"), "{}", shown.stderr);
+        }
+        lab.run(["--resume", id(&run)]).expect(0).says(&["already finished"]);
+    }
+}
+
+#[test]
 fn a_recipe_that_is_damaged_together_with_the_record_is_written_again() {
     let lab = Lab::new();
     let whole = essence(&lab.train_in("whole", KEEP));

@@ -202,6 +202,8 @@ fn what_was_measured_at_the_step_of_a_checkpoint_stays_where_less_is_measured_no
             "{before}"
         );
         let sets = [if less.is_empty() { &TASKS[..4] } else { &TASKS[..] }, &["eval.every=4"], less].concat();
+        // nor does a kill take it, before the evaluation is made again
+        lab.crash(runs, &sets, "csv.before_row:1");
         lab.run(tiny(runs, &sets)).expect(0);
         assert!(log(&run).starts_with(&before), "{before}{}", log(&run));
     }

@@ -254,6 +254,18 @@ fn a_fresh_call_takes_each_run_once() {
     let refused = lab.run(["tiny.toml", "again.toml", "--fresh"]);
     refused.expect(2).says(&["two recipes of this call are of one run", "--fresh would discard it"]);
     assert_eq!(lab.runs("runs").len(), 0);
+    // what they begin from counts by its contents
+    let from = lab.train_in("from", &[]).join("checkpoints/step-00000012");
+    for (copy, name) in [("a", "one"), ("b", "two")] {
+        fs::create_dir(lab.path(copy)).expect("a directory");
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(from.join(file), lab.path(copy).join(file)).expect("copied");
+        }
+        let recipe = format!("extends = \"tiny.toml\"\nname = \"same\"\nmodel.init_from = \"{copy}\"\n");
+        lab.write(&format!("{name}.toml"), recipe);
+    }
+    let refused = lab.run(["one.toml", "two.toml", "--fresh"]);
+    refused.expect(2).says(&["two recipes of this call are of one run, `same-"]);
     lab.run(["tiny.toml", "other.toml", "--fresh"]).expect(0);
     lab.run(["tiny.toml", "again.toml"]).expect(0).says(&["already finished"]);
 }
@@ -265,6 +277,10 @@ fn what_no_run_writes_stays_among_its_checkpoints() {
     let mine = ["step-5/notes", "step-3", "step-00000002.txt"].map(|name| run.join("checkpoints").join(name));
     fs::create_dir(run.join("checkpoints/step-5")).expect("a directory");
     mine.iter().for_each(|path| fs::write(path, "mine").expect("written"));
+    // even under the names of files that a checkpoint has
+    fs::write(run.join("checkpoints/step-5/model.safetensors"), "mine").expect("written");
+    let asked = lab.run(["list", &run.to_string_lossy(), "--remove"]);
+    asked.expect(2).says(&["with 4 files that the run has not written"]);
     lab.run(tiny("runs", &["checkpoint.keep=1", "checkpoint.every=2"])).expect(0);
     assert!(mine.iter().all(|path| path.is_file()));
     assert_eq!(support::checkpoints(&run).iter().filter(|name| name.len() == 13).count(), 1);

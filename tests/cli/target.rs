@@ -270,6 +270,13 @@ fn a_run_without_its_checkpoints_does_not_begin_again_unasked() {
             assert!(results(&run) == before);
         }
     }
+    // what a plan says of it
+    let killed = lab.crash("killed", &[], "csv.before_row:9");
+    lab.crash("killed", &[], "csv.before_row:2");
+    std::fs::remove_dir_all(killed.join("checkpoints")).expect("removed");
+    let said = lab.run(["plan".to_owned()].into_iter().chain(tiny("killed", &[]))).expect(0).stdout.clone();
+    assert!(said.contains("no checkpoint left, and was trained up to step"), "{said}");
+    assert!(!said.contains("begins again"), "{said}");
     lab.run(["--resume", &id(&run)]).expect(0).says(&["already finished at its target"]);
     let fresh = tiny("runs", &sets).into_iter().chain(["--fresh".to_owned()]);
     lab.run(fresh).expect(0).says(&["finished at its target"]);

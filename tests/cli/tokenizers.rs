@@ -183,3 +183,36 @@ fn nanogpts_characters_are_read_beside_its_files() {
     lab.write("nano/meta.pkl", b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.");
     lab.run(["plan", "own.toml"]).expect(2).says(&["meta.pkl` does not say", "names `os.system`"]);
 }
+
+/// The shards of two texts may be equal: what their tokens stand for lies beside them.
+#[test]
+fn a_run_whose_tokens_have_got_another_meaning_is_neither_continued_nor_called_finished() {
+    let lab = Lab::new();
+    let prepare = |text: &str| {
+        let _ = fs::remove_dir_all(lab.path("chars"));
+        lab.write("a.txt", text.repeat(60));
+        let args =
+            ["data", "prepare", "a.txt", "--out", "chars", "--tokenizer", "char", "--val-fraction", "0.2"];
+        lab.run(args).expect(0);
+        fs::read(lab.path("chars/train-000001.bin")).expect("a shard")
+    };
+    let shard = prepare(TEXT);
+    recipe(&lab, "train = \"chars/train-*.bin\"\nval = \"chars/val-*.bin\"");
+    let run = train(&lab);
+    let path = run.display().to_string();
+    lab.run(["eval", &path]).expect(0);
+    // the other letter is the last of all, too
+    assert!(shard == prepare(&TEXT.replace('é', "ê")));
+    let again =
+        ["own.toml", "schedule.max_steps=2", "schedule.warmup_steps=0", "sample.every=2", "sample.prompt=so"];
+    let again = again.iter().chain(&["sample.tokens=40"]).copied();
+    for dry in [None, Some("--dry-run")] {
+        let ended = lab.run(again.clone().chain(dry));
+        ended.expect(2).says(&["another text than when it began", "dataset.json", "--fresh"]);
+    }
+    lab.run(["--resume", &path]).expect(2).says(&["another text than when it began"]);
+    lab.run(["eval", &path]).expect(2).says(&["stand for something else than the model's"]);
+    prepare(TEXT);
+    lab.run(again).expect(0).says(&["already finished"]);
+    lab.run(["eval", &path]).expect(0);
+}

@@ -210,3 +210,18 @@ fn what_was_measured_before_the_end_is_no_result_of_the_end() {
     }
     assert!(!text(&lab, &args).contains("measured"));
 }
+
+#[test]
+fn what_a_run_was_continued_with_is_said_where_its_recipe_does_not_say_it() {
+    let lab = Lab::new();
+    for seed in 1..=4 {
+        let sets = ["watchdog.action=\"skip\"", "watchdog.max_loss_zscore=0.8", "compute.threads=1"];
+        let sessions = [json!({"from_step": 0, "overrides": []}), json!({"from_step": 2, "overrides": sets})];
+        let extra = if seed > 2 { json!({"sessions": sessions}) } else { json!({}) };
+        Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    }
+    let note =
+        "fake-3 and fake-4: it was continued with watchdog.action=\"skip\" and watchdog.max_loss_zscore=0.8";
+    let said = text(&lab, &[]);
+    assert!(said.contains(note), "{said}");
+}

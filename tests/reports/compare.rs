@@ -417,6 +417,13 @@ fn equality_is_asserted_on_what_the_recipe_decides() {
     fake("d-01234567", 4.0, 1000.0);
     fs::remove_file(runs.join("d-01234567/recipe.toml")).expect("removed");
     equal(&["runs"]).expect(1).says(&["runs/d-01234567: train.csv differs"]);
+    // however it is named
+    for named in ["d-01234567", "runs/d-01234567"] {
+        assert!(lab.run(["list", named]).expect(0).stdout.contains("d-01234567"));
+        equal(&["a", named]).expect(1).says(&["train.csv differs"]);
+    }
+    lab.run(["list", "d-01234567", "--remove", "--yes"]).expect(0);
+    assert!(!runs.join("d-01234567").exists());
     equal(&["a", "b", "--rtol", "-1"]).expect(2);
 }
 
@@ -446,4 +453,33 @@ fn trained_runs_are_compared_while_they_are_written() {
     let _ = live.end();
     let shown = ended(lab.command(["compare", "tiny"]));
     assert!(shown.stdout.contains("interrupted"), "{}", shown.stdout);
+}
+
+#[test]
+fn a_recipe_from_before_a_key_says_what_the_default_says() {
+    let lab = Lab::new();
+    for seed in 1..=4 {
+        let run = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        if seed > 2 {
+            let newer = recipe.replace("[data]", "[model]\ndropout = 0.0\n\n[data]");
+            fs::write(run.join("recipe.toml"), newer).expect("a recipe");
+        }
+    }
+    let compared = |lab: &Lab| -> Value {
+        let ended = lab.run(["compare", "runs", "--format", "json"]);
+        serde_json::from_str(&ended.expect(0).stdout).expect("JSON")
+    };
+    let found = compared(&lab);
+    assert_eq!((&found["differing"], found["groups"].as_array().map(Vec::len)), (&json!(["seed"]), Some(1)));
+    assert_eq!(found["shared"]["model.dropout"], 0.0);
+    // another value is another recipe
+    let recipe = lab.path("runs/fake-4/recipe.toml");
+    let text = fs::read_to_string(&recipe).expect("a recipe").replace("dropout = 0.0", "dropout = 0.1");
+    fs::write(&recipe, text).expect("a recipe");
+    let found = compared(&lab);
+    assert_eq!(
+        (found["differing"][1].as_str(), found["groups"].as_array().map(Vec::len)),
+        (Some("model.dropout"), Some(2))
+    );
 }

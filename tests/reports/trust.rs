@@ -63,6 +63,15 @@ fn an_evaluation_of_another_step_is_no_result_of_this_one() {
         assert_eq!(csv(&lab, &args, "fake-0", "interpolated").as_deref(), Some("val_loss best_val_loss"));
         assert_eq!(csv(&lab, &args, "fake-2", "val_loss").as_deref(), Some(""));
     }
+    // a run that has no row yet hides no other
+    Fake { losses: Vec::new(), val: Vec::new(), status: "created", ..Fake::new("fake-3", 1, 1e-2, 3.0) }
+        .write(&lab.path("runs"));
+    let found = json(&lab, &["--align", "step"]);
+    assert_eq!(
+        (&found["cut"]["at"], run(&found, "fake-3")["status"].as_str()),
+        (&json!(8), Some("interrupted"))
+    );
+    fs::remove_dir_all(lab.path("runs/fake-3")).expect("removed");
     // at an evaluation nothing is interpolated, and without --align there is no such column
     let found = json(&lab, &["--align", "step", "--at", "8"]);
     assert_eq!(

@@ -4,9 +4,11 @@ use crate::eval::Definition;
 use crate::report::export::{Cell, Column, Table, number};
 use crate::report::fit::Leaving;
 use crate::report::numbers::thousands;
-use crate::session::evaluation::{Evaluated, TaskScores};
+use crate::run::columns::NAMED_SET;
+use crate::session::evaluation::{Evaluated, LossOn, TaskScores};
 use crate::wording::noun_of;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// The names of all numbers, in the order in which they first occur, with whether one has a standard error.
 fn names(evaluated: &[Evaluated]) -> Vec<(String, bool)> {
@@ -84,16 +86,21 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
             on.data.join(", ")
         ));
     }
+    for (name, on) in evaluated.iter().flat_map(|one| &one.others) {
+        add(format!(
+            "{NAMED_SET}{name}: over the first {} tokens of {}",
+            thousands(on.loss.tokens),
+            on.data.join(", ")
+        ));
+    }
     let losses: Vec<_> = evaluated.iter().filter_map(|one| one.loss.as_ref()).collect();
-    if losses.iter().any(|on| on.digest != losses[0].digest) {
-        add("the losses are of different data and cannot be compared; --data names the same for all"
-            .to_owned());
-    } else if losses.iter().any(|on| on.tokenizer != losses[0].tokenizer) {
-        add("the losses are per token of different tokenizers and cannot be compared; bits per byte can"
-            .to_owned());
-    } else if losses.iter().any(|on| on.loss.tokens != losses[0].loss.tokens) {
-        add("the losses are of different numbers of tokens and cannot be compared; --tokens gives all the same"
-            .to_owned());
+    apart("the losses", &losses).into_iter().for_each(&mut add);
+    let names: BTreeSet<&String> =
+        evaluated.iter().flat_map(|one| &one.others).map(|(name, _)| name).collect();
+    for name in names {
+        let of_set = evaluated.iter().flat_map(|one| &one.others).filter(|(other, _)| other == name);
+        let losses: Vec<_> = of_set.map(|(_, on)| on).collect();
+        apart(&format!("the losses {NAMED_SET}{name}"), &losses).into_iter().for_each(&mut add);
     }
     for task in evaluated.iter().flat_map(|one| &one.tasks) {
         let examples = task.tally.examples;
@@ -117,10 +124,25 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
     notes
 }
 
+/// Why losses, of which `what` are some, cannot be compared, if they cannot.
+fn apart(what: &str, losses: &[&LossOn]) -> Option<String> {
+    let first = losses.first()?;
+    let differs = |differs: fn(&LossOn, &LossOn) -> bool| losses.iter().any(|on| differs(on, first));
+    let (how, instead) = if differs(|a, b| a.digest != b.digest) {
+        ("of different data", "--data names the same for all")
+    } else if differs(|a, b| a.tokenizer != b.tokenizer) {
+        ("per token of different tokenizers", "bits per byte can")
+    } else if differs(|a, b| a.loss.tokens != b.loss.tokens) {
+        ("of different numbers of tokens", "--tokens gives all the same")
+    } else {
+        return None;
+    };
+    Some(format!("{what} are {how} and cannot be compared; {instead}"))
+}
+
 fn about_cut(model: &str, task: &TaskScores) -> Option<String> {
     let (cut, examples, block_size) = (task.cut, task.tally.examples, task.block_size);
-    // a definition of its own is another encoding, and may cut others
-    if cut.contexts == 0 || task.definition == Definition::LmEval {
+    if cut.contexts == 0 {
         return None;
     }
     let endings = match cut.endings {
@@ -132,7 +154,7 @@ fn about_cut(model: &str, task: &TaskScores) -> Option<String> {
     Some(format!(
         "{model}: {}: {} of {examples} examples are longer than the model's context of {block_size} tokens and lost \
          the beginning of their text{endings}",
-        task.name, cut.contexts
+        task.prefix, cut.contexts
     ))
 }
 

@@ -43,7 +43,7 @@ impl Item {
             })
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
-        let val_loss = last_row(dir::VAL_CSV, &["val_loss"]).map(|row| row[0]);
+        let validated = last_row(dir::VAL_CSV, &["step", "val_loss"]).map(|row| (row[0], row[1]));
         // a log grows with every step, the record changes at the end, and a run may be evaluated long after it
         let written = [dir::TRAIN_CSV, dir::VAL_CSV, dir::EVAL_CSV, dir::SAMPLES, record::FILE, dir::RECIPE]
             .iter()
@@ -55,6 +55,13 @@ impl Item {
             let is_same = |noted: &FileDigest| noted.bytes == size && size > SHORT;
             run.warnings.extend(other_log(path, log, &run.facts.logs, is_same));
         }
+        if let (Some((step, _)), Some((at, _))) = (last, validated)
+            && run.status == RunStatus::Finished
+            && at < step + 1.0
+        {
+            run.notes.push(format!("its validation loss is of step {at}, before its end"));
+        }
+        let val_loss = validated.map(|(_, loss)| loss);
         let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
         Ok(Self { run, last, val_loss, age })
     }

@@ -36,7 +36,10 @@ struct Shared {
 /// Serves the runs until a signal comes.
 pub(super) fn run(args: &WatchArgs, address: &str) -> anyhow::Result<Exit> {
     let address = resolved(address)?;
-    let paths = find::all(&args.dir.runs_dir, &args.runs, |_| {})?;
+    let paths = match args.runs.is_empty() {
+        true => find::list(&args.dir.runs_dir)?,
+        false => find::all(&args.dir.runs_dir, &args.runs, |_| {})?,
+    };
     let quantity = super::super::plotted(&args.y, &paths)?;
     let title = format!("Runs of {}", args.dir.runs_dir.display());
     let view = View { axis: axis(args.x), quantity, title };

@@ -126,7 +126,7 @@ impl Followed {
         let mut found = Found::Nothing;
         // asked before the record is read: what ends in between is then on record
         let status = match self.stamps[0].is_none() || self.may_train() {
-            true => record::status(self.path()),
+            true => crate::run::status(self.path()),
             false => Ok(self.status),
         };
         let stamps = [record::FILE, dir::RECIPE].map(|file| stamp(&self.path().join(file)));

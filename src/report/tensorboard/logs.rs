@@ -1,6 +1,6 @@
 //! The rows of a log as events, for as long as the log grows.
 
-use super::super::scan::{has_header, without_long_lines};
+use super::super::bounds::{has_header, without_long_lines};
 use super::super::tail::{Grown, Tail};
 use super::clock::Clock;
 use super::event::{At, Kind, scalars};

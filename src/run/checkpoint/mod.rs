@@ -188,7 +188,7 @@ pub fn foreign(run_dir: &Path) -> Vec<PathBuf> {
     for name in names(&dir) {
         let (path, shown) = (dir.join(&name), Path::new(dir::CHECKPOINTS).join(&name));
         let text = name.to_string_lossy();
-        let is_checkpoint = text.starts_with(STEP) || text.starts_with(ASIDE);
+        let is_checkpoint = stated_step(&path).is_some() || text.starts_with(ASIDE);
         if files::is_passing(&name) {
             continue;
         }

@@ -168,7 +168,7 @@ fn a_log_takes_up_columns_and_keeps_those_that_nothing_fills() {
     log.append_with(&row(2), &names(&["0.25"])).expect("append");
     let expected = "step,tokens,val_loss,a_acc,b_acc\n0,0,2.5,,\n1,1,2.5,0.5,\n2,2,2.5,,0.25\n";
     assert_eq!(fs::read_to_string(&path).expect("read"), expected);
-    let earlier = Some((3, names(&["3", "3", "2.5", "0.75", "0.125"])));
+    let earlier = Some(EarlierRow { step: 3, cells: names(&["3", "3", "2.5", "0.75", "0.125"]) });
     let mut log = ValLog::open_with(&opened(dir.path()), &names(&["b_acc"]), earlier).expect("open");
     log.append_with(&row(3), &names(&["0.5"])).expect("append");
     log.append_with(&row(4), &names(&["0.5"])).expect("append");

@@ -24,6 +24,9 @@ impl Recorder<'_> {
         let audience = self.job.call.audience;
         let written = self.saver.wait().and_then(|()| self.settle_best());
         let written = written.and_then(|()| Ok(self.val_log.put_back()?));
+        if written.is_ok() {
+            self.record.evaluated_before = None;
+        }
         // a run whose last checkpoint is not there has not finished; what ended it before matters more
         let result = match (self.job.dir.check(), result, written) {
             // because of which anything else may have failed

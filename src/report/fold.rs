@@ -1,0 +1,153 @@
+//! How the rows of a log become the metrics of a run.
+
+use super::around::Around;
+use super::metrics::{Metric, metrics};
+use super::results::Results;
+use super::stats::median;
+use crate::run::column::{Aggregate, Unit};
+
+/// A metric while the rows of its log go by.
+pub(super) struct Fold<'a> {
+    pub(super) metric: &'a Metric,
+    /// Where its column lies in a row.
+    pub(super) place: usize,
+    value: Option<f64>,
+    /// The step of the row that it was taken from; NaN in a log of training.
+    step: f64,
+    /// Every value, for a median.
+    values: Vec<f64>,
+    /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
+    is_always_there: bool,
+    /// The evaluations on both sides of a cut.
+    around: Around,
+}
+
+impl<'a> Fold<'a> {
+    /// The metrics of a log: those that need every row, and those of columns of which only the last row counts.
+    pub(super) fn of_log(
+        log: &str,
+        further: &'a [Metric],
+        scratch: &mut Vec<Vec<f64>>,
+    ) -> (Vec<Fold<'a>>, Vec<Fold<'a>>) {
+        let known = metrics().iter().map(|metric| (metric, metric.unit == Unit::Loss));
+        let further = further.iter().map(|metric| (metric, false));
+        let own: Vec<(&Metric, bool)> =
+            known.chain(further).filter(|(metric, _)| metric.log == log).collect();
+        let is_last = |metric: &Metric| matches!(metric.aggregate, Aggregate::Last | Aggregate::LastPlusOne);
+        let of_each_row = own.iter().filter(|(metric, _)| !is_last(metric));
+        let each_row: Vec<&str> = of_each_row.map(|(metric, _)| metric.column.as_str()).collect();
+        own.into_iter()
+            .map(|(metric, is_always_there)| {
+                let values = match metric.aggregate {
+                    Aggregate::Median => scratch.pop().unwrap_or_default(),
+                    _ => Vec::new(),
+                };
+                let around = Around::default();
+                Fold { metric, place: 0, value: None, step: f64::NAN, values, is_always_there, around }
+            })
+            .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
+    }
+
+    pub(super) fn take(&mut self, row: &[f64]) {
+        let value = row[self.place];
+        match self.metric.aggregate {
+            Aggregate::Last if self.is_value(value) => self.value = Some(value),
+            Aggregate::LastPlusOne if !value.is_nan() => self.value = Some(value + 1.0),
+            Aggregate::Min if value < self.value.unwrap_or(f64::INFINITY) => self.value = Some(value),
+            Aggregate::Max if value > self.value.unwrap_or(f64::NEG_INFINITY) => self.value = Some(value),
+            Aggregate::Median if !value.is_nan() => self.values.push(value),
+            _ => {}
+        }
+    }
+
+    /// Takes an evaluation of a step.
+    pub(super) fn take_of(&mut self, row: &[f64], step: f64) {
+        if self.is_value(row[self.place]) {
+            self.step = step;
+        }
+        self.take(row);
+    }
+
+    /// Whether a cell says something: of anything but a loss that is always there, NaN is a cell without a value.
+    fn is_value(&self, cell: f64) -> bool {
+        !cell.is_nan() || self.is_always_there
+    }
+
+    /// Takes an evaluation that lies at `at` along the axis of a cut.
+    pub(super) fn take_around(&mut self, row: &[f64], at: f64, cut: f64) {
+        if at <= cut {
+            self.take(row);
+        }
+        let value = row[self.place];
+        if self.is_value(value) {
+            self.around.take(at, value, cut);
+        }
+    }
+
+    /// The step of the last value of an evaluation, with the metric's name, where it is before the end of a run of so
+    /// many steps. NaN is no step.
+    pub(super) fn earlier(&self, steps: f64) -> Option<(String, u64)> {
+        let is_earlier = self.metric.aggregate == Aggregate::Last && self.step < steps;
+        is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
+    }
+
+    /// Settles the value at a cut, once all evaluations have been taken.
+    pub(super) fn cut(&mut self, cut: f64, header: &[String], results: &mut Results) {
+        let (value, name) = (self.around.value(cut), || self.metric.name.clone());
+        match (value, self.metric.aggregate) {
+            (None, _) => {
+                let was_evaluated = header.contains(&self.metric.column) && self.around.is_known();
+                results.unknown.extend(was_evaluated.then(name));
+                self.value = None;
+            }
+            (Some((value, is_between)), Aggregate::Last) => {
+                results.interpolated.extend(is_between.then(name));
+                self.value = Some(value);
+            }
+            (Some((value, true)), Aggregate::Min) if value < self.value.unwrap_or(f64::INFINITY) => {
+                results.interpolated.push(name());
+                self.value = Some(value);
+            }
+            (Some((value, true)), Aggregate::Max) if value > self.value.unwrap_or(f64::NEG_INFINITY) => {
+                results.interpolated.push(name());
+                self.value = Some(value);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Gives each fold the place of its column in a row, and says which columns a row has.
+pub(super) fn place<'a>(folds: &mut [Fold<'a>]) -> Vec<&'a str> {
+    let mut wanted = Vec::new();
+    for fold in folds {
+        fold.place = column_of(&mut wanted, &fold.metric.column);
+    }
+    wanted
+}
+
+/// Where a column lies in a row of these, which get it if they lack it.
+pub(super) fn column_of<'a>(wanted: &mut Vec<&'a str>, column: &'a str) -> usize {
+    wanted.iter().position(|name| *name == column).unwrap_or_else(|| {
+        wanted.push(column);
+        wanted.len() - 1
+    })
+}
+
+/// Adds the results of the folds, for columns that the log has. The memory of medians goes back to `scratch`.
+pub(super) fn finish(
+    folds: Vec<Fold>,
+    header: &[String],
+    scratch: &mut Vec<Vec<f64>>,
+    results: &mut Results,
+) {
+    for Fold { metric, value, mut values, .. } in folds {
+        let value = if metric.aggregate == Aggregate::Median { median(&mut values) } else { value };
+        if values.capacity() > 0 {
+            values.clear();
+            scratch.push(values);
+        }
+        let is_known = header.contains(&metric.column) && !(metric.unit == Unit::Bytes && value == Some(0.0));
+        results.values.extend(value.filter(|_| is_known).map(|value| (metric.name.clone(), value)));
+    }
+}
