@@ -293,10 +293,7 @@ mod tests {
                 ("SLURM_STEP_ID", "3"),
             ];
             let meeting = of(&slurm).expect("complete").expect("launched").meeting;
-            assert!(
-                matches!(&meeting, Meeting::At { port: 20_000..32_768, .. }),
-                "job {job}: {meeting:?}"
-            );
+            assert!(matches!(&meeting, Meeting::At { port: 20_000..32_768, .. }), "job {job}: {meeting:?}");
         }
     }
 

@@ -58,7 +58,9 @@ pub(super) fn passes_of(task: &Task, micro_batch: usize, Share { rank, ranks }: 
             let longest = rows.first().map_or(0, |row| row.len(task));
             let fits = micro_batch * block_size / rounded(longest, block_size).max(1);
             let most = fits.clamp(1, MOST_ROWS);
-            while let Some((first, others)) = rows.split_at_checked(most).filter(|(_, others)| !others.is_empty()) {
+            while let Some((first, others)) =
+                rows.split_at_checked(most).filter(|(_, others)| !others.is_empty())
+            {
                 passes.push(first.to_vec());
                 rows = others;
             }
