@@ -44,7 +44,7 @@ pub struct Card {
     /// What was asked for.
     #[serde(deserialize_with = "json::bounded")]
     pub options: serde_json::Value,
-    /// What was read, in order.
+    /// What was read, in order; with a tokenizer of characters all sources, for the vocabulary has theirs.
     pub sources: Vec<SourceCard>,
 }
 
@@ -100,6 +100,9 @@ impl Part {
 pub struct SourceCard {
     /// Its path as it was found.
     pub path: String,
+    /// How it was read, as an ending of names says it: `txt`, `jsonl.gz`; none in cards of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// Its size.
     pub bytes: u64,
     /// blake3 of its contents.

@@ -158,7 +158,8 @@ impl Dataset {
 
     /// Cuts the set in two: of its N tokens in reading order, the last ⌊`fraction` · N⌋ are the second part,
     /// the others the first. No token belongs to both, so none is a target in one part and an input in the
-    /// other.
+    /// other. The product is rounded to a 64-bit floating-point number first, so ⌊0.29 · 100⌋ is 28: what runs were
+    /// trained on stays what it was.
     ///
     /// The cut depends on the data and the fraction alone, not on the length of a row.
     ///

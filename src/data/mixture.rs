@@ -67,7 +67,8 @@ impl Mixture {
 }
 
 /// How many of [`PERIOD`] rows each source has under these weights: in proportion, rounded so that the sum is right
-/// (by the largest remainder).
+/// (by the largest remainder). Remainders that would be equal differ by the rounding of floating-point numbers, which
+/// then decides; another rule would change what runs with such weights were trained on.
 ///
 /// # Errors
 /// [`DataError::Share`] for a weight so small that it comes to no row.

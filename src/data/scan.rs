@@ -2,7 +2,7 @@
 //!
 //! The results for big files are cached, so that a run over tens of gigabytes restarts at once. A result
 //! holds only for the file that it was computed from: same path, size, modification and change time, and
-//! inode.
+//! inode. That of tokens also holds for their layout alone, which may be stated by another file.
 
 use super::DataError;
 use super::progress::{NoProgress, Progress, Task};
@@ -72,10 +72,20 @@ fn canonical(path: &Path) -> Result<PathBuf, DataError> {
     fs::canonicalize(path).map_err(DataError::read(path))
 }
 
+/// Bytes before the first token, and of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Places {
+    offset: usize,
+    width: usize,
+}
+
 /// A cached scan.
 #[derive(Serialize, Deserialize)]
 struct Record {
     file: Identity,
+    /// Of a text, and in records of earlier versions, there are none.
+    #[serde(default)]
+    tokens: Option<Places>,
     scan: Scan,
 }
 
@@ -101,7 +111,8 @@ impl Scanner<'_> {
         payload_only: bool,
     ) -> Result<Scan, DataError> {
         let role = if payload_only { "payload" } else { "shard" };
-        self.remembering(role, path, file, |task| {
+        let places = Places { offset: tokens.header().len(), width: tokens.width() };
+        self.remembering(role, path, file, Some(places), |task| {
             let header = if payload_only { &[] } else { tokens.header() };
             scan_tokens(header, tokens, |by| task.advance(by))
         })
@@ -109,7 +120,7 @@ impl Scanner<'_> {
 
     /// Digest of a text file.
     pub(super) fn text(&self, path: &Path, file: &File, text: &[u8]) -> Result<Scan, DataError> {
-        self.remembering("text", path, file, |task| {
+        self.remembering("text", path, file, None, |task| {
             let mut hasher = blake3::Hasher::new();
             for segment in text.chunks(SEGMENT) {
                 hasher.update_rayon(segment);
@@ -124,6 +135,7 @@ impl Scanner<'_> {
         role: &str,
         path: &Path,
         file: &File,
+        tokens: Option<Places>,
         scan: impl FnOnce(&Task) -> Scan,
     ) -> Result<Scan, DataError> {
         let before = Identity::of(path, file)?;
@@ -139,7 +151,7 @@ impl Scanner<'_> {
         // a record that is missing, unreadable or of another version is replaced
         let record = regular::read_within(&record_path, LONGEST_RECORD).ok();
         let record = record.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
-        if let Some(record) = record.filter(|record| record.file == before) {
+        if let Some(record) = record.filter(|record| record.file == before && record.tokens == tokens) {
             return Ok(record.scan);
         }
         let what = format!("checking {}", path.display());
@@ -147,7 +159,7 @@ impl Scanner<'_> {
         if Identity::of(path, file)? != before {
             return Err(DataError::Changed { path: path.into() });
         }
-        let record = serde_json::to_vec(&Record { file: before, scan: scan.clone() })
+        let record = serde_json::to_vec(&Record { file: before, tokens, scan: scan.clone() })
             .expect("a record holds nothing that JSON cannot");
         let (dir, name) = place_of(&record_path)?;
         write_whole(&dir, name, &record)?;
@@ -193,10 +205,14 @@ mod tests {
     }
 
     fn scan(path: &Path, cache_dir: &Path, big: u64) -> (Scan, u64) {
+        let layout = Layout { format: Format::Headerless, offset: 0, width: Width::U16 };
+        scan_as(layout, path, cache_dir, big)
+    }
+
+    fn scan_as(layout: Layout, path: &Path, cache_dir: &Path, big: u64) -> (Scan, u64) {
         let progress = Counter::default();
         let (file, bytes) = map(path).expect("mapped");
-        let tokens =
-            Tokens::mapped(bytes, Layout { format: Format::Headerless, offset: 0, width: Width::U16 });
+        let tokens = Tokens::mapped(bytes, layout);
         let scanner = Scanner { cache_dir, progress: &progress, big };
         let scan = scanner.tokens(path, &file, &tokens, false).expect("scanned");
         (scan, progress.0.into_inner())
@@ -207,6 +223,26 @@ mod tests {
             Ok(entries) => entries.map(|entry| entry.expect("an entry").path()).collect(),
             Err(_) => Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_is_remembered_of_tokens_holds_for_their_layout_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, cache) = (dir.path().join("a.bin"), dir.path().join("cache"));
+        fs::write(&path, [5, 0, 1, 0, 9, 1, 0, 0]).expect("written");
+        let layout = |width, offset| Layout { format: Format::Headerless, offset, width };
+        // an index that comes later says that tokens are wider, for instance
+        for (layout, range) in [
+            (layout(Width::U16, 0), (0, 265)),
+            (layout(Width::I32, 0), (265, 65_541)),
+            (layout(Width::I32, 4), (265, 265)),
+            (layout(Width::U16, 0), (0, 265)),
+        ] {
+            let (fresh, again) = (scan_as(layout, &path, &cache, 5), scan_as(layout, &path, &cache, 5));
+            assert_eq!((fresh.0.range, fresh.1), (Some(range), 8), "{layout:?}");
+            assert_eq!(again, (fresh.0, 0), "{layout:?} is remembered");
+        }
+        assert_eq!(records(&cache).len(), 1, "in one place");
     }
 
     #[test]

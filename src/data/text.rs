@@ -40,12 +40,12 @@ pub(super) fn open(
     }
     // a directory could not be written over; one with something in it stays, and is named
     let _ = std::fs::remove_dir(&cache);
-    encode(path, text, tokenizer, &cache, scanner)?;
+    let shard = encode(path, text, tokenizer, &cache, scanner)?;
+    // while the shard has no name: it may hold the tokens of another text than the name would say
     if Identity::of(path, file)? != before {
-        // the new shard may hold the tokens of another text than its name says
-        std::fs::remove_file(&cache).map_err(DataError::write(&cache))?;
         return Err(DataError::Changed { path: path.into() });
     }
+    shard.finish()?;
     match cached(&cache, scanner)? {
         Some((tokens, scan, guard)) => Ok((tokens, Scan { digest, ..scan }, Some(guard))),
         None => Err(DataError::Changed { path: cache }),
@@ -73,14 +73,14 @@ fn cached(cache: &Path, scanner: &Scanner) -> Result<Option<(Arc<Tokens>, Scan, 
     Ok(whole.then_some((tokens, scan, guard)))
 }
 
-/// Encodes a text into a shard.
+/// Encodes a text into a shard that has all tokens and no name yet.
 fn encode(
     path: &Path,
     text: &[u8],
     tokenizer: &Tokenizer,
     shard: &Path,
     scanner: &Scanner,
-) -> Result<(), DataError> {
+) -> Result<ShardWriter, DataError> {
     let not_text = |error: std::str::Utf8Error| match looks_binary(text) {
         Some(what) => DataError::NoTokens { path: path.into(), what },
         None => DataError::NotUtf8 { path: path.into(), offset: error.valid_up_to() },
@@ -102,7 +102,7 @@ fn encode(
         task.advance(batch.len() as u64);
         rest = after;
     }
-    writer.finish().map(|_| ())
+    Ok(writer)
 }
 
 /// What the name of a cached shard says about its vocabulary.

@@ -57,6 +57,11 @@ impl Tokens {
         }
     }
 
+    /// Bytes of a token.
+    pub(super) fn width(&self) -> usize {
+        self.width.bytes()
+    }
+
     /// Number of tokens.
     pub(super) fn len(&self) -> u64 {
         (self.payload().len() / self.width.bytes()) as u64

@@ -89,7 +89,8 @@ impl Beside {
         }
         let list = dir.join(weights::META);
         // nanoGPT's own files have no header
-        if path.extension().is_none_or(|extension| extension != "bin") || !list.is_file() || !is_bare(path) {
+        let is_named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"));
+        if !is_named || !list.is_file() || !is_bare(path) {
             return Ok(None);
         }
         if !self.lists.contains_key(&list) {

@@ -251,6 +251,8 @@ fn what_stays_wrong_is_an_error_and_leaves_nothing() {
         (Reply::new(200, page), "does not answer with a list of files: it is a web page"),
         (Reply::new(200, "{}"), "it is no list"),
         (Reply::new(200, "[{}]"), "an entry has no path"),
+        // seven bytes that take hundreds in memory
+        (Reply::new(200, format!("[{}0]", "{\"\":0},".repeat(1 << 17))), "there are more than 262144 values"),
     ] {
         let (lab, server) = (Lab::new(), Server::start(move |_, _| reply.clone()));
         fetch(&lab, &server, &[REPO, "--out", "got"]).expect(1).says(&[says, "HF_ENDPOINT"]);

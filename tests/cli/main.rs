@@ -19,6 +19,7 @@ mod data_changes;
 mod data_damaged;
 mod data_kills;
 mod data_prepare;
+mod data_records;
 mod data_refused;
 mod determinism;
 mod diverged;

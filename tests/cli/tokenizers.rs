@@ -172,6 +172,14 @@ fn nanogpts_characters_are_read_beside_its_files() {
         explained.contains(&characters.len().to_string()) && explained.contains("meta.pkl"),
         "{explained}"
     );
+    // a name in capitals is one of its files too
+    lab.write("nano/train.BIN", &bytes);
+    let shown = |file: &str| {
+        let shown = lab.run(["data", "inspect", file]);
+        shown.expect(0);
+        shown.stdout.replace(file, "")
+    };
+    assert_eq!(shown("nano/train.BIN"), shown("nano/train.bin"));
     let run = train(&lab);
     let said = lab.run(["sample", &run.display().to_string(), "--prompt", "he", "--tokens", "12"]);
     said.expect(0);

@@ -8,7 +8,7 @@ use runner::data::{
     DataError, Dataset, Format, NoProgress, Progress, TokenStream, Tokenizer, inspect, write_llmc,
 };
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 fn bytes(tokens: impl IntoIterator<Item = u16>) -> Vec<u8> {
@@ -335,4 +335,35 @@ fn rows_of_a_file_that_was_changed_are_found_even_if_it_was_put_back() {
         }
         write(0, &good);
     }
+}
+
+/// Changes a text while it is encoded, and puts it elsewhere.
+struct Mover(PathBuf);
+
+impl Progress for Mover {
+    fn start(&self, what: &str, _total: u64) {
+        if what.starts_with("tokenizing ") {
+            // in place, for what is cut off could not be read any more
+            let file = fs::File::options().write(true).open(&self.0).expect("open");
+            std::os::unix::fs::FileExt::write_all_at(&file, b"other words", 20).expect("written");
+            fs::rename(&self.0, self.0.with_extension("moved")).expect("renamed");
+        }
+    }
+
+    fn advance(&self, _by: u64) {}
+
+    fn finish(&self) {}
+}
+
+#[test]
+fn tokens_of_a_text_that_changed_and_went_while_it_was_encoded_are_not_kept() {
+    let place = Place::new();
+    let text = TEXT.repeat(50);
+    let spec = place.file("a.txt", &text);
+    let failed = place.open_with(&[&spec], 1, 50257, &Mover(place.path("a.txt"))).err().expect("refused");
+    assert!(failed.to_string().contains(&spec), "{failed}");
+    assert!(place.cached().is_empty(), "{:?}", place.cached());
+    place.file("a.txt", &text);
+    let expected = Tokenizer::gpt2().encode_ordinary(&text);
+    assert_eq!(all_tokens(&place.open(&[&spec], 1).expect("opened")), expected[..expected.len() - 1]);
 }

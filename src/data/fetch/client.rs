@@ -1,6 +1,7 @@
 //! Requests over HTTP, and what their failures mean.
 
 use super::{FetchError, Settings};
+use crate::json;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -158,10 +159,11 @@ impl Client {
         let next = text(response.headers(), "link").and_then(next_page).map(str::to_owned);
         let mut body = response.into_body().into_with_config().limit(LONGEST_LIST).reader();
         let bytes = self.read_list(url, end, &mut body)?;
-        let parsed = serde_json::from_slice(&bytes);
+        // a page of the hub has a thousand files, of ten values each
+        let parsed = json::value(&bytes);
         let why = |error: serde_json::Error| match super::super::appearance::looks_like(&bytes) {
-            Some(what) => format!("it is {what}"),
-            None => error.to_string(),
+            Some(what) if !error.is_data() => format!("it is {what}"),
+            _ => error.to_string(),
         };
         let wrong = |error| Fault::Final(FetchError::Listing { url: url.to_owned(), why: why(error) });
         Ok((parsed.map_err(wrong)?, next))

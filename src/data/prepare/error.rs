@@ -103,6 +103,23 @@ pub enum PrepareError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A source whose name has it read otherwise than before.
+    #[error(
+        "`{}` is read as .{now} for its name, and `{}` was prepared from it as .{then}: name it as before, prepare \
+         into another directory, or remove that one to start over",
+        path.display(),
+        dir.display()
+    )]
+    Renamed {
+        /// The source.
+        path: PathBuf,
+        /// How it would be read.
+        now: String,
+        /// The directory.
+        dir: PathBuf,
+        /// How it was read.
+        then: String,
+    },
     /// A failure after some shards were complete.
     #[error("{error}; {} kept, and the same command goes on from there", kept(*shards))]
     Kept {

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod documents;
+mod earlier;
 mod error;
 mod field;
 mod parquet;
@@ -14,21 +15,17 @@ mod shards;
 mod sources;
 mod spool;
 mod state;
+mod vocabulary;
 mod work;
 mod zstd;
 
-use super::card::{CARD, Card};
-use super::progress::Task;
-use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
+use super::card::Card;
+use super::tokenizer::{Tokenizer, TokenizerKind};
 use super::{DataError, Progress};
-use crate::regular;
 use documents::Reading;
 use serde_json::json;
-use sources::TextFile;
 use state::{State, Workplace};
-use std::collections::BTreeSet;
 use std::io;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 pub use error::PrepareError;
@@ -91,6 +88,11 @@ impl Options {
     /// Whether all tokens are kept on the disk before the first shard is written.
     fn is_spooled(&self) -> bool {
         self.shuffle_seed.is_some() || matches!(self.validation, Validation::Fraction(_))
+    }
+
+    /// Whether so many tokens are all that are read, whatever else there is.
+    fn is_limit(&self, tokens: u64) -> bool {
+        self.limit_tokens.is_some_and(|limit| tokens >= limit)
     }
 
     /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
@@ -168,15 +170,15 @@ impl Options {
 pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareError> {
     options.check()?;
     let files = sources::find(&options.sources)?;
-    if let Some(card) = finished(options, &files, hooks)? {
+    if let Some(card) = earlier::finished(options, &files, hooks)? {
         state::clear(&options.out);
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
     let state = match place.state(options.is_spooled())? {
         Some(state) => {
-            check_options(options, &state.options, "an unfinished preparation")?;
-            check_sources(options, &files, &state, hooks)?;
+            earlier::check_options(options, &state.options, "an unfinished preparation")?;
+            earlier::check_sources(options, &files, &state, hooks)?;
             state
         }
         None => match place.stranger()? {
@@ -189,8 +191,8 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         },
     };
     let mut work = work::Work::new(options, &files, &place, state, hooks)?;
-    let ended =
-        vocabulary(options, &files, &mut work.state, hooks).and_then(|tokenizer| work.run(&tokenizer));
+    let ended = vocabulary::tokenizer(options, &files, &place, &mut work.state, hooks)
+        .and_then(|tokenizer| work.run(&tokenizer));
     if ended.as_ref().is_err_and(PrepareError::is_of_source) {
         work.go_back()?;
     }
@@ -205,128 +207,28 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
                 PrepareError::NoTrain { .. } | PrepareError::NoVal { .. } | PrepareError::NoText { .. }
             );
             let (made, kept) = (work.made(), if is_vain { 0 } else { work.kept() });
+            let has_characters = work.state.characters.is_some();
             // the unfinished shard goes before its directory
             drop(work);
-            if kept > 0 {
-                return Err(PrepareError::Kept { error: Box::new(error), shards: kept });
+            match error {
+                PrepareError::SourceChanged { path, .. } if kept == 0 => {
+                    place.undo(&made);
+                    Err(DataError::Changed { path }.into())
+                }
+                error if kept == 0 => {
+                    place.undo(&made);
+                    Err(error)
+                }
+                // what is kept is in the characters of what was there before
+                PrepareError::Data(DataError::Changed { path }) if has_characters => {
+                    Err(PrepareError::SourceChanged { path, dir: options.out.clone() })
+                }
+                // the same command would be refused
+                error @ (PrepareError::SourceChanged { .. } | PrepareError::Occupied { .. }) => Err(error),
+                error => Err(PrepareError::Kept { error: Box::new(error), shards: kept }),
             }
-            place.undo(&made);
-            Err(error)
         }
     }
-}
-
-/// The card of a set that is there already; an error for a set of something else.
-fn finished(options: &Options, files: &[TextFile], hooks: &Hooks) -> Result<Option<Card>, PrepareError> {
-    let dir = &options.out;
-    if dir.exists() && !dir.is_dir() {
-        return Err(PrepareError::Occupied { dir: dir.clone(), what: "no files: it is one itself".into() });
-    }
-    let Some(card) = Card::read(dir)? else { return Ok(None) };
-    check_options(options, &card.options, "another preparation")?;
-    let task = Task::start(hooks.progress, "checking the shards", 2 * card.tokens);
-    for part in [&card.train, &card.val] {
-        if let Some(damage) = part.damage(dir, &|by| task.advance(by))? {
-            let what = format!("a {CARD} but {damage}");
-            return Err(PrepareError::Occupied { dir: dir.clone(), what });
-        }
-    }
-    drop(task);
-    // what was read after the limit was reached does not matter
-    let is_limited = options.limit_tokens.is_some();
-    if card.sources.len() > files.len() || card.sources.len() < files.len() && !is_limited {
-        let what = format!("what was prepared from {} files, not from {}", card.sources.len(), files.len());
-        return Err(PrepareError::Occupied { dir: dir.clone(), what });
-    }
-    let total = files.iter().map(|file| file.bytes).sum();
-    let task = Task::start(hooks.progress, "checking the sources", total);
-    for (source, file) in card.sources.iter().zip(files) {
-        check_digest(options, file, &source.blake3)?;
-        task.advance(file.bytes);
-    }
-    Ok(Some(card))
-}
-
-fn check_digest(options: &Options, file: &TextFile, expected: &str) -> Result<(), PrepareError> {
-    let mut open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
-    if pipeline::digest(&file.path, &mut open)?.to_hex().as_str() == expected {
-        return Ok(());
-    }
-    Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() })
-}
-
-/// Refuses a directory that was begun with other options, and names the first that differs.
-fn check_options(options: &Options, theirs: &serde_json::Value, what: &str) -> Result<(), PrepareError> {
-    let ours = options.identity();
-    let differing =
-        ours.as_object().into_iter().flatten().find(|(name, value)| theirs.get(name) != Some(value));
-    let Some((name, value)) = differing else { return Ok(()) };
-    let theirs = theirs.get(name).cloned().unwrap_or_default();
-    let what = format!("{what}, with {name} {theirs} instead of {value}");
-    Err(PrepareError::Occupied { dir: options.out.clone(), what })
-}
-
-/// Refuses sources that have changed since they were read. Those that were not begun yet may be others.
-fn check_sources(
-    options: &Options,
-    files: &[TextFile],
-    state: &State,
-    hooks: &Hooks,
-) -> Result<(), PrepareError> {
-    let task =
-        Task::start(hooks.progress, "checking the sources", state.sources.iter().map(|s| s.card.bytes).sum());
-    for (number, begun) in state.sources.iter().enumerate() {
-        task.advance(begun.card.bytes);
-        let Some(file) = files.get(number) else {
-            let path = PathBuf::from(&begun.card.path);
-            return Err(PrepareError::SourceChanged { path, dir: options.out.clone() });
-        };
-        if !pipeline::is_unchanged(&file.path, &begun.identity, &begun.card.blake3)? {
-            return Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() });
-        }
-    }
-    Ok(())
-}
-
-/// The tokenizer; one of characters from all of the text, which is read for it once.
-fn vocabulary(
-    options: &Options,
-    files: &[TextFile],
-    state: &mut State,
-    hooks: &Hooks,
-) -> Result<Tokenizer, PrepareError> {
-    match options.tokenizer {
-        TokenizerKind::Gpt2 => return Ok(Tokenizer::gpt2().clone()),
-        TokenizerKind::Bytes => return Ok(Tokenizer::bytes().clone()),
-        TokenizerKind::Char => {}
-    }
-    let characters = match &state.characters {
-        Some(characters) => Characters::new(characters.chars().collect()),
-        None => {
-            let task =
-                Task::start(hooks.progress, "collecting characters", files.iter().map(|f| f.bytes).sum());
-            let mut all = BTreeSet::new();
-            // parts may be cut anywhere between two characters
-            let reading = reading(options, Tokenizer::bytes());
-            for file in files {
-                let open = regular::open(&file.path).map_err(DataError::read(&file.path))?;
-                reading.documents(file, open, &|by| task.advance(by), &mut |part| {
-                    let mut last = None;
-                    for c in part.text.chars().filter(|c| last.replace(*c) != Some(*c)) {
-                        all.insert(c);
-                    }
-                    ControlFlow::Continue(())
-                })?;
-            }
-            if all.is_empty() {
-                return Err(PrepareError::NoText { files: files.len() });
-            }
-            Characters::of(&all)
-        }
-    };
-    let characters = characters.map_err(PrepareError::Options)?;
-    state.characters = Some(characters.text());
-    Ok(Tokenizer::chars(characters))
 }
 
 fn reading<'a>(options: &'a Options, tokenizer: &'a Tokenizer) -> Reading<'a> {

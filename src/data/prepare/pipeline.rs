@@ -66,6 +66,8 @@ pub(super) struct Mark {
 }
 
 struct Batch {
+    /// The number of the file.
+    file: usize,
     text: String,
     marks: Vec<Mark>,
 }
@@ -155,7 +157,7 @@ impl Pipeline<'_> {
     }
 
     fn encode(&self, tokenizer: &Tokenizer, batch: Batch) -> Result<Encoded, PrepareError> {
-        let Batch { text, mut marks } = batch;
+        let Batch { file, text, mut marks } = batch;
         let mut tokens = Vec::with_capacity(text.len() / 3 + marks.len());
         let mut rest = &text[..];
         for mark in &mut marks {
@@ -164,9 +166,9 @@ impl Pipeline<'_> {
             if mark.is_first && self.separator == Separator::Prepend {
                 tokens.extend(tokenizer.separator());
             }
-            let encoded = tokenizer.encode_into(part, &mut tokens);
             // the vocabulary is that of all the text, unless a file changes meanwhile
-            encoded.map_err(|unlisted| PrepareError::Options(format!("{unlisted}: start again")))?;
+            let changed = |_| DataError::Changed { path: self.files[file].path.clone() };
+            tokenizer.encode_into(part, &mut tokens).map_err(changed)?;
             if mark.is_last && self.separator == Separator::Append {
                 tokens.extend(tokenizer.separator());
             }
@@ -199,7 +201,10 @@ impl Pipeline<'_> {
             if steps.send(Message::Step(Step::Begin(number, before.clone(), digest))).is_err() {
                 return Ok(());
             }
-            let empty = || Batch { text: String::with_capacity(BATCH + BATCH / 4), marks: Vec::new() };
+            let empty = || {
+                let text = String::with_capacity(BATCH + BATCH / 4);
+                Batch { file: number, text, marks: Vec::new() }
+            };
             let (mut batch, mut documents, mut is_over) = (empty(), 0, false);
             let mut add = |part: Part| {
                 documents += u64::from(part.is_first);

@@ -2,7 +2,7 @@
 
 use super::{PrepareError, parquet, zstd};
 use crate::data::DataError;
-use crate::data::card::CARD;
+use crate::data::card::{CARD, SourceCard};
 use crate::data::source::{Source, expand};
 use crate::regular;
 use std::collections::HashSet;
@@ -40,6 +40,22 @@ pub(super) struct TextFile {
 }
 
 impl TextFile {
+    /// How it is read, as the shortest ending of a name that says so.
+    pub(super) fn format(&self) -> String {
+        ending(self.shape, self.packing)
+    }
+
+    /// What is on record of it before its documents are known.
+    pub(super) fn card(&self, digest: blake3::Hash) -> SourceCard {
+        SourceCard {
+            path: self.path.display().to_string(),
+            format: Some(self.format()),
+            bytes: self.bytes,
+            blake3: digest.to_hex().to_string(),
+            documents: 0,
+        }
+    }
+
     /// Bytes that the reader of the file holds besides a reader's usual memory: a long window of zstd, as the first
     /// frame states it, and pages of the table's column `field`. 0 for a file that cannot be read.
     pub(super) fn held(&self, field: &str) -> u64 {
@@ -56,6 +72,26 @@ impl TextFile {
             _ => 0,
         }
     }
+}
+
+/// How a source on record was read: where an earlier version has not recorded it, as the name says.
+pub(super) fn recorded(source: &SourceCard) -> Option<String> {
+    let by_name = || kind(Path::new(&source.path)).map(|(shape, packing)| ending(shape, packing));
+    source.format.clone().or_else(by_name)
+}
+
+fn ending(shape: Shape, packing: Packing) -> String {
+    let shape = match shape {
+        Shape::Text => "txt",
+        Shape::Lines => "jsonl",
+        Shape::Parquet => "parquet",
+    };
+    let packing = match packing {
+        Packing::Plain => "",
+        Packing::Gzip => ".gz",
+        Packing::Zstd => ".zst",
+    };
+    format!("{shape}{packing}")
 }
 
 /// The files that sources name, in the order of the sources: paths, globs in sorted order, and directories with
@@ -161,6 +197,9 @@ mod tests {
             ("txt", None),
         ] {
             assert_eq!(kind(Path::new(name)), expected, "{name}");
+            // what is on record says the same
+            let recorded = expected.map(|(shape, packing)| format!("a.{}", ending(shape, packing)));
+            assert_eq!(recorded.and_then(|name| kind(Path::new(&name))), expected, "{name}");
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Position {
     pub(super) within: u64,
 }
 
-/// A source that was begun.
+/// A source that was begun, or whose characters are known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Begun {
     pub(super) card: SourceCard,
@@ -47,6 +47,9 @@ pub(super) struct State {
     pub(super) options: serde_json::Value,
     /// The vocabulary, for a tokenizer of characters.
     pub(super) characters: Option<String>,
+    /// All sources, as they were when the characters were collected; none in states of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) vocabulary_sources: Vec<Begun>,
     /// The sources that were begun, in order.
     pub(super) sources: Vec<Begun>,
     pub(super) position: Position,

@@ -6,7 +6,7 @@ use super::sources::TextFile;
 use super::spool::{self, Order, Spool};
 use super::state::{Begun, Position, State, Workplace};
 use super::{Hooks, Options, PrepareError};
-use crate::data::card::{Card, SourceCard};
+use crate::data::card::Card;
 use crate::data::progress::Task;
 use crate::data::tokens::entropy;
 use crate::data::{DataError, Tokenizer};
@@ -153,6 +153,8 @@ impl<'a> Work<'a> {
 
     fn card(&self, tokenizer: &Tokenizer) -> Card {
         let state = &self.state;
+        // those behind the limit, whose characters count
+        let others = state.vocabulary_sources.iter().skip(state.sources.len());
         Card {
             version: Card::VERSION,
             tokenizer: tokenizer.kind(),
@@ -165,7 +167,7 @@ impl<'a> Work<'a> {
             train: self.shards.train.clone(),
             val: self.shards.val.clone(),
             options: self.options.identity(),
-            sources: state.sources.iter().map(|begun| begun.card.clone()).collect(),
+            sources: state.sources.iter().chain(others).map(|begun| begun.card.clone()).collect(),
         }
     }
 
@@ -217,18 +219,16 @@ impl<'a> Work<'a> {
     ) -> Result<ControlFlow<()>, PrepareError> {
         match step {
             Step::Begin(number, identity, digest) => {
-                let TextFile { path, bytes, .. } = &self.files[number];
-                let card = SourceCard {
-                    path: path.display().to_string(),
-                    bytes: *bytes,
-                    blake3: digest.to_hex().to_string(),
-                    documents: 0,
-                };
+                let file = &self.files[number];
+                let card = file.card(digest);
+                // as it was when it was begun, or when its characters were collected
+                let (begun, collected) = (&self.state.sources, &self.state.vocabulary_sources);
+                let held = begun.get(number).or(collected.get(number));
+                if held.is_some_and(|held| held.card.blake3 != card.blake3) {
+                    let (path, dir) = (file.path.clone(), self.options.out.clone());
+                    return Err(PrepareError::SourceChanged { path, dir });
+                }
                 match self.state.sources.get_mut(number) {
-                    Some(begun) if begun.card.blake3 != card.blake3 => {
-                        let (path, dir) = (path.clone(), self.options.out.clone());
-                        return Err(PrepareError::SourceChanged { path, dir });
-                    }
                     Some(begun) => *begun = Begun { card, identity },
                     None => {
                         if std::mem::take(&mut self.kept.1) {
