@@ -166,7 +166,8 @@ pub struct ListArgs {
     /// Where runs are kept.
     #[command(flatten)]
     pub dir: RunsArgs,
-    /// Only runs of these statuses, separated by commas: created, running, interrupted, finished, diverged, failed, unknown
+    /// Only runs of these statuses, separated by commas: created, running, interrupted, finished, diverged, failed,
+    /// unknown
     #[arg(long, value_name = "STATUS,...", value_delimiter = ',')]
     pub status: Vec<String>,
     /// Only runs that nothing was written to for this long, e.g. 90m, 12h or 7d

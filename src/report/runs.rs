@@ -7,6 +7,7 @@ use super::axis::Axis;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::own::is_own;
 use super::scan::last_row;
+use crate::recipe::keys::{self, Identity};
 use crate::recipe::written;
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
@@ -112,13 +113,16 @@ impl From<RunRecord> for Facts {
     }
 }
 
-/// That a run was continued under another watchdog, which may have skipped updates that its recipe asks for.
-fn watched_later(record: &RunRecord) -> Option<String> {
-    let all = record.sessions.iter().flat_map(|session| &session.overrides);
-    let of_watchdog: BTreeSet<&str> =
-        all.map(String::as_str).filter(|set| set.starts_with("watchdog.")).collect();
-    let sets: Vec<&str> = of_watchdog.into_iter().collect();
-    (!sets.is_empty()).then(|| format!("it was continued with {}", sets.join(" and ")))
+/// That a run was continued with something switched on that its recipe does not say, such as a watchdog that skips
+/// updates.
+fn continued_otherwise(record: &RunRecord) -> Option<String> {
+    let is_switched = |set: &&str| {
+        let key = set.split_once('=').and_then(|(key, _)| keys::find(key));
+        key.is_some_and(|key| matches!(key.identity, Identity::While(_)))
+    };
+    let all = record.sessions.iter().flat_map(|session| &session.overrides).map(String::as_str);
+    let sets: BTreeSet<&str> = all.filter(is_switched).collect();
+    (!sets.is_empty()).then(|| format!("it was continued with {}", Vec::from_iter(sets).join(" and ")))
 }
 
 /// The rows of one evaluation of each further set in a plan, where it has some.
@@ -172,10 +176,10 @@ impl Run {
         });
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let watched = record.as_ref().and_then(watched_later);
+        let otherwise = record.as_ref().and_then(continued_otherwise);
         let facts = record.map(Facts::from).unwrap_or_default();
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
-        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(watched).collect();
+        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(otherwise).collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
         Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings, notes })
@@ -226,8 +230,7 @@ impl Run {
 
 /// Reads runs with their results, in parallel and in order.
 ///
-/// Errors: the first one that [`Run::read_whole`] gives, but for runs that were removed since they were found: those are
-/// left out.
+/// Errors: the first one that [`Run::read_whole`] gives. Runs that were removed since they were found are left out.
 pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError> {
     let read = |scratch: &mut Scratch, path: &PathBuf| match Run::read_whole(path, wanted, scratch) {
         Err(RunError::NotARun { .. }) => None,
@@ -236,7 +239,7 @@ pub fn read_all(paths: &[PathBuf], wanted: Wanted) -> Result<Vec<Run>, RunError>
     paths.par_iter().map_init(Scratch::default, read).flatten().collect()
 }
 
-/// The furthest point that all of these runs have reached, those aside that have no row yet or whose log cannot be read;
+/// The furthest point that all of these runs have reached, those aside that have no row or a log that cannot be read;
 /// `None` if no run has rows.
 #[must_use]
 pub fn common_end(paths: &[PathBuf], axis: Axis) -> Option<f64> {

@@ -172,8 +172,8 @@ pub struct RunRecord {
     /// The evaluation that ended the run before its last step; absent for a run that ended otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_target: Option<ReachedTarget>,
-    /// The evaluation of the step that the last session went on from, which the log lacks until it is made again; absent
-    /// once the session has ended in order.
+    /// The evaluation of the step that the last session went on from, which the log lacks until it is made again. It is
+    /// absent once the session has ended in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluated_before: Option<EarlierRow>,
     /// Why the run failed or diverged.

@@ -89,8 +89,8 @@ impl Evaluated {
     }
 
     /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest,
-    /// and of a loss the number of tokens. Tokens of different tokenizers are not of one length, so bits per byte are of
-    /// all rows or of a number of bytes.
+    /// and of a loss the number of tokens. Tokens of different tokenizers differ in length, so bits per byte are of all
+    /// rows or of a number of bytes.
     fn measured(&self) -> Vec<(String, String, Option<String>)> {
         let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
         let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));

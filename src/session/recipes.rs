@@ -149,7 +149,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
         return rehearse(call, resolved, data, (&path, hash), plan);
     }
     let dir = RunDir::create_or_open(call.runs_dir, &id, &toml, call.fresh)?;
-    if !call.fresh && !has_recipe {
+    if !call.fresh && !has_recipe && dir.record()?.is_some() {
         // one that was removed may have said something else of what is kept
         write_own(&dir, &toml)?;
     }
