@@ -29,7 +29,9 @@ impl Basis {
         if run.status == RunStatus::Finished
             && let Some(step) = run.results.earlier(&metric.name)
         {
-            basis.facts.push((STEP, Some(step.to_string())));
+            // the best ones of two runs can be compared, whenever each came
+            let is_best = run.facts.best_step == Some(step);
+            basis.facts.push((STEP, Some(if is_best { "best".to_owned() } else { step.to_string() })));
         }
         basis
     }
@@ -76,15 +78,18 @@ impl Basis {
     pub(super) fn of_row(column: &str, [data, tokens, measured]: [&str; 3]) -> Self {
         let known = evaluations::measured_on(measured, column);
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        // earlier versions wrote the tokens of the loss alone
+        let is_of_bytes =
+            column == BITS_PER_BYTE && evaluations::measured_by_name(measured, column).is_some();
         let facts = match (task_of(column), known.and_then(|known| known.split_once(':'))) {
             (Some(_), _) => vec![(EXAMPLES, known.map(str::to_owned))],
             (None, Some((digest, extent))) => {
-                let of_what = if column == BITS_PER_BYTE { BYTES } else { TOKENS };
+                let of_what = if is_of_bytes { BYTES } else { TOKENS };
                 vec![("data", text(digest)), (of_what, text(extent))]
             }
             (None, None) => vec![("data", text(data)), (TOKENS, text(tokens))],
         };
-        Self { facts, is_vague: known.is_none() }
+        Self { facts, is_vague: known.is_none() || column == BITS_PER_BYTE && !is_of_bytes }
     }
 
     /// Whether the contents are known by less than their digest, although they could be.

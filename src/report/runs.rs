@@ -71,6 +71,8 @@ pub struct Facts {
     pub eval_rows: Option<u64>,
     /// Rows of one evaluation of each set of validation data but the one that decides what is best, by its name.
     pub eval_others: BTreeMap<String, u64>,
+    /// The step of the checkpoint with the lowest validation loss, where it is kept.
+    pub best_step: Option<u64>,
     /// Size and digest of the logs that it finished with; empty for a run that has not, and in the records of earlier
     /// versions.
     pub logs: BTreeMap<String, FileDigest>,
@@ -105,6 +107,7 @@ impl From<RunRecord> for Facts {
             digests: record.digests,
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
+            best_step: record.best_checkpoint.map(|best| best.step),
             reached_target: record.reached_target,
             error: record.error,
             created: record.created,

@@ -91,17 +91,20 @@ fn locked(run: &OpenDir) -> Result<File, RunError> {
 /// What a column was measured on, by the cell of the same row that says it; `None` where that says nothing of it.
 #[must_use]
 pub fn measured_on<'a>(cell: &'a str, column: &str) -> Option<&'a str> {
-    let of = |name: &str| {
-        let entry =
-            cell.split(';').find_map(|entry| entry.split_once('=').filter(|(known, _)| *known == name));
-        entry.map(|(_, on)| on)
-    };
+    let of = |name| measured_by_name(cell, name);
     match column {
         // rows of earlier versions have no entry of its own
         BITS_PER_BYTE => of(column).or_else(|| of("val_loss")),
         "perplexity" => of("val_loss"),
         column => of(task_of(column).unwrap_or(column)),
     }
+}
+
+/// The entry of this name in such a cell.
+#[must_use]
+pub fn measured_by_name<'a>(cell: &'a str, name: &str) -> Option<&'a str> {
+    let mut entries = cell.split(';').filter_map(|entry| entry.split_once('='));
+    entries.find(|(known, _)| *known == name).map(|(_, on)| on)
 }
 
 /// The file's text with a further row in its place.

@@ -182,8 +182,11 @@ impl ValLog {
         }
         // columns are added behind those that it has
         let columns = header.split(',').count() + new.len();
-        if let Some(earlier) = &mut earlier {
-            earlier.cells.resize(columns, String::new());
+        match &mut earlier {
+            // a row for a log that is gone
+            Some(row) if found.is_empty() || row.cells.len() > columns => earlier = None,
+            Some(row) => row.cells.resize(columns, String::new()),
+            None => {}
         }
         Ok(Self { earlier, ..Self::begin(run, further, |_| Ok(None))? })
     }

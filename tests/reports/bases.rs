@@ -196,6 +196,20 @@ fn what_was_measured_before_the_end_is_no_result_of_the_end() {
     write([2, 2]);
     assert_eq!(tests(&lab), Some(1));
     assert!(text(&lab, &args).contains("was last measured before the end of"));
+    // so can the best ones
+    write([2, 3]);
+    assert_eq!(tests(&lab), Some(0));
+    for (i, step) in [(0, 2), (1, 3)] {
+        for seed in 1..=2 {
+            let id = format!("fake-{i}{seed}");
+            let best = json!({"step": step, "val_loss": 3.0, "path": "checkpoints/x"});
+            let extra = json!({"best_checkpoint": best});
+            Fake { extra, ..Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0) }.write(&lab.path("runs"));
+        }
+    }
+    assert_eq!(tests(&lab), Some(1));
+    assert!(text(&lab, &args).contains("was last measured before the end of"));
+    write([2, 2]);
     // a column of val.csv that was given up on the way
     let run = lab.path("runs/fake-01");
     fs::write(run.join("val.csv"), "step,tokens,val_loss,poems_acc\n0,0,9,0.1\n2,512,5,0.2\n4,1024,3.5,\n")
