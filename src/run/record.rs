@@ -1,7 +1,8 @@
 //! `run.json`: what a run is, how far it came, and what it found.
 //!
 //! Written by the holder of the lock at the start, at checkpoints and at the end. A process that is killed cannot
-//! update it. [`status`] therefore also asks whether a live process holds the lock; readers should rely on it.
+//! update it. [`status`](super::status()) therefore also asks whether a live process holds the lock; readers should rely
+//! on it.
 
 use super::digest::FileDigest;
 use super::error::Context;
@@ -118,7 +119,8 @@ pub struct RunRecord {
     pub id: String,
     /// The recipe's name.
     pub name: String,
-    /// The status as last written. Readers should ask [`status`] instead, which notices a killed process.
+    /// The status as last written. Readers should ask [`status`](super::status()) instead, which notices a killed
+    /// process.
     pub status: RunStatus,
     /// The identity of the run, 64 hexadecimal digits; the id ends in the first 8.
     pub hash: String,
