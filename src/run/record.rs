@@ -1,8 +1,8 @@
 //! `run.json`: what a run is, how far it came, and what it found.
 //!
 //! Written by the holder of the lock at the start, at checkpoints and at the end. A process that is killed cannot
-//! update it. [`status`](super::status()) therefore also asks whether a live process holds the lock; readers should rely
-//! on it.
+//! update it. [`status`](super::status()) therefore also asks whether a live process holds the lock; readers should
+//! rely on it.
 
 use super::digest::FileDigest;
 use super::error::Context;
