@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+use crate::support::Lab;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs;
@@ -102,6 +103,18 @@ pub(crate) fn many(runs: &Path) {
             Fake { status: "failed", extra, ..Fake::new(&format!("fake-{i}-3"), 3, lr, last) }.write(runs);
         }
     }
+}
+
+/// What `runner compare` says of all runs of a directory, as JSON.
+pub(crate) fn compared(lab: &Lab, args: &[&str]) -> Value {
+    let ended = lab.run([&["compare", "runs"], args, &["--format", "json"]].concat());
+    ended.expect(0);
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+/// What `runner compare` prints of all runs of a directory.
+pub(crate) fn printed(lab: &Lab, args: &[&str]) -> String {
+    lab.run([&["compare", "runs"], args].concat()).expect(0).stdout.clone()
 }
 
 /// RFC 4180, read by its grammar: quotes around fields, doubled inside, lines ended by CRLF. Panics at anything else.

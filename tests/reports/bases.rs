@@ -4,20 +4,10 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::Fake;
+use report_support::{Fake, compared as json, printed as text};
 use serde_json::{Value, json};
 use std::fs;
 use support::Lab;
-
-fn json(lab: &Lab, args: &[&str]) -> Value {
-    let ended = lab.run([&["compare", "runs"], args, &["--format", "json"]].concat());
-    ended.expect(0);
-    serde_json::from_str(&ended.stdout).expect("JSON")
-}
-
-fn text(lab: &Lab, args: &[&str]) -> String {
-    lab.run([&["compare", "runs"], args].concat()).expect(0).stdout.clone()
-}
 
 /// Two learning rates with two seeds each. `extra` is what `run.json` says of a learning rate, `val` its validation
 /// log, of which `{}` stands for a seed's digit.

@@ -3,21 +3,11 @@
 use crate::report_support;
 use crate::support;
 
-use report_support::{Fake, rfc4180};
+use report_support::{Fake, compared as json, printed as text, rfc4180};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use support::Lab;
-
-fn json(lab: &Lab, args: &[&str]) -> Value {
-    let ended = lab.run([&["compare", "runs"], args, &["--format", "json"]].concat());
-    ended.expect(0);
-    serde_json::from_str(&ended.stdout).expect("JSON")
-}
-
-fn text(lab: &Lab, args: &[&str]) -> String {
-    lab.run([&["compare", "runs"], args].concat()).expect(0).stdout.clone()
-}
 
 fn run<'a>(found: &'a Value, id: &str) -> &'a Value {
     found["runs"].as_array().expect("runs").iter().find(|run| run["id"] == id).expect("there")
