@@ -86,6 +86,16 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
+/// A text as a word of a shell, for commands that a message offers.
+#[must_use]
+pub fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+=:@%,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// A text for a cell of CSV that no spreadsheet takes for a formula and runs: an apostrophe comes before what begins
 /// like one, as OWASP advises. A number stays as it is.
 #[must_use]
@@ -108,6 +118,14 @@ mod tests {
         assert_eq!([1, 19_073].map(|n| grouped(n, "step")), ["1 step", "19,073 steps"]);
         assert_eq!([0, 999, 1000, 124_439_808].map(thousands), ["0", "999", "1,000", "124,439,808"]);
         assert_eq!(count(1_usize, "seed"), "1 seed");
+    }
+
+    #[test]
+    fn what_a_shell_would_take_for_its_own_is_quoted() {
+        assert_eq!(word("runs/tiny-1/recipe.toml"), "runs/tiny-1/recipe.toml");
+        assert_eq!(word("my runs/$x"), "'my runs/$x'");
+        assert_eq!(word("it's"), r"'it'\''s'");
+        assert_eq!(word(""), "''");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::session::Event;
 use crate::train::Outcome;
+use crate::wording::word;
 
 /// What a warning says; `None` for an event that is none.
 pub(super) fn warning(event: &Event) -> Option<String> {
@@ -24,9 +25,9 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             checkpoint.display()
         ),
         Event::NotScored { run, tasks } => {
-            let run = run.display();
+            let (run, offered) = (run.display(), word(&run.display().to_string()));
             format!(
-                "{run} has finished and was not scored on {}: `runner eval {run} --all-checkpoints --save --tasks \
+                "{run} has finished and was not scored on {}: `runner eval {offered} --all-checkpoints --save --tasks \
                  FILE` scores the checkpoints that it has kept",
                 tasks.join(", ")
             )

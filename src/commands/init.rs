@@ -7,7 +7,7 @@ use crate::recipe::shipped::{self, Shipped};
 use crate::recipe::{Overrides, load};
 use crate::regular;
 use crate::session::{UsageError, missing};
-use crate::wording::tame_line;
+use crate::wording::{tame_line, word};
 use anyhow::Context;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -22,7 +22,10 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
     let shown = tame_line(&path.to_string_lossy());
     let next = match shipped.is_base() {
         true => format!("a base: a recipe builds upon it with `extends = \"{shown}\"`"),
-        false => format!("`runner {shown}` trains it, `runner plan {shown}` shows what follows from it"),
+        false => {
+            let offered = word(&shown);
+            format!("`runner {offered}` trains it, `runner plan {offered}` shows what follows from it")
+        }
     };
     terminal::say(&next);
     if let Some(help) = missing_data(&path) {

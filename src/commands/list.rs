@@ -87,13 +87,9 @@ fn text(args: &ListArgs, items: &[Item], differing: &Differing) -> String {
 
 fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     let parse = |name: &String| {
-        let unknown = RunStatus::Unknown;
-        if *name == unknown.to_string() {
-            return Ok(unknown);
-        }
-        serde_json::from_value(serde_json::Value::from(name.as_str())).map_err(|_| {
-            let known = "created, running, interrupted, finished, diverged, failed, unknown";
-            anyhow::Error::from(UsageError(format!("`{name}` is not a status; there are {known}")))
+        RunStatus::ALL.into_iter().find(|status| status.to_string() == *name).ok_or_else(|| {
+            let known = RunStatus::ALL.map(|status| status.to_string()).join(", ");
+            UsageError(format!("`{name}` is not a status; there are {known}")).into()
         })
     };
     names.iter().map(parse).collect()

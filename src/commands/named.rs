@@ -5,6 +5,7 @@ use crate::recipe::keys::find;
 use crate::recipe::{Overrides, similar};
 use crate::run::dir::is_run;
 use crate::session::UsageError;
+use crate::wording::word as quoted;
 use clap::CommandFactory;
 use std::path::{Path, PathBuf};
 
@@ -54,10 +55,10 @@ impl Named {
     pub(super) fn one(self, command: &str) -> Result<(PathBuf, Overrides), UsageError> {
         match &self.recipes[..] {
             [recipe] if is_run(recipe) => {
-                let (run, recipe) = (recipe.display(), recipe.join("recipe.toml"));
+                let (run, recipe) = (recipe.display(), recipe.join("recipe.toml").display().to_string());
                 Err(UsageError(format!(
                     "`{run}` is a run: for its recipe, write `runner {command} {}`",
-                    recipe.display()
+                    quoted(&recipe)
                 )))
             }
             [recipe] => Ok((recipe.clone(), self.overrides)),
@@ -154,10 +155,11 @@ fn run(word: &Path, runs_dir: &Path) -> Option<String> {
     if !is_run(&run) {
         return None;
     }
-    let run = run.display();
+    let (recipe, run) = (run.join("recipe.toml"), quoted(&run.display().to_string()));
     Some(format!(
         "`{}` is a run, not a recipe: `runner --resume {run}` continues it, `runner compare {run}` and `runner sample \
-         {run}` look at it, and `{run}/recipe.toml` is its recipe",
-        word.display()
+         {run}` look at it, and `{}` is its recipe",
+        word.display(),
+        recipe.display()
     ))
 }

@@ -13,6 +13,7 @@ use crate::session::machine::calibration::day;
 use crate::session::standing::Standing;
 use crate::session::{Audience, End, Event};
 use crate::train::Outcome;
+use crate::wording::word;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
@@ -125,10 +126,10 @@ impl Audience for Voice {
         match event {
             Event::AlreadyFinished { run, by_recipe, reached } => {
                 let fresh = if by_recipe { "; --fresh starts over" } else { "" };
-                let run = run.display();
+                let (run, offered) = (run.display(), word(&run.display().to_string()));
                 let (why, hint) = reached.map_or_else(Default::default, |(reached, steps)| {
                     let hint = format!(
-                        "; --resume {run} goes on with a lower schedule.stop_at_val_loss, or with --unset of it"
+                        "; --resume {offered} goes on with a lower schedule.stop_at_val_loss, or with --unset of it"
                     );
                     (format!(" at its target, {}", reached_text(&reached, steps)), hint)
                 });

@@ -60,6 +60,7 @@ pub use source::similar;
 pub use sources::Sources;
 pub use steps::{Lengths, Ramp, Stage, StepSizes};
 pub use validation::Validation;
+pub(crate) use value::quoted;
 pub use words::{
     Attention, Device, EngineKind, MicroBatch, Missing, MuonAdjust, MuonPrecision, OptimizerName, Precision,
     RecomputeName, Residual, ScheduleKind, WatchdogAction,

@@ -107,7 +107,7 @@ pub(super) fn bare(name: &str) -> String {
 }
 
 /// A TOML basic string.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {

@@ -11,6 +11,7 @@ use super::groups::Verdict;
 use super::metrics::metrics;
 use super::runs::Run;
 use super::target::Target;
+use crate::run::RunStatus;
 use crate::run::column::Better;
 use serde_json::{Map, Value, json};
 
@@ -189,10 +190,7 @@ pub fn schema() -> String {
     let run = object(&[
         ("id", text("name of the run directory")),
         ("path", text("the directory as it was found")),
-        (
-            "status",
-            json!({ "enum": ["created", "running", "interrupted", "finished", "diverged", "failed", "unknown"] }),
-        ),
+        ("status", json!({ "enum": RunStatus::ALL.map(|status| status.to_string()) })),
         (
             "complete",
             json!({ "type": "boolean", "description": "it came as far as it is looked at: to the cut, or to its end" }),

@@ -3,7 +3,7 @@
 //! One enum for the whole module: the command line turns it into a message and an exit code, and nothing in between
 //! needs to tell a lock's I/O error from a log's.
 
-use crate::wording::items;
+use crate::wording::{items, word};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -50,9 +50,10 @@ pub enum RunError {
     /// A checkpoint is named where a run is meant.
     #[error(
         "`{}` names a checkpoint, and what is meant here is a run: `{run}`, which goes on from its newest checkpoint; \
-         --set 'model.init_from={{run=\"{run}@{word}\"}}' begins another run from this one",
+         --set {from} begins another run from this one",
         named.display(),
-        run = run.display()
+        run = run.display(),
+        from = word(&format!("model.init_from={{run=\"{}@{checkpoint}\"}}", run.display()))
     )]
     NamesCheckpoint {
         /// The name.
@@ -60,7 +61,7 @@ pub enum RunError {
         /// The run in it.
         run: PathBuf,
         /// What it says of the checkpoint.
-        word: String,
+        checkpoint: String,
     },
     /// The path holds no run.
     #[error("`{}` is not a run: it has no recipe.toml", path.display())]

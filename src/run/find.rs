@@ -164,7 +164,8 @@ fn no_such_run(runs_dir: &Path, named: &Path) -> RunError {
     if let Some((run, word)) = checkpoint_name(named)
         && let Ok(run) = one(runs_dir, run)
     {
-        return RunError::NamesCheckpoint { named: named.to_owned(), run, word: word.to_owned() };
+        let checkpoint = word.to_owned();
+        return RunError::NamesCheckpoint { named: named.to_owned(), run, checkpoint };
     }
     RunError::NoSuchRun { named: named.to_owned(), runs_dir: runs_dir.to_owned() }
 }

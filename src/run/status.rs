@@ -28,6 +28,19 @@ pub enum RunStatus {
     Unknown,
 }
 
+impl RunStatus {
+    /// Every status, in the order of a run's life.
+    pub const ALL: [Self; 7] = [
+        Self::Created,
+        Self::Running,
+        Self::Interrupted,
+        Self::Finished,
+        Self::Diverged,
+        Self::Failed,
+        Self::Unknown,
+    ];
+}
+
 impl std::fmt::Display for RunStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.pad(match self {

@@ -3,6 +3,7 @@
 
 use crate::data::DataError;
 use crate::data::fetch::CATALOGUE;
+use crate::wording::word;
 use std::path::{Component, Path, PathBuf};
 
 /// Data that shipped recipes name.
@@ -65,12 +66,6 @@ pub fn fetching(named: &Path) -> Option<String> {
         false => String::new(),
     };
     Some(format!("`runner data fetch {}{out}` gets them: {}, {}{more}", known.name, known.about, known.size))
-}
-
-/// A text as a word of a shell.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+=:@%,".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The directory in which the last part of a path, or the first part with a wildcard, is looked for; and what is looked

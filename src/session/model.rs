@@ -119,8 +119,8 @@ impl Source {
             return Ok(Self::Weights(named.to_owned()));
         }
         let run = match find::one(runs_dir, named) {
-            Err(RunError::NamesCheckpoint { run, word, .. }) => {
-                return Ok(Self::Checkpoint(checkpoint_of(&run, &word, passed_over)?));
+            Err(RunError::NamesCheckpoint { run, checkpoint, .. }) => {
+                return Ok(Self::Checkpoint(checkpoint_of(&run, &checkpoint, passed_over)?));
             }
             found => found.map_err(|error| problem_of(named).unwrap_or_else(|| error.into()))?,
         };

@@ -109,7 +109,7 @@ fn load(
     let refused: Vec<&Difference> =
         changed.iter().filter(|change| change.key.on_resume == OnResume::Kept).collect();
     if !refused.is_empty() {
-        return Err(refusal(run, &file, &refused, resolved.recipe.steps()).into());
+        return Err(refusal(run, &refused, resolved.recipe.steps()).into());
     }
     if call.leads() {
         ensure_writable(runs_dir)?;
@@ -123,31 +123,28 @@ fn value(value: &Option<String>) -> &str {
 }
 
 /// Why a resumed run cannot change these keys of its recipe, and what to do instead.
-fn refusal(run: &Path, recipe: &Path, refused: &[&Difference], max_steps: u64) -> UsageError {
-    let changes = |change: &&Difference| {
+fn refusal(run: &Path, refused: &[&Difference], max_steps: u64) -> UsageError {
+    let shown = |change: &&Difference| {
         format!("{} ({} -> {})", change.key.path, value(&change.left), value(&change.right))
     };
-    let changes: Vec<String> = refused.iter().map(changes).collect();
-    // a value may hold what a shell would take for its own
-    let set = |change: &&Difference| match &change.right {
-        Some(right) => format!(" --set '{}={right}'", change.key.path),
-        None => format!(" --unset {}", change.key.path),
-    };
-    let set: String = refused.iter().map(set).collect();
+    let shown: Vec<String> = refused.iter().map(shown).collect();
     let why = match refused.iter().any(|change| !matches!(change.key.identity, Identity::Never)) {
         true => "it would compute something else, and so be another experiment",
         false => "its directory is called so",
     };
-    let values: Vec<_> = refused.iter().map(|change| (change.key.path, value(&change.right))).collect();
-    let branch = instead::branch(run, &values, max_steps)
+    let changes: Vec<_> = refused.iter().map(|change| (change.key.path, change.right.as_deref())).collect();
+    let branch = instead::branch(run, &changes, max_steps)
         .map(|command| format!("begin another experiment from this run's state: {command}"));
     let advice = [
-        Some(format!("train that as a run of its own, from the start: runner {}{set}", recipe.display())),
+        Some(format!(
+            "train that as a run of its own, from the start: {}",
+            instead::from_start(run, &changes)
+        )),
         branch,
         Some("\"Resuming\" in runs/README.md lists the keys that a resumed run may change".to_owned()),
     ];
     let advice: Vec<String> = advice.into_iter().flatten().collect();
-    UsageError(format!("a resumed run cannot change {}: {why}{}", changes.join(", "), items(advice)))
+    UsageError(format!("a resumed run cannot change {}: {why}{}", shown.join(", "), items(advice)))
 }
 
 fn data_changed(run: &Path, record: &RunRecord, data: &Data) -> UsageError {

@@ -208,7 +208,7 @@ fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
     let lab = Lab::new();
     let bytes = bytes_run(&lab);
     let chars = lab.train(&[&BYTES[..], &["data.tokenizer=char"]].concat());
-    let note = "the losses are per token of different tokenizers and cannot be compared";
+    let note = "val_loss: the losses are per token of different tokenizers and cannot be compared";
     for data in [&["--data", "v.txt"][..], &[]] {
         let ended = eval(&lab, [&[shown(&bytes), shown(&chars)], data].concat());
         assert!(ended.expect(0).stdout.contains(note), "{}", ended.stdout);

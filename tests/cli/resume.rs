@@ -109,6 +109,20 @@ fn another_micro_batch_goes_on_with_the_same_losses() {
 }
 
 #[test]
+fn what_is_offered_instead_can_be_pasted_into_a_shell() {
+    let lab = Lab::new();
+    let run = lab.crash("my runs", &["eval.batches=1"], "csv.before_row:12");
+    let refused = lab.run(["--runs-dir", "my runs", "--resume", id(&run), "--set", "eval.tokens=64"]);
+    let (id, changes) = (id(&run), "--unset eval.batches --set eval.tokens=64");
+    refused.expect(2).says(&[
+        &format!("runner 'my runs/{id}/recipe.toml' {changes}"),
+        &format!("--set 'model.init_from={{run=\"my runs/{id}\",step=8}}' {changes}"),
+    ]);
+    let a_run = lab.run(["plan", &format!("my runs/{id}")]);
+    a_run.expect(2).says(&[&format!("`runner plan 'my runs/{id}/recipe.toml'`")]);
+}
+
+#[test]
 fn what_changes_the_mathematics_is_refused_with_what_to_do_instead() {
     let lab = Lab::new();
     let run = killed(&lab);
@@ -124,7 +138,8 @@ fn what_changes_the_mathematics_is_refused_with_what_to_do_instead() {
         ("name=\"other\"", "name (\"tiny\" -> \"other\")"),
     ] {
         let refused = lab.run(["--resume", id(&run), "--set", set, "--set", "compute.threads=2"]);
-        let instead = format!("runner runs/{}/recipe.toml --set '{set}'", id(&run));
+        let word = if set.contains('"') { format!("'{set}'") } else { set.to_owned() };
+        let instead = format!("runner runs/{}/recipe.toml --set {word}", id(&run));
         refused.expect(2).says(&["a resumed run cannot change", change, &instead, "runs/README.md"]);
         assert_eq!(refused.stdout, "");
         // what may change is not blamed, and no list of it is in the way; a branch has the dimensions and the

@@ -8,7 +8,7 @@ use crate::run::columns::NAMED_SET;
 use crate::session::evaluation::{Evaluated, LossOn, TaskScores};
 use crate::wording::noun_of;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The names of all numbers, in the order in which they first occur, with whether one has a standard error.
 fn names(evaluated: &[Evaluated]) -> Vec<(String, bool)> {
@@ -79,28 +79,12 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
             notes.push(note);
         }
     };
-    for on in evaluated.iter().filter_map(|one| one.loss.as_ref()) {
-        let tokens = thousands(on.loss.tokens);
-        add(format!(
-            "val_loss: nats per token, mean over the first {tokens} tokens of {}",
-            on.data.join(", ")
-        ));
-    }
-    for (name, on) in evaluated.iter().flat_map(|one| &one.others) {
-        add(format!(
-            "{NAMED_SET}{name}: over the first {} tokens of {}",
-            thousands(on.loss.tokens),
-            on.data.join(", ")
-        ));
-    }
-    let losses: Vec<_> = evaluated.iter().filter_map(|one| one.loss.as_ref()).collect();
-    apart("the losses", &losses).into_iter().for_each(&mut add);
-    let names: BTreeSet<&String> =
-        evaluated.iter().flat_map(|one| &one.others).map(|(name, _)| name).collect();
-    for name in names {
-        let of_set = evaluated.iter().flat_map(|one| &one.others).filter(|(other, _)| other == name);
-        let losses: Vec<_> = of_set.map(|(_, on)| on).collect();
-        apart(&format!("the losses {NAMED_SET}{name}"), &losses).into_iter().for_each(&mut add);
+    for (name, losses) in losses(evaluated) {
+        for on in &losses {
+            let (tokens, data) = (thousands(on.loss.tokens), on.data.join(", "));
+            add(format!("{name}: nats per token, mean over the first {tokens} tokens of {data}"));
+        }
+        apart(&name, &losses).into_iter().for_each(&mut add);
     }
     for task in evaluated.iter().flat_map(|one| &one.tasks) {
         let examples = task.tally.examples;
@@ -124,8 +108,18 @@ pub(super) fn notes(evaluated: &[Evaluated]) -> Vec<String> {
     notes
 }
 
-/// Why losses, of which `what` are some, cannot be compared, if they cannot.
-fn apart(what: &str, losses: &[&LossOn]) -> Option<String> {
+/// The losses of all models by their names: the main one, then those on named sets.
+fn losses(evaluated: &[Evaluated]) -> Vec<(String, Vec<&LossOn>)> {
+    let main = evaluated.iter().filter_map(|one| one.loss.as_ref()).collect();
+    let mut named: BTreeMap<String, Vec<&LossOn>> = BTreeMap::new();
+    for (name, on) in evaluated.iter().flat_map(|one| &one.others) {
+        named.entry(format!("{NAMED_SET}{name}")).or_default().push(on);
+    }
+    [("val_loss".to_owned(), main)].into_iter().chain(named).collect()
+}
+
+/// Why the losses of a name cannot be compared, if they cannot.
+fn apart(name: &str, losses: &[&LossOn]) -> Option<String> {
     let first = losses.first()?;
     let differs = |differs: fn(&LossOn, &LossOn) -> bool| losses.iter().any(|on| differs(on, first));
     let (how, instead) = if differs(|a, b| a.digest != b.digest) {
@@ -137,7 +131,7 @@ fn apart(what: &str, losses: &[&LossOn]) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("{what} are {how} and cannot be compared; {instead}"))
+    Some(format!("{name}: the losses are {how} and cannot be compared; {instead}"))
 }
 
 fn about_cut(model: &str, task: &TaskScores) -> Option<String> {
