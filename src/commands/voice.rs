@@ -83,9 +83,10 @@ impl Voice {
                 let (time, speed) = (duration(end.elapsed), speed.unwrap_or_default());
                 say(&format!("{run}: {how} in {time}{loss}{speed}"));
                 if let (Some(val), Some(entropy)) = (end.val_loss, end.val_unigram_entropy) {
+                    let of_all = if end.val_is_part { " on the whole set" } else { "" };
                     say(&format!(
                         "validation loss {val:.4} nats per token; knowing only how often each token occurs would give \
-                         {entropy:.4}"
+                         {entropy:.4}{of_all}"
                     ));
                 }
             }

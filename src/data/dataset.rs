@@ -217,6 +217,17 @@ impl Dataset {
         self.shards().map(|info| info.tokens).sum()
     }
 
+    /// Tokens before the end of the first `rows` rows that are in none of them: what shards have behind their last whole
+    /// row, or all of them where they are shorter than a row. Which these are depends on the length of a row.
+    pub fn passed_over(&self, rows: u64) -> u64 {
+        let ends = self.shards.iter().skip(1).map(|shard| shard.first_row).chain([self.rows]);
+        let behind = self.shards.iter().zip(ends).take_while(|(_, end)| *end < rows);
+        let left = |(shard, end): (&Shard, u64)| {
+            (shard.part.end - shard.part.start) - (end - shard.first_row) * self.block_size as u64
+        };
+        behind.map(left).sum()
+    }
+
     /// Whether each shard belongs to the set with all of its tokens, in reading order.
     pub fn are_whole(&self) -> impl Iterator<Item = bool> {
         self.shards.iter().map(Shard::is_whole)

@@ -1,9 +1,10 @@
 //! A resolved recipe as a list of keys and values, to be written, compared and hashed.
 
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, Key, OnResume};
 use super::schema::Recipe;
 use super::value::{bare, comma, float, quoted};
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
 /// A key whose values differ between two recipes; `None` where a recipe has no such key.
 #[derive(Debug, Clone)]
@@ -33,6 +34,16 @@ pub fn diff(left: &Recipe, right: &Recipe) -> Vec<Difference> {
         .map(|key| Difference { key, left: find(&left, key), right: find(&right, key) })
         .filter(|difference| difference.left != difference.right)
         .collect()
+}
+
+/// The keys that a resumed run may change, with their values, where these are not the defaults. Paths are left out.
+#[must_use]
+pub fn changeable(recipe: &Recipe) -> BTreeMap<String, Json> {
+    let is_meant = |(key, value): &(&Key, Json)| {
+        key.on_resume == OnResume::Free && !key.is_path() && key.default_json().as_ref() != Some(value)
+    };
+    let meant = values(recipe).into_iter().filter(is_meant);
+    meant.map(|(key, value)| (key.path.to_owned(), value)).collect()
 }
 
 /// Every key that the recipe has, in the order of the table of keys, with its value as JSON.

@@ -44,7 +44,7 @@ pub use identity::{DataDigests, identity, identity_of_file};
 pub use init_from::{Branch, InitFrom};
 pub use json_schema::json_schema;
 pub use key_reference::key_reference;
-pub use leaves::{Difference, diff, leaves};
+pub use leaves::{Difference, changeable, diff, leaves};
 pub use lint::LintCode;
 pub use origin::Origin;
 pub use overrides::Overrides;

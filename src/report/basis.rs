@@ -7,14 +7,21 @@ use super::runs::Run;
 use crate::run::column::Unit;
 use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
-use crate::run::record::digest_of_task;
+use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
+
+/// A fact by what it is.
+type Fact = (&'static str, Option<String>);
 
 /// What a metric of a run was measured on, as far as that is on record. Equal ones allow a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Basis {
-    /// Facts by what they are, in an order that depends on the metric alone.
-    facts: Vec<(&'static str, Option<String>)>,
+    /// In an order that depends on the metric alone.
+    facts: Vec<Fact>,
+    /// What earlier versions put on record of several sets of validation data, in place of the facts.
+    of_all_sets: Option<Vec<Fact>>,
+    /// Whether a last value that is of the run's end is of its best checkpoint, too.
+    is_best_at_end: bool,
     /// Whether the contents are known by less than their digest, although they could be.
     is_vague: bool,
 }
@@ -24,16 +31,66 @@ impl Basis {
     /// evaluations give depends on theirs, and of what training gives the loss alone.
     #[must_use]
     pub fn of(run: &Run, metric: &Metric) -> Self {
+        let is_way = metric.target.is_some();
         let metric = metric.measured();
         let mut basis = Self::of_contents(run, metric);
-        if run.status == RunStatus::Finished
-            && let Some(step) = run.results.earlier(&metric.name)
-        {
+        if run.status != RunStatus::Finished {
+            return basis;
+        }
+        // a loss at which a target ended the run says how far it overshot, and the way to a target nothing of its end
+        let at_target = run.results.at_target.filter(|_| !is_way && !basis.facts.is_empty());
+        if let Some(step) = run.results.earlier(&metric.name).or(at_target) {
             // the best ones of two runs can be compared, whenever each came
             let is_best = run.facts.best_step == Some(step);
-            basis.facts.push((STEP, Some(if is_best { "best".to_owned() } else { step.to_string() })));
+            basis.push((STEP, Some(if is_best { BEST.to_owned() } else { step.to_string() })));
+        } else {
+            let steps = run.results.get("steps").filter(|_| !is_way);
+            basis.is_best_at_end = steps.is_some_and(|steps| run.facts.best_step == Some(steps as u64));
         }
         basis
+    }
+
+    /// The bases of a metric of several runs, [settled](Self::settled).
+    #[must_use]
+    pub fn of_each<'a>(runs: impl Iterator<Item = &'a Run>, metric: &Metric) -> Vec<Self> {
+        Self::settled(runs.map(|run| Self::of(run, metric)).collect())
+    }
+
+    /// Bases such that equal ones allow a comparison: where a record of an earlier version says less, no more is asked
+    /// of the others, and a best checkpoint that is of the end goes with best ones.
+    #[must_use]
+    pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {
+        let step = |basis: &Self| basis.facts.iter().find(|(name, _)| *name == STEP).cloned();
+        // a best one that is of the end can be compared with both, but these not with each other
+        let are_best = |basis: &Self| {
+            basis.is_best_at_end || step(basis).is_some_and(|(_, at)| at.as_deref() == Some(BEST))
+        };
+        if bases.iter().all(are_best) && bases.iter().any(|basis| step(basis).is_some()) {
+            for basis in bases.iter_mut().filter(|basis| basis.is_best_at_end) {
+                basis.push((STEP, Some(BEST.to_owned())));
+            }
+        }
+        let is_coarse = |basis: &Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
+        if bases.iter().any(is_coarse) {
+            for basis in &mut bases {
+                basis.facts = basis.of_all_sets.take().unwrap_or(std::mem::take(&mut basis.facts));
+            }
+        }
+        for basis in &mut bases {
+            (basis.of_all_sets, basis.is_best_at_end) = (None, false);
+        }
+        bases
+    }
+
+    /// Whether all of these are equal.
+    #[must_use]
+    pub fn alike(bases: &[Self]) -> bool {
+        bases.iter().all(|basis| *basis == bases[0])
+    }
+
+    fn push(&mut self, fact: Fact) {
+        self.of_all_sets.iter_mut().for_each(|facts| facts.push(fact.clone()));
+        self.facts.push(fact);
     }
 
     fn of_contents(run: &Run, metric: &Metric) -> Self {
@@ -45,33 +102,54 @@ impl Basis {
                 }
                 basis
             }
-            dir::VAL_CSV => Self::of_validation(run, &metric.column),
+            dir::VAL_CSV => match run.results.basis(&metric.name) {
+                Some(of_row) => of_row.clone().as_validation(run),
+                None => Self::of_validation(run, &metric.column),
+            },
             _ if metric.unit == Unit::Loss => {
-                let training = of_data(run, "data.train");
-                Self { facts: vec![training, tokenizer(run)], is_vague: false }
+                let training = (TRAIN, meant(run, TRAIN));
+                Self { facts: vec![training, tokenizer(run)], ..Self::default() }
             }
-            _ => Self::default(),
+            _ => {
+                let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
+                let facts = parts.map(|parts| (PARTS, Some(parts.join(" and "))));
+                Self { facts: facts.into_iter().collect(), ..Self::default() }
+            }
         }
     }
 
     /// The basis of a column of `val.csv`.
     #[must_use]
     pub fn of_validation(run: &Run, column: &str) -> Self {
-        let digest = |task: &str| run.facts.digests.get(&digest_of_task(task)).cloned();
-        let is_one_of_several =
-            || run.value("data.val").and_then(|sets| sets.as_object()).is_some_and(|sets| sets.len() > 1);
-        let validation = of_data(run, "data.val");
-        let main = run.value(MAIN).filter(|_| column == "val_loss" && is_one_of_several());
-        let facts = match task_of(column) {
-            Some(task) => vec![(EXAMPLES, digest(task))],
-            None => vec![
-                validation,
-                tokenizer(run),
-                (MAIN, main.map(ToString::to_string)),
-                (TOKENS, evaluated(run, column)),
-            ],
-        };
-        Self { facts, is_vague: false }
+        let digest = |name: &str| run.facts.digests.get(name).map(|digest| first_digits(digest));
+        if let Some(task) = task_of(column) {
+            let facts = vec![(EXAMPLES, digest(&digest_of_task(task)))];
+            return Self { facts, ..Self::default() };
+        }
+        let (tokenizer, tokens) = (tokenizer(run), (TOKENS, evaluated(run, column)));
+        let of = |of_what: Option<String>| vec![(VAL, of_what), tokenizer.clone(), tokens.clone()];
+        let all = meant(run, VAL).map(|meant| first_digits(&meant));
+        let sets = run.value(VAL).and_then(|sets| sets.as_object()).filter(|sets| sets.len() > 1);
+        if sets.is_none() {
+            return Self { facts: of(all), ..Self::default() };
+        }
+        let main = run.value(MAIN).and_then(|name| name.as_str());
+        let set = if column == "val_loss" { main } else { column.strip_prefix(NAMED_SET) };
+        let of_set = set.and_then(|set| digest(&digest_of_set(set)));
+        let main = main.filter(|_| column == "val_loss").map(str::to_owned);
+        let of_all_sets = vec![(VAL, all), tokenizer.clone(), (MAIN, main), tokens.clone()];
+        match of_set {
+            Some(_) => Self { facts: of(of_set), of_all_sets: Some(of_all_sets), ..Self::default() },
+            None => Self { facts: of_all_sets, ..Self::default() },
+        }
+    }
+
+    /// The basis of a row of `eval.csv` that stands for a column of `val.csv`.
+    fn as_validation(mut self, run: &Run) -> Self {
+        if let [data, tokens] = &mut self.facts[..] {
+            self.facts = vec![(VAL, data.1.take()), tokenizer(run), (TOKENS, tokens.1.take())];
+        }
+        self
     }
 
     /// The basis of a column in a row of `eval.csv`, of which these are the cells of the columns [`TEXTS`].
@@ -89,7 +167,8 @@ impl Basis {
             }
             (None, None) => vec![("data", text(data)), (TOKENS, text(tokens))],
         };
-        Self { facts, is_vague: known.is_none() || column == BITS_PER_BYTE && !is_of_bytes }
+        let is_vague = known.is_none() || column == BITS_PER_BYTE && !is_of_bytes;
+        Self { facts, is_vague, ..Self::default() }
     }
 
     /// Whether the contents are known by less than their digest, although they could be.
@@ -101,10 +180,12 @@ impl Basis {
     /// How numbers were measured that differ in these facts, as a phrase.
     #[must_use]
     pub fn differently(differing: &[&str]) -> String {
-        let data: Vec<&str> = differing.iter().copied().filter(|name| *name != STEP).collect();
+        let data: Vec<&str> =
+            differing.iter().copied().filter(|name| ![STEP, PARTS].contains(name)).collect();
         let on = (!data.is_empty()).then(|| format!("on different data ({})", data.join(" and ")));
         let at = differing.contains(&STEP).then(|| "at different steps".to_owned());
-        Vec::from_iter(on.into_iter().chain(at)).join(" and ")
+        let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
+        Vec::from_iter(on.into_iter().chain(at).chain(in_parts)).join(" and ")
     }
 
     /// What differs among some, as phrases.
@@ -123,31 +204,31 @@ impl Basis {
     }
 }
 
-/// Whether all of these are equal.
-pub fn alike(bases: impl IntoIterator<Item = Basis>) -> bool {
-    let mut bases = bases.into_iter();
-    let first = bases.next();
-    bases.all(|basis| Some(&basis) == first.as_ref())
-}
-
 const EXAMPLES: &str = "the task's examples";
+const TRAIN: &str = "data.train";
+const VAL: &str = "data.val";
 const MAIN: &str = "data.val_main";
 const TOKENS: &str = "evaluated tokens";
 const TOKENIZER: &str = "data.tokenizer";
 const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
 const STEP: &str = "the step of the evaluation";
+/// In place of the step, that it is the best one.
+const BEST: &str = "best";
+/// What parts of a run were trained with that its recipe does not say.
+const PARTS: &str = "the settings of parts";
 
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
 
-/// A key of the data, and what it names.
-fn of_data(run: &Run, key: &'static str) -> (&'static str, Option<String>) {
-    (key, meant(run, key))
+/// As many digits of a digest as `eval.csv` has.
+fn first_digits(digest: &str) -> String {
+    let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_digest { digest[..evaluations::DIGITS].to_owned() } else { digest.to_owned() }
 }
 
 /// What a token is, of which a loss is the mean: the digest of a text does not tell.
-fn tokenizer(run: &Run) -> (&'static str, Option<String>) {
+fn tokenizer(run: &Run) -> Fact {
     let found = run.value(TOKENIZER).and_then(|word| word.as_str());
     // which runs of the first versions had, without the key
     (TOKENIZER, Some(found.unwrap_or("gpt2").to_owned()))

@@ -5,6 +5,7 @@ use super::metrics::{Metric, metrics};
 use super::results::Results;
 use super::stats::median;
 use crate::run::column::{Aggregate, Unit};
+use crate::run::dir;
 
 /// A metric while the rows of its log go by.
 pub(super) struct Fold<'a> {
@@ -29,23 +30,34 @@ impl<'a> Fold<'a> {
         further: &'a [Metric],
         scratch: &mut Vec<Vec<f64>>,
     ) -> (Vec<Fold<'a>>, Vec<Fold<'a>>) {
-        let known = metrics().iter().map(|metric| (metric, metric.unit == Unit::Loss));
-        let further = further.iter().map(|metric| (metric, false));
-        let own: Vec<(&Metric, bool)> =
-            known.chain(further).filter(|(metric, _)| metric.log == log).collect();
+        let own = || all(further).filter(|metric| metric.log == log);
         let is_last = |metric: &Metric| matches!(metric.aggregate, Aggregate::Last | Aggregate::LastPlusOne);
-        let of_each_row = own.iter().filter(|(metric, _)| !is_last(metric));
-        let each_row: Vec<&str> = of_each_row.map(|(metric, _)| metric.column.as_str()).collect();
-        own.into_iter()
-            .map(|(metric, is_always_there)| {
+        let of_each_row = own().filter(|metric| !is_last(metric));
+        let each_row: Vec<&str> = of_each_row.map(|metric| metric.column.as_str()).collect();
+        own()
+            .map(|metric| {
                 let values = match metric.aggregate {
                     Aggregate::Median => scratch.pop().unwrap_or_default(),
                     _ => Vec::new(),
                 };
-                let around = Around::default();
-                Fold { metric, place: 0, value: None, step: f64::NAN, values, is_always_there, around }
+                Self { values, is_always_there: is_always_there(metric), ..Self::new(metric) }
             })
             .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
+    }
+
+    /// The metrics of `val.csv` that its rows do not tell, or of an earlier step than the run's end: `eval.csv` may.
+    pub(super) fn elsewhere(further: &'a [Metric], results: &Results) -> Vec<Self> {
+        let is_missing = |metric: &&Metric| {
+            let is_unknown = results.unknown().contains(&metric.name);
+            results.get(&metric.name).is_none() && !is_unknown || results.earlier(&metric.name).is_some()
+        };
+        let missing = all(further).filter(|metric| metric.log == dir::VAL_CSV).filter(is_missing);
+        missing.map(Self::new).collect()
+    }
+
+    fn new(metric: &'a Metric) -> Self {
+        let (values, around) = (Vec::new(), Around::default());
+        Self { metric, place: 0, value: None, step: f64::NAN, values, is_always_there: false, around }
     }
 
     pub(super) fn take(&mut self, row: &[f64]) {
@@ -91,6 +103,12 @@ impl<'a> Fold<'a> {
         is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
     }
 
+    /// Whether it has a value of a later step than the one that is known.
+    pub(super) fn is_later(&self, results: &Results) -> bool {
+        let is_later = |step: u64| self.step > step as f64;
+        self.value.is_some() && results.earlier(&self.metric.name).is_none_or(is_later)
+    }
+
     /// Settles the value at a cut, once all evaluations have been taken.
     pub(super) fn cut(&mut self, cut: f64, header: &[String], results: &mut Results) {
         let (value, name) = (self.around.value(cut), || self.metric.name.clone());
@@ -115,6 +133,16 @@ impl<'a> Fold<'a> {
             _ => {}
         }
     }
+}
+
+/// The metrics of the table of columns, and the further ones.
+fn all(further: &[Metric]) -> impl Iterator<Item = &Metric> {
+    metrics().iter().chain(further)
+}
+
+/// Whether every row of its log has a value of a metric.
+fn is_always_there(metric: &Metric) -> bool {
+    metric.unit == Unit::Loss && metrics().contains(metric)
 }
 
 /// Gives each fold the place of its column in a row, and says which columns a row has.

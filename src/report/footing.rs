@@ -21,8 +21,10 @@ impl Footing {
     #[must_use]
     pub fn new(runs: &[Run], metric: &Metric) -> Self {
         let measured = &metric.measured().name;
+        let has_it = |run: &Run| run.results.get(measured).is_some();
+        let mut known = Basis::of_each(runs.iter().filter(|run| has_it(run)), metric).into_iter();
         let bases: Vec<Option<Basis>> =
-            runs.iter().map(|run| run.results.get(measured).map(|_| Basis::of(run, metric))).collect();
+            runs.iter().map(|run| if has_it(run) { known.next() } else { None }).collect();
         let mut known: HashMap<&Basis, usize> = HashMap::new();
         let mut sets = Vec::with_capacity(runs.len());
         for basis in &bases {
@@ -40,10 +42,11 @@ impl Footing {
         footings.filter(|(_, footing)| footing.is_mixed()).collect()
     }
 
-    /// The set of a group of replicas; `None` if none of its runs has the metric, or if they are of several sets.
+    /// The set of a group of replicas by a metric; `None` if none of its runs that count towards a mean has it, or if
+    /// they are of several sets.
     #[must_use]
-    pub fn of_group(&self, group: &Group) -> Option<usize> {
-        let mut sets = group.counted().filter_map(|run| self.sets[run]);
+    pub fn of_group(&self, group: &Group, runs: &[Run], metric: &Metric) -> Option<usize> {
+        let mut sets = group.measured(runs, metric).filter_map(|run| self.sets[run]);
         let first = sets.next()?;
         sets.all(|set| set == first).then_some(first)
     }

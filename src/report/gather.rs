@@ -7,11 +7,14 @@ use super::fold::{Fold, column_of, finish, place};
 use super::metrics::Metric;
 use super::own::other_log;
 pub use super::results::Results;
+use super::runs::Facts;
 use super::scan::{last_of, scan};
-use super::target::{Search, Target};
+use super::search::Search;
+use super::target::Target;
 use crate::run::checkpoint::FileDigest;
 use crate::run::dir;
-use std::collections::BTreeMap;
+use crate::run::log::EarlierRow;
+use std::cell::Cell;
 use std::path::Path;
 
 /// Memory that is reused from run to run.
@@ -49,14 +52,9 @@ pub struct Gathered {
     pub changed: Vec<String>,
 }
 
-/// Gathers the metrics of the table and what else is `wanted` of the run in `run`, which finished with these `logs`, if
-/// it has.
-pub fn gather(
-    run: &Path,
-    logs: &BTreeMap<String, FileDigest>,
-    wanted: Wanted,
-    scratch: &mut Scratch,
-) -> Gathered {
+/// Gathers the metrics of the table and what else is `wanted` of the run in `run`, of which these `facts` are known.
+pub fn gather(run: &Path, facts: &Facts, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
+    let logs = &facts.logs;
     let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
     let mut search = Search::new(targets);
@@ -97,15 +95,22 @@ pub fn gather(
     finish(each, &trained.header, values, &mut results);
     let mut malformed = trained.malformed;
     let mut unreadable: Vec<String> = trained.unreadable.into_iter().collect();
-    let of_metrics = further.iter().chain(targets.iter().map(|target| &target.best)).map(|metric| metric.log);
-    let is_elsewhere = of_metrics.into_iter().any(|log| log == dir::EVAL_CSV);
-    for log in [Some(dir::VAL_CSV), is_elsewhere.then_some(dir::EVAL_CSV)].into_iter().flatten() {
+    for log in [dir::VAL_CSV, dir::EVAL_CSV] {
         let (mut each, mut last) = Fold::of_log(log, further, values);
         each.append(&mut last);
+        if log == dir::EVAL_CSV {
+            search.go_elsewhere();
+            each.extend(Fold::elsewhere(further, &results));
+            if each.is_empty() && !search.reads(log) {
+                break;
+            }
+        }
         let mut wanted = place(&mut each);
         let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
         search.columns(log, |column| column_of(&mut wanted, column));
-        let take = |row: &[f64]| {
+        let furthest = Cell::new(f64::NEG_INFINITY);
+        let mut take = |row: &[f64]| {
+            furthest.set(furthest.get().max(row[step]));
             let at = [row[step], row[tokens], clock.at(row[step])];
             search.take(log, row, at);
             match cut {
@@ -117,12 +122,23 @@ pub fn gather(
             }
         };
         let (evaluated, bases) = match log == dir::EVAL_CSV {
-            true => scan_asked(&run.join(log), &wanted, bytes, take),
-            false => (scan(&run.join(log), &wanted, bytes, take), Vec::new()),
+            true => scan_asked(&run.join(log), &wanted, bytes, &mut take),
+            false => (scan(&run.join(log), &wanted, bytes, &mut take), Vec::new()),
         };
+        if let Some(row) = facts.evaluated_before.as_ref().filter(|_| log == dir::VAL_CSV) {
+            let row = cells(row, &evaluated.header, &wanted);
+            if row[step] > furthest.get() {
+                take(&row);
+            }
+        }
         changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
-        if let Some(cut) = cut {
-            each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results));
+        match cut {
+            Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),
+            None if log == dir::EVAL_CSV => {
+                each.retain(|fold| fold.is_later(&results));
+                each.iter().for_each(|fold| results.forget(&fold.metric.name));
+            }
+            None => {}
         }
         if let Some(steps) = results.get("steps") {
             results.earlier.extend(each.iter().filter_map(|fold| fold.earlier(steps)));
@@ -135,6 +151,16 @@ pub fn gather(
     }
     search.finish(cut, &mut results);
     Gathered { results, malformed, reached, unreadable, changed }
+}
+
+/// The cells of the row of a step that a run goes on from, which `val.csv` lacks until it is made again. One that is no
+/// number or that the log has no column for is not a number.
+pub fn cells(row: &EarlierRow, header: &[String], wanted: &[&str]) -> Vec<f64> {
+    let cell = |column: &&str| {
+        let place = header.iter().position(|name| name == column)?;
+        row.cells.get(place)?.parse().ok()
+    };
+    wanted.iter().map(|column| cell(column).unwrap_or(f64::NAN)).collect()
 }
 
 #[cfg(test)]
@@ -156,7 +182,7 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), &BTreeMap::new(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
+        gather(run.path(), &Facts::default(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
             .results
     }
 
@@ -237,7 +263,7 @@ mod tests {
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
+        let found = gather(run.path(), &Facts::default(), wanted, &mut Scratch::default());
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -264,7 +290,7 @@ mod tests {
         );
         let read = |run: &tempfile::TempDir| {
             let wanted = Wanted { further: &asked, ..Wanted::default() };
-            let found = gather(run.path(), &BTreeMap::new(), wanted, &mut Scratch::default());
+            let found = gather(run.path(), &Facts::default(), wanted, &mut Scratch::default());
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

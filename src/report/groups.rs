@@ -1,6 +1,6 @@
 //! Groups of runs that differ only in the seed, and what their spread allows to conclude.
 
-use super::basis::{Basis, alike};
+use super::basis::Basis;
 use super::differences::{label, meant, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
@@ -37,11 +37,17 @@ impl Group {
         complete.filter_map(value).collect()
     }
 
+    /// The complete runs that have a metric, one for each seed, by their place in the comparison.
+    pub fn measured<'a>(&'a self, runs: &'a [Run], metric: &'a Metric) -> impl Iterator<Item = usize> + 'a {
+        let is_known = |i: &usize| runs[*i].complete || metric.target.is_some();
+        self.counted().filter(is_known).filter(|&i| runs[i].results.get(&metric.measured().name).is_some())
+    }
+
     /// Whether those of its runs that have a value of a metric were measured on different data.
     #[must_use]
     pub fn is_mixed(&self, runs: &[Run], metric: &Metric) -> bool {
         let measured = self.values(runs, metric);
-        measured.len() > 1 && !alike(measured.iter().map(|(run, _)| Basis::of(run, metric)))
+        !Basis::alike(&Basis::of_each(measured.iter().map(|(run, _)| *run), metric))
     }
 
     /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
@@ -59,10 +65,9 @@ impl Group {
         (reached, self.counted().count())
     }
 
-    /// The number of runs that do not count because they are not complete.
-    #[must_use]
-    pub fn incomplete(&self, runs: &[Run]) -> usize {
-        self.counted().filter(|&i| !runs[i].complete).count()
+    /// Its runs, one for each seed, that are left out because they are not complete.
+    pub fn incomplete(&self, runs: &[Run]) -> impl Iterator<Item = usize> {
+        self.counted().filter(|&i| !runs[i].complete)
     }
 }
 
@@ -109,8 +114,8 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
 }
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
-/// possible under the name that it was made with, and of those the first by its path. So the choice does not depend on
-/// results.
+/// possible trained as its recipe says from beginning to end and under the name that it was made with, and of those the
+/// first by its path. So the choice does not depend on results.
 fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &i in group {
@@ -119,7 +124,10 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     }
     let mut copies = Vec::new();
     for mut same in by_seed.into_values() {
-        same.sort_by_key(|&i| (!runs[i].complete, runs[i].id != runs[i].facts.id, &runs[i].path));
+        let is_altered = |i: usize| !runs[i].parts.otherwise.is_empty();
+        same.sort_by_key(|&i| {
+            (!runs[i].complete, is_altered(i), runs[i].id != runs[i].facts.id, &runs[i].path)
+        });
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }
     copies.sort_unstable();
@@ -160,7 +168,8 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
         .iter()
         .flat_map(|(metric, footing)| (0..footing.count()).map(move |set| (metric, footing, set)));
     for (metric, footing, set) in sets {
-        let of_set = groups.iter().enumerate().filter(|(_, group)| footing.of_group(group) == Some(set));
+        let of_set =
+            groups.iter().enumerate().filter(|(_, group)| footing.of_group(group, runs, metric) == Some(set));
         let mut known: Vec<(usize, Spread)> =
             of_set.filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
         known.sort_by(|(_, a), (_, b)| match metric.better {

@@ -146,6 +146,7 @@ fn distinct(first: &[&Run], labels: Vec<String>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::report::gather::Results;
+    use crate::report::parts::Parts;
     use crate::report::runs::Facts;
     use crate::run::RunStatus;
     use serde_json::json;
@@ -157,6 +158,7 @@ mod tests {
             status: RunStatus::Finished,
             recipe: recipe.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
             facts: Facts::default(),
+            parts: Parts::default(),
             results: Results::default(),
             complete: true,
             warnings: Vec::new(),

@@ -5,9 +5,11 @@ use super::compare::Comparison;
 use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
+use crate::run::column::Aggregate;
 use crate::run::columns::task_of;
 use crate::run::{RunStatus, dir};
 use crate::wording::tame_line;
+use std::collections::BTreeSet;
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -23,7 +25,9 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(vague(comparison));
     notes.extend(earlier(comparison));
     notes.extend(copies(comparison));
+    notes.extend(one_trunk(comparison));
     notes.extend(interpolated(comparison));
+    notes.extend(cadences(comparison));
     notes.extend(targets(comparison));
     let runs = &comparison.runs;
     let mut known: Vec<&String> = Vec::new();
@@ -69,7 +73,8 @@ fn mixed_groups(comparison: &Comparison) -> Vec<String> {
         let (Some(first), names) = (mixed.first(), mixed.iter().map(|metric| metric.name.clone())) else {
             continue;
         };
-        let bases: Vec<Basis> = group.counted().map(|run| Basis::of(&comparison.runs[run], first)).collect();
+        let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
+        let bases = Basis::of_each(measured, first);
         notes.push(format!(
             "{}: {} of its seeds {} measured {}, so there is no mean and no test",
             group.label,
@@ -140,6 +145,26 @@ fn copies(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
+/// Which replicas share the first part of their way: what they branched off has one seed.
+fn one_trunk(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    for group in &comparison.groups {
+        let branches: Vec<&Run> =
+            group.counted().map(|run| &runs[run]).filter(|run| took_a_state(run)).collect();
+        if let [first, _, ..] = branches[..]
+            && first.facts.parent.is_some()
+            && branches.iter().all(|run| run.facts.parent == first.facts.parent)
+        {
+            notes.push(format!(
+                "{} branched off one run: they share its steps and its seed, so they differ less than seeds do",
+                names(runs, branches.into_iter())
+            ));
+        }
+    }
+    notes
+}
+
 fn interpolated(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
@@ -157,6 +182,41 @@ fn interpolated(comparison: &Comparison) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Which figures depend on how often a run is evaluated, where that differs.
+fn cadences(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let evaluated = runs.iter().filter(|run| run.value("eval.every").is_some());
+    let every: BTreeSet<u64> = evaluated.filter_map(|run| run.value("eval.every")?.as_u64()).collect();
+    if every.len() < 2 {
+        return None;
+    }
+    let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let mut best: Vec<String> = Vec::new();
+    for metric in judged.chain(&comparison.asked).filter(|metric| metric.log == dir::VAL_CSV) {
+        if is_best(&metric) && !best.contains(&metric.name) {
+            best.push(metric.name.clone());
+        }
+    }
+    let is_between =
+        !comparison.targets.is_empty() || runs.iter().any(|run| !run.results.interpolated().is_empty());
+    let mut follows: Vec<String> = Vec::new();
+    if !best.is_empty() {
+        follows.push(format!("{} is better by chance the more evaluations there are", listed(best)));
+    }
+    if is_between {
+        follows.push(format!("what lies between evaluations at {} is known less closely", point(comparison)));
+    }
+    let every = listed(every.iter().map(u64::to_string).collect());
+    let is_any = !follows.is_empty();
+    is_any.then(|| {
+        format!(
+            "runs were not evaluated equally often (eval.every = {every}): {}, so equal trainings can look different",
+            listed(follows)
+        )
+    })
 }
 
 /// What lies between the evaluations.
@@ -177,7 +237,13 @@ fn targets(comparison: &Comparison) -> Vec<String> {
         let missed = || runs.iter().filter(|run| target.way(&run.results).is_none());
         if missed().next().is_some() {
             let best = |run: &Run| match run.results.get(&target.best.name) {
-                Some(best) => format!("{} (best {})", name(runs, run), target.best.unit.shown(best)),
+                Some(best) => {
+                    let elsewhere = run.results.reached_elsewhere(&target.name());
+                    let elsewhere =
+                        elsewhere.map(|step| format!(" in val.csv, but eval.csv has it at step {step}"));
+                    let best = target.best.unit.shown(best);
+                    format!("{} (best {best}{})", name(runs, run), elsewhere.unwrap_or_default())
+                }
                 None => format!("{} (without {})", name(runs, run), target.column),
             };
             notes.push(format!("{shown} is not reached by {}", listed(missed().map(best).collect())));

@@ -20,7 +20,7 @@ pub(super) fn table(comparison: &Comparison, measures: &[Measure]) -> Table {
     let mut columns = vec![Column::words("group", "recipe"), Column::numbers("n", "n")];
     columns.extend(own().map(|metric| Column::numbers(&metric.name, &metric.title)));
     let row = |group: &Group| {
-        let complete = group.counted().count() - group.incomplete(&comparison.runs);
+        let complete = group.counted().count() - group.incomplete(&comparison.runs).count();
         let mut cells =
             vec![Cell::text(&*group.label), Cell::number(Some(complete as f64), |n| n.to_string())];
         cells.extend(own().map(|metric| cell(comparison, group, metric, complete)));

@@ -10,10 +10,14 @@ pub struct Results {
     pub(super) interpolated: Vec<String>,
     /// Targets that the first evaluation had reached already.
     pub(super) reached_before: Vec<String>,
+    /// Targets that rows of `eval.csv` have reached and those of `val.csv` have not, with the step.
+    pub(super) reached_elsewhere: Vec<(String, u64)>,
     /// Metrics of evaluations that the log has, but with no evaluation at the cut or on both sides of it.
     pub(super) unknown: Vec<String>,
     /// Metrics of evaluations whose last value is of an earlier step than the last one trained, with that step.
     pub(super) earlier: Vec<(String, u64)>,
+    /// The step of the evaluation that ended the run before its last step, unless the logs are cut.
+    pub(super) at_target: Option<u64>,
     /// What metrics of `eval.csv` were measured on.
     pub(super) bases: Vec<(String, Basis)>,
 }
@@ -47,6 +51,19 @@ impl Results {
     #[must_use]
     pub fn before_first(&self) -> &[String] {
         &self.reached_before
+    }
+
+    /// Forgets a metric of which a later value was found.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.values.retain(|(known, _)| known != name);
+        self.earlier.retain(|(known, _)| known != name);
+    }
+
+    /// The step of a row of `eval.csv` that has reached a target which the rows of `val.csv`, whose column it is, have
+    /// not.
+    #[must_use]
+    pub fn reached_elsewhere(&self, target: &str) -> Option<u64> {
+        self.reached_elsewhere.iter().find(|(known, _)| known == target).map(|(_, step)| *step)
     }
 
     /// Takes the end of the way to a target.

@@ -6,20 +6,21 @@
 use super::axis::Axis;
 use super::gather::{Gathered, Results, Scratch, Wanted, gather};
 use super::own::is_own;
+use super::parts::Parts;
 use super::scan::last_row;
-use crate::recipe::keys::{self, Identity};
 use crate::recipe::written;
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
-use crate::run::record::ReachedTarget;
+use crate::run::log::EarlierRow;
+use crate::run::record::{Parent, ReachedTarget};
 use crate::run::{RunError, RunRecord, RunStatus, dir, lock};
 use rayon::prelude::*;
 use serde_json::Value as Json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What a reader of a comparison should know about a run that was not trained to its last step.
-const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step";
+const AT_TARGET: &str = "schedule.stop_at_val_loss ended it before its last step: --target compares how soon";
 
 /// A run that was read.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Run {
     pub recipe: Vec<(String, Json)>,
     /// What `run.json` says beside the recipe.
     pub facts: Facts,
+    /// What parts of it were trained with that neither says.
+    pub parts: Parts,
     /// What the logs say.
     pub results: Results,
     /// Whether it reached the cut, or its last step if there is no cut.
@@ -76,6 +79,10 @@ pub struct Facts {
     /// Size and digest of the logs that it finished with; empty for a run that has not, and in the records of earlier
     /// versions.
     pub logs: BTreeMap<String, FileDigest>,
+    /// The evaluation of the step that it goes on from, which `val.csv` lacks until it is made again.
+    pub evaluated_before: Option<EarlierRow>,
+    /// The run that it began from, with the step.
+    pub parent: Option<Parent>,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
@@ -108,24 +115,14 @@ impl From<RunRecord> for Facts {
             eval_rows: record.plan.get("eval_rows").and_then(Json::as_u64),
             eval_others: eval_others(&record.plan).into_iter().flatten().collect(),
             best_step: record.best_checkpoint.map(|best| best.step),
+            evaluated_before: record.evaluated_before,
+            parent: record.parent,
             reached_target: record.reached_target,
             error: record.error,
             created: record.created,
             ended: record.ended,
         }
     }
-}
-
-/// That a run was continued with something switched on that its recipe does not say, such as a watchdog that skips
-/// updates.
-fn continued_otherwise(record: &RunRecord) -> Option<String> {
-    let is_switched = |set: &&str| {
-        let key = set.split_once('=').and_then(|(key, _)| keys::find(key));
-        key.is_some_and(|key| matches!(key.identity, Identity::While(_)))
-    };
-    let all = record.sessions.iter().flat_map(|session| &session.overrides).map(String::as_str);
-    let sets: BTreeSet<&str> = all.filter(is_switched).collect();
-    (!sets.is_empty()).then(|| format!("it was continued with {}", Vec::from_iter(sets).join(" and ")))
 }
 
 /// The rows of one evaluation of each further set in a plan, where it has some.
@@ -179,13 +176,24 @@ impl Run {
         });
         let id = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let id = id.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let otherwise = record.as_ref().and_then(continued_otherwise);
+        let parts = record.as_ref().map(|record| Parts::new(record, &recipe)).unwrap_or_default();
         let facts = record.map(Facts::from).unwrap_or_default();
         let at_target = facts.reached_target.filter(|_| status == RunStatus::Finished);
-        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(otherwise).collect();
+        let notes = at_target.map(|_| AT_TARGET.to_owned()).into_iter().chain(parts.note()).collect();
         let results = Results::default();
         let complete = status == RunStatus::Finished;
-        Ok(Self { path: path.to_owned(), id, status, recipe, facts, results, complete, warnings, notes })
+        Ok(Self {
+            path: path.to_owned(),
+            id,
+            status,
+            recipe,
+            facts,
+            parts,
+            results,
+            complete,
+            warnings,
+            notes,
+        })
     }
 
     /// Its status for people: that of a run that ended before its last step says why.
@@ -203,13 +211,16 @@ impl Run {
     pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
         let Gathered { results, malformed, reached, unreadable, changed } =
-            gather(path, &run.facts.logs, wanted, scratch);
+            gather(path, &run.facts, wanted, scratch);
         run.results = results;
         run.warnings.extend(changed);
         let is_readable = unreadable.is_empty();
         run.warnings.extend(unreadable);
         run.complete &= is_readable;
-        if wanted.cut.is_some() {
+        let at_target = run.facts.reached_target.filter(|_| run.status == RunStatus::Finished);
+        if wanted.cut.is_none() {
+            run.results.at_target = at_target.map(|reached| reached.step);
+        } else {
             run.complete = reached && is_readable;
             if !reached && is_readable {
                 let may_go_on = matches!(run.status, RunStatus::Created | RunStatus::Running);

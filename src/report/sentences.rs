@@ -3,6 +3,8 @@
 use super::compare::Comparison;
 use super::footing::Footing;
 use super::groups::sentence;
+use super::metrics::Metric;
+use crate::run::RunStatus;
 use crate::wording::count;
 
 /// More sentences than these about groups or runs say no more to a reader.
@@ -54,29 +56,39 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             ));
         }
     }
-    let incomplete: usize = groups.iter().map(|group| group.incomplete(runs)).sum();
-    if incomplete > 0 {
-        let is = if incomplete == 1 { "is" } else { "are" };
-        let what = if comparison.cut.is_some() {
-            "did not come as far".to_owned()
-        } else {
-            format!("{is} not finished")
+    let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
+    let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
+    let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
+    let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
+    let is = |number: usize| if number == 1 { "is" } else { "are" };
+    if !others.is_empty() {
+        let is = is(others.len());
+        let what = match comparison.cut {
+            Some(_) => "did not come as far".to_owned(),
+            None => format!("{is} not finished"),
         };
-        let runs = count(incomplete, "run");
-        let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
-        sentences.push(format!("{runs} that {what} {is} left out of {of_what}"));
+        sentences.push(format!("{} that {what} {is} left out of {of_what}", count(others.len(), "run")));
+    }
+    if !diverged.is_empty() {
+        let (runs, is) = (count(diverged.len(), "run"), is(diverged.len()));
+        let flattered = match diverged.len() {
+            1 => "its recipe looks better than it is",
+            _ => "their recipes look better than they are",
+        };
+        sentences.push(format!("{runs} that diverged {is} left out of {of_what}: {flattered}"));
     }
     sentences
 }
 
 /// Whether there is something to conclude: several groups, some of which may be compared by a judged metric.
 fn is_said(comparison: &Comparison) -> bool {
-    let Comparison { groups, judged, .. } = comparison;
-    let has_pair = |footing: &Footing| {
-        let sets: Vec<Option<usize>> = groups.iter().map(|group| footing.of_group(group)).collect();
+    let Comparison { runs, groups, judged, .. } = comparison;
+    let has_pair = |metric: &Metric, footing: &Footing| {
+        let sets: Vec<Option<usize>> =
+            groups.iter().map(|group| footing.of_group(group, runs, metric)).collect();
         let has_other =
             |set: &Option<usize>| set.is_some() && sets.iter().filter(|other| *other == set).count() > 1;
         !footing.is_mixed() || sets.iter().any(has_other)
     };
-    groups.len() > 1 && judged.iter().any(|(_, footing)| has_pair(footing))
+    groups.len() > 1 && judged.iter().any(|(metric, footing)| has_pair(metric, footing))
 }

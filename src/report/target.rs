@@ -4,7 +4,6 @@
 //! interpolated linearly between them. It is exact where an evaluation hits the target, and of a column of `train.csv`,
 //! which has a row for each step.
 
-use super::axis::Cut;
 use super::gather::Results;
 use super::metrics::{Metric, further, metrics};
 use crate::run::column::{Aggregate, Better, Unit};
@@ -26,14 +25,14 @@ pub struct Target {
 
 /// What the way to a target is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Steps,
     Tokens,
     Seconds,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Steps, Self::Tokens, Self::Seconds];
+    pub(super) const ALL: [Self; 3] = [Self::Steps, Self::Tokens, Self::Seconds];
 
     fn word(self) -> &'static str {
         match self {
@@ -137,7 +136,7 @@ impl Target {
         })
     }
 
-    fn metric(&self, way: Way) -> String {
+    pub(super) fn metric(&self, way: Way) -> String {
         way.to(&self.column, self.value)
     }
 
@@ -165,7 +164,7 @@ impl Target {
 
     /// Where the first of these points that is as good was reached. A log that is appended to by hand may go back, so
     /// they come in the order of their steps.
-    fn crossing(&self, points: impl Iterator<Item = Point> + Clone) -> Option<Crossing> {
+    pub(super) fn crossing(&self, points: impl Iterator<Item = Point> + Clone) -> Option<Crossing> {
         let points = points.enumerate();
         let by_step = |(_, a): &(usize, Point), (_, b): &(usize, Point)| a.at[0].total_cmp(&b.at[0]);
         let good = points.clone().filter(|(_, point)| self.is_reached_by(point.value));
@@ -190,106 +189,20 @@ impl Target {
 
 /// A value of a log, with the steps, tokens and seconds until then.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Point {
-    at: [f64; 3],
-    value: f64,
+pub(super) struct Point {
+    pub(super) at: [f64; 3],
+    pub(super) value: f64,
 }
 
 /// Where a target was reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Crossing {
+pub(super) struct Crossing {
     /// Steps, tokens and seconds until then.
-    at: [f64; 3],
+    pub(super) at: [f64; 3],
     /// Whether it lies between two evaluations.
-    is_between: bool,
+    pub(super) is_between: bool,
     /// Whether the first evaluation was as good already, after some steps.
-    is_first: bool,
-}
-
-/// Looks for targets while the rows of a run's logs go by. It holds each number once, however many targets are of it.
-pub(super) struct Search<'a> {
-    targets: &'a [Target],
-    logs: Vec<Log<'a>>,
-}
-
-/// The rows of a log, as far as targets are of it.
-struct Log<'a> {
-    name: &'static str,
-    /// Steps, tokens and seconds until each row.
-    at: Vec<[f64; 3]>,
-    columns: Vec<Column<'a>>,
-}
-
-struct Column<'a> {
-    name: &'a str,
-    /// Where it lies in a row at hand.
-    place: usize,
-    /// Its cell in each row, NaN for an empty one.
-    values: Vec<f64>,
-}
-
-impl<'a> Search<'a> {
-    pub(super) fn new(targets: &'a [Target]) -> Self {
-        let mut logs: Vec<Log> = Vec::new();
-        for Target { column, best, .. } in targets {
-            let known = logs.iter().position(|log| log.name == best.log).unwrap_or_else(|| {
-                logs.push(Log { name: best.log, at: Vec::new(), columns: Vec::new() });
-                logs.len() - 1
-            });
-            let columns = &mut logs[known].columns;
-            if columns.iter().all(|known| known.name != *column) {
-                columns.push(Column { name: column, place: 0, values: Vec::new() });
-            }
-        }
-        Self { targets, logs }
-    }
-
-    /// Whether any target is looked for.
-    pub(super) fn is_on(&self) -> bool {
-        !self.targets.is_empty()
-    }
-
-    /// Asks for the columns of a log that it needs; `place` says where each lies in a row.
-    pub(super) fn columns(&mut self, log: &str, mut place: impl FnMut(&'a str) -> usize) {
-        for column in self.logs.iter_mut().filter(|of| of.name == log).flat_map(|log| &mut log.columns) {
-            column.place = place(column.name);
-        }
-    }
-
-    /// Takes a row of a log, with the steps, tokens and seconds until then.
-    pub(super) fn take(&mut self, log: &str, row: &[f64], at: [f64; 3]) {
-        for log in self.logs.iter_mut().filter(|of| of.name == log) {
-            log.at.push(at);
-            log.columns.iter_mut().for_each(|column| column.values.push(row[column.place]));
-        }
-    }
-
-    /// Adds what was found up to a cut to the results.
-    pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
-        for target in self.targets {
-            let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
-            let Some(crossing) = target.crossing(self.points(target)).filter(within) else { continue };
-            for (way, at) in Way::ALL.into_iter().zip(crossing.at).filter(|(_, at)| at.is_finite()) {
-                results.reached(target.metric(way), at, crossing.is_between);
-            }
-            if crossing.is_first {
-                results.reached_before(target.name());
-            }
-        }
-    }
-
-    /// The values of a target's column. Of anything but a loss that is always there, not a number is a cell without a
-    /// value.
-    fn points(&self, target: &Target) -> impl Iterator<Item = Point> + Clone {
-        let is_always_there = metrics().contains(&target.best);
-        let log = self.logs.iter().filter(|log| log.name == target.best.log);
-        let columns = log.flat_map(|log| log.columns.iter().map(|column| (&log.at, column)));
-        columns
-            .filter(|(_, column)| column.name == target.column)
-            .flat_map(|(at, column)| at.iter().zip(&column.values))
-            .map(|(&at, &value)| Point { at, value })
-            .filter(move |point| is_always_there || !point.value.is_nan())
-    }
+    pub(super) is_first: bool,
 }
 
 #[cfg(test)]

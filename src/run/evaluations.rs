@@ -24,8 +24,9 @@ pub const COLUMNS: &[(&str, &str)] = &[
     (
         MEASURED,
         "What the numbers are of, separated by semicolons: `val_loss=DIGEST:TOKENS`, so for a named set, \
-         `bits_per_byte=DIGEST:whole` (or the number of bytes, where it is not of all rows), and `TASK=DIGEST` of a \
-         task's examples; the first 16 digits of blake3 digests.",
+         `bits_per_byte=DIGEST:whole` (or the number of bytes, where it is of a part), and `TASK=DIGEST` of a task's \
+         examples; the first 16 digits of blake3 digests. `/` and the tokens of a row follow where so many tokens of \
+         short files are in no row that its length decides which are.",
     ),
 ];
 
@@ -33,10 +34,10 @@ pub const COLUMNS: &[(&str, &str)] = &[
 const MEASURED: &str = "measured";
 /// The column that means the same whatever a token is.
 pub const BITS_PER_BYTE: &str = "bits_per_byte";
-/// The extent of what is of all whole rows of the data.
+/// The extent of what is of nearly all of the data.
 pub const WHOLE: &str = "whole";
 /// Digits of a digest that are written: as many as tell apart what somebody did not mean to confuse.
-const DIGITS: usize = 16;
+pub const DIGITS: usize = 16;
 
 /// One evaluation.
 #[derive(Debug, Clone, PartialEq)]

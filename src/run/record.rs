@@ -28,6 +28,11 @@ const MOST_SESSIONS: usize = 1000;
 /// What begins the names of the digests of tasks.
 const TASK: &str = "task_";
 
+/// The name of the digest of one of several sets of validation data among [`RunRecord::digests`].
+pub fn digest_of_set(set: &str) -> String {
+    format!("set_{set}")
+}
+
 /// The name of the digest of a task's examples among [`RunRecord::digests`].
 pub fn digest_of_task(task: &str) -> String {
     format!("{TASK}{task}")
@@ -74,6 +79,13 @@ pub struct Session {
     pub simd: Option<String>,
     /// What `--set` changed for it, as `key=value`.
     pub overrides: Vec<String>,
+    /// The keys that a resumed run may change, with their values, where these are not the defaults; absent in records
+    /// of earlier versions.
+    pub settings: Option<BTreeMap<String, Value>>,
+    /// The device trained on; absent in records of earlier versions.
+    pub device: Option<String>,
+    /// The machine; absent in records of earlier versions.
+    pub host: Option<String>,
 }
 
 /// The run that another one began from.

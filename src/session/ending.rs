@@ -156,8 +156,10 @@ pub struct End<'a> {
     pub tokens_per_s: Option<f64>,
     /// The last validation loss of this session, in nats per token.
     pub val_loss: Option<f64>,
-    /// Entropy of the validation tokens' frequencies, in nats per token, where it is quick to compute.
+    /// Entropy of the frequencies of all validation tokens, in nats per token, where it is quick to compute.
     pub val_unigram_entropy: Option<f64>,
+    /// Whether an evaluation is of a part of the validation tokens.
+    pub val_is_part: bool,
 }
 
 impl End<'_> {

@@ -19,8 +19,10 @@ pub struct LossOn {
     pub tokenizer: TokenizerKind,
     /// The sums.
     pub loss: DataLoss,
-    /// Whether these are all whole rows of the data.
+    /// Whether these are nearly all tokens of the data.
     pub is_whole: bool,
+    /// Tokens of a row, where so many are between rows that their length decides which tokens are evaluated.
+    pub of_rows: Option<usize>,
 }
 
 /// A model's scores in a task.
@@ -89,17 +91,21 @@ impl Evaluated {
     }
 
     /// What the numbers are of, by the name of each loss and by what the scores of each task begin with: its digest,
-    /// and of a loss the number of tokens. Tokens of different tokenizers differ in length, so bits per byte are of all
-    /// rows or of a number of bytes.
+    /// and of a loss the number of tokens. Tokens of different tokenizers differ in length, so bits per byte are of the
+    /// whole data or of a number of bytes. The length of a row follows where it decides which tokens these are.
     fn measured(&self) -> Vec<(String, String, Option<String>)> {
         let main = self.loss.iter().map(|on| ("val_loss".to_owned(), on));
         let others = self.others.iter().map(|(name, on)| (format!("{NAMED_SET}{name}"), on));
-        let tokens = |on: &LossOn| Some(on.loss.tokens.to_string());
+        let extent = |on: &LossOn, extent: String| match on.of_rows {
+            Some(block_size) => format!("{extent}/{block_size}"),
+            None => extent,
+        };
+        let tokens = |on: &LossOn| Some(extent(on, on.loss.tokens.to_string()));
         let losses = main.chain(others).map(|(name, on)| (name, on.digest.clone(), tokens(on)));
         let bytes = self.loss.iter().filter_map(|on| {
             let bytes = on.loss.bytes?;
-            let extent = if on.is_whole { WHOLE.to_owned() } else { bytes.to_string() };
-            Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(extent)))
+            let of = extent(on, if on.is_whole { WHOLE.to_owned() } else { bytes.to_string() });
+            Some((BITS_PER_BYTE.to_owned(), on.digest.clone(), Some(of)))
         });
         let tasks = self.tasks.iter().map(|task| (task.prefix.clone(), task.digest.clone(), None));
         losses.chain(bytes).chain(tasks).collect()

@@ -178,15 +178,15 @@ pub fn evaluate(
     };
     let mut evaluated =
         Evaluated { model: name.clone(), run, loss: None, others: Vec::new(), tasks: Vec::new() };
-    for OwnData { name, set, files, tokens, is_whole } in &data {
+    for OwnData { name, set, files, tokens, is_whole, of_rows } in &data {
         let stream = TokenStream::new(set, 0, false);
         let shape = (options.micro_batch, dims.block_size);
         let loss = eval::data_loss(engine.as_mut(), &stream, &tokenizer, *tokens, shape, working("loss"))?;
         // what was read must be what was opened
         set.check()?;
         let (data, digest) = (files.clone(), set.digest());
-        let on =
-            loss.map(|loss| LossOn { data, digest, tokenizer: tokenizer.kind(), loss, is_whole: *is_whole });
+        let (tokenizer, is_whole, of_rows) = (tokenizer.kind(), *is_whole, *of_rows);
+        let on = loss.map(|loss| LossOn { data, digest, tokenizer, loss, is_whole, of_rows });
         match name {
             Some(name) => evaluated.others.extend(on.map(|on| (name.clone(), on))),
             None => evaluated.loss = on,
@@ -221,8 +221,10 @@ struct OwnData {
     set: Dataset,
     files: Vec<String>,
     tokens: u64,
-    /// Whether these are all tokens in whole rows of the set.
+    /// Whether these are nearly all tokens of the set.
     is_whole: bool,
+    /// Tokens of a row, where their number decides which tokens these are.
+    of_rows: Option<usize>,
 }
 
 /// The data of the request, or the validation data of the run's recipe, as far as the run itself reads them: the set
@@ -315,5 +317,12 @@ fn part(
         return Err(UsageError(error).into());
     }
     let tokens = asked.or(own).map_or(held, |wanted| wanted.min(held));
-    Ok(OwnData { name, set, files, tokens, is_whole: tokens == held })
+    let of_rows = is_much(set.passed_over(tokens.div_ceil(block_size as u64)), tokens).then_some(block_size);
+    let is_whole = tokens == held && !is_much(set.tokens() - held, held);
+    Ok(OwnData { name, set, files, tokens, is_whole, of_rows })
+}
+
+/// Whether so many tokens beside others, more than one in twenty, can make their mean loss another one.
+fn is_much(tokens: u64, beside: u64) -> bool {
+    tokens.saturating_mul(20) > beside
 }

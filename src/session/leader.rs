@@ -19,7 +19,7 @@ use crate::engine::cpu;
 use crate::plan::Plan;
 use crate::plan::lints::{Subject, lints};
 use crate::plan::predict::Prediction;
-use crate::recipe::{EngineKind, Resolved};
+use crate::recipe::{EngineKind, Resolved, changeable};
 use crate::report::own::note_values;
 use crate::run::checkpoint::{self, FileDigest};
 use crate::run::record::{Peak, Session as RecordedSession};
@@ -176,6 +176,9 @@ impl Job<'_> {
             started: facts::now(),
             from_step: progress.step,
             overrides: self.overrides.to_vec(),
+            settings: Some(changeable(self.recipe())),
+            device: Some(self.plan.device.clone()),
+            host: Some(facts::host()),
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
             ..RecordedSession::default()
@@ -302,6 +305,7 @@ impl Job<'_> {
         let tasks = measured::digests(&record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);
+        record.digests.extend(self.data.digests_of_sets());
         meaning::note(&mut record, self.data);
         note_values(&mut record, &self.dir.read_recipe()?);
         if let Some(parent) = self.data.start.parent() {

@@ -163,7 +163,7 @@ fn quickstart(lab: &Lab, at: &str, output: &str) {
     printed = printed.replace("begun/", "runs/");
     printed += &format!(
         "step {steps}/{steps} validation loss {val_loss:.4}\nsample: {sample}\nvalidation loss {val_loss:.4} nats per \
-         token; knowing only how often each token occurs would give {entropy:.4}\n"
+         token; knowing only how often each token occurs would give {entropy:.4} on the whole set\n"
     );
     let first = file("val.csv").lines().nth(1).and_then(|row| row.rsplit(',').next()?.parse::<f64>().ok());
     let first = format!("step 0/{steps} validation loss {:.4}", first.expect("a number"));

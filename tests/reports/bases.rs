@@ -216,16 +216,129 @@ fn what_was_measured_before_the_end_is_no_result_of_the_end() {
 }
 
 #[test]
-fn what_a_run_was_continued_with_is_said_where_its_recipe_does_not_say_it() {
+fn the_best_checkpoints_of_two_runs_are_compared_though_one_is_the_last() {
     let lab = Lab::new();
-    for seed in 1..=4 {
-        let sets = ["watchdog.action=\"skip\"", "watchdog.max_loss_zscore=0.8", "compute.threads=1"];
-        let sessions = [json!({"from_step": 0, "overrides": []}), json!({"from_step": 2, "overrides": sets})];
-        let extra = if seed > 2 { json!({"sessions": sessions}) } else { json!({}) };
-        Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    for (i, best) in [(0, [2, 4]), (1, [4, 2])] {
+        for seed in 1..=2usize {
+            let step = best[seed - 1];
+            let extra = json!({"best_checkpoint": {"step": step, "val_loss": 3.0, "path": "checkpoints/x"}});
+            let id = format!("fake-{i}{seed}");
+            let fake = Fake { extra, ..Fake::new(&id, seed as u64, 1e-3 * f64::from(i + 1), 3.0) };
+            let run = fake.write(&lab.path("runs"));
+            let row = format!("{step},512,now,fp32,x.bin,64,val_loss=aa:64,{}.{seed}\n", i + 4);
+            fs::write(run.join("eval.csv"), format!("{ASKED},perplexity\n{row}")).expect("a log");
+        }
     }
-    let note =
-        "fake-3 and fake-4: it was continued with watchdog.action=\"skip\" and watchdog.max_loss_zscore=0.8";
+    let args = ["--by", "perplexity", "--metrics", "perplexity"];
+    assert_eq!(json(&lab, &args)["tests"].as_array().map(Vec::len), Some(1));
+    assert!(!text(&lab, &args).contains("measured at"));
+    // one that was measured at its end, which is not its best
+    let run = lab.path("runs/fake-01");
+    fs::write(
+        run.join("eval.csv"),
+        format!("{ASKED},perplexity\n4,512,now,fp32,x.bin,64,val_loss=aa:64,4.1\n"),
+    )
+    .expect("a log");
+    assert!(text(&lab, &args).contains("measured at different steps"));
+}
+
+/// The columns of `eval.csv`.
+const ASKED: &str = "step,tokens,evaluated,precision,data,data_tokens,measured";
+
+#[test]
+fn what_was_measured_later_than_the_rows_of_val_csv_is_shown_beside_them() {
+    let lab = Lab::new();
+    let facts = json!({"digests": {"task_poems": "0123456789abcdef".repeat(4)}});
+    for seed in 1..=3 {
+        let fake = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0);
+        let run = Fake { extra: facts.clone(), ..fake }.write(&lab.path("runs"));
+        // with it to the end, given up on the way, and never
+        let rows = ["0,0,9,0.1\n4,1024,3,0.25\n", "0,0,9,0.1\n4,1024,3,\n", ""][seed as usize - 1];
+        let header =
+            if rows.is_empty() { "step,tokens,val_loss\n" } else { "step,tokens,val_loss,poems_acc\n" };
+        fs::write(run.join("val.csv"), format!("{header}{rows}")).expect("a log");
+        if seed > 1 {
+            let row = format!("4,1024,now,fp32,,,poems=0123456789abcdef,0.{}\n", seed + 1);
+            fs::write(run.join("eval.csv"), format!("{ASKED},poems_acc\n{row}")).expect("a log");
+        }
+    }
+    let args = ["--metrics", "poems_acc", "--target", "poems_acc=0.29"];
+    let found = json(&lab, &args);
+    let of = |id: &str| {
+        let runs = found["runs"].as_array().expect("runs").iter();
+        runs.clone().find(|run| run["id"] == id).expect("there")["metrics"]["poems_acc"].clone()
+    };
+    assert_eq!(["fake-1", "fake-2", "fake-3"].map(of), [json!(0.25), json!(0.3), json!(0.4)], "{found:#}");
+    let said = text(&lab, &args);
+    assert!(said.contains("fake-2 (best 10.0 % in val.csv, but eval.csv has it at step 4)"), "{said}");
+    assert!(!said.contains("fake-3 (") && !said.contains("different data"), "{said}");
+    assert!(!said.contains("last measured before"), "{said}");
+    // examples of another task of that name
+    let other =
+        fs::read_to_string(lab.path("runs/fake-3/eval.csv")).expect("a log").replace("=0123", "=3210");
+    fs::write(lab.path("runs/fake-3/eval.csv"), other).expect("a log");
+    assert!(text(&lab, &args[..2]).contains("different data (the task's examples)"));
+}
+
+#[test]
+fn a_set_is_the_same_set_among_others() {
+    let lab = Lab::new();
+    let digest = |digit: &str| digit.repeat(64);
+    let sets = "val = { a = \"a.bin\", b = \"b.bin\" }\nval_main = \"a\"\n";
+    let write = |id: &str, seed, val: &str, digests: Value| {
+        let run = Fake { extra: json!({ "digests": digests }), ..Fake::new(id, seed, 1e-3, 3.0) }
+            .write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), recipe.replace("[data]\n", &format!("[data]\n{val}")))
+            .expect("a recipe");
+    };
+    let of_sets = json!({"val": digest("c"), "set_a": digest("a"), "set_b": digest("b")});
+    write("fake-1", 1, "val = [\"a.bin\"]\n", json!({"val": digest("a")}));
+    write("fake-2", 2, sets, of_sets.clone());
+    assert!(!text(&lab, &[]).contains("different data"));
+    // the other one decides
+    write("fake-3", 3, &sets.replace("\"a\"", "\"b\""), of_sets);
+    assert!(text(&lab, &[]).contains("val_loss was measured on different data (data.val)"));
+    // runs of an earlier version say less, and as much is asked of later ones
+    fs::remove_dir_all(lab.path("runs/fake-3")).expect("removed");
+    fs::remove_dir_all(lab.path("runs/fake-1")).expect("removed");
+    write("fake-4", 4, sets, json!({"val": digest("c")}));
+    assert!(!text(&lab, &[]).contains("different data"));
+    write("fake-4", 4, sets, json!({"val": digest("d")}));
+    assert!(text(&lab, &[]).contains("different data (data.val)"));
+}
+
+#[test]
+fn the_evaluation_that_a_run_goes_on_from_counts_until_it_is_made_again() {
+    let lab = Lab::new();
+    let extra = json!({"evaluated_before": {"step": 4, "cells": ["4", "1024", "2.5"]}});
+    let fake = Fake::new("fake-1", 1, 1e-3, 3.0);
+    Fake { status: "interrupted", extra, val: vec![(0, 10.5)], ..fake }.write(&lab.path("runs"));
+    let said = text(&lab, &["--target", "val_loss=4", "--metrics", "val_loss"]);
+    assert!(said.contains("2.5000") && !said.contains("not reached"), "{said}");
+    let listed = lab.run(["list", "runs", "--format", "csv"]).expect(0).stdout.clone();
+    assert!(listed.contains(",2.5,"), "{listed}");
+}
+
+#[test]
+fn a_seed_that_does_not_count_takes_no_test_away() {
+    let lab = Lab::new();
+    for (i, lr) in [1e-3, 2e-3].into_iter().enumerate() {
+        for seed in 1..=3u64 {
+            let is_apart = i == 0 && seed == 3;
+            let status = if is_apart { "interrupted" } else { "finished" };
+            let digest = if is_apart { "w" } else { "v" };
+            let extra = json!({"digests": {"val": digest}});
+            let last = 3.0 + i as f64 + 0.01 * seed as f64;
+            Fake { status, extra, ..Fake::new(&format!("fake-{i}{seed}"), seed, lr, last) }
+                .write(&lab.path("runs"));
+        }
+    }
+    assert_eq!(json(&lab, &[])["tests"].as_array().map(Vec::len), Some(1));
+    let run = lab.path("runs/fake-03/run.json");
+    let text_of = fs::read_to_string(&run).expect("a record");
+    fs::write(&run, text_of.replace("interrupted", "diverged")).expect("a record");
     let said = text(&lab, &[]);
-    assert!(said.contains(note), "{said}");
+    let caveat = "1 run that diverged is left out of means and tests: its recipe looks better than it is";
+    assert!(said.contains(caveat) && !said.contains("not finished"), "{said}");
 }

@@ -14,6 +14,7 @@ mod events;
 mod export;
 mod list;
 mod live;
+mod parts;
 mod plots;
 mod stats;
 mod sweeps;

@@ -4,7 +4,8 @@ use crate::eval::Definition;
 use crate::report::export::{Cell, Column, Table, number};
 use crate::report::fit::Leaving;
 use crate::report::numbers::thousands;
-use crate::run::columns::NAMED_SET;
+use crate::run::column::Unit;
+use crate::run::columns::{self, NAMED_SET};
 use crate::session::evaluation::{Evaluated, LossOn, TaskScores};
 use crate::wording::noun_of;
 use serde_json::{Map, Value, json};
@@ -50,7 +51,7 @@ pub(super) fn table(evaluated: &[Evaluated], for_people: bool) -> Table {
         for (name, has_error) in &names {
             let found = values.iter().find(|(known, ..)| known == name);
             let (value, error) = found.map_or((None, None), |(_, value, error)| (Some(*value), *error));
-            let is_accuracy = name.ends_with("_acc") || name.ends_with("_acc_norm");
+            let is_accuracy = columns::outside_the_table(name).0 == Unit::Fraction;
             row.push(Cell::number(value, |value| shown(value, error, is_accuracy)));
             if *has_error && !for_people {
                 row.push(Cell::number(error, |error| error.to_string()));
@@ -128,6 +129,8 @@ fn apart(name: &str, losses: &[&LossOn]) -> Option<String> {
         ("per token of different tokenizers", "bits per byte can")
     } else if differs(|a, b| a.loss.tokens != b.loss.tokens) {
         ("of different numbers of tokens", "--tokens gives all the same")
+    } else if differs(|a, b| a.of_rows != b.of_rows) {
+        ("of different tokens, since the files hold whole rows of different lengths", "data in one file can")
     } else {
         return None;
     };

@@ -3,9 +3,10 @@
 use crate::report::differences::{self, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
+use crate::report::gather;
 use crate::report::own::other_log;
 use crate::report::runs::Run;
-use crate::report::scan::last_row;
+use crate::report::scan::{header, last_row};
 use crate::run::checkpoint::FileDigest;
 use crate::run::column::Unit;
 use crate::run::{RunError, RunStatus, dir, record};
@@ -43,7 +44,12 @@ impl Item {
             })
         };
         let last = last_row(dir::TRAIN_CSV, &["step", "loss"]).map(|row| (row[0], row[1]));
-        let validated = last_row(dir::VAL_CSV, &["step", "val_loss"]).map(|row| (row[0], row[1]));
+        let of_validation = ["step", "val_loss"];
+        let logged = last_row(dir::VAL_CSV, &of_validation);
+        let before = run.facts.evaluated_before.as_ref();
+        let before = before.map(|row| gather::cells(row, &header(&path.join(dir::VAL_CSV)), &of_validation));
+        let is_later = |row: &Vec<f64>| logged.as_ref().is_none_or(|logged| row[0] > logged[0]);
+        let validated = before.filter(is_later).or(logged).map(|row| (row[0], row[1]));
         // a log grows with every step, the record changes at the end, and a run may be evaluated long after it
         let written = [dir::TRAIN_CSV, dir::VAL_CSV, dir::EVAL_CSV, dir::SAMPLES, record::FILE, dir::RECIPE]
             .iter()

@@ -13,7 +13,7 @@ pub mod scene;
 pub mod svg;
 
 use super::axis::Axis;
-use super::basis::{Basis, alike};
+use super::basis::Basis;
 use super::compare::Comparison;
 use super::groups::Group;
 use super::legend::Legend;
@@ -137,7 +137,7 @@ fn series(runs: &[&Run], quantity: &Quantity, options: &Options) -> Series {
         }
     }
     lines.retain(|logged| !logged.steps.is_empty());
-    let is_mixed = !alike(bases);
+    let is_mixed = !Basis::alike(&Basis::settled(bases));
     if is_mixed {
         marks.clear();
     }

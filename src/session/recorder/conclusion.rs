@@ -78,6 +78,7 @@ impl Recorder<'_> {
             tokens_per_s: self.times.median_ms().map(|ms| self.tokens_per_s(full, ms)),
             val_loss: self.last_val_loss,
             val_unigram_entropy: val.map(Dataset::unigram_entropy),
+            val_is_part: val.is_some_and(|data| data.rows() > self.job.plan.eval_rows as u64),
         }
     }
 

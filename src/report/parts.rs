@@ -1,0 +1,91 @@
+//! What parts of a run were trained with that its recipe and its record do not say: a run may be continued under other
+//! values of some keys, and on another device, and its recipe tells of the last session alone.
+
+use crate::recipe::keys::{KEYS, Key, OnResume};
+use crate::recipe::{rank, spelled};
+use crate::run::RunRecord;
+use crate::run::record::Session;
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+/// The tables whose keys decide how fast a step is.
+const OF_SPEED: [&str; 3] = ["batch", "compute", "distributed"];
+
+/// What parts of a run were trained with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// What its recipe and record do not say, as `key=value` or `without key`.
+    pub otherwise: Vec<String>,
+    /// Those of them that decide how fast a step is.
+    pub of_speed: Vec<String>,
+}
+
+impl Parts {
+    /// Holds the sessions that have trained steps against the recipe and the record of their run.
+    pub(super) fn new(record: &RunRecord, recipe: &[(String, Json)]) -> Self {
+        let mut found: BTreeSet<(usize, bool, String)> = BTreeSet::new();
+        for session in with_steps(&record.sessions) {
+            for (key, usual) in CHANGEABLE.iter() {
+                let own = recipe.iter().find(|(path, _)| path == key.path).map(|(_, value)| spelled(value));
+                let Some(then) = value_then(session, key, &own) else { continue };
+                let (own, then) = (own.or_else(|| usual.clone()), then.or_else(|| usual.clone()));
+                if own != then {
+                    let said = match then {
+                        Some(then) => format!("{}={then}", key.path),
+                        None => format!("no {}", key.path),
+                    };
+                    found.insert((rank(key.path), OF_SPEED.contains(&key.table()), said));
+                }
+            }
+            // machines of one kind have different names, and the device tells their kind
+            if let Some(device) = session.device.as_ref().filter(|device| **device != record.device) {
+                found.insert((KEYS.len(), true, format!("run.device={device}")));
+            }
+        }
+        let of_speed = found.iter().filter(|(_, is_of_speed, _)| *is_of_speed);
+        let of_speed = of_speed.map(|(.., said)| said.clone()).collect();
+        Self { otherwise: found.into_iter().map(|(.., said)| said).collect(), of_speed }
+    }
+
+    /// What a reader of a comparison should know, as a phrase.
+    pub(super) fn note(&self) -> Option<String> {
+        let is_any = !self.otherwise.is_empty();
+        is_any.then(|| format!("part of it was trained with {}", self.otherwise.join(" and ")))
+    }
+}
+
+/// The keys that a comparison shows and a resumed run may change, with their defaults. Of what a path leads to the
+/// contents count.
+static CHANGEABLE: LazyLock<Vec<(&Key, Option<String>)>> = LazyLock::new(|| {
+    let may_change = |key: &&Key| key.on_resume == OnResume::Free && key.is_compared && !key.is_path();
+    let default = |key: &Key| key.default_json().map(|value| spelled(&value));
+    KEYS.iter().filter(may_change).map(|key| (key, default(key))).collect()
+});
+
+/// The sessions of which steps are left: a later one has not trained all of them again.
+fn with_steps(sessions: &[Session]) -> impl Iterator<Item = &Session> {
+    let mut end = u64::MAX;
+    let mut kept: Vec<&Session> = Vec::new();
+    for session in sessions.iter().rev() {
+        let to = session.to_step.unwrap_or(u64::MAX).min(end);
+        if session.from_step < to {
+            kept.push(session);
+        }
+        end = end.min(session.from_step);
+    }
+    kept.into_iter()
+}
+
+/// The value of a key in a session as TOML, `Some(None)` without one; `None` where that is not on record. Sessions of
+/// earlier versions say only what `--set` changed in the recipe as it was then.
+fn value_then(session: &Session, key: &Key, own: &Option<String>) -> Option<Option<String>> {
+    if let Some(settings) = &session.settings {
+        return Some(settings.get(key.path).map(spelled));
+    }
+    let value = |set: &String| Some(set.strip_prefix(key.path)?.strip_prefix('=')?.to_owned());
+    match session.overrides.iter().find_map(value) {
+        Some(value) => Some(Some(value).filter(|value| value != "unset")),
+        None => Some(own.clone()),
+    }
+}

@@ -1,0 +1,123 @@
+//! Looking for targets while the rows of a run's logs go by.
+
+use super::axis::Cut;
+use super::gather::Results;
+use super::metrics::metrics;
+use super::target::{Crossing, Point, Target, Way};
+use crate::run::dir;
+
+/// Looks for targets while the rows of a run's logs go by. It holds each number once, however many targets are of it.
+pub(super) struct Search<'a> {
+    targets: &'a [Target],
+    logs: Vec<Log<'a>>,
+}
+
+/// The rows of a log, as far as targets are of it.
+struct Log<'a> {
+    name: &'static str,
+    /// The log that its columns are wanted of; it lacks them where that is another one.
+    instead_of: &'static str,
+    /// Steps, tokens and seconds until each row.
+    at: Vec<[f64; 3]>,
+    columns: Vec<Column<'a>>,
+}
+
+/// What rows of `eval.csv` are wanted for beside those of `val.csv`.
+const BESIDE: &str = "beside val.csv";
+
+struct Column<'a> {
+    name: &'a str,
+    /// Where it lies in a row at hand.
+    place: usize,
+    /// Its cell in each row, NaN for an empty one.
+    values: Vec<f64>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(targets: &'a [Target]) -> Self {
+        let mut logs: Vec<Log> = Vec::new();
+        for Target { column, best, .. } in targets {
+            let known = logs.iter().position(|log| log.name == best.log).unwrap_or_else(|| {
+                logs.push(Log { name: best.log, instead_of: best.log, at: Vec::new(), columns: Vec::new() });
+                logs.len() - 1
+            });
+            let columns = &mut logs[known].columns;
+            if columns.iter().all(|known| known.name != *column) {
+                columns.push(Column { name: column, place: 0, values: Vec::new() });
+            }
+        }
+        Self { targets, logs }
+    }
+
+    /// Whether any target is looked for.
+    pub(super) fn is_on(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    /// Asks for the columns of a log that it needs; `place` says where each lies in a row.
+    pub(super) fn columns(&mut self, log: &str, mut place: impl FnMut(&'a str) -> usize) {
+        for column in self.logs.iter_mut().filter(|of| of.name == log).flat_map(|log| &mut log.columns) {
+            column.place = place(column.name);
+        }
+    }
+
+    /// Takes a row of a log, with the steps, tokens and seconds until then.
+    pub(super) fn take(&mut self, log: &str, row: &[f64], at: [f64; 3]) {
+        for log in self.logs.iter_mut().filter(|of| of.name == log) {
+            log.at.push(at);
+            log.columns.iter_mut().for_each(|column| column.values.push(row[column.place]));
+        }
+    }
+
+    /// Looks in `eval.csv` for what the rows of `val.csv` have not told. Where they have told of a column, later rows
+    /// are looked at, too, but may be on other data.
+    pub(super) fn go_elsewhere(&mut self) {
+        let empty = |column: &Column<'a>| Column { name: column.name, place: 0, values: Vec::new() };
+        let (mut missing, mut known) = (Vec::new(), Vec::new());
+        for log in self.logs.iter_mut().filter(|log| log.name == dir::VAL_CSV) {
+            let is_empty = |column: &mut Column| column.values.iter().all(|value| value.is_nan());
+            missing.extend(log.columns.extract_if(.., is_empty).map(|column| empty(&column)));
+            known.extend(log.columns.iter().map(empty));
+        }
+        for (instead_of, columns) in [(dir::VAL_CSV, missing), (BESIDE, known)] {
+            self.logs.push(Log { name: dir::EVAL_CSV, instead_of, at: Vec::new(), columns });
+        }
+    }
+
+    /// Whether a log is to be read for some target.
+    pub(super) fn reads(&self, log: &str) -> bool {
+        self.logs.iter().any(|of| of.name == log && !of.columns.is_empty())
+    }
+
+    /// Adds what was found up to a cut to the results.
+    pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
+        for target in self.targets {
+            let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
+            let find = |log| target.crossing(self.points(target, log)).filter(within);
+            let Some(crossing) = find(target.best.log) else {
+                let is_of_validation = target.best.log == dir::VAL_CSV;
+                let beside = find(BESIDE).filter(|_| is_of_validation);
+                results.reached_elsewhere.extend(beside.map(|at| (target.name(), at.at[0] as u64)));
+                continue;
+            };
+            for (way, at) in Way::ALL.into_iter().zip(crossing.at).filter(|(_, at)| at.is_finite()) {
+                results.reached(target.metric(way), at, crossing.is_between);
+            }
+            if crossing.is_first {
+                results.reached_before(target.name());
+            }
+        }
+    }
+
+    /// The values of a target's column. Of anything but a loss that is always there, not a number is a cell without a
+    /// value.
+    fn points(&self, target: &Target, log: &'static str) -> impl Iterator<Item = Point> + Clone {
+        let log = self.logs.iter().filter(move |of| of.instead_of == log);
+        let columns = log.flat_map(|log| log.columns.iter().map(move |column| (log, column)));
+        columns.filter(|(_, column)| column.name == target.column).flat_map(move |(log, column)| {
+            let is_always_there = log.name == target.best.log && metrics().contains(&target.best);
+            let points = log.at.iter().zip(&column.values).map(|(&at, &value)| Point { at, value });
+            points.filter(move |point| is_always_there || !point.value.is_nan())
+        })
+    }
+}

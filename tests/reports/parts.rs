@@ -1,0 +1,131 @@
+//! Runs that were not trained from beginning to end as their recipe says, or not evaluated as often as others: what
+//! `runner compare` says of it.
+
+use crate::report_support;
+use crate::support;
+
+use report_support::{Fake, compared as json, printed as text};
+use serde_json::json;
+use std::fs;
+use support::Lab;
+
+/// Writes a run of which the sessions are these.
+fn write(lab: &Lab, id: &str, seed: u64, sessions: serde_json::Value) {
+    Fake { extra: json!({ "sessions": sessions }), ..Fake::new(id, seed, 1e-3, 3.0) }
+        .write(&lab.path("runs"));
+}
+
+#[test]
+fn what_a_part_was_trained_with_is_said_where_the_recipe_does_not_say_it() {
+    let lab = Lab::new();
+    let sets = ["watchdog.action=\"skip\"", "watchdog.max_loss_zscore=0.8", "compute.threads=1"];
+    let first = json!({"from_step": 0, "overrides": []});
+    // those of earlier versions say what --set changed
+    write(&lab, "fake-1", 1, json!([first]));
+    write(&lab, "fake-2", 2, json!([first, {"from_step": 2, "overrides": sets}]));
+    let note = "fake-2: part of it was trained with compute.threads=1 and watchdog.max_loss_zscore=0.8 and \
+                watchdog.action=\"skip\"";
+    let said = text(&lab, &[]);
+    assert!(said.contains(note), "{said}");
+    assert!(!said.contains("fake-1: part"), "{said}");
+    // later ones what their recipe said, whichever call changed it
+    let with = |threads: u64| json!({"from_step": 0, "to_step": 2, "settings": {"compute.threads": threads}});
+    write(&lab, "fake-2", 2, json!([with(2), {"from_step": 2, "settings": {}}]));
+    assert!(text(&lab, &[]).contains("fake-2: part of it was trained with compute.threads=2\n"));
+    // a session of which no step is left says nothing
+    write(&lab, "fake-2", 2, json!([with(2), {"from_step": 0, "settings": {}}]));
+    assert!(!text(&lab, &[]).contains("part of it"));
+    let ended = json!({"from_step": 4, "to_step": 4, "settings": {"compute.threads": 2}});
+    write(&lab, "fake-2", 2, json!([first, ended]));
+    assert!(!text(&lab, &[]).contains("part of it"));
+    // and where it was
+    write(&lab, "fake-2", 2, json!([{"from_step": 0, "settings": {}, "device": "cuda:0", "host": ""}]));
+    assert!(text(&lab, &[]).contains("part of it was trained with run.device=cuda:0"));
+}
+
+#[test]
+fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
+    let lab = Lab::new();
+    let threads = json!([{"from_step": 0, "settings": {"compute.threads": 2}}]);
+    let usual = json!([{"from_step": 0, "settings": {}}]);
+    write(&lab, "fake-1", 1, threads.clone());
+    write(&lab, "fake-2", 2, usual.clone());
+    let args = ["--by", "tokens_per_s", "--metrics", "tokens_per_s,val_loss"];
+    let said = text(&lab, &args);
+    assert!(said.contains("tokens_per_s was measured in part under other settings"), "{said}");
+    assert!(!text(&lab, &["--by", "val_loss"]).contains("val_loss was measured"));
+    // of two runs with one recipe and one seed, the one that was trained as it says counts
+    write(&lab, "fake-3", 1, usual);
+    let copies = "fake-1 has the recipe and the seed of fake-3";
+    assert!(text(&lab, &[]).contains(copies));
+}
+
+#[test]
+fn a_run_that_goes_on_records_what_it_goes_on_with() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &["eval.every=6"], "csv.before_row:12");
+    // the same run, by a recipe that says something else
+    lab.train(&["eval.every=4"]);
+    let sessions = support::record(&run)["sessions"].clone();
+    let every = |i: usize| sessions[i]["settings"]["eval.every"].clone();
+    assert_eq!([every(0), every(1)], [json!(6), json!(4)], "{sessions:#}");
+    assert!(sessions[0]["host"].is_string() && sessions[0]["device"] == "cpu", "{sessions:#}");
+    let said = text(&lab, &[]);
+    assert!(said.contains("part of it was trained with eval.every=6"), "{said}");
+}
+
+#[test]
+fn figures_that_depend_on_how_often_runs_are_evaluated_say_so() {
+    let lab = Lab::new();
+    for seed in 1..=2u64 {
+        let run = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), format!("{recipe}\n[eval]\nevery = {}\n", 3 * seed))
+            .expect("a recipe");
+    }
+    let note = "runs were not evaluated equally often (eval.every = 3 and 6)";
+    for args in
+        [&["--by", "best_val_loss"][..], &["--target", "val_loss=4"], &["--align", "step", "--at", "2"]]
+    {
+        let said = text(&lab, args);
+        assert!(said.contains(note), "{args:?}: {said}");
+    }
+    assert!(!text(&lab, &[]).contains(note));
+}
+
+#[test]
+fn losses_at_which_a_target_ended_runs_are_not_tested() {
+    let lab = Lab::new();
+    for (i, step) in [3, 4].into_iter().enumerate() {
+        for seed in 1..=2u64 {
+            let extra = json!({"reached_target": {"step": step, "val_loss": 3.5, "target": 3.5}});
+            let id = format!("fake-{i}{seed}");
+            let fake = Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0 + 0.1 * i as f64);
+            Fake { extra, ..fake }.write(&lab.path("runs"));
+        }
+    }
+    assert_eq!(json(&lab, &[])["tests"], json!([]));
+    let said = text(&lab, &[]);
+    assert!(said.contains("val_loss was measured at different steps"), "{said}");
+    assert!(said.contains("ended it before its last step: --target compares how soon"), "{said}");
+    assert_eq!(json(&lab, &["--target", "val_loss=4"])["tests"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn branches_of_one_trunk_are_no_independent_seeds() {
+    let lab = Lab::new();
+    for (seed, parent) in [(1, "trunk-1"), (2, "trunk-1")] {
+        let extra = json!({"parent": {"run": parent, "step": 2, "optimizer": true}});
+        let run =
+            Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        let from = "\n[model]\ninit_from = { run = \"../trunk-1\", step = 2, optimizer = true }\n";
+        fs::write(run.join("recipe.toml"), recipe + from).expect("a recipe");
+    }
+    let note = "branched off one run: they share its steps and its seed";
+    assert!(text(&lab, &[]).contains(note));
+    let record = lab.path("runs/fake-2/run.json");
+    let other = fs::read_to_string(&record).expect("a record").replace("trunk-1", "trunk-2");
+    fs::write(&record, other).expect("a record");
+    assert!(!text(&lab, &[]).contains(note));
+}
