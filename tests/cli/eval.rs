@@ -204,6 +204,31 @@ fn the_file_says_what_was_measured_and_a_comparison_heeds_it() {
 }
 
 #[test]
+fn losses_on_other_tokens_of_short_files_are_no_comparison() {
+    let lab = Lab::new();
+    let long = bytes_run(&lab);
+    let short = lab.train(&[&BYTES[..], &["model.block_size=8"]].concat());
+    let line = |i: usize| format!("{i:02}: so they sang of it all, so he sang of all she was\n");
+    for i in 0..20 {
+        lab.write(&format!("short/{i:02}.txt"), line(i));
+    }
+    lab.write("one.txt", (0..20).map(line).collect::<String>());
+    // rows of 32 leave a third of each short file out, rows of 8 next to nothing
+    for (data, differs) in [("short/*.txt", true), ("one.txt", false)] {
+        let args = [shown(&long), shown(&short), "--data", data, "--tokens", "320", "--save"];
+        let said = eval(&lab, args).expect(0).stdout.clone();
+        assert_eq!(said.contains("val_loss: the losses are of different tokens"), differs, "{said}");
+        let by = ["compare", "runs", "--metrics", "perplexity", "--by", "perplexity"];
+        let said = lab.run(by).expect(0).stdout.clone();
+        assert_eq!(
+            said.contains("perplexity was measured on different data (evaluated tokens)"),
+            differs,
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn losses_per_token_of_different_tokenizers_are_said_to_be_no_comparison() {
     let lab = Lab::new();
     let bytes = bytes_run(&lab);
