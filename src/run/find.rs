@@ -2,6 +2,7 @@
 
 use super::dir::{self, is_run};
 use super::error::{Context, RunError};
+use super::made::{HASH, is_id, is_made, whole_id};
 use super::record;
 use crate::regular;
 use crate::weights::checkpoint_name;
@@ -41,7 +42,7 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 /// Whether a path is that of a run among others.
 fn is_listed(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return is_run(path) };
-    let has_an_id = || whole_id(&name.to_string_lossy()) == Some(name.len());
+    let has_an_id = || is_id(&name.to_string_lossy());
     let has_record = || path.join(record::FILE).is_file();
     !dir::is_hidden(name) && (is_run(path) || has_an_id() && (is_closed(path) || has_record()))
 }
@@ -100,10 +101,10 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
     let in_runs_dir = runs_dir.join(named);
-    if let Some(run) =
-        [named, &in_runs_dir].into_iter().find(|path| is_listed(path) || is_run(path) || is_closed(path))
-    {
-        return Ok(Found::Run(run.to_owned()));
+    for path in [named, &in_runs_dir] {
+        if is_listed(path) || is_run(path) || is_closed(path) {
+            return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
+        }
     }
     if named.exists() {
         return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
@@ -114,6 +115,13 @@ fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
         false => beginning(runs_dir, named)?,
     };
     if found.is_empty() { Err(no_such_run(runs_dir, named)) } else { Ok(Found::Matching(found)) }
+}
+
+/// The runs in a directory that has a recipe, as projects do, and was not made as a run itself; `None` if it was, or
+/// holds none.
+fn holding(path: &Path) -> Option<Vec<PathBuf>> {
+    let runs = || list(path).ok().filter(|runs| !runs.is_empty());
+    if is_made(path) { None } else { runs() }
 }
 
 /// The runs whose paths match one of the patterns, each once: an absolute pattern is the same in both places.
@@ -144,20 +152,6 @@ fn is_beginning(text: &str, name: &str) -> bool {
     let id = whole_id(name);
     name.starts_with(text)
         && id.is_none_or(|id| id == name.len() || text.len() <= id - HASH || text.len() > id)
-}
-
-/// Digits of the hash in an id, and the hyphen before them is no part of it.
-const HASH: usize = 8;
-
-/// How long the id is that a directory's name is or begins with.
-fn whole_id(name: &str) -> Option<usize> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let ends_an_id = |end: &usize| {
-        let hash = &name.as_bytes()[end - HASH..*end];
-        let is_over = !name.as_bytes().get(*end).is_some_and(u8::is_ascii_alphanumeric);
-        is_over && hash.iter().all(is_digit) && name.as_bytes()[end - HASH - 1] == b'-'
-    };
-    (HASH + 1..=name.len()).rev().find(ends_an_id)
 }
 
 fn no_such_run(runs_dir: &Path, named: &Path) -> RunError {

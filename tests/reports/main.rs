@@ -15,6 +15,7 @@ mod export;
 mod list;
 mod live;
 mod plots;
+mod removal;
 mod stats;
 mod sweeps;
 mod targets;
