@@ -6,6 +6,7 @@ use crate::support;
 use report_support::Fake;
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::Stdio;
 use support::{Lab, everything};
 
@@ -164,4 +165,66 @@ fn a_run_that_was_evaluated_since_it_was_listed_is_not_removed() {
     gate.open();
     live.end().expect(1).says(&["not removed", "evaluated since it was listed"]);
     assert!(lab.path("runs/fake-1/train.csv").exists());
+}
+
+/// Copies of the finished run below other directories of runs, each by its path.
+fn copies(lab: &Lab, paths: &[&str]) {
+    for path in paths {
+        let path = Path::new(path);
+        let id = path.file_name().expect("a name").to_string_lossy();
+        Fake::new(&id, 1, 1e-3, 3.0).write(&lab.path(path.parent().expect("a parent")));
+    }
+}
+
+#[test]
+fn characters_of_patterns_in_a_directory_that_exists_stand_for_themselves() {
+    let lab = Lab::new();
+    copies(&lab, &["exp[1]/t-1", "exp1/t-2", "exp1/t-3", "what?/t-4", "whatx/t-5"]);
+    let listed = |args: &[&str]| lab.run([&["list"], args].concat()).expect(0).stdout.clone();
+    for args in [&["t-*", "--runs-dir", "exp[1]"][..], &["exp[1]/t-*"], &["*", "--runs-dir", "./exp[1]/"]] {
+        let text = listed(args);
+        assert!(text.contains("t-1") && !text.contains("t-2"), "{args:?}: {text}");
+    }
+    let absolute = lab.path("exp[1]").display().to_string();
+    assert!(listed(&["t-?", "--runs-dir", &absolute]).contains("t-1"));
+    lab.run(["list", "t-*", "--runs-dir", "what?", "--remove", "--yes"]).expect(0);
+    assert_eq!((lab.runs("what?").len(), lab.runs("whatx").len()), (0, 1));
+    // where there is no such directory it is a pattern
+    fs::rename(lab.path("exp[1]"), lab.path("exp2")).expect("renamed");
+    assert!(listed(&["exp[1]/*"]).contains("t-2"));
+    lab.run(["list", "*", "--runs-dir", "exp[1]", "--remove", "--yes"]).expect(2).says(&["is not a run"]);
+    assert_eq!((lab.runs("exp1").len(), lab.runs("exp2").len()), (2, 1));
+}
+
+#[test]
+fn a_pattern_is_one_for_the_names_in_the_directory_of_runs_that_is_named() {
+    let lab = Lab::new();
+    copies(&lab, &["here/t-1", "other/t-2", "here/runs/t-3"]);
+    let here = |args: &[&str]| {
+        let mut command = lab.command([&["list"], args].concat());
+        command.current_dir(lab.path("here"));
+        support::ended(command)
+    };
+    assert_eq!(
+        here(&["t-*", "--runs-dir", "../other", "--remove", "--yes"]).expect(0).stdout,
+        "../other/t-2\n"
+    );
+    here(&["t-*", "--runs-dir", "../other", "--remove", "--yes"]).expect(2).says(&["is not a run"]);
+    // where none is named, the current directory counts if it alone has such runs
+    let listed = here(&["t-*"]).expect(0).stdout.clone();
+    assert!(listed.contains("t-3") && !listed.contains("t-1"), "{listed}");
+    assert!(here(&["./t-*"]).expect(0).stdout.contains("t-1"));
+    assert_eq!(here(&["t-*", "--remove", "--yes"]).expect(0).stdout, "runs/t-3\n");
+    assert_eq!(here(&["t-*", "--remove", "--yes"]).expect(0).stdout, "t-1\n");
+}
+
+#[test]
+fn a_directory_that_holds_no_run_may_be_called_as_ids_begin() {
+    let lab = lab();
+    lab.write("fake/notes.md", "mine");
+    for named in ["fake", "fake-"] {
+        let listed = lab.run(["list", named]);
+        assert!(listed.expect(0).stdout.contains("fake-1") && listed.stderr.is_empty(), "{}", listed.stderr);
+    }
+    lab.run(["list", "./fake"]).expect(0).says(&["holds none; left out"]);
 }
