@@ -15,7 +15,7 @@ pub use report::{
 };
 
 use crate::session::model::Precision;
-use crate::session::{SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
+use crate::session::{RUNS_DIR, SAMPLE_TEMPERATURE, SAMPLE_TOP_K};
 use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use recipes::{PLAIN, one};
@@ -104,7 +104,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Args)]
 pub struct RunsArgs {
     /// Directory of all runs
-    #[arg(long, value_name = "DIR", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = RUNS_DIR)]
     pub runs_dir: PathBuf,
 }
 

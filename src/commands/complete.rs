@@ -132,5 +132,5 @@ fn runs(current: &OsStr) -> Vec<CompletionCandidate> {
 /// What follows `--runs-dir` on the line that is completed.
 fn runs_dir() -> PathBuf {
     let mut words = env::args_os().skip_while(|word| word != "--runs-dir").skip(1);
-    words.next().map_or_else(|| PathBuf::from("runs"), PathBuf::from)
+    words.next().map_or_else(|| PathBuf::from(find::RUNS_DIR), PathBuf::from)
 }

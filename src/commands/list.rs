@@ -8,15 +8,17 @@ use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
-use crate::run::deletion::{remove_run, sweep_removed};
-use crate::run::{RunDir, RunError, RunRecord, RunStatus, checkpoint, dir, find};
+use crate::run::deletion::{check_removable, remove_run, sweep_removed};
+use crate::run::made::keeps_its_name;
+use crate::run::{RunDir, RunError, RunStatus, checkpoint, dir, find};
 use crate::session::UsageError;
 use crate::wording::{count, tame_line};
+use anyhow::bail;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use table::{Differing, Item};
+use table::{Differing, Item, Written};
 
 /// Prints the list, or removes what is on it.
 pub(super) fn run(args: &ListArgs) -> anyhow::Result<Exit> {
@@ -95,7 +97,7 @@ fn statuses(names: &[String]) -> anyhow::Result<Vec<RunStatus>> {
     names.iter().map(parse).collect()
 }
 
-/// Removes the runs after asking, except those that a live process trains.
+/// Removes the runs after asking, except those that a live process trains and what may be none.
 fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     if args.runs.is_empty() && args.status.is_empty() && args.older_than.is_none() {
         return Err(UsageError(
@@ -108,23 +110,34 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         return Ok(Exit::Finished);
     }
     warn_of(items);
+    let mut exit = Exit::Finished;
+    let mut doomed = Vec::new();
     for item in items {
-        let size = bytes(size(&item.run.path) as f64);
-        let also = also(&item.run.path);
+        let path = bare(&item.run.path);
+        let foreign = foreign(path);
+        if let Err(error) = may_go(path, foreign.as_deref().filter(|_| args.yes)) {
+            refuse(&mut exit, &error);
+            continue;
+        }
+        let size = bytes(size(path) as f64);
+        let foreign = foreign.map(|foreign| format!(", with {foreign}")).unwrap_or_default();
         say(&format!(
-            "{}: {}, {} steps, {size}{also}",
+            "{}: {}, {} steps, {size}{}{foreign}",
             on_a_line(&item.run.path),
             item.run.status,
-            item.steps()
+            item.steps(),
+            behind_a_link(path)
         ));
+        doomed.push(item);
     }
-    let listed: Vec<_> = items.iter().map(|item| sessions(&item.run.path)).collect();
-    if !args.yes && !confirmed(items.len())? {
+    if doomed.is_empty() {
+        return Ok(exit);
+    }
+    if !args.yes && !confirmed(doomed.len())? {
         say("nothing was removed");
         return Ok(Exit::Failure);
     }
-    let mut exit = Exit::Finished;
-    for place in places(items) {
+    for place in places(&doomed) {
         match sweep_removed(&place) {
             Ok(left) => left.iter().for_each(|left| {
                 say(&format!("{}: deleted what an interrupted removal had left", on_a_line(left)));
@@ -132,40 +145,53 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
             Err(error) => say(&error.to_string()),
         }
     }
-    for (item, listed) in items.iter().zip(listed) {
-        let opened = RunDir::open(bare(&item.run.path));
-        if opened.is_ok() && sessions(&item.run.path) != listed {
-            say(&format!(
-                "not removed: `{}` has been trained since it was listed",
-                on_a_line(&item.run.path)
-            ));
-            exit = Exit::Failure;
-            continue;
-        }
-        match opened.and_then(remove_run) {
+    for item in doomed {
+        match remove_listed(item) {
             Ok(()) => {
                 super::print_path(&item.run.path)?;
             }
-            Err(error) => {
-                say(&format!("not removed: {error}"));
-                if exit == Exit::Finished {
-                    exit = Exit::of(&error.into());
-                }
-            }
+            Err(error) => refuse(&mut exit, &error),
         }
     }
     Ok(exit)
 }
 
-/// How many processes have trained a run, and how the last one left it.
-fn sessions(run: &Path) -> Option<(usize, u64, RunStatus)> {
-    let record = RunRecord::read(run).ok().flatten()?;
-    Some((record.sessions.len(), record.steps_done, record.status))
+/// Says why a run stays. The first reason decides how the call ends.
+fn refuse(exit: &mut Exit, error: &anyhow::Error) {
+    say(&format!("not removed: {error}"));
+    if *exit == Exit::Finished {
+        *exit = Exit::of(error);
+    }
+}
+
+/// Checks that a directory may be removed as a run. `unasked` are files in it that no run has written and that nobody
+/// is asked about.
+fn may_go(run: &Path, unasked: Option<&str>) -> anyhow::Result<()> {
+    check_removable(run)?;
+    match unasked.filter(|_| !keeps_its_name(run)) {
+        Some(foreign) => Err(UsageError(format!(
+            "`{}` has no record of a run of this name, so --yes does not cover {foreign}; move them elsewhere, or \
+             leave --yes out and answer",
+            run.display()
+        ))
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// Removes a run that is as it was when its row of the list was read.
+fn remove_listed(item: &Item) -> anyhow::Result<()> {
+    let opened = RunDir::open(bare(&item.run.path))?;
+    // status and age chose it, and both are of then
+    if Written::of(opened.path()) != item.written {
+        bail!("`{}` has been trained or evaluated since it was listed", on_a_line(&item.run.path));
+    }
+    Ok(remove_run(opened)?)
 }
 
 /// The directories in which the runs really lie, each once.
-fn places(items: &[Item]) -> BTreeSet<PathBuf> {
-    let real = |item: &Item| item.run.path.canonicalize().ok();
+fn places(items: &[&Item]) -> BTreeSet<PathBuf> {
+    let real = |item: &&Item| item.run.path.canonicalize().ok();
     items.iter().filter_map(|item| real(item)?.parent().map(Path::to_owned)).collect()
 }
 
@@ -179,24 +205,27 @@ fn on_a_line(path: &Path) -> String {
     tame_line(&path.to_string_lossy())
 }
 
-/// What a reader would not expect to be removed with a run: where it really lies, and files that it has not written.
-fn also(run: &Path) -> String {
-    const MOST: usize = 3;
-    let run = bare(run);
-    let mut also = String::new();
-    if run.is_symlink() {
-        let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
-        also += &format!(", a link to `{}`, which is removed too", on_a_line(&real));
+/// Where a run really lies that is called by a link, as part of a sentence.
+fn behind_a_link(run: &Path) -> String {
+    if !run.is_symlink() {
+        return String::new();
     }
+    let real = run.canonicalize().unwrap_or_else(|_| run.to_owned());
+    format!(", a link to `{}`, which is removed too", on_a_line(&real))
+}
+
+/// The files in a run's directory that the run has not written, if there are any.
+fn foreign(run: &Path) -> Option<String> {
+    const MOST: usize = 3;
     let mut foreign: Vec<PathBuf> = dir::foreign(run).into_iter().map(PathBuf::from).collect();
     foreign.extend(checkpoint::foreign(run));
-    if !foreign.is_empty() {
-        let names: Vec<_> = foreign.iter().take(MOST).map(|path| on_a_line(path)).collect();
-        let more = if foreign.len() > MOST { ", …" } else { "" };
-        let files = count(foreign.iter().map(|path| files_of(&run.join(path))).sum::<usize>(), "file");
-        also += &format!(", with {files} that the run has not written: {}{more}", names.join(", "));
+    if foreign.is_empty() {
+        return None;
     }
-    also
+    let names: Vec<_> = foreign.iter().take(MOST).map(|path| on_a_line(path)).collect();
+    let more = if foreign.len() > MOST { ", …" } else { "" };
+    let files = count(foreign.iter().map(|path| files_of(&run.join(path))).sum::<usize>(), "file");
+    Some(format!("{files} that the run has not written: {}{more}", names.join(", ")))
 }
 
 /// How many files a path leads to: itself, or what lies below it, as far as it can be read.

@@ -3,7 +3,8 @@
 
 use super::error::Context;
 use super::files::parent;
-use super::{RunDir, RunError, dir, fault, lock};
+use super::made::is_made;
+use super::{RunDir, RunError, dir, fault, lock, record};
 use crate::regular::{OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -38,15 +39,27 @@ pub fn delete(dir: &OpenDir, name: impl AsRef<OsStr>, scope: &str) -> io::Result
     dir.remove_tree(name, lock::FILE, &|| fault::point(scope, "mid_delete"))
 }
 
-/// Deletes a run with everything that lies in its directory. Its lock is held until nothing else is left, so that
-/// no process starts to train it.
+/// Checks that a directory may be removed as a run: this program has made it as one, and no other lies below it.
 ///
-/// Errors: [`RunError::Locked`] if a live process writes a run, or anything else that has a lock, below it;
+/// Errors: [`RunError::NotMade`], [`RunError::HoldsAnother`]; [`RunError::Locked`] if a live process writes a run, or
+/// anything else that has a lock, below it; [`RunError::Io`] where it may not be looked into.
+pub fn check_removable(run: &Path) -> Result<(), RunError> {
+    fs::read_dir(run).context("read", run)?;
+    if !is_made(run) {
+        return Err(RunError::NotMade { path: run.to_owned() });
+    }
+    check_below(run, run, 1)
+}
+
+/// Deletes a run with everything that lies in its directory. Its lock is held until nothing else is left, so that
+/// no process starts to train it. [`check_removable`] was asked before: a lock is there once a run is open.
+///
+/// Errors: [`RunError::HoldsAnother`], [`RunError::Locked`] as there;
 /// [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
 /// [`RunError::Io`].
 pub fn remove_run(run: RunDir) -> Result<(), RunError> {
     let path = run.path();
-    check_below(path, 1)?;
+    check_below(path, path, 1)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
     let real = path.canonicalize().context("delete", path)?;
     let link = path.is_symlink().then_some(path);
@@ -66,11 +79,12 @@ pub fn remove_run(run: RunDir) -> Result<(), RunError> {
     }
 }
 
-/// How deep is looked for locks of others.
+/// How deep is looked for other runs.
 const DEEPEST: usize = 32;
 
-/// Checks that no live process holds a lock in the directories below one. What cannot be read is passed over.
-fn check_below(dir: &Path, depth: usize) -> Result<(), RunError> {
+/// Checks that no live process holds a lock in the directories below one, and no other run or project lies there: who
+/// removes a run has chosen none of them. What cannot be read is passed over.
+fn check_below(run: &Path, dir: &Path, depth: usize) -> Result<(), RunError> {
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < DEEPEST {
@@ -78,7 +92,10 @@ fn check_below(dir: &Path, depth: usize) -> Result<(), RunError> {
             if let Ok(Some(holder)) = lock::holder(&path.join(lock::FILE)) {
                 return Err(RunError::Locked { path, holder });
             }
-            check_below(&path, depth + 1)?;
+            if dir::is_run(&path) || path.join(record::FILE).is_file() {
+                return Err(RunError::HoldsAnother { path: run.to_owned(), inner: path });
+            }
+            check_below(run, &path, depth + 1)?;
         }
     }
     Ok(())

@@ -69,6 +69,29 @@ pub enum RunError {
         /// The directory that was named.
         path: PathBuf,
     },
+    /// A directory is to be removed as a run, and nothing shows that it is one.
+    #[error(
+        "`{}` may be no run: no record (run.json) in it can be read, and it has not both a run's name (NAME-HASH) and \
+         its lock; look into it, and delete it by hand if it is to go",
+        path.display()
+    )]
+    NotMade {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A run is to be removed in whose directory another one lies.
+    #[error(
+        "`{}` holds another run or project, `{}`, which has a recipe or a record of its own; move that elsewhere or \
+         remove it first",
+        path.display(),
+        inner.display()
+    )]
+    HoldsAnother {
+        /// The directory that is to be removed.
+        path: PathBuf,
+        /// The directory in it.
+        inner: PathBuf,
+    },
     /// A name leads to no run.
     #[error(
         "`{}` is not a run: it is neither a run's directory, nor a pattern or the beginning of a name in `{}`; \
@@ -212,6 +235,8 @@ impl RunError {
             self,
             Self::NotWritable { .. }
                 | Self::NotARun { .. }
+                | Self::NotMade { .. }
+                | Self::HoldsAnother { .. }
                 | Self::NoSuchRun { .. }
                 | Self::SeveralRuns { .. }
                 | Self::Pattern { .. }

@@ -2,13 +2,19 @@
 
 use super::dir::{self, is_run};
 use super::error::{Context, RunError};
+use super::made::{HASH, is_id, is_made, whole_id};
 use super::record;
 use crate::regular;
 use crate::weights::checkpoint_name;
+use glob::Pattern;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// The directory of runs where none is named.
+pub const RUNS_DIR: &str = "runs";
 
 /// What one name stands for.
 enum Found {
@@ -41,7 +47,7 @@ pub fn list(runs_dir: &Path) -> Result<Vec<PathBuf>, RunError> {
 /// Whether a path is that of a run among others.
 fn is_listed(path: &Path) -> bool {
     let Some(name) = path.file_name() else { return is_run(path) };
-    let has_an_id = || whole_id(&name.to_string_lossy()) == Some(name.len());
+    let has_an_id = || is_id(&name.to_string_lossy());
     let has_record = || path.join(record::FILE).is_file();
     !dir::is_hidden(name) && (is_run(path) || has_an_id() && (is_closed(path) || has_record()))
 }
@@ -65,7 +71,11 @@ pub fn all(
     for name in named {
         match search(runs_dir, name)? {
             Found::Run(run) => found.push(run),
-            Found::Below(runs) if runs.is_empty() => empty(name),
+            // what is in the way here may still be the beginning of an id
+            Found::Below(runs) if runs.is_empty() => match beginning(runs_dir, name)? {
+                runs if runs.is_empty() => empty(name),
+                runs => found.extend(runs),
+            },
             Found::Below(runs) | Found::Matching(runs) => found.extend(runs),
         }
     }
@@ -87,7 +97,6 @@ fn each_once(mut runs: Vec<PathBuf>) -> Vec<PathBuf> {
 pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
     let mut found = match search(runs_dir, named)? {
         Found::Run(run) => return Ok(run),
-        // what is in the way here may still be the beginning of an id
         Found::Below(_) => beginning(runs_dir, named)?,
         Found::Matching(runs) => runs,
     };
@@ -99,34 +108,75 @@ pub fn one(runs_dir: &Path, named: &Path) -> Result<PathBuf, RunError> {
 }
 
 fn search(runs_dir: &Path, named: &Path) -> Result<Found, RunError> {
-    let in_runs_dir = runs_dir.join(named);
-    if let Some(run) =
-        [named, &in_runs_dir].into_iter().find(|path| is_listed(path) || is_run(path) || is_closed(path))
-    {
-        return Ok(Found::Run(run.to_owned()));
+    for path in [named, &runs_dir.join(named)] {
+        if is_listed(path) || is_run(path) || is_closed(path) {
+            return Ok(holding(path).map_or_else(|| Found::Run(path.to_owned()), Found::Below));
+        }
     }
     if named.exists() {
         return Ok(Found::Below(if named.is_dir() { list(named)? } else { Vec::new() }));
     }
     let text = named.to_str().unwrap_or_default();
     let found = match text.contains(['*', '?', '[']) {
-        true => matching(&[named, &in_runs_dir])?,
+        true => matching(runs_dir, text)?,
         false => beginning(runs_dir, named)?,
     };
     if found.is_empty() { Err(no_such_run(runs_dir, named)) } else { Ok(Found::Matching(found)) }
 }
 
-/// The runs whose paths match one of the patterns, each once: an absolute pattern is the same in both places.
-fn matching(patterns: &[&Path]) -> Result<Vec<PathBuf>, RunError> {
-    let mut found = Vec::new();
-    for pattern in patterns.iter().map(|pattern| pattern.to_str().unwrap_or_default()) {
-        let matches = regular::matching(pattern).map_err(|refused| RunError::Pattern {
-            pattern: pattern.to_owned(),
-            problem: refused.reason(),
-        })?;
-        found.extend(matches.paths.into_iter().filter(|path| is_listed(path)));
+/// The runs in a directory that has a recipe, as projects do, and was not made as a run itself; `None` if it was, or
+/// holds none.
+fn holding(path: &Path) -> Option<Vec<PathBuf>> {
+    let runs = || list(path).ok().filter(|runs| !runs.is_empty());
+    if is_made(path) { None } else { runs() }
+}
+
+/// The runs that a pattern matches in the first place where it matches any. With a slash it is a path, or else one
+/// below the directory of runs. Without one it is a name in that directory; where none was asked for, the current one
+/// may be meant.
+fn matching(runs_dir: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
+    let here = Path::new("");
+    let places: &[&Path] = match pattern.trim_end_matches('/').contains('/') {
+        true => &[here, runs_dir],
+        false if runs_dir == Path::new(RUNS_DIR) => &[runs_dir, here],
+        false => &[runs_dir],
+    };
+    for place in places {
+        let found = matching_in(place, pattern)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
     }
-    Ok(each_once(found))
+    Ok(Vec::new())
+}
+
+/// The runs that a pattern matches in a directory. Directories that exist as they are spelled are no patterns, though
+/// their names have such characters, and names that begin with a dot are meant where the pattern has the dot.
+fn matching_in(place: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
+    let whole = place.join(pattern);
+    let whole = whole.to_str().unwrap_or_default();
+    let place = whole.len().saturating_sub(pattern.len());
+    let slashes = whole.match_indices('/').map(|(slash, _)| slash).filter(|&slash| slash >= place);
+    let exists = |slash: &usize| *slash == 0 || Path::new(&whole[..*slash]).is_dir();
+    let (literal, rest) = whole.split_at(slashes.take_while(exists).last().unwrap_or(place));
+    let problem = |problem| RunError::Pattern { pattern: pattern.to_owned(), problem };
+    let dotted: Result<Vec<_>, _> =
+        rest.split('/').filter(|part| part.starts_with('.')).map(Pattern::new).collect();
+    let dotted = dotted.map_err(|error| problem(error.msg))?;
+    let matches = regular::matching(&(Pattern::escape(literal) + rest));
+    let matches = matches.map_err(|refused| problem(refused.reason()))?;
+    let depth = parts(Path::new(literal)).count();
+    let is_meant = |name: &str| !name.starts_with('.') || dotted.iter().any(|pattern| pattern.matches(name));
+    let is_shown = |path: &PathBuf| parts(path).skip(depth).all(|name| is_meant(&name));
+    Ok(each_once(matches.paths.into_iter().filter(|path| is_shown(path) && is_listed(path)).collect()))
+}
+
+/// The names in a path.
+fn parts(path: &Path) -> impl Iterator<Item = Cow<'_, str>> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_string_lossy()),
+        _ => None,
+    })
 }
 
 /// The runs in a directory of runs whose ids begin with a text, which must not be empty.
@@ -144,20 +194,6 @@ fn is_beginning(text: &str, name: &str) -> bool {
     let id = whole_id(name);
     name.starts_with(text)
         && id.is_none_or(|id| id == name.len() || text.len() <= id - HASH || text.len() > id)
-}
-
-/// Digits of the hash in an id, and the hyphen before them is no part of it.
-const HASH: usize = 8;
-
-/// How long the id is that a directory's name is or begins with.
-fn whole_id(name: &str) -> Option<usize> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let ends_an_id = |end: &usize| {
-        let hash = &name.as_bytes()[end - HASH..*end];
-        let is_over = !name.as_bytes().get(*end).is_some_and(u8::is_ascii_alphanumeric);
-        is_over && hash.iter().all(is_digit) && name.as_bytes()[end - HASH - 1] == b'-'
-    };
-    (HASH + 1..=name.len()).rev().find(ends_an_id)
 }
 
 fn no_such_run(runs_dir: &Path, named: &Path) -> RunError {
@@ -254,6 +290,28 @@ mod tests {
         }
         make("small-0123abcd");
         assert_eq!(found("small-0123abc"), runs.join("small-0123abcd"));
+    }
+
+    #[test]
+    fn names_that_begin_with_a_dot_are_matched_by_patterns_with_the_dot() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let runs = dir.path();
+        for run in ["a/t-1", ".trash/t-2", "a/.old/t-3", "a/.tmp-t-4"] {
+            fs::create_dir_all(runs.join(run)).expect("mkdir");
+            fs::write(runs.join(run).join("recipe.toml"), "").expect("write");
+        }
+        let found = |pattern: &str| {
+            let mut found = all(runs, &[runs.join(pattern)], |_| ()).unwrap_or_default();
+            found.iter_mut().for_each(|path| *path = path.strip_prefix(runs).expect("below").to_owned());
+            found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        for pattern in ["*/t-*", "**/t-*", "?trash/t-*", "a/*", "[.a]*/*"] {
+            assert!(found(pattern).iter().all(|path| path == "a/t-1"), "{pattern}: {:?}", found(pattern));
+        }
+        assert_eq!(found("*/t-*"), ["a/t-1"]);
+        assert_eq!(found(".trash/*"), [".trash/t-2"]);
+        assert_eq!(found(".tr*/*"), [".trash/t-2"]);
+        assert_eq!(found("*/.old/t-?"), ["a/.old/t-3"]);
     }
 
     #[test]

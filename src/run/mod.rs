@@ -23,6 +23,7 @@ pub mod import;
 mod import_advice;
 pub mod lock;
 pub mod log;
+pub mod made;
 pub mod named;
 pub mod record;
 pub mod records;

@@ -46,6 +46,7 @@ pub mod throughput;
 pub mod verification;
 mod watching;
 
+pub use crate::run::find::RUNS_DIR;
 pub use audience::{Audience, Event, Silence};
 pub use call::Call;
 pub use ending::{End, Ending, UsageError};

@@ -237,6 +237,8 @@ fn nothing_is_removed_below_which_a_run_is_trained() {
     assert!(!live.is_over() && lab.path("runs/fake-2/recipe.toml").exists());
     live.signal("INT");
     live.end().expect(130);
+    lab.run(["list", "fake-2", "--remove", "--yes"]).expect(2).says(&["holds another run"]);
+    lab.run(["list", inner, "--remove", "--yes"]).expect(0);
     lab.run(["list", "fake-2", "--remove", "--yes"]).expect(0);
     assert_eq!(lab.runs("runs"), ["fake-1", "fake-3"]);
 }

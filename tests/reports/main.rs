@@ -16,6 +16,7 @@ mod list;
 mod live;
 mod parts;
 mod plots;
+mod removal;
 mod stats;
 mod sweeps;
 mod targets;

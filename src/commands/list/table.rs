@@ -15,6 +15,7 @@ use crate::wording::percent;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -30,12 +31,38 @@ pub(super) struct Item {
     /// `step` and `loss` of the last row of the training log.
     last: Option<(f64, f64)>,
     val_loss: Option<f64>,
+    /// Its files, before anything of them was read.
+    pub(super) written: Written,
     /// Time since something was written.
     pub(super) age: Duration,
 }
 
+/// The files that training and evaluating a run write, each by its number, its size and when it was written.
+#[derive(Debug, PartialEq)]
+pub(super) struct Written(Vec<Option<(u64, u64, SystemTime)>>);
+
+impl Written {
+    /// As they are now.
+    pub(super) fn of(run: &Path) -> Self {
+        // a log grows with every step, the record changes at the end, and a run may be evaluated long after it
+        let names = [dir::TRAIN_CSV, dir::VAL_CSV, dir::EVAL_CSV, dir::SAMPLES, record::FILE, dir::RECIPE];
+        let of = |name: &str| {
+            let file = fs::metadata(run.join(name)).ok()?;
+            Some((file.ino(), file.len(), file.modified().ok()?))
+        };
+        Self(names.map(of).into())
+    }
+
+    /// Time since the latest was written.
+    fn age(&self) -> Duration {
+        let latest = self.0.iter().flatten().map(|(.., time)| *time).max();
+        latest.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default()
+    }
+}
+
 impl Item {
     pub(super) fn read(path: &Path) -> Result<Self, RunError> {
+        let written = Written::of(path);
         let mut run = Run::read(path)?;
         let mut last_row = |log: &str, columns: &[&str]| {
             last_row(&path.join(log), columns).unwrap_or_else(|error| {
@@ -50,11 +77,6 @@ impl Item {
         let before = before.map(|row| gather::cells(row, &header(&path.join(dir::VAL_CSV)), &of_validation));
         let is_later = |row: &Vec<f64>| logged.as_ref().is_none_or(|logged| row[0] > logged[0]);
         let validated = before.filter(is_later).or(logged).map(|row| (row[0], row[1]));
-        // a log grows with every step, the record changes at the end, and a run may be evaluated long after it
-        let written = [dir::TRAIN_CSV, dir::VAL_CSV, dir::EVAL_CSV, dir::SAMPLES, record::FILE, dir::RECIPE]
-            .iter()
-            .filter_map(|name| fs::metadata(path.join(name)).ok()?.modified().ok())
-            .max();
         // of a long log the size tells; `compare`, which reads all of it, goes by the digest
         for log in [dir::TRAIN_CSV, dir::VAL_CSV] {
             let size = fs::metadata(path.join(log)).map_or(0, |meta| meta.len());
@@ -68,8 +90,7 @@ impl Item {
             run.notes.push(format!("its validation loss is of step {at}, before its end"));
         }
         let val_loss = validated.map(|(_, loss)| loss);
-        let age = written.and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
-        Ok(Self { run, last, val_loss, age })
+        Ok(Self { run, last, val_loss, age: written.age(), written })
     }
 
     pub(super) fn steps(&self) -> f64 {
