@@ -4,6 +4,7 @@
 
 mod batch;
 mod begun;
+mod control_group;
 pub mod document;
 pub mod hardware;
 pub mod lints;
