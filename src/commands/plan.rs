@@ -15,14 +15,14 @@ use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
-use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
+use crate::plan::{Begun, DataSize, PROGRAM_BYTES, Plan};
 use crate::recipe::{self, Recipe, Resolved};
 use crate::run::record::Peak;
 use crate::session::ending::in_short;
 use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
 use crate::session::machine::{self, Cache};
-use crate::session::standing::{Standing, run_id};
+use crate::session::standing::{Standing, begun, run_id};
 use crate::session::{UsageError, supported};
 use serde_json::{Value as Json, json};
 use std::ops::RangeInclusive;
@@ -118,7 +118,8 @@ impl<'a> Outlook<'a> {
             }
             Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),
         };
-        let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
+        let begun = run.as_ref().and_then(|run| run.begun(recipe));
+        let plan = Plan::derive(recipe, &hardware, size, begun).map_err(&blame)?;
         let refusal = missing.map_or_else(|| plan.check_fit(&hardware), Err);
         let refusal = refusal.err().map(|error| format!("{error}; {}", error.help));
         let rates = if args.measure { calibration::measured } else { calibration::rates };
@@ -215,6 +216,11 @@ impl<'a> Outlook<'a> {
 }
 
 impl Run {
+    /// What it keeps of earlier choices, if it would go on.
+    fn begun(&self, recipe: &Recipe) -> Option<Begun> {
+        matches!(self.standing, Ok(Standing::Begun { .. })).then(|| begun(&self.path, recipe)).flatten()
+    }
+
     fn json(&self) -> Json {
         let mut out = json!({
             "id": self.id,

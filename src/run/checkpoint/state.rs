@@ -61,6 +61,16 @@ pub struct BestState {
     pub val_loss: f64,
 }
 
+/// Choices that a run keeps while a session has others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenState {
+    /// As [`CheckpointState::micro_batch`].
+    pub micro_batch: usize,
+    /// As [`CheckpointState::keeps_outputs`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_outputs: Option<bool>,
+}
+
 /// Where a run stands at a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
@@ -85,12 +95,16 @@ pub struct CheckpointState {
     pub recipe_hash: String,
     /// Digests of the data by what they are of.
     pub data_digests: BTreeMap<String, String>,
-    /// Sequences per forward pass, which a resumed run may change.
+    /// Sequences per forward pass of the session that has saved this.
     pub micro_batch: usize,
     /// Whether the outputs of LayerNorm and GELU are kept for the backward pass; left out where that was not decided,
     /// as on a CPU, and by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_outputs: Option<bool>,
+    /// What the run goes on with, where the session that has saved this was given another micro-batch; left out
+    /// otherwise, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ChosenState>,
     /// The lowest validation loss so far.
     pub best_val: Option<f64>,
     /// The best evaluation whose checkpoint is kept, under `checkpoint.keep_best`.
