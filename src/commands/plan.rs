@@ -106,7 +106,7 @@ impl<'a> Outlook<'a> {
             known => known,
         };
         let hardware = hardware.map_err(&blame)?;
-        let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice) {
+        let (size, data, run, start) = match inputs::open(resolved, runs_dir, voice) {
             Ok(data) => {
                 // the step of a branch belongs to what names the run
                 let pinned = data.start.pinned(resolved.clone()).recipe;
@@ -114,12 +114,19 @@ impl<'a> Outlook<'a> {
                 let path = runs_dir.join(&id);
                 let standing =
                     Standing::of(&path, recipe.schedule.stop_at_val_loss).map_err(|error| error.to_string());
-                (data.size(), Ok(data.shards()), Some(Run { id, path, standing }), data.start.lines())
+                let shards = data.shards();
+                (
+                    data.size(),
+                    Ok(shards),
+                    Some(Run { id, path, standing }),
+                    (data.start.lines(), data.start.before()),
+                )
             }
-            Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),
+            Err(error) => (DataSize::default(), Err(reason(&error)), None, Default::default()),
         };
+        let (begins, before) = start;
         let begun = run.as_ref().and_then(|run| run.begun(recipe));
-        let plan = Plan::derive(recipe, &hardware, size, begun).map_err(&blame)?;
+        let plan = Plan::derive(recipe, &hardware, size, begun).map_err(&blame)?.after(before);
         let refusal = missing.map_or_else(|| plan.check_fit(&hardware), Err);
         let refusal = refusal.err().map(|error| format!("{error}; {}", error.help));
         let rates = if args.measure { calibration::measured } else { calibration::rates };

@@ -5,7 +5,7 @@ use super::audience::of_damage;
 use super::call::{self, Call};
 use super::inputs::Data;
 use super::leader::first_step;
-use crate::plan::{Begun, Plan};
+use crate::plan::{Before, Begun, Plan};
 use crate::recipe::{MicroBatch, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, ChosenState, Newest};
 use crate::run::columns::LOGS;
@@ -51,17 +51,23 @@ pub(super) fn choices(state: &CheckpointState, recipe: &Recipe) -> Choices {
     Choices { now, of_run }
 }
 
-/// Plans a run that goes on with what its checkpoint says that it keeps. Returns the choices that this session leaves
-/// alone because it was given another micro-batch.
+/// Makes a plan that of a run which goes on after another one, or with what its checkpoint says that it keeps. Returns
+/// the choices that this session leaves alone because it was given another micro-batch.
 pub(super) fn keep_choices(
     plan: &mut Plan,
     resolved: &Resolved,
     data: &Data,
+    record: Option<&RunRecord>,
     start: Option<&checkpoint::Reader>,
 ) -> anyhow::Result<Option<Begun>> {
-    let Some(reader) = start else { return Ok(None) };
+    let Some(reader) = start else {
+        *plan = plan.clone().after(data.start.before());
+        return Ok(None);
+    };
     let Choices { now, of_run } = choices(reader.state(), &resolved.recipe);
-    *plan = call::plan(resolved, data, Some(now))?;
+    let steps = record.map_or_else(|| first_step(data, None), RunRecord::first_step);
+    let before = Before { steps, data_from: reader.state().data_from };
+    *plan = call::plan(resolved, data, Some(now))?.after(before);
     let is_given = matches!(resolved.recipe.batch.micro_batch, MicroBatch::Rows(_));
     Ok(Some(of_run).filter(|of_run| is_given && of_run.micro_batch != plan.batch.micro_batch))
 }

@@ -21,6 +21,7 @@ pub(super) fn state(
         tokens: plan.sizes.tokens_before(progress.step),
         updates_applied: progress.updates,
         rows_consumed: plan.sizes.rows_before(progress.step),
+        data_from: plan.before.data_from,
         scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
         watchdog: WatchdogState {
             losses: window.losses.iter().copied().collect(),

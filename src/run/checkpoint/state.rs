@@ -84,6 +84,10 @@ pub struct CheckpointState {
     pub updates_applied: u64,
     /// Rows of the stream that have been consumed: the next row to read.
     pub rows_consumed: u64,
+    /// The step from which on the rows were those of the run's training data; left out where that is 0, and by earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data_from: u64,
     /// The loss scaler.
     pub scaler: Scaler,
     /// The watchdog's window.
@@ -154,6 +158,11 @@ impl CheckpointState {
         value.as_object_mut().expect("a struct is an object").insert(CHECKSUM.to_owned(), checksum.into());
         format!("{value:#}\n")
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(step: &u64) -> bool {
+    *step == 0
 }
 
 /// The digest of the compact spelling: whitespace is free, everything else counts.
