@@ -15,14 +15,14 @@ use crate::plan::lints::{Lint, Shards, Subject, lints};
 use crate::plan::predict::Prediction;
 use crate::plan::roofline::Roofline;
 use crate::plan::scaling::Scaling;
-use crate::plan::{DataSize, PROGRAM_BYTES, Plan};
+use crate::plan::{Begun, DataSize, PROGRAM_BYTES, Plan};
 use crate::recipe::{self, Recipe, Resolved};
 use crate::run::record::Peak;
 use crate::session::ending::in_short;
 use crate::session::inputs::{self, relative};
 use crate::session::machine::calibration::{self, Basis};
 use crate::session::machine::{self, Cache};
-use crate::session::standing::{Standing, run_id};
+use crate::session::standing::{Standing, begun, run_id};
 use crate::session::{UsageError, supported};
 use serde_json::{Value as Json, json};
 use std::ops::RangeInclusive;
@@ -106,7 +106,7 @@ impl<'a> Outlook<'a> {
             known => known,
         };
         let hardware = hardware.map_err(&blame)?;
-        let (size, data, run, begins) = match inputs::open(resolved, runs_dir, voice) {
+        let (size, data, run, start) = match inputs::open(resolved, runs_dir, voice) {
             Ok(data) => {
                 // the step of a branch belongs to what names the run
                 let pinned = data.start.pinned(resolved.clone()).recipe;
@@ -114,11 +114,19 @@ impl<'a> Outlook<'a> {
                 let path = runs_dir.join(&id);
                 let standing =
                     Standing::of(&path, recipe.schedule.stop_at_val_loss).map_err(|error| error.to_string());
-                (data.size(), Ok(data.shards()), Some(Run { id, path, standing }), data.start.lines())
+                let shards = data.shards();
+                (
+                    data.size(),
+                    Ok(shards),
+                    Some(Run { id, path, standing }),
+                    (data.start.lines(), data.start.before()),
+                )
             }
-            Err(error) => (DataSize::default(), Err(reason(&error)), None, Vec::new()),
+            Err(error) => (DataSize::default(), Err(reason(&error)), None, Default::default()),
         };
-        let plan = Plan::derive(recipe, &hardware, size, None).map_err(&blame)?;
+        let (begins, before) = start;
+        let begun = run.as_ref().and_then(|run| run.begun(recipe));
+        let plan = Plan::derive(recipe, &hardware, size, begun).map_err(&blame)?.after(before);
         let refusal = missing.map_or_else(|| plan.check_fit(&hardware), Err);
         let refusal = refusal.err().map(|error| format!("{error}; {}", error.help));
         let rates = if args.measure { calibration::measured } else { calibration::rates };
@@ -215,6 +223,11 @@ impl<'a> Outlook<'a> {
 }
 
 impl Run {
+    /// What it keeps of earlier choices, if it would go on.
+    fn begun(&self, recipe: &Recipe) -> Option<Begun> {
+        matches!(self.standing, Ok(Standing::Begun { .. })).then(|| begun(&self.path, recipe)).flatten()
+    }
+
     fn json(&self) -> Json {
         let mut out = json!({
             "id": self.id,

@@ -248,6 +248,10 @@ fn plan_lines(plan: &Plan) -> String {
     let bytes: Vec<String> = (plan.bytes.kinds.iter().filter(|(_, bytes)| *bytes > 0))
         .map(|(kind, bytes)| format!("{} {}", kind.replace('_', " "), gib(*bytes)))
         .collect();
+    let own = match plan.before.steps {
+        0 => String::new(),
+        _ => format!("; {} of its own", grouped(plan.own_steps(), "step")),
+    };
     let ramp = match &plan.stages()[..] {
         [] => String::new(),
         [first, .., last] if last.tokens_per_step == plan.batch.tokens_per_step as u64 => format!(
@@ -263,7 +267,7 @@ fn plan_lines(plan: &Plan) -> String {
     format!(
         "  model    {} parameters: {} in {} decayed, {} in {} not\n\
          \x20 batch    {} tokens = {}{} x {} of {}\n\
-         {ramp}\x20 run      {}, {}, {:.2} epochs of {}{target}\n\
+         {ramp}\x20 run      {}, {}{own}, {:.2} epochs of {}{target}\n\
          \x20 compute  {:.1} MFLOP per token, {} in all, on {} with {}{}, {}{emulated}\n\
          \x20 memory   {}{}{}: {}{}",
         thousands(plan.parameters.total as u64),
@@ -353,7 +357,7 @@ pub(super) fn peak_text(peak: &Peak) -> String {
 fn time_line(plan: &Plan, step: u64, prediction: &Prediction) -> String {
     let left = plan.steps.saturating_sub(step);
     // a step takes as long as its rows
-    let [all, done] = [plan.steps, step.min(plan.steps)].map(|steps| plan.sizes.rows_before(steps));
+    let [all, done] = [plan.steps, step.min(plan.steps)].map(|steps| plan.own_rows(steps));
     let share = (all - done) as f64 / all.max(1) as f64;
     let Ok(time) = Duration::try_from_secs_f64(prediction.total_s * share) else { return String::new() };
     let what =

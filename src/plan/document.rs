@@ -45,14 +45,17 @@ pub struct PlanDocument<'a> {
     /// The stages in which the batch grows; left out where it does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageDocument>,
-    /// Optimizer steps.
+    /// Optimizer steps, those before a branch included.
     pub steps: u64,
-    /// Tokens of the whole run.
+    /// The first step that the run takes itself; left out where that is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<u64>,
+    /// Tokens of all steps.
     pub tokens: u64,
     /// The validation loss at which the run ends before its last step, where the recipe has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at_val_loss: Option<f64>,
-    /// Times that the run goes through the training rows.
+    /// Times that the training rows are gone through.
     pub epochs: f64,
     /// Rows of one evaluation, of the set that decides what is best.
     pub eval_rows: usize,
@@ -63,7 +66,7 @@ pub struct PlanDocument<'a> {
     pub data: DataSize,
     /// Floating-point operations of training on one token.
     pub flops_per_token: u64,
-    /// Floating-point operations of the whole run.
+    /// Floating-point operations of the steps that the run takes itself.
     pub flops: f64,
     /// Bytes that each rank sends per optimizer step.
     pub wire_bytes_per_step: u64,
@@ -146,6 +149,7 @@ impl Plan {
             micro_steps: batch.micro_steps,
             stages: self.stages(),
             steps: self.steps,
+            first_step: Some(self.before.steps).filter(|step| *step > 0),
             tokens: self.tokens,
             stop_at_val_loss: self.target,
             epochs: self.epochs,

@@ -1,14 +1,14 @@
 //! What this machine has: threads and memory.
 
+use super::control_group;
 use std::fs;
-use std::path::Path;
 
 /// The machine as the plan sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// Hardware threads that this process may use.
     pub threads: usize,
-    /// Bytes of memory, or of the control group's limit where that is lower.
+    /// Bytes of memory, or of the least limit of the process's control groups where that is lower.
     pub total_memory: usize,
     /// Bytes that can be had now without swapping.
     pub free_memory: usize,
@@ -41,7 +41,7 @@ impl Hardware {
             line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<usize>().ok())
                 .map_or(usize::MAX, |kib| kib.saturating_mul(1024))
         };
-        let (limit, left) = control_group();
+        let control_group::Share { limit, left } = control_group::share();
         Self {
             threads,
             total_memory: field("MemTotal").min(limit),
@@ -97,32 +97,6 @@ pub fn online_threads() -> usize {
         Some(last.trim().parse::<usize>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
     };
     text.split(',').filter_map(count).sum()
-}
-
-/// The memory limit of this process's control group (version 2) and what is left of it: the least over the group and
-/// all that contain it. Cached file contents count as free, for the kernel gives them up.
-fn control_group() -> (usize, usize) {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let path = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
-    let number = |text: String| text.trim().parse::<usize>().ok();
-    path.ancestors().take_while(|dir| dir.starts_with("/sys/fs/cgroup")).fold(
-        (usize::MAX, usize::MAX),
-        |(limit, left), dir| {
-            let read = |file| fs::read_to_string(dir.join(file)).ok();
-            let Some(max) = read("memory.max").and_then(number) else { return (limit, left) };
-            let used = read("memory.current").and_then(number).unwrap_or(0);
-            let cached: usize = read("memory.stat")
-                .unwrap_or_default()
-                .lines()
-                .filter_map(|line| {
-                    let (name, bytes) = line.split_once(' ')?;
-                    ["active_file", "inactive_file"].contains(&name).then(|| bytes.parse::<usize>().ok())?
-                })
-                .sum();
-            (limit.min(max), left.min(max.saturating_sub(used.saturating_sub(cached))))
-        },
-    )
 }
 
 /// Peak resident memory of this process in bytes so far; 0 where it cannot be read.

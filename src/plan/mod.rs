@@ -3,7 +3,9 @@
 //! [`Plan`] has what engines and the training loop go by, [`document::PlanDocument`] what is printed and kept of it.
 
 mod batch;
+mod before;
 mod begun;
+mod control_group;
 pub mod document;
 pub mod hardware;
 pub mod lints;
@@ -14,6 +16,7 @@ pub mod roofline;
 pub mod scaling;
 
 pub use batch::BatchPlan;
+pub use before::Before;
 pub use begun::Begun;
 pub use need::MemoryNeed;
 use need::{bytes, keeping_outputs, largest_micro_batch, powers_of_two};
@@ -157,9 +160,11 @@ pub struct Plan {
     pub batch: BatchPlan,
     /// How many rows each step takes.
     pub sizes: StepSizes,
-    /// Optimizer steps.
+    /// Optimizer steps, those before a branch included.
     pub steps: u64,
-    /// Tokens of the whole run.
+    /// What another run has done of them.
+    pub before: Before,
+    /// Tokens of all steps.
     pub tokens: u64,
     /// The validation loss at which the run ends before its last step.
     pub target: Option<f64>,
@@ -173,7 +178,7 @@ pub struct Plan {
     pub data: DataSize,
     /// Floating-point operations of training on one token, see [`flops_per_token`].
     pub flops_per_token: u64,
-    /// Floating-point operations of the whole run.
+    /// Floating-point operations of the steps that the run takes itself.
     pub flops: f64,
     /// Bytes that each rank sends per optimizer step, see [`scaling::wire_bytes`].
     pub wire_bytes_per_step: u64,
@@ -270,6 +275,7 @@ impl Plan {
             epochs: sizes.rows_before(steps) as f64 / data.train_rows as f64,
             sizes,
             steps,
+            before: Before::default(),
             tokens,
             target: recipe.schedule.stop_at_val_loss,
             eval_rows: eval_rows.min(data.val_rows) as usize,

@@ -43,7 +43,7 @@ pub struct Prediction {
     pub step_s: f64,
     /// Tokens trained on per second.
     pub tokens_per_s: f64,
-    /// Seconds of all steps.
+    /// Seconds of all steps that the run takes itself.
     pub training_s: f64,
     /// Seconds of all evaluations.
     pub evaluation_s: f64,
@@ -62,11 +62,14 @@ impl Plan {
                 + rates.seconds_per_update_flop * self.update_flops);
         let step_s = trained_s * (self.batch.tokens_per_step / self.ranks.world_size) as f64 + update_s;
         // what a growing batch leaves out
-        let full = u128::from(self.steps) * self.batch.tokens_per_step as u128;
-        let less = (full - u128::from(self.tokens)) as f64 / self.ranks.world_size as f64;
-        let training_s = step_s * self.steps as f64 - trained_s * less;
+        let full = u128::from(self.own_steps()) * self.batch.tokens_per_step as u128;
+        let less = (full - u128::from(self.own_tokens())) as f64 / self.ranks.world_size as f64;
+        let training_s = step_s * self.own_steps() as f64 - trained_s * less;
         // before every step that is a multiple, and after the last; a forward pass is a third of the work
-        let evaluations = if eval.every == 0 { 0 } else { self.steps.div_ceil(eval.every) + 1 };
+        let evaluations = match eval.every {
+            0 => 0,
+            every => self.steps.div_ceil(every).saturating_sub(self.before.steps.div_ceil(every)) + 1,
+        };
         let eval_tokens = self.eval_tokens() as f64;
         let evaluation_s = evaluations as f64 * eval_tokens / self.ranks.world_size as f64 * token_s / 3.0;
         Prediction {

@@ -6,6 +6,7 @@ use super::inputs::{self, Data};
 use super::machine::Cache;
 use super::ranks::{self, Order};
 use super::requests::Requests;
+use super::standing::begun;
 use super::start::Start;
 use super::supported::at_its_key;
 use super::{follower, machine, meaning, measured};
@@ -135,12 +136,16 @@ impl<'a> Call<'a> {
                 Ok(data)
             }
         };
-        let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
-        match self.joined() {
-            None => Ok(data),
-            // while no rank has allocated anything
-            comm => ranks::agree(comm, plan(resolved, &data, None).map_err(Into::into).map(|_| data)),
-        }
+        self.in_turn(resolved.recipe.distributed.timeout_s, open)
+    }
+
+    /// The plan of a run in this directory as if it began. Where that does not fit and the run goes on, it is the plan
+    /// for what the run keeps of earlier choices, which may need less.
+    pub(super) fn plan(&self, resolved: &Resolved, data: &Data, run: &Path) -> Result<Plan, Diagnostics> {
+        plan(resolved, data, None).or_else(|refusal| match begun(run, &resolved.recipe) {
+            Some(begun) if !self.fresh => plan(resolved, data, Some(begun)),
+            _ => Err(refusal),
+        })
     }
 
     /// Does what opens data on all ranks: first on rank 0, then on the others. A rank that works at it is waited for;
@@ -167,11 +172,13 @@ impl<'a> Call<'a> {
         &self,
         resolved: &Resolved,
         data: &Data,
-        hash: &str,
+        (run, hash): (&Path, &str),
         lead: impl FnOnce() -> anyhow::Result<Ending>,
     ) -> anyhow::Result<Ending> {
         let Some(comm) = &self.joined else { return lead() };
         ranks::same(Some(comm.as_ref()), &resolved.recipe, ("the data", &format!("digest {hash}")))?;
+        // while no rank has allocated anything
+        ranks::agree(self.joined(), self.plan(resolved, data, run).map(drop).map_err(Into::into))?;
         let device =
             machine::hardware(&resolved.recipe).map_or_else(|_| "cpu".to_owned(), |here| here.device());
         let tell = |text: &str| self.audience.tell(Event::OtherRounding(text));

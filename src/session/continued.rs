@@ -5,9 +5,9 @@ use super::audience::of_damage;
 use super::call::{self, Call};
 use super::inputs::Data;
 use super::leader::first_step;
-use crate::plan::{Begun, Plan};
-use crate::recipe::Resolved;
-use crate::run::checkpoint::{self, CheckpointState, Newest};
+use crate::plan::{Before, Begun, Plan};
+use crate::recipe::{MicroBatch, Recipe, Resolved};
+use crate::run::checkpoint::{self, CheckpointState, ChosenState, Newest};
 use crate::run::columns::LOGS;
 use crate::run::log::EarlierRow;
 use crate::run::row::Row;
@@ -31,18 +31,45 @@ pub(super) fn check_logs(run: &Path, data: &Data, state: &CheckpointState) -> Re
     Ok(())
 }
 
-/// A run goes on with what its checkpoint says that it began with.
+/// What a run goes on with of choices that were made by the memory there was.
+pub(super) struct Choices {
+    /// What this session keeps.
+    pub(super) now: Begun,
+    /// What the run keeps. A session that is given another micro-batch leaves it as it is.
+    of_run: Begun,
+}
+
+/// The choices of a checkpoint, for a session under this recipe.
+pub(super) fn choices(state: &CheckpointState, recipe: &Recipe) -> Choices {
+    let last = Begun { micro_batch: state.micro_batch, keeps_outputs: state.keeps_outputs };
+    let chosen = |&ChosenState { micro_batch, keeps_outputs }| Begun { micro_batch, keeps_outputs };
+    let of_run = state.chosen.as_ref().map_or(last, chosen);
+    let now = match recipe.batch.micro_batch {
+        MicroBatch::Rows(rows) if rows == last.micro_batch => last,
+        _ => of_run,
+    };
+    Choices { now, of_run }
+}
+
+/// Makes a plan that of a run which goes on after another one, or with what its checkpoint says that it keeps. Returns
+/// the choices that this session leaves alone because it was given another micro-batch.
 pub(super) fn keep_choices(
     plan: &mut Plan,
     resolved: &Resolved,
     data: &Data,
+    record: Option<&RunRecord>,
     start: Option<&checkpoint::Reader>,
-) -> anyhow::Result<()> {
-    if let Some(reader) = start {
-        let &CheckpointState { micro_batch, keeps_outputs, .. } = reader.state();
-        *plan = call::plan(resolved, data, Some(Begun { micro_batch, keeps_outputs }))?;
-    }
-    Ok(())
+) -> anyhow::Result<Option<Begun>> {
+    let Some(reader) = start else {
+        *plan = plan.clone().after(data.start.before());
+        return Ok(None);
+    };
+    let Choices { now, of_run } = choices(reader.state(), &resolved.recipe);
+    let steps = record.map_or_else(|| first_step(data, None), RunRecord::first_step);
+    let before = Before { steps, data_from: reader.state().data_from };
+    *plan = call::plan(resolved, data, Some(now))?.after(before);
+    let is_given = matches!(resolved.recipe.batch.micro_batch, MicroBatch::Rows(_));
+    Ok(Some(of_run).filter(|of_run| is_given && of_run.micro_batch != plan.batch.micro_batch))
 }
 
 /// The checkpoint that a run goes on from, after a word about damaged ones. If there are only such, it is an error.

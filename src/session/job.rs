@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::inputs::Data;
-use crate::plan::Plan;
 use crate::plan::predict::Prediction;
+use crate::plan::{Begun, Plan};
 use crate::recipe::{Recipe, Resolved};
 use crate::run::RunDir;
 
@@ -17,13 +17,28 @@ pub(super) struct Job<'a> {
     /// The run's identity.
     pub(super) hash: &'a str,
     pub(super) plan: Plan,
+    /// What the run goes on with, where this session was given another micro-batch; known to the leader.
+    pub(super) chosen: Option<Begun>,
     /// How long it is expected to take, once the leader has asked.
     pub(super) prediction: Option<Prediction>,
     /// What `--set` changed of the run's own recipe, as `key=value`.
     pub(super) overrides: &'a [String],
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        call: &'a Call<'a>,
+        (resolved, data): (&'a Resolved, &'a Data),
+        (dir, hash): (RunDir, &'a str),
+        plan: Plan,
+    ) -> Self {
+        Self { call, resolved, data, dir, hash, plan, chosen: None, prediction: None, overrides: &[] }
+    }
+
+    pub(super) fn overriding(self, overrides: &'a [String]) -> Self {
+        Self { overrides, ..self }
+    }
+
     pub(super) fn recipe(&self) -> &Recipe {
         &self.resolved.recipe
     }

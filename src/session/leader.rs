@@ -45,7 +45,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let record = job.dir.record()?;
     measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
     meaning::check(job.dir.path(), record.as_ref(), job.data)?;
-    keep_choices(&mut job.plan, job.resolved, job.data, start.as_ref())?;
+    job.chosen = keep_choices(&mut job.plan, job.resolved, job.data, record.as_ref(), start.as_ref())?;
     let peak = machine::peaks::peak(&job.plan, &job.call.cache);
     job.prediction = predict(job.call, job.resolved, &job.plan, &peak);
     announce(

@@ -18,6 +18,8 @@ const DISK: f64 = 200e6;
 pub struct Course {
     /// Optimizer steps of the run.
     pub steps: u64,
+    /// The first step that the run takes itself.
+    pub first_step: u64,
     /// The size of each step, over all ranks.
     pub sizes: StepSizes,
     /// Steps between two evaluations; 0 if there are none.
@@ -186,7 +188,7 @@ impl Pulse {
     }
 
     fn left(&self, state: &State, elapsed_s: f64) -> Option<Duration> {
-        let Course { steps, eval_every, prediction, ref sizes, .. } = self.course;
+        let Course { steps, first_step, eval_every, prediction, ref sizes, .. } = self.course;
         let at = state.at;
         let in_step = if at.doing == Doing::Step { at.done } else { 0.0 };
         let rows = sizes.rows(state.step) as f64;
@@ -199,7 +201,8 @@ impl Pulse {
         // before every step that is a multiple, and after the last
         let count = |steps: u64| if eval_every == 0 { 0 } else { steps.div_ceil(eval_every) };
         let all = count(steps) + u64::from(eval_every > 0);
-        let evaluation_s = state.evaluation_s.or(prediction.map(|p| p.evaluation_s / all.max(1) as f64));
+        let own = all.saturating_sub(count(first_step));
+        let evaluation_s = state.evaluation_s.or(prediction.map(|p| p.evaluation_s / own.max(1) as f64));
         let is_evaluating = at.doing == Doing::Evaluation;
         // the one before the step at hand is done, unless it is what is going on
         let done = count(if is_evaluating { state.step } else { state.step + 1 });
@@ -210,8 +213,9 @@ impl Pulse {
 
     /// The seconds that a row is predicted to take.
     fn predicted_row_s(&self) -> Option<f64> {
-        let Course { steps, prediction, ref sizes, .. } = self.course;
-        prediction.map(|p| p.training_s / sizes.rows_before(steps).max(1) as f64)
+        let Course { steps, first_step, prediction, ref sizes, .. } = self.course;
+        let rows = sizes.rows_before(steps).saturating_sub(sizes.rows_before(first_step));
+        prediction.map(|p| p.training_s / rows.max(1) as f64)
     }
 
     /// What a stop would mean now.
@@ -248,7 +252,7 @@ mod tests {
 
     fn course(prediction: Option<Prediction>) -> Course {
         let sizes = StepSizes::constant(10, 10);
-        Course { steps: 10, sizes, eval_every: 5, checkpoint_bytes: 400_000_000, prediction }
+        Course { steps: 10, first_step: 0, sizes, eval_every: 5, checkpoint_bytes: 400_000_000, prediction }
     }
 
     fn predicted() -> Prediction {
@@ -285,6 +289,14 @@ mod tests {
         pulse.within(Within { doing: Doing::Evaluation, ..in_step(0.5) });
         pulse.evaluated();
         assert!(seconds(&pulse) <= 8.0 * 15.0 + 1.0, "evaluations take no time here");
+    }
+
+    #[test]
+    fn a_branch_is_predicted_by_its_own_steps() {
+        // two steps, and the evaluation after the last
+        let predicted = Prediction { training_s: 7_200.0, evaluation_s: 60.0, ..predicted() };
+        let pulse = Pulse::new(Course { first_step: 8, ..course(Some(predicted)) }, 8);
+        assert_eq!(pulse.moment().left, Some(Duration::from_secs(7_260)));
     }
 
     #[test]

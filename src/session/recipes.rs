@@ -84,13 +84,18 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     let mut runs = Vec::new();
     for resolved in resolved {
         let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress()).and_then(|data| {
-            plan(resolved, &data, None)?;
+            // what goes on may need less than what begins, and which run it is takes reading all that it began from
+            let is_named = call.fresh || plan(resolved, &data, None).is_err();
             // what it begins from counts by its contents, and by its name where an earlier recipe has yet to make it
-            let begins = call.fresh.then(|| Start::find(resolved, Some(&data), &Silence).ok()).flatten();
+            let begins = is_named.then(|| Start::find(resolved, Some(&data), &Silence).ok()).flatten();
+            let pinned = begins.as_ref().map(|(start, _)| start.pinned(resolved.clone()).recipe);
             let digests =
                 DataDigests { init_from: begins.and_then(|(_, digest)| digest), ..data.digests.clone() };
             let from = resolved.recipe.model.init_from.as_ref().filter(|_| digests.init_from.is_none());
-            Ok((from, run_id(&resolved.recipe, &recipe::identity(&resolved.recipe, &digests))))
+            let recipe = pinned.as_ref().unwrap_or(&resolved.recipe);
+            let run = run_id(recipe, &recipe::identity(recipe, &digests));
+            call.plan(resolved, &data, &call.runs_dir.join(&run))?;
+            Ok((from, run))
         });
         match checked {
             // the second one would discard what the first has trained
@@ -125,7 +130,8 @@ fn one(call: &Call, resolved: &Resolved) -> anyhow::Result<Ending> {
     let data = call.open(resolved, call.runs_dir, None)?;
     let resolved = &data.start.pinned(resolved.clone());
     let hash = recipe::identity(&resolved.recipe, &data.digests);
-    call.together(resolved, &data, &hash, || lead(call, resolved, &data, &hash))
+    let run = call.runs_dir.join(run_id(&resolved.recipe, &hash));
+    call.together(resolved, &data, (&run, &hash), || lead(call, resolved, &data, &hash))
 }
 
 /// The run of a recipe, on rank 0.
@@ -144,7 +150,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
             return Ok(ending);
         }
     }
-    let plan = plan(resolved, data, None)?;
+    let plan = call.plan(resolved, data, &path)?;
     if call.dry {
         return rehearse(call, resolved, data, (&path, hash), plan);
     }
@@ -161,7 +167,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     }
     follow(&dir, resolved, &toml)?;
     call.audience.result(&path)?;
-    leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &[] })
+    leader::train(Job::new(call, (resolved, data), (dir, hash), plan))
 }
 
 /// Refuses a recipe that could not be read again from its run: the paths in it lead from there, and may be longer.

@@ -87,6 +87,7 @@ impl<'a> Recorder<'a> {
         let (dir, plan) = (&job.dir, &job.plan);
         let course = Course {
             steps: plan.steps,
+            first_step: plan.before.steps,
             sizes: plan.sizes.clone(),
             eval_every: if plan.eval_rows > 0 { job.recipe().eval.every } else { 0 },
             checkpoint_bytes: plan.bytes.saved as u64,
@@ -195,7 +196,7 @@ impl Events for Recorder<'_> {
             loss: report.loss as f32,
             lr: report.lr,
             grad_norm: report.grad_norm,
-            epoch: plan.sizes.rows_before(progress.step) as f64 / plan.data.train_rows as f64,
+            epoch: plan.epochs_at(progress.step),
             loss_scale: report.loss_scale,
             skipped: report.skipped,
             step_ms,

@@ -38,12 +38,12 @@ pub(super) fn rehearse(
     if let Some(reader) = &start {
         continued::check_logs(run, data, reader.state())?;
     }
+    let record = if call.fresh { None } else { RunRecord::read(run)? };
     if !call.fresh {
-        let record = RunRecord::read(run)?;
         measured::check_tasks(run, record.as_ref(), data)?;
         meaning::check(run, record.as_ref(), data)?;
     }
-    continued::keep_choices(&mut plan, resolved, data, start.as_ref())?;
+    continued::keep_choices(&mut plan, resolved, data, record.as_ref(), start.as_ref())?;
     let step = leader::first_step(data, start.as_ref());
     let peak = machine::peaks::peak(&plan, &call.cache);
     let prediction = leader::predict(call, resolved, &plan, &peak);

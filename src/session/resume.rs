@@ -1,6 +1,6 @@
 //! Continuing a run from its own recipe, changing nothing that would make it another run.
 
-use super::call::{Call, plan};
+use super::call::Call;
 use super::ending::{Ending, UsageError};
 use super::inputs::Data;
 use super::job::Job;
@@ -56,16 +56,16 @@ fn resume(call: &Call, named: &Path, overrides: &Overrides) -> anyhow::Result<En
             call.audience.result(&run)?;
             return Ok(Ending::Finished);
         }
-        let plan = plan(&resolved, &data, None)?;
+        let plan = call.plan(&resolved, &data, &run)?;
         let (resolved, data, hash) = (&resolved, &data, hash.as_str());
         if call.dry {
             return rehearse(call, resolved, data, (&run, hash), plan);
         }
         let dir = RunDir::open(&run)?;
         call.audience.result(&run)?;
-        leader::train(Job { call, resolved, data, dir, hash, plan, prediction: None, overrides: &overrides })
+        leader::train(Job::new(call, (resolved, data), (dir, hash), plan).overriding(&overrides))
     };
-    call.together(&resolved, &data, &hash, lead)
+    call.together(&resolved, &data, (&run, &hash), lead)
 }
 
 /// The digest on record of the weights or the state that a run has begun from, if it goes on from a checkpoint of its

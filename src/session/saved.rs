@@ -1,7 +1,8 @@
 //! What a checkpoint says about the run besides the tensors.
 
 use super::job::Job;
-use crate::run::checkpoint::{BestState, CheckpointState, FileDigest, Scaler, WatchdogState};
+use crate::plan::Begun;
+use crate::run::checkpoint::{BestState, CheckpointState, ChosenState, FileDigest, Scaler, WatchdogState};
 use crate::train::Progress;
 use std::collections::BTreeMap;
 
@@ -14,11 +15,13 @@ pub(super) fn state(
 ) -> CheckpointState {
     let Job { plan, data, hash, .. } = job;
     let (window, begun) = (progress.watchdog.window(), plan.begun());
+    let chosen = |Begun { micro_batch, keeps_outputs }| ChosenState { micro_batch, keeps_outputs };
     CheckpointState {
         step: progress.step,
         tokens: plan.sizes.tokens_before(progress.step),
         updates_applied: progress.updates,
         rows_consumed: plan.sizes.rows_before(progress.step),
+        data_from: plan.before.data_from,
         scaler: Scaler { scale: progress.scaler.scale(), good_steps: progress.scaler.good_steps() },
         watchdog: WatchdogState {
             losses: window.losses.iter().copied().collect(),
@@ -33,6 +36,7 @@ pub(super) fn state(
         ]),
         micro_batch: begun.micro_batch,
         keeps_outputs: begun.keeps_outputs,
+        chosen: job.chosen.map(chosen),
         best_val: progress.best_val_loss,
         kept: progress.kept.map(|best| BestState { step: best.step, val_loss: best.val_loss }),
         logs,

@@ -1,6 +1,7 @@
 //! How a run stands before a call goes on with it, found out without taking its lock and without writing anything.
 
-use super::continued::saved_step;
+use super::continued::{choices, saved_step};
+use crate::plan::Begun;
 use crate::recipe::Recipe;
 use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, lock, read_train};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,14 @@ impl Standing {
             Self::Diverged { .. } => "diverged",
         }
     }
+}
+
+/// What the run in a directory keeps of earlier choices when it goes on under a recipe, as the newest checkpoint has it
+/// that has all its files; `None` where it begins. Contents are not checked, and what cannot be read is passed over.
+pub fn begun(run: &Path, recipe: &Recipe) -> Option<Begun> {
+    let all = checkpoint::list(run).unwrap_or_default();
+    let newest = all.into_iter().rev().find_map(|(_, path)| checkpoint::Reader::open(&path).ok())?;
+    Some(choices(newest.state(), recipe).now)
 }
 
 /// The steps of which the training log has rows: the record of a run that was killed is behind.

@@ -9,6 +9,7 @@ use super::audience::{Audience, of_damage};
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
 use crate::model::{Dims, ParamLayout};
+use crate::plan::Before;
 use crate::recipe::{Branch, Diagnostics, InitFrom, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{self, CheckpointState, Reader};
 use crate::run::named::{checkpoint_of, latest, own};
@@ -48,6 +49,8 @@ pub enum Start {
         digest: String,
         /// The run.
         parent: Parent,
+        /// The step from which on its rows were those of the new run's training data; its own step if they are others.
+        data_from: u64,
         /// What differs between the runs and matters, one sentence each.
         notes: Vec<String>,
     },
@@ -99,7 +102,9 @@ impl Start {
                 let notes = notes(recipe, branch, &reader, data);
                 let digest = digest(reader.state());
                 let checkpoint = reader.path().to_owned();
-                let state = Self::State { checkpoint, digest: digest.clone(), parent, notes };
+                let state = reader.state();
+                let data_from = if has_other_data(state, data) { state.step } else { state.data_from };
+                let state = Self::State { checkpoint, digest: digest.clone(), parent, data_from, notes };
                 return Ok((state, Some(digest)));
             }
         };
@@ -127,6 +132,15 @@ impl Start {
             Self::Weights { parent, .. } => parent.as_ref(),
             Self::State { parent, .. } => Some(parent),
             Self::Random | Self::Own => None,
+        }
+    }
+
+    /// What another run has done of the steps of a run that begins so.
+    #[must_use]
+    pub fn before(&self) -> Before {
+        match self {
+            Self::State { parent, data_from, .. } => Before { steps: parent.step, data_from: *data_from },
+            Self::Random | Self::Weights { .. } | Self::Own => Before::default(),
         }
     }
 
@@ -355,14 +369,19 @@ fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Result<(), Di
 const TAKE_WEIGHTS: &str = "the step and the position in the data go on only with the same; optimizer = false takes \
                             the weights alone";
 
+/// Whether a state was trained on other data than these.
+fn has_other_data(state: &CheckpointState, data: Option<&Data>) -> bool {
+    let theirs = state.data_digests.get("train");
+    data.zip(theirs).is_some_and(|(data, theirs)| data.digests.train != *theirs)
+}
+
 /// What differs from the other run and changes what its rows or numbers mean.
 fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Option<&Data>) -> Vec<String> {
     let state = reader.state();
     let tokens = data.and_then(|data| other_tokens(reader.path(), recipe.model.vocab_size, &data.tokenizer));
     let mut notes = Vec::from_iter(tokens);
     let position = state.rows_consumed;
-    let ours = data.map(|data| data.train.digest());
-    if ours.is_some_and(|ours| state.data_digests.get("train").is_some_and(|theirs| *theirs != ours)) {
+    if has_other_data(state, data) {
         notes.push(format!(
             "the training data are not those of the other run: row {position} of theirs comes next"
         ));

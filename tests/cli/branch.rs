@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Lab, column, essence, record, results, train_csv, val_csv, without};
@@ -165,6 +166,62 @@ fn other_data_and_another_order_are_said() {
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let ended = lab.run(support::tiny("runs", &sets));
     ended.expect(0).says(&["the training data are not those", "the order of rows is another", "row 64"]);
+}
+
+#[test]
+fn what_a_branch_takes_is_what_its_own_steps_take() {
+    let lab = Lab::new();
+    let whole = lab.train_in("parents", &["checkpoint.keep=0"]);
+    let from = format!("model.init_from={{run=\"parents/{}\",step=8}}", id(&whole));
+    // rows of 32 tokens, 8 of which make a step
+    for (name, rows) in [("small", 40), ("tiny", 4), ("row", 1)] {
+        lab.shard(&format!("data/{name}.bin"), &support::tokens(32 * rows + 1, 8));
+    }
+    let planned = |more: &[&str]| {
+        let args = support::tiny("runs", &[&[from.as_str(), "schedule.max_steps=11"], more].concat());
+        let args = || std::iter::once("plan").chain(args.iter().map(String::as_str));
+        let json = lab.run(args().chain(["--format", "json"])).expect(0).stdout.clone();
+        let json: Json = serde_json::from_str(&json).expect("JSON");
+        (lab.run(args()).expect(0).stdout.clone(), json)
+    };
+    let number = |value: &Json| value.as_f64().expect("a number");
+    let (text, plan) = planned(&["data.train=data/small.bin"]);
+    assert!((number(&plan["epochs"]) - 24.0 / 40.0).abs() < 1e-12, "{plan}");
+    let says = ["3 steps, 768 tokens of its own", "0.60 epochs: by the run's own steps"];
+    assert!(says.iter().all(|says| text.contains(says)), "{text}");
+    assert_eq!((&plan["first_step"], &plan["steps"], &plan["tokens"]), (&8.into(), &11.into(), &2816.into()));
+    assert_eq!(number(&plan["flops"]), number(&plan["flops_per_token"]) * 768.0);
+    let predicted = &plan["predicted"];
+    let steps = number(&predicted["training_s"]) / number(&predicted["step_s"]);
+    assert!((steps - 3.0).abs() < 1e-9, "{predicted}");
+    // the rows of the same data count, whichever run has read them
+    let (text, same) = planned(&[]);
+    assert!((number(&same["epochs"]) - 88.0 / number(&same["data"]["train_rows"])).abs() < 1e-12, "{same}");
+    assert!(text.contains("epochs: with those of the other run"), "{text}");
+    let lint = |name: &str| {
+        let plan = planned(&[&format!("data.train=data/{name}.bin")]).1;
+        let lints = plan["lints"].as_array().expect("a list").clone();
+        lints.into_iter().find(|lint| lint["code"] == "many-epochs")
+    };
+    assert_eq!(lint("small"), None);
+    let many = lint("tiny").expect("a lint");
+    assert!(many["message"].as_str().expect("text").contains("goes through its data 6.0 times"), "{many}");
+    assert_eq!(many["help"], "use more data, or 10 steps at most");
+    assert_eq!(lint("row").expect("a lint")["help"], "use more data");
+    // the log counts alike, also of a run that goes on without the other one
+    let sets = [from.as_str(), "schedule.max_steps=11", "data.train=data/small.bin"];
+    let ended = lab.run(support::tiny("runs", &sets));
+    ended.expect(0).says(&["11 steps, 2,816 tokens; 3 steps of its own, 0.60 epochs of 40 rows"]);
+    let expected = column(&lab.run_of(&ended), "epoch");
+    assert!(expected.iter().zip([0.2, 0.4, 0.6]).all(|(found, epoch)| (found - epoch).abs() < 1e-6));
+    let run = lab.crash("killed", &sets, "csv.before_row:3");
+    fs::rename(lab.path("parents"), lab.path("gone")).expect("moved");
+    lab.run(["--resume", &run.display().to_string()]).expect(0).says(&["0.60 epochs of 40 rows"]);
+    assert_eq!(column(&run, "epoch"), expected);
+    // a branch of the branch counts what that one has read of the same data
+    let from = format!("model.init_from={{run=\"killed/{}\"}}", id(&run));
+    let again = lab.train_in("again", &[&from, "data.train=data/small.bin", "schedule.max_steps=12"]);
+    assert!((column(&again, "epoch")[0] - 0.8).abs() < 1e-6, "{:?}", column(&again, "epoch"));
 }
 
 #[test]

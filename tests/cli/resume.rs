@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use runner::run::checkpoint::{self, CheckpointState, ChosenState};
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Lab, essence, everything, record, results, rows};
@@ -106,6 +107,27 @@ fn another_micro_batch_goes_on_with_the_same_losses() {
         }
         fs::remove_dir_all(&run).expect("removed");
     }
+}
+
+#[test]
+fn a_micro_batch_that_a_session_is_given_holds_for_that_session() {
+    let lab = Lab::new();
+    let run = lab.crash("runs", &["batch.micro_batch=\"auto\""], "csv.before_row:7");
+    let given = ["--resume", id(&run), "--set", "batch.micro_batch=2"];
+    let mut session = lab.command(given);
+    session.env("RUNNER_FAULT", "csv.before_row:6");
+    support::ended(session).says(&["step 4 of 12", "4 x 2 rows"]);
+    let state = |step: u64| CheckpointState::read(&checkpoint::path_of(&run, step)).expect("intact");
+    assert_eq!((state(4).micro_batch, state(4).chosen), (8, None));
+    let chosen = Some(ChosenState { micro_batch: 8, keeps_outputs: None });
+    assert_eq!((state(8).micro_batch, state(8).chosen), (2, chosen));
+    // under the same number again, under another one, and without
+    let rehearsed = |more: &[&str]| lab.run(given[..2].iter().chain(more).chain(&["--dry-run"]));
+    rehearsed(&given[2..]).expect(0).says(&["step 8 of 12", "4 x 2 rows"]);
+    rehearsed(&["--set", "batch.micro_batch=4"]).expect(0).says(&["2 x 4 rows"]);
+    rehearsed(&[]).expect(0).says(&["1 x 8 rows"]);
+    lab.run(&given[..2]).expect(0).says(&["1 x 8 rows"]);
+    assert_eq!((state(12).micro_batch, state(12).chosen), (8, None));
 }
 
 #[test]

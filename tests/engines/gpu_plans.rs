@@ -63,6 +63,32 @@ fn a_run_is_not_continued_with_less_memory_than_what_it_keeps_takes() {
 }
 
 #[test]
+fn an_automatic_micro_batch_of_the_beginning_is_what_must_fit() {
+    let lab = Lab::new();
+    lab.write("auto.toml", "extends = \"tiny.toml\"\n[batch]\nmicro_batch = \"auto\"\n");
+    lab.write("one.toml", "extends = \"auto.toml\"\nname = \"one\"\n[batch]\nmicro_batch = 1\n");
+    let run_dir = lab.crash("runs", &["batch.micro_batch=\"auto\""], "csv.before_row:12");
+    // as a smaller machine would have chosen
+    edit(&run_dir.join("checkpoints/step-00000008"), |state| state.micro_batch = 1);
+    let whole = 256 << 20;
+    let one_row = bytes(&plan(&lab, &with_memory(whole), "--set batch.micro_batch=1"));
+    let taken = format!("TAKEN={}UL", whole - one_row);
+    let busy = Fakes::whole(&[&format!("MEMORY={whole}UL"), &taken]);
+    let on_busy = |words: &str| run(&lab, &busy, words);
+    on_busy("auto.toml --set seed=2 --dry-run").expect(2).says(&["a micro_batch of 8 needs"]);
+    let resume = format!("--resume {} --dry-run", run_dir.display());
+    for words in ["auto.toml --dry-run", "one.toml auto.toml --dry-run", &resume] {
+        on_busy(words).expect(0).says(&["step 8 of 12", "8 x 1 row of 32"]);
+    }
+    let json = |words: &str| plan(&lab, &busy, &format!("{words} --set batch.micro_batch=auto"));
+    let (goes_on, begins) = (json(""), json("--set seed=2"));
+    assert_eq!((&goes_on["micro_batch"], &goes_on["refusal"]), (&1.into(), &Json::Null));
+    assert!(begins["micro_batch"] == 8 && begins["refusal"].is_string(), "{begins}");
+    // what starts over has nothing to keep
+    on_busy("auto.toml --fresh --dry-run").expect(2).says(&["a micro_batch of 8 needs"]);
+}
+
+#[test]
 fn a_verification_names_its_device() {
     let lab = Lab::new();
     // the fakes have no kernels, so it ends after its first lines

@@ -11,7 +11,7 @@
      OLD_FIRST       the first device has 7.5 instead
      MEMORY_CLOCK    in kHz
      DRIVER_VERSION  as cuDriverGetVersion tells it
-     MEMORY          bytes that can be allocated
+     MEMORY, TAKEN   bytes of the device, and of them those of another process
      NO_GRAPHS       graphs cannot be instantiated
      ONE_CONTEXT     a primary context can be made once only
      SLOWER          each measured time is longer than the one before, not shorter
@@ -50,6 +50,9 @@
 #ifndef MEMORY
 #define MEMORY (64 << 20)
 #endif
+#ifndef TAKEN
+#define TAKEN 0
+#endif
 #define OUT_OF_MEMORY 2
 #define INVALID 1
 #define ILLEGAL_ADDRESS 700
@@ -57,7 +60,7 @@
 #define RECORDING_UNSUPPORTED 900
 
 static int fault;          /* a failure that is reported later */
-static size_t used;        /* bytes allocated */
+static size_t used = TAKEN;   /* bytes allocated */
 static __thread Stream *streams;   /* per thread, because each thread is a rank */
 
 /* Freeing memory waits for all work that may use it. */
@@ -134,8 +137,7 @@ API int cuMemFree_v2(uint64_t p) {
 }
 API int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     (void)flags;
-    *p = malloc(n);
-    return *p ? 0 : OUT_OF_MEMORY;
+    return (*p = malloc(n)) ? 0 : OUT_OF_MEMORY;
 }
 API int cuMemFreeHost(void *p) { finish_all(); free(p); return 0; }
 

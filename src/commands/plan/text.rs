@@ -5,7 +5,7 @@ use crate::commands::voice::{peak_text, ranks, standing_text};
 use crate::engine::memory::Recompute;
 use crate::plan::document::StageDocument;
 use crate::plan::recompute::RecomputeOption;
-use crate::plan::{PROGRAM_BYTES, gib};
+use crate::plan::{Before, PROGRAM_BYTES, gib};
 use crate::recipe::{EngineKind, Lengths, RecomputeName, ScheduleKind};
 use crate::report::numbers::{count, duration, flop, grouped, thousands};
 use std::fmt::Write;
@@ -59,6 +59,10 @@ impl Outlook<'_> {
             line(if i == 0 { "begins" } else { "" }, text.clone());
         }
         line("run", format!("{}, {}", grouped(plan.steps, "step"), grouped(plan.tokens, "token")));
+        if plan.before.steps > 0 {
+            let (steps, tokens) = (plan.own_steps(), plan.own_tokens());
+            line("", format!("{}, {} of its own", grouped(steps, "step"), grouped(tokens, "token")));
+        }
         for text in self.schedule_lines() {
             line("", text);
         }
@@ -171,9 +175,13 @@ impl Outlook<'_> {
         if let Err(why) = &self.data {
             return vec![format!("could not be opened, so epochs are unknown: {why}")];
         }
+        let Before { steps, data_from } = plan.before;
         let seen = match (plan.epochs.floor(), plan.epochs.ceil()) {
-            (low, high) if low == high => count(low as u64, "time"),
-            (low, high) => format!("{low} or {high} times"),
+            // which rows they are depends on two orders, and on where an epoch ends
+            _ if steps > 0 && data_from == steps => "by the run's own steps".to_owned(),
+            _ if steps > 0 => "with those of the other run".to_owned(),
+            (low, high) if low == high => format!("each row is seen {}", count(low as u64, "time")),
+            (low, high) => format!("each row is seen {low} or {high} times"),
         };
         let mut lines = vec![format!(
             "{} for training in {}",
@@ -181,9 +189,9 @@ impl Outlook<'_> {
             grouped(plan.data.train_rows, "row")
         )];
         if plan.data.sources.is_empty() {
-            lines.push(format!("{:.2} epochs: each row is seen {seen}", plan.epochs));
+            lines.push(format!("{:.2} epochs: {seen}", plan.epochs));
         }
-        let rows = plan.sizes.rows_before(plan.steps);
+        let rows = plan.rows_seen(plan.steps);
         lines.extend(plan.data.sources.iter().map(|source| {
             format!(
                 "{:.1} % of the rows from {}: {:.2} epochs of its {}",
@@ -315,7 +323,7 @@ impl Outlook<'_> {
     }
 
     fn prediction_text(&self) -> String {
-        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.steps as f64);
+        let exposed_s = self.scaling.map_or(0.0, |scaling| scaling.exposed_s * self.plan.own_steps() as f64);
         match &self.prediction {
             Ok((prediction, basis)) => format!(
                 "{}{} for the run at {} tokens/s, {:.0} % of the peak, from {basis}",

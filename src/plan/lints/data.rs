@@ -56,7 +56,7 @@ pub(super) fn missing_task(subject: &Subject) -> Remark {
 /// Training data, or a source of a mixture, that are read too often.
 pub(super) fn epochs(subject: &Subject) -> Remark {
     let plan = subject.plan;
-    let all = plan.sizes.rows_before(plan.steps);
+    let all = plan.rows_seen(plan.steps);
     let source =
         |source: &'_ SourceSize| (source.epochs(all), source.name.clone(), source.rows as f64 / source.share);
     let sources = plan.data.sources.iter().map(source);
@@ -64,11 +64,18 @@ pub(super) fn epochs(subject: &Subject) -> Remark {
     let (epochs, what, rows) =
         most.unwrap_or_else(|| (plan.epochs, "its data".to_owned(), plan.data.train_rows as f64));
     (subject.shards.is_some() && epochs > EPOCHS).then(|| {
-        let steps = plan.sizes.steps_within((EPOCHS * rows) as u64 * plan.sizes.block_size());
+        let of_others = plan.sizes.rows_before(plan.steps) - all;
+        let steps = plan.sizes.steps_within(((EPOCHS * rows) as u64 + of_others) * plan.sizes.block_size());
+        let first = plan.before.steps;
+        let help = match steps {
+            // the other run has taken them
+            steps if first > 0 && steps <= first => "use more data".to_owned(),
+            steps => format!("use more data, or {} at most", count(steps.max(1), "step")),
+        };
         (
             subject.recipe.schedule.length_key(),
             format!("the run goes through {what} {epochs:.1} times; beyond {EPOCHS} times little is learned"),
-            format!("use more data, or {} at most", count(steps.max(1), "step")),
+            help,
         )
     })
 }

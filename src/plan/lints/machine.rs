@@ -51,7 +51,7 @@ pub(super) fn time(subject: &Subject) -> Remark {
     const DAY: f64 = 24.0 * 3600.0;
     let (days, tokens_per_s) = subject.prediction.map(|p| (p.total_s / DAY, p.tokens_per_s))?;
     (days > MONTH).then(|| {
-        let within = subject.plan.tokens as f64 * MONTH / days;
+        let within = subject.plan.own_tokens() as f64 * MONTH / days;
         (
             subject.recipe.schedule.length_key(),
             format!("the run is predicted to take {days:.0} days, at {tokens_per_s:.1} tokens per second"),

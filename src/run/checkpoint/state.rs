@@ -61,6 +61,16 @@ pub struct BestState {
     pub val_loss: f64,
 }
 
+/// Choices that a run keeps while a session has others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenState {
+    /// As [`CheckpointState::micro_batch`].
+    pub micro_batch: usize,
+    /// As [`CheckpointState::keeps_outputs`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_outputs: Option<bool>,
+}
+
 /// Where a run stands at a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
@@ -74,6 +84,10 @@ pub struct CheckpointState {
     pub updates_applied: u64,
     /// Rows of the stream that have been consumed: the next row to read.
     pub rows_consumed: u64,
+    /// The step from which on the rows were those of the run's training data; left out where that is 0, and by earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data_from: u64,
     /// The loss scaler.
     pub scaler: Scaler,
     /// The watchdog's window.
@@ -85,12 +99,16 @@ pub struct CheckpointState {
     pub recipe_hash: String,
     /// Digests of the data by what they are of.
     pub data_digests: BTreeMap<String, String>,
-    /// Sequences per forward pass, which a resumed run may change.
+    /// Sequences per forward pass of the session that has saved this.
     pub micro_batch: usize,
     /// Whether the outputs of LayerNorm and GELU are kept for the backward pass; left out where that was not decided,
     /// as on a CPU, and by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_outputs: Option<bool>,
+    /// What the run goes on with, where the session that has saved this was given another micro-batch; left out
+    /// otherwise, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ChosenState>,
     /// The lowest validation loss so far.
     pub best_val: Option<f64>,
     /// The best evaluation whose checkpoint is kept, under `checkpoint.keep_best`.
@@ -140,6 +158,11 @@ impl CheckpointState {
         value.as_object_mut().expect("a struct is an object").insert(CHECKSUM.to_owned(), checksum.into());
         format!("{value:#}\n")
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(step: &u64) -> bool {
+    *step == 0
 }
 
 /// The digest of the compact spelling: whitespace is free, everything else counts.
