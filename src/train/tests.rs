@@ -1,5 +1,6 @@
 //! The loop against an engine that only counts.
 
+mod blame;
 mod evaluation;
 pub(super) mod ramp;
 mod watched;
@@ -12,6 +13,7 @@ use crate::engine::{Applied, Batch, State, TokenLosses, Watch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
+use std::ops::Range;
 use watchdog::Window;
 use watched::Onlooker;
 
