@@ -246,7 +246,8 @@ fn unwatched() -> WatchdogConfig {
 fn start(precision: Precision) -> Progress {
     let watchdog = Watchdog::new(unwatched(), Window::default());
     let scaler = LossScaler::new(precision);
-    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None, evaluated: false }
+    let (best_val_loss, kept, evaluated, reached) = (None, None, false, None);
+    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss, kept, evaluated, reached }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {
