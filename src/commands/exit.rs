@@ -17,11 +17,11 @@ pub enum Exit {
     Locked = 3,
     /// The loss or a gradient is not finite, or stood out and `watchdog.action` is "stop".
     Diverged = 4,
-    /// SIGHUP, after a checkpoint.
+    /// SIGHUP, after a checkpoint if there was anything to save.
     HungUp = 129,
-    /// SIGINT, after a checkpoint.
+    /// SIGINT, after a checkpoint if there was anything to save and no second signal has cut it short.
     Interrupted = 130,
-    /// SIGTERM, after a checkpoint.
+    /// SIGTERM, as SIGINT.
     Terminated = 143,
 }
 

@@ -106,7 +106,7 @@ impl<'a> Outlook<'a> {
             known => known,
         };
         let hardware = hardware.map_err(&blame)?;
-        let (size, data, run, start) = match inputs::open(resolved, runs_dir, voice) {
+        let (size, data, run, start) = match inputs::open(resolved, runs_dir, false, voice) {
             Ok(data) => {
                 // the step of a branch belongs to what names the run
                 let pinned = data.start.pinned(resolved.clone()).recipe;

@@ -1,5 +1,8 @@
-//! Signals: the first SIGINT, SIGTERM or SIGHUP asks for a checkpoint and the end, the second ends at once; SIGUSR1
-//! asks for a checkpoint.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP asks for a checkpoint and the end, a second SIGINT or SIGTERM ends at
+//! once; SIGUSR1 asks for a checkpoint.
+//!
+//! One event may send several signals: a shell and the kernel each tell of a closed terminal, `timeout` and launchers
+//! signal a process and then its group. What comes within a [`MOMENT`] of the first signal repeats it.
 //!
 //! A thread receives them, so they are obeyed and answered whatever the process is doing; the training loop looks at
 //! requests between passes and, where its engine lets it, between the kernels of a pass. SIGHUP stays ignored under
@@ -28,6 +31,9 @@ const FILE_GONE: &[u8] =
     b"\nerror: a file of tokens or text could not be read while in use: it was cut short or its \
     disk failed; put it back as it was and run the same command again, which resumes a run\n";
 
+/// For how long signals that ask to stop repeat the first one.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// How soon [`wait`] notices a signal.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -46,6 +52,8 @@ fn receive() -> io::Result<Arc<Requests>> {
     let mut incoming = iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1].into_iter().chain(hang_up))?;
     let asked = requests.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        // when the request that is heeded came
+        let mut first: Option<Instant> = None;
         for signal in &mut incoming {
             let stop = match signal {
                 SIGUSR1 => {
@@ -56,13 +64,21 @@ fn receive() -> io::Result<Arc<Requests>> {
                 SIGHUP => Stop::HangUp,
                 _ => Stop::Interrupt,
             };
-            if !asked.ask_to_stop(stop) {
-                end_at_once(128 + signal);
+            if asked.ask_to_stop(stop) {
+                answer(stop, asked.pulse().map(|pulse| pulse.stopping()));
+                first = Some(Instant::now());
+            } else if first.is_none_or(|first| !repeats(stop, first.elapsed())) {
+                let trains = first.is_some() && asked.pulse().is_some();
+                end_at_once(128 + signal, trains.then(|| last_words(stop)));
             }
-            answer(stop, asked.pulse().map(|pulse| pulse.stopping()));
         }
     })?;
     Ok(requests)
+}
+
+/// Whether a signal belongs to the first one, which came this long before. Nobody is there any more to mean SIGHUP.
+fn repeats(stop: Stop, after: Duration) -> bool {
+    stop == Stop::HangUp || after < MOMENT
 }
 
 /// Says what a first signal does. Another thread speaks, so that a terminal that hangs does not keep the second signal
@@ -74,24 +90,51 @@ fn answer(stop: Stop, stopping: Option<Stopping>) {
 }
 
 fn words(stop: Stop, stopping: &Stopping) -> String {
-    let (signal, again) = match stop {
-        Stop::Interrupt => ("SIGINT", "Ctrl-C again"),
-        Stop::Terminate => ("SIGTERM", "a second signal"),
-        Stop::HangUp => ("SIGHUP", "a second signal"),
+    let signal = name(stop);
+    let again = match stop {
+        Stop::Interrupt => "Ctrl-C again after more than a second",
+        Stop::Terminate | Stop::HangUp => "SIGINT or SIGTERM after more than a second",
     };
     let about = |time: Duration| match time.as_secs() {
         0 => "within a second".to_owned(),
         _ => format!("in about {}", roughly(time)),
     };
     let when = stopping.within.map_or_else(|| "as soon as the operation at hand ends".to_owned(), about);
+    let step = stopping.step;
+    let next = Some(step + 1).filter(|_| stopping.may_finish);
     match stopping.saving {
-        Some((size, time)) => format!(
-            "{signal}: stopping {when}, then saving step {} ({}, {}); {again} ends at once, without saving",
-            stopping.step,
-            bytes(size as f64),
-            about(time)
-        ),
-        None => format!("{signal}: stopping {when}; step {} is saved; {again} ends at once", stopping.step),
+        Some((size, time)) => {
+            let next = next.map_or_else(String::new, |next| format!(", or {next} if that is finished first"));
+            format!(
+                "{signal}: stopping {when}, then saving step {step}{next} ({}, {}); {again} ends at once, without \
+                 saving",
+                bytes(size as f64),
+                about(time)
+            )
+        }
+        None => {
+            let next = next.map_or_else(String::new, |next| {
+                format!(", and step {next} will be if it is finished first")
+            });
+            format!("{signal}: stopping {when}; step {step} is saved{next}; {again} ends at once")
+        }
+    }
+}
+
+/// What a second signal leaves.
+fn last_words(stop: Stop) -> String {
+    format!(
+        "{}: ended at once, without waiting for a checkpoint; the same command goes on from the last one, if there is \
+         one",
+        name(stop)
+    )
+}
+
+fn name(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Interrupt => "SIGINT",
+        Stop::Terminate => "SIGTERM",
+        Stop::HangUp => "SIGHUP",
     }
 }
 
@@ -113,14 +156,17 @@ pub(super) fn wait(
 /// ended.
 pub(super) fn end_hung(error: &anyhow::Error) -> ! {
     terminal::report(error);
-    end_at_once(i32::from(Exit::Failure as u8));
+    end_at_once(i32::from(Exit::Failure as u8), None);
 }
 
-/// Takes the bar away and ends the process. Does not wait for a terminal that hangs.
-fn end_at_once(code: i32) -> ! {
+/// Takes the bar away, says the last words and ends the process. Does not wait for a terminal that hangs.
+fn end_at_once(code: i32, last_words: Option<String>) -> ! {
     let (done, cleared) = mpsc::channel();
     thread::spawn(move || {
         terminal::clear_bars();
+        if let Some(words) = last_words {
+            terminal::say(&words);
+        }
         done.send(())
     });
     let _ = cleared.recv_timeout(PATIENCE);
@@ -170,23 +216,39 @@ mod tests {
     fn a_first_signal_is_told_what_it_does_and_how_long_that_takes() {
         let stopping = Stopping {
             step: 12,
+            may_finish: false,
             within: Some(Duration::from_millis(300)),
             saving: Some((1_493_277_696, Duration::from_secs(7))),
         };
         assert_eq!(
             words(Stop::Interrupt, &stopping),
-            "SIGINT: stopping within a second, then saving step 12 (1.39 GiB, in about 7 s); Ctrl-C again ends at \
-             once, without saving"
+            "SIGINT: stopping within a second, then saving step 12 (1.39 GiB, in about 7 s); Ctrl-C again after more \
+             than a second ends at once, without saving"
+        );
+        let in_its_end = words(Stop::Interrupt, &Stopping { may_finish: true, ..stopping });
+        assert!(
+            in_its_end.contains("then saving step 12, or 13 if that is finished first (1.39"),
+            "{in_its_end}"
         );
         let saved = Stopping { within: Some(Duration::from_secs(32)), saving: None, ..stopping };
         assert_eq!(
             words(Stop::Terminate, &saved),
-            "SIGTERM: stopping in about 32 s; step 12 is saved; a second signal ends at once"
+            "SIGTERM: stopping in about 32 s; step 12 is saved; SIGINT or SIGTERM after more than a second ends at once"
         );
-        let unknown = words(Stop::HangUp, &Stopping { within: None, ..saved });
+        let unknown = words(Stop::HangUp, &Stopping { within: None, may_finish: true, ..saved });
         assert_eq!(
             unknown,
-            "SIGHUP: stopping as soon as the operation at hand ends; step 12 is saved; a second signal ends at once"
+            "SIGHUP: stopping as soon as the operation at hand ends; step 12 is saved, and step 13 will be if it is \
+             finished first; SIGINT or SIGTERM after more than a second ends at once"
         );
+    }
+
+    #[test]
+    fn what_comes_within_a_moment_and_a_terminal_that_closes_repeat_the_first_signal() {
+        let [soon, late] = [5, 1005].map(Duration::from_millis);
+        for stop in [Stop::Interrupt, Stop::Terminate] {
+            assert_eq!([soon, late].map(|after| repeats(stop, after)), [true, false]);
+        }
+        assert!(repeats(Stop::HangUp, late));
     }
 }

@@ -12,7 +12,7 @@ use crate::run::record::{Peak, ReachedTarget};
 use crate::session::machine::calibration::day;
 use crate::session::standing::Standing;
 use crate::session::{Audience, End, Event};
-use crate::train::Outcome;
+use crate::train::{Best, Outcome};
 use crate::wording::word;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
@@ -76,7 +76,12 @@ impl Voice {
                 let reached = end.reached_target();
                 let how = reached.map_or_else(
                     || "finished".to_owned(),
-                    |reached| format!("finished at its target, {},", reached_text(&reached, end.steps)),
+                    |reached| {
+                        format!(
+                            "finished at its target, {},",
+                            reached_text(&reached, end.steps_done, end.steps)
+                        )
+                    },
                 );
                 let loss = end.loss.map_or_else(String::new, |loss| format!(", training loss {loss:.4}"));
                 let speed = end.tokens_per_s.map(|speed| format!(", {} tokens/s", thousands(speed as u64)));
@@ -128,11 +133,11 @@ impl Audience for Voice {
             Event::AlreadyFinished { run, by_recipe, reached } => {
                 let fresh = if by_recipe { "; --fresh starts over" } else { "" };
                 let (run, offered) = (run.display(), word(&run.display().to_string()));
-                let (why, hint) = reached.map_or_else(Default::default, |(reached, steps)| {
+                let (why, hint) = reached.map_or_else(Default::default, |(reached, taken, steps)| {
                     let hint = format!(
                         "; --resume {offered} goes on with a lower schedule.stop_at_val_loss, or with --unset of it"
                     );
-                    (format!(" at its target, {}", reached_text(&reached, steps)), hint)
+                    (format!(" at its target, {}", reached_text(&reached, taken, steps)), hint)
                 });
                 say(&format!("{run}: already finished{why}{fresh}{hint}"));
             }
@@ -156,7 +161,7 @@ impl Audience for Voice {
                 }
             }
             Event::Begins(line) => say(&format!("  {line}")),
-            Event::Rehearsed { run, step, steps, checkpoint, discarded } => {
+            Event::Rehearsed { run, step, steps, reached, checkpoint, discarded } => {
                 let run = run.display();
                 if let Some(standing) = discarded {
                     say(&format!("{run}: would be discarded; it is {}", how_far(standing, steps)));
@@ -166,8 +171,14 @@ impl Audience for Voice {
                     None if step > 0 => format!("from step {step} of the run that it branches off"),
                     None => "from the beginning".to_owned(),
                 };
-                let left = grouped(steps.saturating_sub(step), "step");
-                say(&format!("{run}: would train {left} {from}; --dry-run ends here"));
+                let what = match reached {
+                    Some(Best { step, val_loss }) => format!(
+                        "would end at its target, which val_loss {val_loss} has reached after {},",
+                        grouped(step, "step")
+                    ),
+                    None => format!("would train {}", grouped(steps.saturating_sub(step), "step")),
+                };
+                say(&format!("{run}: {what} {from}; --dry-run ends here"));
             }
             Event::Started { pulse } => {
                 let with_bar = !self.named && self.volume == Volume::Normal && terminal::moves_its_cursor();
@@ -340,11 +351,12 @@ fn how_far(standing: &Standing, steps: u64) -> String {
     }
 }
 
-/// The evaluation that ended a run of `steps` steps before its last one.
-fn reached_text(reached: &ReachedTarget, steps: u64) -> String {
+/// The evaluation that ended a run of `steps` steps before its last one, after it had `taken` so many.
+fn reached_text(reached: &ReachedTarget, taken: u64, steps: u64) -> String {
     let ReachedTarget { step, val_loss, target } = reached;
     let of = grouped(steps, "step");
-    format!("val_loss {val_loss} <= {target} after {} of {of}", thousands(*step))
+    let beyond = if taken > *step { format!(" (it has taken {})", thousands(taken)) } else { String::new() };
+    format!("val_loss {val_loss} <= {target} after {} of {of}{beyond}", thousands(*step))
 }
 
 /// A peak rate, where it comes from, and when it was measured.

@@ -113,7 +113,7 @@ pub struct BestCheckpoint {
 /// The evaluation that ended a run before its last step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReachedTarget {
-    /// Its step.
+    /// Its step. The run has taken more steps where it went on beyond it before, to a lower target or without one.
     pub step: u64,
     /// The validation loss there as `val.csv` states it, in nats per token.
     pub val_loss: f64,
@@ -236,9 +236,9 @@ impl RunRecord {
         self.reached_target.is_some_and(|reached| target.is_none_or(|target| reached.val_loss > target))
     }
 
-    /// The evaluation that ended the run before its last step, with the number of steps that it was to take.
-    pub fn reached(&self) -> Option<(ReachedTarget, u64)> {
-        self.reached_target.map(|reached| (reached, self.total_steps))
+    /// The evaluation that ended the run before its last step, with the numbers of steps that it took and was to take.
+    pub fn reached(&self) -> Option<(ReachedTarget, u64, u64)> {
+        self.reached_target.map(|reached| (reached, self.steps_done, self.total_steps))
     }
 
     /// Reads the record of a run directory; `None` if none has been written, or nothing but zeros are left of it.

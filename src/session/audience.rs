@@ -11,7 +11,7 @@ use crate::plan::predict::Prediction;
 use crate::run::RunError;
 use crate::run::checkpoint::Rejected;
 use crate::run::record::ReachedTarget;
-use crate::train::StepReport;
+use crate::train::{Best, StepReport};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub enum Event<'a> {
         run: &'a Path,
         /// Whether the recipe was given, which may start over, and not the run itself.
         by_recipe: bool,
-        /// The evaluation that ended the run before its last step, and the steps that it was to take.
-        reached: Option<(ReachedTarget, u64)>,
+        /// The evaluation that ended the run before its last step, the steps that it took and was to take.
+        reached: Option<(ReachedTarget, u64, u64)>,
     },
     /// The run has finished before, and was not scored on tasks that its recipe names now.
     NotScored {
@@ -120,6 +120,8 @@ pub enum Event<'a> {
         step: u64,
         /// Optimizer steps of the run.
         steps: u64,
+        /// The evaluation that has reached the target before, so that the run would end without another step.
+        reached: Option<Best>,
         /// The checkpoint that it would go on from.
         checkpoint: Option<&'a Path>,
         /// How the run stands that would be discarded first.

@@ -7,7 +7,6 @@ use super::machine::Cache;
 use super::ranks::{self, Order};
 use super::requests::Requests;
 use super::standing::begun;
-use super::start::Start;
 use super::supported::at_its_key;
 use super::{follower, machine, meaning, measured};
 use crate::comm::Comm;
@@ -129,11 +128,10 @@ impl<'a> Call<'a> {
         begun: Option<&str>,
     ) -> anyhow::Result<Data> {
         let open = || match begun {
-            None => inputs::open(resolved, runs_dir, self.audience),
+            None => inputs::open(resolved, runs_dir, self.fresh, self.audience),
             Some(digest) => {
-                let mut data = inputs::open_sets(resolved, runs_dir, self.audience.progress())?;
-                (data.start, data.digests.init_from) = (Start::Own, Some(digest.to_owned()));
-                Ok(data)
+                let data = inputs::open_sets(resolved, runs_dir, self.audience.progress())?;
+                Ok(data.begun(digest.to_owned(), None))
             }
         };
         self.in_turn(resolved.recipe.distributed.timeout_s, open)

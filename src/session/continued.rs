@@ -11,7 +11,8 @@ use crate::run::checkpoint::{self, CheckpointState, ChosenState, Newest};
 use crate::run::columns::LOGS;
 use crate::run::log::EarlierRow;
 use crate::run::row::Row;
-use crate::run::{RunDir, RunError, RunRecord, RunStatus, ValRow, dir, row_at, samples, seal};
+use crate::run::{RunDir, RunError, RunRecord, RunStatus, ValRow, dir, read_val, row_at, samples, seal};
+use crate::train::{self, Best};
 use std::path::Path;
 
 /// Checks that a run's logs are those that led to a checkpoint. One of an earlier version does not state digests.
@@ -167,6 +168,18 @@ impl Again {
     pub(super) fn logged(&self) -> f64 {
         f64::from(self.logged)
     }
+}
+
+/// The first evaluation in a run's log, up to a step, that reaches the target: of a run that went on beyond it under
+/// another one.
+pub(super) fn reached_before(run: &Path, step: u64, target: Option<f64>) -> Result<Option<Best>, RunError> {
+    let log = run.join(dir::VAL_CSV);
+    if target.is_none() || !log.exists() {
+        return Ok(None);
+    }
+    // whose last row may be torn where it has not been cut yet
+    let rows = read_val(&log)?.map_while(Result::ok).take_while(|row| row.step <= step);
+    Ok(rows.filter_map(|row| train::reached(target, row.step, f64::from(row.val_loss))).next())
 }
 
 /// The lower of two losses; one that is no number is none.

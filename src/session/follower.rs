@@ -12,7 +12,7 @@ use crate::engine::{Engine, State};
 use crate::plan::{Begun, Plan, PlanError};
 use crate::recipe::Resolved;
 use crate::run::checkpoint;
-use crate::train::{Best, Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
+use crate::train::{Events, Measured, Outcome, Progress, StepReport, Stop, TrainError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Events for Follower<'_> {
         Ok(())
     }
 
-    fn reached(&mut self, by: Best) {
-        self.data.ends_at(by.step);
+    fn reached(&mut self, step: u64) {
+        self.data.ends_at(step);
     }
 
     fn sample(&mut self, _engine: &mut dyn Engine, _progress: &Progress) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! The data and weights that a recipe reads.
 
 use super::audience::Audience;
+use super::begun::Begun;
 use super::measured::Tasks;
 use super::missing;
 use super::start::Start;
@@ -10,7 +11,7 @@ use crate::data::{
 use crate::eval::Task;
 use crate::plan::lints::{Shard, Shards};
 use crate::plan::{DataSize, SetSize, SourceSize, TaskSize};
-use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
+use crate::recipe::{DataConfig, DataDigests, Diagnostics, InitFrom, Origin, Resolved};
 use crate::run::RunError;
 use crate::run::record::digest_of_set;
 use crate::train::Rows;
@@ -91,11 +92,17 @@ pub fn cache_dir(runs_dir: &Path) -> PathBuf {
     runs_dir.join(".cache")
 }
 
-/// Opens and checks everything that a recipe reads. [`cache_dir`] keeps encoded texts.
+/// Opens and checks everything that a recipe reads. [`cache_dir`] keeps encoded texts. What the recipe's run has begun
+/// from may be gone, unless the run is to start `fresh`.
 ///
 /// # Errors
 /// What the data itself lacks is a problem of the recipe's key that names it.
-pub fn open(resolved: &Resolved, runs_dir: &Path, audience: &dyn Audience) -> anyhow::Result<Data> {
+pub fn open(
+    resolved: &Resolved,
+    runs_dir: &Path,
+    fresh: bool,
+    audience: &dyn Audience,
+) -> anyhow::Result<Data> {
     let sets = open_sets(resolved, runs_dir, audience.progress());
     let start = Start::find(resolved, sets.as_ref().ok(), audience);
     match (sets, start) {
@@ -103,7 +110,11 @@ pub fn open(resolved: &Resolved, runs_dir: &Path, audience: &dyn Audience) -> an
             let digests = DataDigests { init_from: digest, ..data.digests };
             Ok(Data { start, digests, ..data })
         }
-        (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
+        (Ok(data), Err(error)) => match Begun::find(resolved, &data, runs_dir).filter(|_| !fresh) {
+            Some(Begun { digest, named }) => Ok(data.begun(digest, Some(named))),
+            None => Err(error),
+        },
+        (Err(error), Ok(_)) => Err(error),
         // what is wrong with both is told at once, if both are mistakes of the recipe
         (Err(sets), Err(start)) => {
             let mut problems = sets.downcast::<Diagnostics>()?;
@@ -195,6 +206,13 @@ pub(super) fn of_init_from(error: RunError) -> anyhow::Error {
 }
 
 impl Data {
+    /// For a run that has begun from what has this digest, and goes on without it; its recipe calls it `named` where
+    /// that is not the recipe at hand.
+    pub(super) fn begun(mut self, digest: String, named: Option<InitFrom>) -> Self {
+        (self.start, self.digests.init_from) = (Start::Own { named }, Some(digest));
+        self
+    }
+
     /// Opens and checks the files that `config` names.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::audience::Event;
 use super::best::{self, BestKept};
 use super::call::Call;
-use super::continued::{Again, check_logs, keep_choices, lower, usable};
+use super::continued::{Again, check_logs, keep_choices, lower, reached_before, usable};
 use super::ending::Ending;
 use super::follower;
 use super::inputs::Data;
@@ -205,6 +205,8 @@ impl Job<'_> {
         // a record that calls the run finished must not stand beside logs that were cut
         self.dir.write_record(&record)?;
         let before = self.cut_logs_back(progress.step, is_new, &logs)?;
+        let target = self.recipe().schedule.stop_at_val_loss;
+        progress.reached = reached_before(self.dir.path(), progress.step, target)?;
 
         let mut recorder = Recorder::new(self, record, best, before, again)?;
         comm.set_working(false);

@@ -44,7 +44,7 @@ impl Member<'_> {
             }
             (None, Start::Weights { path, .. }) => Weights::InitFrom(path.clone()),
             (None, Start::Random) => Weights::Random { seed: recipe.seed },
-            (None, Start::Own) => {
+            (None, Start::Own { .. }) => {
                 anyhow::bail!("the checkpoints of the run are gone: start over with --fresh")
             }
         };
@@ -70,6 +70,7 @@ impl Member<'_> {
                     best_val_loss: None,
                     kept: None,
                     evaluated: false,
+                    reached: None,
                 };
             }
         };
@@ -94,6 +95,7 @@ impl Member<'_> {
             best_val_loss: state.best_val.filter(|_| is_own),
             kept: if is_own { kept(state) } else { None },
             evaluated: false,
+            reached: None,
         }
     }
 

@@ -6,6 +6,7 @@
 //! [`model::open`].
 
 pub mod audience;
+mod begun;
 mod best;
 mod call;
 mod continued;

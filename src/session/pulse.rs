@@ -12,6 +12,8 @@ const MEMORY: f64 = 20.0;
 const TELLING: f64 = 0.1;
 /// Bytes per second that a disk is taken to write until it has written a checkpoint.
 const DISK: f64 = 200e6;
+/// Shares of a pass that differ by less are one.
+const ROUNDING: f64 = 1e-6;
 
 /// What does not change while a run is trained.
 #[derive(Debug, Clone)]
@@ -49,6 +51,10 @@ struct State {
     longest: Option<Duration>,
     /// Whether it looks inside passes, and not between them only.
     looks_inside: bool,
+    /// Whether a step has begun and not ended.
+    in_step: bool,
+    /// The share of the last pass of a step at which it looks for the last time, as far as was seen.
+    last_look: f64,
     steps_timed: u32,
     /// Seconds of a row of a step.
     row_s: Option<f64>,
@@ -80,6 +86,8 @@ pub struct Moment {
 pub struct Stopping {
     /// Optimizer steps taken, which is what remains.
     pub step: u64,
+    /// Whether one more may be taken first: the run may not look again before the step at hand is finished.
+    pub may_finish: bool,
     /// About how long it takes until the run can stop; `None` while that is not known: it looks when the kernel or the
     /// pass at hand ends.
     pub within: Option<Duration>,
@@ -99,6 +107,8 @@ impl Pulse {
             looked: Some(now),
             longest: None,
             looks_inside: false,
+            in_step: false,
+            last_look: 0.0,
             steps_timed: 0,
             row_s: None,
             evaluation_s: None,
@@ -120,9 +130,14 @@ impl Pulse {
             state.since = now;
         }
         state.at = at;
+        state.in_step = at.doing == Doing::Step;
         if at.may_break {
             state.look(now);
-            state.looks_inside |= at.done * at.passes as f64 > at.pass as f64 + 1e-6;
+            let part = part_of_pass(at);
+            state.looks_inside |= part > ROUNDING;
+            if state.in_last_pass() {
+                state.last_look = state.last_look.max(part);
+            }
         }
     }
 
@@ -135,6 +150,7 @@ impl Pulse {
     pub(super) fn begin(&self, doing: Doing) {
         let state = &mut *self.state();
         state.at = Within { doing, pass: 0, passes: 1, done: 0.0, may_break: false };
+        state.in_step = false;
         state.since = Instant::now();
         state.looked = None;
     }
@@ -143,6 +159,7 @@ impl Pulse {
     pub(super) fn stepped(&self, step: u64, time: Duration) {
         let state = &mut *self.state();
         state.step = step;
+        state.in_step = false;
         state.at = Within { doing: Doing::Step, pass: 0, done: 0.0, ..state.at };
         state.since = Instant::now();
         state.steps_timed = state.steps_timed.saturating_add(1);
@@ -234,11 +251,23 @@ impl Pulse {
             _ => pass_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         };
         let is_saved = state.saved == Some(state.step) || state.at.doing == Doing::Checkpoint;
-        Stopping { step: state.step, within, saving: (!is_saved).then_some((bytes, save)) }
+        // of several ranks and other engines the run looks before a pass only
+        let looks_again = state.at.may_break && part_of_pass(state.at) + ROUNDING < state.last_look;
+        let may_finish = state.in_last_pass() && !looks_again;
+        Stopping { step: state.step, may_finish, within, saving: (!is_saved).then_some((bytes, save)) }
     }
 }
 
+/// The share of the pass at hand that is done.
+fn part_of_pass(at: Within) -> f64 {
+    at.done * at.passes as f64 - at.pass as f64
+}
+
 impl State {
+    fn in_last_pass(&self) -> bool {
+        self.in_step && self.at.pass + 1 >= self.at.passes
+    }
+
     fn look(&mut self, now: Instant) {
         if let Some(looked) = self.looked.replace(now) {
             self.longest = self.longest.max(Some(now - looked));
@@ -348,5 +377,24 @@ mod tests {
         assert_eq!(pulse.stopping().saving, Some((400_000_000, Duration::from_secs(7))));
         let fresh = Pulse::new(course(None), 0);
         assert!(fresh.stopping().saving.is_some(), "the initial state of a new run is saved");
+    }
+    #[test]
+    fn a_step_after_whose_last_look_a_stop_comes_may_be_finished_first() {
+        let pulse = Pulse::new(course(None), 3);
+        let may_finish = |pass: u64, part: f64, may_break: bool| {
+            pulse.within(Within { pass, done: (pass as f64 + part) / 4.0, may_break, ..in_step(0.0) });
+            pulse.stopping().may_finish
+        };
+        assert!(!pulse.stopping().may_finish, "no step has begun");
+        assert!(!may_finish(0, 0.5, true));
+        assert!(may_finish(3, 0.0, true) && may_finish(3, 0.9, true), "where it looks last is not known yet");
+        pulse.stepped(4, Duration::from_secs(1));
+        assert!(!pulse.stopping().may_finish);
+        assert!(!may_finish(2, 0.9, true) && !may_finish(3, 0.5, true));
+        assert!(may_finish(3, 0.9, true));
+        // of several ranks none breaks a pass off
+        assert!(!may_finish(2, 0.5, false) && may_finish(3, 0.5, false));
+        pulse.begin(Doing::Sample);
+        assert!(!pulse.stopping().may_finish);
     }
 }

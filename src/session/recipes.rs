@@ -1,6 +1,7 @@
 //! From recipe files to runs: each recipe becomes a run that is trained, continued or found finished.
 
 use super::audience::{Event, Silence};
+use super::begun::Begun;
 use super::call::{Call, plan};
 use super::ending::{Ending, UsageError};
 use super::inputs::{self, Data};
@@ -83,9 +84,12 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
     let mut problems = Diagnostics::default();
     let mut runs = Vec::new();
     for resolved in resolved {
+        let from = resolved.recipe.model.init_from.as_ref().map(InitFrom::path);
+        let mut nowhere = from.filter(|from| is_nowhere(from, call.runs_dir));
         let checked = inputs::open_sets(resolved, call.runs_dir, call.audience.progress()).and_then(|data| {
             // what goes on may need less than what begins, and which run it is takes reading all that it began from
             let is_named = call.fresh || plan(resolved, &data, None).is_err();
+            nowhere = nowhere.filter(|_| call.fresh || Begun::find(resolved, &data, call.runs_dir).is_none());
             // what it begins from counts by its contents, and by its name where an earlier recipe has yet to make it
             let begins = is_named.then(|| Start::find(resolved, Some(&data), &Silence).ok()).flatten();
             let pinned = begins.as_ref().map(|(start, _)| start.pinned(resolved.clone()).recipe);
@@ -108,8 +112,7 @@ fn check(call: &Call, resolved: &[Resolved]) -> anyhow::Result<()> {
             Ok(run) => runs.push(run),
             Err(error) => problems.append(error.downcast()?),
         }
-        let from = resolved.recipe.model.init_from.as_ref().map(InitFrom::path);
-        if let Some(from) = from.filter(|from| is_nowhere(from, call.runs_dir)) {
+        if let Some(from) = nowhere {
             let from = inputs::relative(&from.display().to_string());
             let message = format!("`model.init_from`: there is no `{from}`");
             problems.append(resolved.complain("model.init_from", &message, ""));

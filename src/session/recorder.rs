@@ -24,7 +24,7 @@ use crate::model::init::random_bits;
 use crate::run::samples::Samples;
 use crate::run::{RunError, RunRecord, TrainLog, TrainRow, ValLog, ValRow, dir, fault};
 use crate::train::sample::{Beginning, Sampling, generate};
-use crate::train::{Best, Doing, Events, Measured, Progress, StepReport, Stop, Watcher};
+use crate::train::{Doing, Events, Measured, Progress, StepReport, Stop, Watcher};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -248,8 +248,8 @@ impl Events for Recorder<'_> {
         Ok(())
     }
 
-    fn reached(&mut self, by: Best) {
-        self.data.ends_at(by.step);
+    fn reached(&mut self, step: u64) {
+        self.data.ends_at(step);
     }
 
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> anyhow::Result<()> {

@@ -50,6 +50,9 @@ pub(super) fn rehearse(
     leader::announce(call, resolved, data, (run, start.as_ref()), (&plan, prediction.as_ref()));
     let discarded = Some(&standing).filter(|standing| call.fresh && **standing != Standing::NotBegun);
     let checkpoint = start.as_ref().map(checkpoint::Reader::path);
-    call.audience.tell(Event::Rehearsed { run, step, steps: plan.steps, checkpoint, discarded });
+    let target = resolved.recipe.schedule.stop_at_val_loss;
+    let goes_on = start.as_ref().filter(|_| step < plan.steps);
+    let reached = goes_on.map_or(Ok(None), |_| continued::reached_before(run, step, target))?;
+    call.audience.tell(Event::Rehearsed { run, step, steps: plan.steps, reached, checkpoint, discarded });
     Ok(Ending::Finished)
 }

@@ -25,7 +25,7 @@ struct Stopping {
 
 impl Requests {
     /// Asks for a checkpoint and the end. Returns false if nothing heeds the request, because no session holds
-    /// requests or one came before; the caller should then end the process at once.
+    /// requests or one came before; unless it only repeats that one, the caller should then end the process at once.
     pub fn ask_to_stop(&self, why: Stop) -> bool {
         let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         let is_heeded = std::mem::take(&mut stop.is_held);

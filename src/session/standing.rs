@@ -33,7 +33,7 @@ pub enum Standing {
     },
     /// All its steps were taken, or it has reached its target.
     Finished {
-        /// The step of the evaluation that reached the target before the last step.
+        /// The steps after which the run ended at its target, before the last one.
         at_target: Option<u64>,
     },
     /// Its loss or a gradient was not finite, or the watchdog has stopped it.
@@ -56,7 +56,7 @@ impl Standing {
             return Ok(Self::NotBegun);
         }
         let record = RunRecord::read(run)?;
-        let at_target = record.as_ref().and_then(|record| Some(record.reached_target?.step));
+        let at_target = record.as_ref().and_then(|record| record.reached_target.map(|_| record.steps_done));
         let goes_on = record.as_ref().is_some_and(|record| record.goes_on(target));
         let saved = record.as_ref().and_then(saved_step);
         let error = record.and_then(|record| record.error);

@@ -55,7 +55,10 @@ pub enum Start {
         notes: Vec<String>,
     },
     /// Nothing: the run has begun before, and goes on from a checkpoint of its own.
-    Own,
+    Own {
+        /// What its recipe names, where that is not the recipe at hand.
+        named: Option<InitFrom>,
+    },
 }
 
 impl Start {
@@ -131,7 +134,7 @@ impl Start {
         match self {
             Self::Weights { parent, .. } => parent.as_ref(),
             Self::State { parent, .. } => Some(parent),
-            Self::Random | Self::Own => None,
+            Self::Random | Self::Own { .. } => None,
         }
     }
 
@@ -140,7 +143,7 @@ impl Start {
     pub fn before(&self) -> Before {
         match self {
             Self::State { parent, data_from, .. } => Before { steps: parent.step, data_from: *data_from },
-            Self::Random | Self::Weights { .. } | Self::Own => Before::default(),
+            Self::Random | Self::Weights { .. } | Self::Own { .. } => Before::default(),
         }
     }
 
@@ -155,7 +158,7 @@ impl Start {
         });
         let notes = match self {
             Self::Weights { notes, .. } | Self::State { notes, .. } => &notes[..],
-            Self::Random | Self::Own => &[],
+            Self::Random | Self::Own { .. } => &[],
         };
         begins.into_iter().chain(notes.iter().cloned()).collect()
     }
@@ -163,6 +166,9 @@ impl Start {
     /// The recipe with the step that was found written out: the newest checkpoint is another one tomorrow.
     #[must_use]
     pub fn pinned(&self, mut resolved: Resolved) -> Resolved {
+        if let Self::Own { named: Some(named) } = self {
+            resolved.recipe.model.init_from = Some(named.clone());
+        }
         match (self.parent(), &mut resolved.recipe.model.init_from) {
             (Some(parent), Some(InitFrom::Run(branch))) => {
                 branch.step = Some(parent.step);
@@ -269,8 +275,8 @@ fn place(resolved: &Resolved, branch: &Branch, audience: &dyn Audience) -> anyho
     let known = || steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let path = match branch.step {
         Some(step) if !steps.contains(&step) => {
-            let help =
-                if steps.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known()) };
+            let has = if steps.is_empty() { "none yet".to_owned() } else { known() };
+            let help = format!("it has {has}; a run that has begun goes on without it: runner --resume");
             return Err(complain(format!("`{shown}` has no checkpoint of step {step}"), &help).into());
         }
         Some(step) => checkpoint::path_of(run, step),

@@ -49,8 +49,11 @@ pub(super) fn of_step(
     if let Some(what) = first_not_finite(engine, &[State::Parameters])? {
         return Ok(format!("; {what} is not finite"));
     }
-    let found = of_rows(engine, rows, config, own_rows(config, comm, step), loss_scale, buffer)?;
-    let all = comm.exchange(found.unwrap_or_default().as_bytes())?;
+    // one rank may find something in its first micro-batch, and another nothing in many
+    comm.set_working(true);
+    let found = of_rows(engine, rows, config, own_rows(config, comm, step), loss_scale, buffer);
+    comm.set_working(false);
+    let all = comm.exchange(found?.unwrap_or_default().as_bytes())?;
     if let Some(first) = all.iter().find(|text| !text.is_empty()) {
         return Ok(String::from_utf8_lossy(first).into_owned());
     }

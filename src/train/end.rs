@@ -49,7 +49,7 @@ pub enum Outcome {
 
 /// The evaluation that ends a run, if its loss is at most the `target`. The loss is taken as `val.csv` states it, in
 /// the fewest digits that read back as the same fp32 number, so that what the log shows is what decides.
-pub(super) fn reached(target: Option<f64>, step: u64, val_loss: f64) -> Option<Best> {
+pub fn reached(target: Option<f64>, step: u64, val_loss: f64) -> Option<Best> {
     let logged: f64 = (val_loss as f32).to_string().parse().ok()?;
     // not a number reaches nothing
     target.filter(|target| logged <= *target).map(|_| Best { step, val_loss: logged })

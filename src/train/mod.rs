@@ -29,7 +29,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use watchdog::{Verdict, Watchdog};
 
-pub use end::{Outcome, Stop};
+pub use end::{Outcome, Stop, reached};
 pub use evaluations::{Evaluations, Measured, ValidationSet};
 pub use passes::{RowLoss, evaluate};
 
@@ -87,6 +87,8 @@ pub struct Progress {
     /// Whether this step was evaluated before the run was resumed from its checkpoint, which is saved before the
     /// evaluation: it is evaluated again then, even if none is due here any more.
     pub evaluated: bool,
+    /// The evaluation that has reached the target before the run went on from here: it ends here, before another step.
+    pub reached: Option<Best>,
 }
 
 /// A source of training or validation rows, numbered from 0 without end.
@@ -176,8 +178,8 @@ pub trait Events {
     fn micro_step(&mut self, tokens: usize);
     /// What was measured after `progress.step` steps.
     fn evaluated(&mut self, measured: &Measured, progress: &Progress) -> Result<(), Self::Error>;
-    /// The evaluation before has reached the target: what follows the last step follows now.
-    fn reached(&mut self, _by: Best) {}
+    /// The run ends after `step` steps, for it has reached its target: what follows the last step follows now.
+    fn reached(&mut self, _step: u64) {}
     /// It is time for a sample.
     fn sample(&mut self, engine: &mut dyn Engine, progress: &Progress) -> Result<(), Self::Error>;
     /// It is time to save.
@@ -222,7 +224,7 @@ pub fn train<E: Events>(
     let due = |every: u64, step: u64| every > 0 && (step.is_multiple_of(every) || step == config.max_steps);
     loop {
         let step = progress.step;
-        let mut reached = None;
+        let mut reached = progress.reached.take().filter(|_| step < config.max_steps);
         let again = std::mem::take(&mut progress.evaluated);
         if (again || due(config.eval_every, step)) && !evaluations.is_empty() {
             let Some(measured) = evaluate_together(engine, evaluations, config, events)? else {
@@ -242,8 +244,7 @@ pub fn train<E: Events>(
             }
             events.working(|events| events.evaluated(&measured, progress)).map_err(TrainError::Events)?;
             if step < config.max_steps {
-                reached = end::reached(config.stop_at_val_loss, step, loss);
-                reached.into_iter().for_each(|by| events.events.reached(by));
+                reached = reached.or_else(|| end::reached(config.stop_at_val_loss, step, loss));
             }
             // the last step is saved in any case
             if is_best && step < config.max_steps && reached.is_none() && (saved_at != step || step == 0) {
@@ -252,6 +253,9 @@ pub fn train<E: Events>(
                 }
                 saved_at = step;
             }
+        }
+        if reached.is_some() {
+            events.events.reached(step);
         }
         let is_last = step == config.max_steps || reached.is_some();
         if due(config.sample_every, step) || (is_last && config.sample_every > 0) {

@@ -84,14 +84,25 @@ impl<'a, E: Events> Agreed<'a, E> {
         if self.comm.size() == 1 {
             return Ok(());
         }
-        let best = progress.kept.map(|best| [best.step.to_le_bytes(), best.val_loss.to_le_bytes()].concat());
-        let mine = [vec![u8::from(progress.evaluated)], best.unwrap_or_default()].concat();
-        let all = self.comm.exchange(&mine)?;
-        let (evaluated, best) = all.first().and_then(|first| first.split_first()).unwrap_or((&0, &[]));
-        let number = |at: usize| best.get(at..at + 8)?.try_into().ok();
-        let read =
-            || Some(Best { step: u64::from_le_bytes(number(0)?), val_loss: f64::from_le_bytes(number(8)?) });
-        (progress.evaluated, progress.kept) = (*evaluated != 0, read());
+        let known = [progress.kept, progress.reached];
+        let there = [progress.evaluated, known[0].is_some(), known[1].is_some()].map(u8::from);
+        let numbers = |best: Option<Best>| {
+            let Best { step, val_loss } = best.unwrap_or(Best { step: 0, val_loss: 0.0 });
+            [step.to_le_bytes(), val_loss.to_le_bytes()].concat()
+        };
+        let all = self.comm.exchange(&[&there[..], &numbers(known[0]), &numbers(known[1])].concat())?;
+        let first = all.first().map_or(&[][..], Vec::as_slice);
+        let is_there = |flag: usize| first.get(flag).is_some_and(|flag| *flag != 0);
+        let number = |at: usize| first.get(at..at + 8)?.try_into().ok();
+        let read = |at: usize| {
+            Some(Best {
+                step: u64::from_le_bytes(number(at)?),
+                val_loss: f64::from_le_bytes(number(at + 8)?),
+            })
+        };
+        progress.evaluated = is_there(0);
+        [progress.kept, progress.reached] =
+            [(1, 3), (2, 19)].map(|(flag, at)| read(at).filter(|_| is_there(flag)));
         Ok(())
     }
 

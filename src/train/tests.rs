@@ -1,5 +1,6 @@
 //! The loop against an engine that only counts.
 
+mod blame;
 mod evaluation;
 pub(super) mod ramp;
 mod watched;
@@ -12,6 +13,7 @@ use crate::engine::{Applied, Batch, State, TokenLosses, Watch};
 use crate::model::{Dims, ParamLayout};
 use crate::recipe::{Precision, ScheduleKind, WatchdogAction, WatchdogConfig};
 use std::borrow::Cow;
+use std::ops::Range;
 use watchdog::Window;
 use watched::Onlooker;
 
@@ -244,7 +246,8 @@ fn unwatched() -> WatchdogConfig {
 fn start(precision: Precision) -> Progress {
     let watchdog = Watchdog::new(unwatched(), Window::default());
     let scaler = LossScaler::new(precision);
-    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss: None, kept: None, evaluated: false }
+    let (best_val_loss, kept, evaluated, reached) = (None, None, false, None);
+    Progress { step: 0, updates: 0, scaler, watchdog, best_val_loss, kept, evaluated, reached }
 }
 
 fn run(engine: &mut Counting, progress: &mut Progress, events: &mut Recorder) -> Outcome {

@@ -5,7 +5,7 @@ use crate::support;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{Lab, column, essence, record, results, train_csv, val_csv, without};
+use support::{Lab, column, essence, everything, record, results, train_csv, val_csv, without};
 
 fn id(run: &Path) -> String {
     run.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
@@ -355,4 +355,57 @@ fn a_branch_on_its_way_to_a_target_is_told_of() {
     let note = format!("{}: branched off another run, whose steps and tokens count", id(&branch));
     assert!(compared.expect(0).stdout.contains(&note), "{}", compared.stdout);
     assert!(!lab.run(["compare", "runs"]).expect(0).stdout.contains("branched off another run"));
+}
+
+/// A loop restarts, also where the other run keeps fewer checkpoints than it has branches.
+#[test]
+fn the_same_command_goes_on_after_the_checkpoint_that_a_run_began_from_is_gone() {
+    let lab = Lab::new();
+    let trunk = lab.train(&["checkpoint.keep=0"]);
+    let weights = format!("model.init_from=\"runs/{}/checkpoints/step-00000004\"", id(&trunk));
+    let named = format!("model.init_from=\"runs/{}@4\"", id(&trunk));
+    for (way, from) in [
+        from(&trunk, ",step=4"),
+        format!("model.init_from={{run=\"runs/{}@4\"}}", id(&trunk)),
+        from(&trunk, ",step=4,optimizer=false"),
+        weights,
+        named,
+    ]
+    .iter()
+    .enumerate()
+    {
+        let sets = [from.as_str(), "seed=9", "schedule.max_steps=14"];
+        let whole = lab.train_in(&format!("whole-{way}"), &sets);
+        let finished = lab.train_in(&format!("finished-{way}"), &sets);
+        let begun = lab.crash(&format!("begun-{way}"), &sets, "csv.before_row:9");
+        let checkpoint = trunk.join("checkpoints/step-00000004");
+        let aside = lab.path("aside");
+        fs::rename(&checkpoint, &aside).expect("moved");
+        let before = everything(&finished);
+        let again = lab.run(support::tiny(&format!("finished-{way}"), &sets));
+        again.expect(0).says(&["already finished"]);
+        assert_eq!(lab.run_of(&again), finished);
+        let recipe = finished.join("recipe.toml").display().to_string();
+        let runs = format!("finished-{way}");
+        lab.run([recipe.as_str(), "--runs-dir", &runs]).expect(0).says(&["already finished"]);
+        assert!(everything(&finished) == before, "{from}");
+        // several recipes are checked before the first is trained
+        let args = support::tiny(&format!("begun-{way}"), &sets);
+        let both = ["tiny.toml".to_owned()].into_iter().chain(args.clone()).chain(["--dry-run".to_owned()]);
+        lab.run(both).expect(0).says(&["would train", "step-0000000"]);
+        let plan = lab.run(["plan".to_owned()].into_iter().chain(args.clone()));
+        assert!(plan.expect(0).stdout.contains("goes on from its checkpoint of step"), "{}", plan.stdout);
+        assert_eq!(lab.run_of(lab.run(args).expect(0)), begun);
+        assert!(essence(&begun) == essence(&whole), "{from}");
+        // what has not begun, begins again, or began at another step needs it
+        let fresh = support::tiny(&runs, &sets).into_iter().chain(["--fresh".to_owned()]);
+        assert_ne!(lab.run(fresh).code, Some(0), "{from}");
+        assert!(everything(&finished) == before, "{from}");
+        let other = lab.run(support::tiny(&runs, &[from.as_str(), "seed=8", "schedule.max_steps=14"]));
+        assert_ne!(other.code, Some(0), "{from}");
+        other.says(&["model.init_from"]);
+        fs::rename(&aside, &checkpoint).expect("moved back");
+    }
+    let missing = lab.run(support::tiny("new", &[from(&trunk, ",step=5").as_str()]));
+    missing.expect(2).says(&["no checkpoint of step 5", "it has 4, 8, 12", "runner --resume"]);
 }

@@ -51,6 +51,7 @@ mod sample_texts;
 mod session_library;
 mod shell;
 mod signals;
+mod signals_repeated;
 mod simd_levels;
 mod split;
 mod strange_files;

@@ -48,7 +48,7 @@ fn end(ranks: Vec<Live>) -> Vec<Ended> {
 }
 
 /// The arguments that train `tiny.toml` with `size` ranks.
-fn sized(runs: &str, size: usize, more: &[&str]) -> Vec<String> {
+pub(crate) fn sized(runs: &str, size: usize, more: &[&str]) -> Vec<String> {
     let size = format!("batch.world_size={size}");
     let sets: Vec<&str> =
         [size.as_str(), "batch.micro_batch=1"].into_iter().chain(more.iter().copied()).collect();

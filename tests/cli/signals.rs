@@ -8,10 +8,11 @@ use crate::support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use support::{Gate, Lab, Live, checkpoints, essence, record, rows, tiny, val_csv, wait};
 
 /// The arguments of a run of six slow steps: each has `micro_steps` forward passes of one row.
-fn slow(micro_steps: usize) -> Vec<String> {
+pub(crate) fn slow(micro_steps: usize) -> Vec<String> {
     let tokens = format!("batch.total_tokens={}", 32 * micro_steps);
     let sets = ["batch.micro_batch=1", "schedule.max_steps=6", "eval.every=2", &tokens];
     tiny("runs", &sets).into_iter().chain(["--set".into(), "checkpoint.every=5".into()]).collect()
@@ -30,8 +31,13 @@ fn started(lab: &Lab, command: Command, steps: usize) -> (Live, Gate) {
 
 /// Starts a [`slow`] run that waits in the middle of the step after `steps` until the gate is opened.
 fn started_in_a_step(lab: &Lab, micro_steps: usize, steps: usize) -> (Live, Gate) {
+    held_in_a_step(lab, lab.command(slow(micro_steps)), micro_steps, steps)
+}
+
+/// Starts a run that waits in the middle of the step after `steps` until the gate is opened.
+pub(crate) fn held_in_a_step(lab: &Lab, command: Command, micro_steps: usize, steps: usize) -> (Live, Gate) {
     let passes = steps * micro_steps + micro_steps / 2;
-    let (live, gate) = lab.held(lab.command(slow(micro_steps)), &format!("step.micro_step:{passes}"));
+    let (live, gate) = lab.held(command, &format!("step.micro_step:{passes}"));
     gate.reached();
     assert_eq!(rows(&lab.only_run("runs")), steps);
     (live, gate)
@@ -170,7 +176,9 @@ fn a_first_signal_is_answered_at_once_and_cuts_a_step_off_that_is_repeated() {
         // the loop is held and cannot answer
         live.signal(signal);
         wait_for_words(&said, &format!("SIG{signal}: stopping"));
-        wait_for_words(&said, "then saving step 2 (");
+        // after the last look a stop comes too late for this step
+        let or_next = if place == PLACES { ", or 3 if that is finished first" } else { "" };
+        wait_for_words(&said, &format!("then saving step 2{or_next} ("));
         wait_for_words(&said, "ends at once, without saving");
         gate.open();
         live.end().expect(code);
@@ -247,16 +255,20 @@ fn a_second_signal_ends_at_once() {
     wait("a step", || rows(&run) >= 1);
     live.signal("INT");
     gate.reached();
-    live.signal("TERM");
-    wait("the end", || live.is_over());
-    live.end().expect(143);
+    // the first ones repeat the first signal
+    wait("the end", || {
+        live.signal("TERM");
+        std::thread::sleep(Duration::from_millis(50));
+        live.is_over()
+    });
+    live.end().expect(143).says(&["SIGTERM: ended at once, without waiting for a checkpoint"]);
     let written = checkpoints(&run).into_iter().find(|name| name.starts_with("step-"));
     assert_eq!(written, None, "a second signal waits for no checkpoint");
     assert_eq!(record(&run)["status"], "running", "a second signal waits for no record");
 }
 
 /// The program with SIGHUP at its default, also where the tests run under `nohup` and what they start inherits that.
-fn minds_hang_ups(lab: &Lab, args: &[String]) -> Command {
+pub(crate) fn minds_hang_ups(lab: &Lab, args: &[String]) -> Command {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -312,3 +312,49 @@ fn a_resumption_that_dies_at_its_record_leaves_a_finished_run_or_one_that_goes_o
     lab.run(["--resume", &id(&run), "--unset", "schedule.stop_at_val_loss"]).expect(0);
     assert!(results(&run) == results(&whole));
 }
+
+/// Whatever it has been trained to meanwhile: the first evaluation that is as good counts.
+#[test]
+fn a_run_beyond_its_target_ends_without_another_step_and_names_the_evaluation_that_reached_it() {
+    for ranks in ["batch.world_size=1", "batch.world_size=2"] {
+        let lab = Lab::new();
+        let sets = [&FALLING[..], &[ranks, "batch.micro_batch=2"]].concat();
+        let whole = lab.train_in("undisturbed", &sets);
+        let (loss, lower) = (loss_at(&whole, 4), target(&loss_at(&whole, 12)));
+        let asked = target(&loss);
+        let sets = [&sets[..], &[asked.as_str()]].concat();
+        let run = lab.train(&sets);
+        reached(&run, 4, &loss, loss.parse().expect("a number"));
+        // it goes on to a lower one, and dies after the checkpoint of step 8
+        let mut command = lab.command(["--resume", &id(&run), "--set", &lower]);
+        command.env("RUNNER_FAULT", "csv.before_row:9");
+        assert_eq!(ended(command).code, None);
+        let rehearsed =
+            lab.run(tiny("runs", &[&sets[..], &[]].concat()).into_iter().chain(["--dry-run".into()]));
+        let to_end =
+            format!("would end at its target, which val_loss {loss} has reached after 4 steps, from");
+        rehearsed.expect(0).says(&[&to_end, "step-00000008"]);
+        let again = lab.run(tiny("runs", &sets));
+        let why =
+            format!("finished at its target, val_loss {loss} <= {loss} after 4 of 12 steps (it has taken 8)");
+        again.expect(0).says(&[&why]);
+        let at = record(&run);
+        let at_target = serde_json::json!({
+            "step": 4, "val_loss": loss.parse::<f64>().expect("a number"), "target": at["reached_target"]["target"],
+        });
+        assert_eq!((&at["reached_target"], &at["steps_done"]), (&at_target, &8.into()), "{ranks}");
+        assert_eq!((support::rows(&run), checkpoints(&run)), (8, vec!["step-00000008".to_owned()]));
+        assert!(val_csv(&run).cells("step").eq(["0", "2", "4", "6", "8"]));
+        // the same command says the same, and a lower one finds the evaluation that reaches it
+        lab.run(tiny("runs", &sets)).expect(0).says(&[&format!("already {why}")]);
+        let between = loss_at(&run, 6);
+        lab.run(["--resume", &id(&run), "--set", &target(&between)])
+            .expect(0)
+            .says(&[&format!("val_loss {between} <= {between} after 6 of 12 steps (it has taken 8)")]);
+        lab.run(["--resume", &id(&run), "--unset", "schedule.stop_at_val_loss"])
+            .expect(0)
+            .says(&["finished in"]);
+        let of_the_logs = |run: &Path| without(results(run), "samples.txt");
+        assert!(of_the_logs(&run) == of_the_logs(&whole), "bytes of an undisturbed run");
+    }
+}

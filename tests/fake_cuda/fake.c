@@ -136,8 +136,7 @@ API int cuMemFree_v2(uint64_t p) {
     return 0;
 }
 API int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
-    (void)flags;
-    return (*p = malloc(n)) ? 0 : OUT_OF_MEMORY;
+    return (void)flags, (*p = malloc(n)) ? 0 : OUT_OF_MEMORY;
 }
 API int cuMemFreeHost(void *p) { finish_all(); free(p); return 0; }
 
