@@ -27,7 +27,8 @@ use std::path::PathBuf;
 /// finished is skipped, one that was interrupted is resumed.
 ///
 /// Exit codes: 0 finished, 1 failure, 2 usage or recipe, 3 run locked by a live process, 4 diverged,
-/// 129/130/143 interrupted by SIGHUP/SIGINT/SIGTERM after a checkpoint. SIGUSR1 asks for a checkpoint now.
+/// 129/130/143 interrupted by SIGHUP/SIGINT/SIGTERM, after a checkpoint if the run trained. SIGUSR1 asks for a
+/// checkpoint now.
 #[derive(Debug, Parser)]
 #[command(name = "runner", version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Cli {

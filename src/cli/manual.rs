@@ -148,7 +148,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (2, "the command line, the recipe or what it names is wrong; nothing was trained"),
     (3, "a live process is training this run, or fetching or preparing data into this directory"),
     (4, "diverged: the loss, a gradient or a weight is not finite, or the watchdog stopped the run"),
-    (129, "interrupted by SIGHUP, after a checkpoint"),
-    (130, "interrupted by SIGINT, after a checkpoint"),
-    (143, "interrupted by SIGTERM, after a checkpoint"),
+    (129, "interrupted by SIGHUP, after a checkpoint if the run trained"),
+    (130, "interrupted by SIGINT, after a checkpoint if the run trained and no second signal came"),
+    (143, "interrupted by SIGTERM, after a checkpoint if the run trained and no second signal came"),
 ];
