@@ -18,6 +18,7 @@ mod crash_writes;
 mod data_changes;
 mod data_damaged;
 mod data_kills;
+mod data_names;
 mod data_prepare;
 mod data_records;
 mod data_refused;
