@@ -136,6 +136,9 @@ impl<'a> Call<'a> {
             }
         };
         let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
+        if self.leads() {
+            inputs::tell_of_unlisted(&resolved.recipe.data, self.audience);
+        }
         match self.joined() {
             None => Ok(data),
             // while no rank has allocated anything

@@ -22,6 +22,7 @@ mod data_names;
 mod data_prepare;
 mod data_records;
 mod data_refused;
+mod data_unfinished;
 mod determinism;
 mod diverged;
 mod dry_run;
