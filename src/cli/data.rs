@@ -92,8 +92,8 @@ pub struct PrepareArgs {
     /// The field of a JSON object, or the column of a table, that has the text
     #[arg(long, default_value = "text")]
     pub field: String,
-    /// Documents of a .txt are what lies between these texts, in which \n is the end of a line and \t a tab; without
-    /// it, a file is one document
+    /// Documents of a .txt are what lies between these texts, in which \n is the end of a line, \r a carriage return,
+    /// \t a tab and \\ a backslash; without it, a file is one document
     #[arg(long, value_name = "STRING")]
     pub split_on: Option<String>,
     /// Tokens of a shard

@@ -1,6 +1,8 @@
 //! What goes wrong in a session without ending it, and the words for it. People and programs get the same.
 
+use crate::data::vocabulary::Unlisted;
 use crate::session::Event;
+use crate::session::inputs::relative;
 use crate::train::Outcome;
 use crate::wording::word;
 
@@ -11,6 +13,15 @@ pub(super) fn warning(event: &Event) -> Option<String> {
             format!("the CUDA device is not used: {missing}; {}", missing.help)
         }
         Event::TurnedAway(text) | Event::OtherRounding(text) => (*text).to_string(),
+        Event::Unlisted(Unlisted { first, files, card }) => {
+            let others = if *files > 1 { format!(" and {} more", files - 1) } else { String::new() };
+            format!(
+                "{}{others} lies beside {}, which does not list it, and is read as well: move it elsewhere if it is \
+                 not meant",
+                relative(&first.display().to_string()),
+                relative(&card.display().to_string())
+            )
+        }
         Event::Damaged { checkpoint, reason } => {
             format!("{} cannot be used: {reason}", checkpoint.display())
         }

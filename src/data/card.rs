@@ -7,15 +7,15 @@ use crate::json;
 use crate::regular::{self, OpenDir};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The file's name, beside the shards.
 pub const CARD: &str = "dataset.json";
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
-/// No card of less than a million shards comes near this size.
-const MAX_BYTES: u64 = 64 << 20;
+/// No longer card is read, and none is written.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// What a prepared set says about itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,12 +74,16 @@ impl Part {
         self.blake3.push(made.blake3.clone());
     }
 
-    /// The first of the shards in a directory that is not what it was when it was written, and how. Reads all of them;
-    /// `advance` is told about their bytes.
-    pub(super) fn damage(&self, dir: &Path, advance: &dyn Fn(u64)) -> Result<Option<String>, DataError> {
+    /// The first of the shards, which lie `at` these paths, that is not what it was when it was written, and how. Reads
+    /// all of them; `advance` is told about their bytes.
+    pub(super) fn damage(
+        &self,
+        at: &dyn Fn(&str) -> PathBuf,
+        advance: &dyn Fn(u64),
+    ) -> Result<Option<String>, DataError> {
         let mut tokens = 0;
         for (number, name) in self.files.iter().enumerate() {
-            let path = dir.join(name);
+            let path = at(name);
             if !regular::is_beside(name) || !path.is_file() {
                 return Ok(Some(format!("not its shard {name}")));
             }
@@ -148,10 +152,15 @@ impl Card {
         serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(error.to_string()))
     }
 
-    /// Writes the card into a directory, whole or not at all.
-    pub(super) fn write(&self, dir: &Arc<OpenDir>) -> Result<(), DataError> {
-        let text = serde_json::to_string_pretty(self).expect("a card is plain data");
-        write_whole(dir, CARD, format!("{text}\n").as_bytes())
+    /// Writes the card into a directory, whole or not at all; false, and nothing is written, where it is longer than
+    /// one that is read.
+    pub(super) fn write(&self, dir: &Arc<OpenDir>) -> Result<bool, DataError> {
+        let text = serde_json::to_string_pretty(self).expect("a card is plain data") + "\n";
+        let is_readable = text.len() as u64 <= MAX_BYTES;
+        if is_readable {
+            write_whole(dir, CARD, text.as_bytes())?;
+        }
+        Ok(is_readable)
     }
 
     /// What the set's tokens stand for.

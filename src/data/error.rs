@@ -30,6 +30,9 @@ pub enum DataError {
         /// What is wrong with it, and where.
         detail: String,
     },
+    /// A preparation or a download that has not ended.
+    #[error(transparent)]
+    Unfinished(#[from] super::unfinished::Unfinished),
     /// A directory where a file is needed.
     #[error("`{}` is a directory: name its files, for instance `{}`", path.display(), path.join("*.bin").display())]
     Directory {
@@ -190,8 +193,7 @@ pub enum DataError {
     /// A file that ends inside its header.
     #[error(
         "`{}` ends inside its header after {}: it is truncated, copy it again",
-        path.display(),
-        count(*bytes, "byte")
+        path.display(), count(*bytes, "byte")
     )]
     TruncatedHeader {
         /// The file.
@@ -301,9 +303,7 @@ pub enum DataError {
     /// A set with less than one whole row.
     #[error(
         "`{name}`{others} has {}, but a row of block_size {block_size} needs {}: {}",
-        count(*tokens, "token"),
-        block_size + 1,
-        remedy(*tokens)
+        count(*tokens, "token"), block_size + 1, remedy(*tokens)
     )]
     TooShort {
         /// The longest file or built-in text.
@@ -367,8 +367,7 @@ pub enum DataError {
     /// More tokens than llm.c's header can count.
     #[error(
         "`{}` would hold more than {} tokens, the most that llm.c's header can count: split the input",
-        path.display(),
-        i32::MAX
+        path.display(), i32::MAX
     )]
     TooManyTokens {
         /// The shard that was being written.

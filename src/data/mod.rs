@@ -30,6 +30,7 @@ mod stream;
 mod text;
 pub mod tokenizer;
 mod tokens;
+pub mod unfinished;
 pub mod vocabulary;
 pub mod write;
 

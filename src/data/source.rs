@@ -1,7 +1,7 @@
 //! Turns a recipe's list of data into the files and built-in texts to open.
 
-use super::DataError;
 use super::lipsum::{Lipsum, PREFIX};
+use super::{DataError, unfinished};
 use crate::regular::{Matches, Refused, matching};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,12 @@ pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
         if spec.starts_with(PREFIX) {
             sources.push(Source::Builtin(Lipsum::parse(spec)?));
         } else if Path::new(spec).exists() || !is_glob(spec) {
+            unfinished::check_shard(Path::new(spec))?;
             sources.push(Source::File(spec.into()));
         } else {
-            sources.extend(matches(spec)?.into_iter().map(Source::File));
+            let paths = matches(spec)?;
+            unfinished::check_matches(spec, &paths)?;
+            sources.extend(paths.into_iter().map(Source::File));
         }
     }
     Ok(sources)

@@ -1,12 +1,12 @@
 //! What the tokens of a data set stand for: the tokenizer that a recipe asks for, or the one that lies beside the
 //! shards, in a `dataset.json` of `runner data prepare` or in nanoGPT's `meta.pkl`.
 
-use super::DataError;
 use super::card::{CARD, Card};
 use super::format::{Format, recognize};
 use super::mapping::map;
 use super::source::{Source, expand};
 use super::tokenizer::{Characters, Tokenizer, TokenizerKind};
+use super::{DataError, unfinished};
 use crate::weights;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,37 @@ pub fn stated(specs: &[String]) -> Result<Option<Stated>, DataError> {
     Ok(found)
 }
 
+/// Files of tokens that lie beside a card which does not list them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlisted {
+    /// The first of them.
+    pub first: PathBuf,
+    /// How many there are.
+    pub files: usize,
+    /// The card beside the first.
+    pub card: PathBuf,
+}
+
+/// Those of the files that `specs` name which a finished set beside them does not have; `None` where there are none, or
+/// what cannot be read.
+#[must_use]
+pub fn unlisted(specs: &[String]) -> Option<Unlisted> {
+    let mut cards: HashMap<PathBuf, Option<Card>> = HashMap::new();
+    let mut found: Option<Unlisted> = None;
+    for path in files(specs).filter(|path| path.extension().is_some_and(|extension| extension == "bin")) {
+        let dir = unfinished::dir_of(&path);
+        if !cards.contains_key(dir) {
+            cards.insert(dir.to_owned(), Card::read(dir).ok().flatten());
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if cards[dir].as_ref().is_some_and(|card| !card.lists(&name)) {
+            let card = dir.join(CARD);
+            found.get_or_insert(Unlisted { first: path, files: 0, card }).files += 1;
+        }
+    }
+    found
+}
+
 /// The tokenizer of a data set: the one that lies beside its files, else one of the kind that is asked for. The
 /// vocabulary of characters is that of all texts and built-in texts in `specs`, in the order of code points.
 ///
@@ -73,7 +104,7 @@ struct Beside {
 
 impl Beside {
     fn of(&mut self, path: &Path) -> Result<Option<Stated>, DataError> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = unfinished::dir_of(path);
         if !self.cards.contains_key(dir) {
             let card = Card::read(dir)?.map(|card| {
                 let at = |problem| DataError::Vocabulary { path: dir.join(CARD), problem };

@@ -90,8 +90,17 @@ pub(super) struct ShardWriter {
 impl ShardWriter {
     /// Starts a shard that will have this name in a directory.
     pub(super) fn create(dir: &Arc<OpenDir>, name: impl AsRef<OsStr>) -> Result<Self, DataError> {
+        let path = dir.join(name.as_ref());
+        Self::staged(dir, name, path)
+    }
+
+    /// Starts a shard that will have this name in a directory, and lie at another path in the end.
+    pub(super) fn staged(
+        dir: &Arc<OpenDir>,
+        name: impl AsRef<OsStr>,
+        path: PathBuf,
+    ) -> Result<Self, DataError> {
         let name = name.as_ref();
-        let path = dir.join(name);
         let begin = || -> io::Result<_> {
             let mut file = BufWriter::with_capacity(1 << 20, Unfinished::create(dir, name)?);
             file.write_all(&[0; HEADER])?;

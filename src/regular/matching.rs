@@ -16,7 +16,7 @@ const MOST: usize = 128 << 20;
 const WHOLE_NAMES: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: false,
-    require_literal_leading_dot: false,
+    require_literal_leading_dot: true,
 };
 
 /// What a pattern matches.
@@ -53,7 +53,8 @@ impl Refused {
 }
 
 /// Finds the paths that a pattern matches, as `glob` has it: `*` stays within a name, `**` stands for any directories,
-/// and a pattern that ends in a slash or in `**` matches directories.
+/// and a pattern that ends in a slash or in `**` matches directories. A hidden name, which begins with a dot, is
+/// matched where the pattern has that dot, as in a shell; `**` stands for no hidden directory.
 ///
 /// # Errors
 /// [`Refused`]. Directories that cannot be read are noted and passed over.
@@ -101,6 +102,10 @@ fn literally(dir: &Path, name: &str) -> Option<PathBuf> {
     }
     let path = dir.join(name);
     fs::symlink_metadata(&path).is_ok().then_some(path)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Where a directory lies: the empty path is the current one.
@@ -154,7 +159,7 @@ impl Walk {
             if !place_of(&dir).canonicalize().is_ok_and(|real| seen.insert(real)) {
                 continue;
             }
-            next.extend(self.names(&dir)?.into_iter().rev().filter(|path| path.is_dir()));
+            next.extend(self.names(&dir)?.into_iter().rev().filter(|path| !is_hidden(path) && path.is_dir()));
             found.push(dir);
         }
         Ok(found)
@@ -185,7 +190,7 @@ mod tests {
 
     #[test]
     fn patterns_match_what_glob_matches() {
-        let dir = tree(&["a/x.bin", "a/b/y.bin", "a/b/.z.bin", "a/b/c/w.txt", "d/x.bin", "[e]/x.bin", "f"]);
+        let dir = tree(&["a/x.bin", "a/b/y.bin", "a/b/c/w.txt", "d/x.bin", "[e]/x.bin", "f"]);
         for pattern in [
             "*",
             "a/*",
@@ -220,6 +225,17 @@ mod tests {
             let found: Vec<_> = matching(&whole).expect("a pattern").paths.iter().map(of).collect();
             assert_eq!(found, expected.iter().map(of).collect::<Vec<_>>(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn hidden_names_are_matched_where_the_pattern_has_their_dot() {
+        let dir = tree(&["a/.z.bin", "a/x.bin", "a/.h/y.bin", "a/.h/b/w.bin", ".top/x.bin"]);
+        assert_eq!(found(&dir, "a/*"), ["a/x.bin"]);
+        assert_eq!(found(&dir, "**/*.bin"), ["a/x.bin"]);
+        assert_eq!(found(&dir, "*/x.bin"), ["a/x.bin"]);
+        assert_eq!(found(&dir, "a/.*.bin"), ["a/.z.bin"]);
+        assert_eq!(found(&dir, "a/.h/**/*.bin"), ["a/.h/b/w.bin", "a/.h/y.bin"]);
+        assert_eq!(found(&dir, ".t*/*"), [".top/x.bin"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod tree;
 pub use matching::{Matches, Refused, matching};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
-pub use temporary::{is_temporary, temporary_name};
+pub use temporary::{is_temporary, meant, temporary_name};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

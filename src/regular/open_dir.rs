@@ -194,6 +194,19 @@ impl OpenDir {
         Ok(unix::linkat(&self.handle, from, &other.handle, to, AtFlags::empty())?)
     }
 
+    /// Moves a file into another directory under a name that nothing has. [`ErrorKind::AlreadyExists`] if something
+    /// does.
+    pub fn name_into(&self, from: impl AsRef<OsStr>, other: &Self, to: impl AsRef<OsStr>) -> io::Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        match self.link_into(from, other, to) {
+            Ok(()) => self.remove_file(from),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+            // a file system without a second name for a file
+            Err(_) if other.has(to) => Err(ErrorKind::AlreadyExists.into()),
+            Err(_) => self.rename_into(from, other, to),
+        }
+    }
+
     /// Deletes a file or a link.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unix::unlinkat(&self.handle, one(name.as_ref())?, AtFlags::empty())?)

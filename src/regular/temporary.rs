@@ -14,6 +14,12 @@ pub fn is_temporary(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
+/// What a temporary name begins the name of, after which a process and a number follow; `None` for another name.
+#[must_use]
+pub fn meant(name: &OsStr) -> Option<&OsStr> {
+    name.as_bytes().strip_prefix(PREFIX.as_bytes()).map(OsStr::from_bytes)
+}
+
 /// A new name for what is to have this one, or had it.
 #[must_use]
 pub fn temporary_name(name: &OsStr) -> OsString {

@@ -4,6 +4,7 @@ use super::ending::End;
 use super::pulse::Pulse;
 use super::standing::Standing;
 use crate::cuda::CudaMissing;
+use crate::data::vocabulary::Unlisted;
 use crate::data::{self, NoProgress};
 use crate::plan::Plan;
 use crate::plan::lints::Lint;
@@ -47,6 +48,8 @@ pub enum Event<'a> {
     /// Ranks that are processes cannot meet as they should: a process that cannot take part was turned away, or
     /// something else than rank 0 answers. A sentence; the ranks go on waiting for each other.
     TurnedAway(&'a str),
+    /// Files of tokens lie beside a card that does not list them, and are read as well.
+    Unlisted(&'a Unlisted),
     /// The run needs no training: all its steps were taken before, or it has reached its target.
     AlreadyFinished {
         /// The run's directory.

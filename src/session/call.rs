@@ -134,7 +134,11 @@ impl<'a> Call<'a> {
                 Ok(data.begun(digest.to_owned(), None))
             }
         };
-        self.in_turn(resolved.recipe.distributed.timeout_s, open)
+        let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;
+        if self.leads() {
+            inputs::tell_of_unlisted(&resolved.recipe.data, self.audience);
+        }
+        Ok(data)
     }
 
     /// The plan of a run in this directory as if it began. Where that does not fit and the run goes on, it is the plan

@@ -1,6 +1,6 @@
 //! The data and weights that a recipe reads.
 
-use super::audience::Audience;
+use super::audience::{Audience, Event};
 use super::begun::Begun;
 use super::measured::Tasks;
 use super::missing;
@@ -198,6 +198,13 @@ pub fn open_validation(
 /// What keeps a text or a file beside the shards from being read.
 pub fn tokenizer(config: &DataConfig) -> Result<Tokenizer, DataError> {
     vocabulary::tokenizer(config.tokenizer, &[&config.train[..], &config.val[..]].concat())
+}
+
+/// Tells of files among a recipe's data that a finished set beside them does not have.
+pub fn tell_of_unlisted(config: &DataConfig, audience: &dyn Audience) {
+    if let Some(unlisted) = vocabulary::unlisted(&[&config.train[..], &config.val[..]].concat()) {
+        audience.tell(Event::Unlisted(&unlisted));
+    }
 }
 
 /// Names the key of the recipe that weights are named by.

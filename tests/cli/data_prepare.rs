@@ -233,6 +233,7 @@ fn killed_anywhere_it_goes_on_and_ends_with_the_same_bytes() {
             "after_shard",
             "before_run",
             "before_state",
+            "before_name",
             "after_state",
             "before_card",
             "after_card",
@@ -243,9 +244,11 @@ fn killed_anywhere_it_goes_on_and_ends_with_the_same_bytes() {
                 command.env("RUNNER_FAULT", format!("prepare.{moment}:{visit}"));
                 let killed = ended(command).code.is_none();
                 reached += usize::from(killed);
-                // the name of an unfinished file, as a kill within a write leaves it; the card is the last to be written
+                // the names of unfinished files, as a kill within a write leaves them, that of an earlier version too;
+                // the card is the last to be written
                 if killed && moment != "after_card" {
-                    lab.write(&format!("{out}/.tmp-x"), "half");
+                    lab.write(&format!("{out}/.tmp-train-000002.bin-77-1"), "half");
+                    lab.write(&format!("{out}/.prepare/.tmp-x"), "half");
                 }
                 let more = [more, &["--threads", "3"]].concat();
                 prepare(&lab, "text", &out, &more);

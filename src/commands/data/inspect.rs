@@ -4,6 +4,7 @@ use super::super::exit::Exit;
 use super::super::terminal::{self, Passes};
 use crate::cli::{Format, InspectArgs};
 use crate::data::inspect::{Boundary, Documents, data_files};
+use crate::data::unfinished::check_shard;
 use crate::data::{Inspection, inspect};
 use crate::report::numbers::{bytes, grouped, thousands};
 use crate::session::{UsageError, inputs};
@@ -19,6 +20,9 @@ pub(in crate::commands) fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let (mut found, mut exit, passes) = (Vec::new(), Exit::Finished, Passes::default());
     for path in files(&args.paths)? {
         let seen = inspect(&path, &cache, &passes).map_err(anyhow::Error::from);
+        if let Err(unfinished) = check_shard(&path) {
+            terminal::say(&format!("warning: {unfinished}"));
+        }
         match &seen {
             Ok(seen) if args.format == Format::Text => {
                 super::super::print(&text(&path, seen))?;

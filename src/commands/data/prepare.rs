@@ -7,12 +7,13 @@ use crate::data::card::{CARD, Card, Part};
 use crate::data::prepare::{Hooks, Options, Prepared, Validation, prepare};
 use crate::report::numbers::bytes;
 use crate::run::fault;
+use crate::session::UsageError;
 use crate::wording::{count, grouped, thousands};
 use std::time::Instant;
 
 /// Prepares a data set and prints its directory.
 pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
-    let options = options(args);
+    let options = options(args)?;
     let hooks = Hooks { progress: &Passes::default(), fault: &|moment| fault::point("prepare", moment) };
     let threads = count(options.threads, "thread");
     let memory = bytes(options.memory() as f64);
@@ -31,11 +32,43 @@ pub(super) fn run(args: &PrepareArgs) -> anyhow::Result<Exit> {
     };
     terminal::say(&format!("{}: {took}", options.out.display()));
     terminal::say_lines(&summary(&card));
+    match options.undivided(&card) {
+        None => {}
+        Some(0) => terminal::say("warning: --split-on is for .txt files, and none of the sources is one"),
+        Some(files) => terminal::say(&format!(
+            "warning: --split-on parts no two documents in {}: check the text; lines may end in \\r\\n",
+            count(files, "file of text")
+        )),
+    }
     super::super::print_path(&options.out)?;
     Ok(Exit::Finished)
 }
 
-fn options(args: &PrepareArgs) -> Options {
+/// A text with `\n`, `\r`, `\t` and `\\` in it, as it is meant.
+fn unescaped(text: &str) -> Result<String, UsageError> {
+    let (mut out, mut rest) = (String::new(), text.chars());
+    while let Some(c) = rest.next() {
+        out.push(match c {
+            '\\' => match rest.next() {
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('\\') => '\\',
+                other => {
+                    let other = other.map(String::from).unwrap_or_default();
+                    return Err(UsageError(format!(
+                        "--split-on: `\\{other}` stands for nothing: \\n, \\r and \\t are the end of a line, a \
+                         carriage return and a tab, and \\\\ is a backslash"
+                    )));
+                }
+            },
+            c => c,
+        });
+    }
+    Ok(out)
+}
+
+fn options(args: &PrepareArgs) -> Result<Options, UsageError> {
     let validation = match args.validation {
         ValidationArgs { val_tokens: Some(tokens), .. } => Validation::Tokens(tokens),
         ValidationArgs { val_fraction: Some(fraction), .. } => Validation::Fraction(fraction),
@@ -43,19 +76,19 @@ fn options(args: &PrepareArgs) -> Options {
         _ => Validation::None,
     };
     let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Options {
+    Ok(Options {
         sources: args.sources.clone(),
         out: args.out.clone(),
         tokenizer: args.tokenizer,
         field: args.field.clone(),
-        split_on: args.split_on.as_ref().map(|text| text.replace("\\n", "\n").replace("\\t", "\t")),
+        split_on: args.split_on.as_deref().map(unescaped).transpose()?,
         shard_tokens: args.shard_tokens,
         validation,
         separator: args.separator,
         shuffle_seed: args.shuffle_seed,
         limit_tokens: args.limit_tokens,
         threads: args.threads.map_or_else(all, |threads| threads as usize),
-    }
+    })
 }
 
 /// What a set has, for people.

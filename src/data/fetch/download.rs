@@ -3,7 +3,6 @@
 use super::client::{Client, Fault};
 use super::{FetchError, Wanted};
 use crate::regular::{self, OFlags, OpenDir};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The directory for what is not complete, which no pattern for data reaches.
-pub(super) const PARTS: &str = ".fetch";
+pub(super) use crate::data::unfinished::FETCH as PARTS;
 /// Held by the process that writes there.
 const LOCK: &str = "lock";
 /// The first wait after a failure; each further one is twice as long.
@@ -166,7 +165,7 @@ impl Folder {
             let file = self.parts.open_file(&part, OFlags::RDONLY)?;
             file.sync_all()?;
             let directory = inner.as_ref().unwrap_or(&self.out);
-            self.name(&part, directory, name)?;
+            self.parts.name_into(&part, directory, name)?;
             directory.sync()?;
             Ok(file.metadata()?.len())
         };
@@ -189,17 +188,6 @@ impl Folder {
             inner = Some(directory.inside(part.as_os_str())?);
         }
         Ok(inner)
-    }
-
-    /// Gives a file its name, which nothing may have yet.
-    fn name(&self, part: &str, directory: &OpenDir, name: &OsStr) -> io::Result<()> {
-        match self.parts.link_into(part, directory, name) {
-            Ok(()) => self.parts.remove_file(part),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-            // a file system without a second name for a file
-            Err(_) if directory.has(name) => Err(ErrorKind::AlreadyExists.into()),
-            Err(_) => self.parts.rename_into(part, directory, name),
-        }
     }
 
     /// The size in bytes of what has come of a file, 0 if there is nothing.

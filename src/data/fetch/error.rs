@@ -165,6 +165,19 @@ pub enum FetchError {
         /// In what it differs.
         what: String,
     },
+    /// A preparation into the directory has not ended.
+    #[error(
+        "`{}` holds an unfinished preparation, as `{}` shows: finish it with the same `runner data prepare`, remove \
+         both, or name another directory with --out",
+        out.display(),
+        by.display()
+    )]
+    Preparing {
+        /// The directory.
+        out: PathBuf,
+        /// What shows it.
+        by: PathBuf,
+    },
     /// Another process fetches into the directory.
     #[error("another process fetches into `{}`: wait until it has ended", out.display())]
     Busy {
@@ -223,6 +236,7 @@ impl FetchError {
             | Self::Shards { .. }
             | Self::NoMatch { .. }
             | Self::Occupied { .. }
+            | Self::Preparing { .. }
             | Self::Certificates { .. } => true,
             _ => false,
         }

@@ -15,8 +15,8 @@ pub use catalogue::{CATALOGUE, Known, Source};
 pub use digest::Digest;
 pub use error::FetchError;
 
-use super::Progress;
 use super::progress::Task;
+use super::{Progress, unfinished};
 use client::Client;
 use download::{Folder, PARTS};
 use hub::Address;
@@ -173,6 +173,11 @@ pub fn fetch(
         }
     }
     let folder = Folder::open(&out)?;
+    // seen by a preparation that begins now, which looks for the folder of this one
+    if let Some(by) = unfinished::preparation(&out) {
+        folder.close(&[]);
+        return Err(FetchError::Preparing { out, by });
+    }
     let result = all(request, &client, &folder, &wanted, progress, tell).map_err(by_hand);
     folder.close(if result.is_ok() { &wanted } else { &[] });
     let fetched = result?;

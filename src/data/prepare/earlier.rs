@@ -25,7 +25,7 @@ pub(super) fn finished(
     check_options(options, &card.options, "another preparation")?;
     let task = Task::start(hooks.progress, "checking the shards", 2 * card.tokens);
     for part in [&card.train, &card.val] {
-        if let Some(damage) = part.damage(dir, &|by| task.advance(by))? {
+        if let Some(damage) = part.damage(&|name| dir.join(name), &|by| task.advance(by))? {
             let what = format!("a {CARD} but {damage}");
             return Err(PrepareError::Occupied { dir: dir.clone(), what });
         }
@@ -107,7 +107,8 @@ pub(super) fn check_sources(
             return Err(PrepareError::SourceChanged { path: file.path.clone(), dir: options.out.clone() });
         }
     }
-    let is_closed = has_characters || state.is_read && !options.is_limit(state.tokens());
+    let is_read = state.is_read || state.is_complete;
+    let is_closed = has_characters || is_read && !options.is_limit(state.tokens());
     if files.len() > held.len() && is_closed {
         let (then, now) = (count(held.len(), "file"), files.len());
         let done = if has_characters { "with the characters of" } else { "that has read all of" };

@@ -90,6 +90,20 @@ pub enum PrepareError {
         /// What is in it.
         what: String,
     },
+    /// More files than the record of a set has room for.
+    #[error(
+        "{}{} are more than the record of a data set has room for, which is read up to 64 MiB: join small files, for \
+         instance to JSON lines, which hold any number of documents{}",
+        count(*files, "file"),
+        and_shards(*shards),
+        if *shards > 0 { ", and ask for larger shards with --shard-tokens" } else { "" }
+    )]
+    TooLong {
+        /// Number of sources.
+        files: usize,
+        /// Number of shards, where they matter.
+        shards: usize,
+    },
     /// A source that is not what it was.
     #[error(
         "`{}` has changed since `{}` was prepared from it: prepare into another directory, or remove that one to start \
@@ -128,6 +142,10 @@ pub enum PrepareError {
         /// Complete shards.
         shards: u64,
     },
+}
+
+fn and_shards(shards: usize) -> String {
+    if shards > 0 { format!(" and {}", count(shards, "shard")) } else { String::new() }
 }
 
 fn kept(files: u64) -> String {

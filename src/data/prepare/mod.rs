@@ -5,6 +5,7 @@
 //! with the sources; a process that is killed goes on at the last complete shard.
 
 mod bounds;
+mod complete;
 mod documents;
 mod earlier;
 mod error;
@@ -19,14 +20,15 @@ mod vocabulary;
 mod work;
 mod zstd;
 
-use super::card::Card;
+use super::card::{self, Card, SourceCard};
 use super::tokenizer::{Tokenizer, TokenizerKind};
-use super::{DataError, Progress};
+use super::{DataError, Progress, unfinished};
 use documents::Reading;
 use serde_json::json;
+use sources::TextFile;
 use state::{State, Workplace};
 use std::io;
-use std::path::PathBuf;
+use std::path::{self, Path, PathBuf};
 
 pub use error::PrepareError;
 pub use pipeline::Separator;
@@ -90,6 +92,20 @@ impl Options {
         self.shuffle_seed.is_some() || matches!(self.validation, Validation::Fraction(_))
     }
 
+    /// The number of files of text in a set, if `split_on` was to part documents in them and never did; `None` where a
+    /// limit may have kept it from that.
+    #[must_use]
+    pub fn undivided(&self, card: &Card) -> Option<usize> {
+        let is_text = |source: &&SourceCard| {
+            sources::recorded(source).is_some_and(|format| format.starts_with(sources::TEXT))
+        };
+        let texts: Vec<_> = card.sources.iter().filter(is_text).collect();
+        let is_vain = self.split_on.is_some()
+            && !self.is_limit(card.tokens)
+            && texts.iter().all(|text| text.documents <= 1);
+        is_vain.then_some(texts.len())
+    }
+
     /// Whether so many tokens are all that are read, whatever else there is.
     fn is_limit(&self, tokens: u64) -> bool {
         self.limit_tokens.is_some_and(|limit| tokens >= limit)
@@ -98,10 +114,13 @@ impl Options {
     /// Bytes of memory that a preparation takes at most, for lines and texts without a place to cut them of up to
     /// 512 KiB; a longer one takes eight times its length, and no two are worked on at once. The figure holds the
     /// program and its vocabulary, what waits between threads, a run of the spool where there is one, and of the source
-    /// for which it is most, the window of the first frame under zstd where that is long, or a page of the table.
+    /// for which it is most, the window of the first frame under zstd where that is long, or a page of the table; and
+    /// what is on record of each source.
     #[must_use]
     pub fn memory(&self) -> u64 {
         const PROGRAM: u64 = 40 << 20;
+        // of a source there are its path, what is on record of it, the card, and the card's text, which grows
+        const RECORDS: u64 = 4;
         // a cache of pieces, a stack, the allocator's own
         const THREAD: u64 = 8 << 20;
         // text, its tokens with room to grow, and what was read of the file
@@ -112,7 +131,30 @@ impl Options {
         let files = sources::find(&self.sources).unwrap_or_default();
         let reader = files.iter().map(|file| file.held(&self.field)).max().unwrap_or(0);
         let waiting = pipeline::in_flight(self.threads) as u64 * batch;
-        PROGRAM + self.threads as u64 * THREAD + waiting + spool + reader
+        let records = files.iter().map(|file| self.record(file)).sum::<u64>();
+        PROGRAM + self.threads as u64 * THREAD + waiting + spool + reader + RECORDS * records
+    }
+
+    /// Bytes that a source takes in the state, about.
+    fn record(&self, file: &TextFile) -> u64 {
+        // numbers, digests and names of fields
+        const FIELDS: usize = 250;
+        let json = |path: &Path| serde_json::to_string(&path.to_string_lossy()).map_or(0, |text| text.len());
+        let path = path::absolute(&file.path).unwrap_or_default();
+        let once = FIELDS + json(&file.path) + json(&path);
+        // the vocabulary of characters has its own
+        once as u64 * if self.tokenizer == TokenizerKind::Char { 2 } else { 1 }
+    }
+
+    /// Refuses more sources than a state, or a card, has room for.
+    fn check_room(&self, files: &[TextFile]) -> Result<(), PrepareError> {
+        // of the rest, most is how often each token was taken
+        const REST: u64 = 4 << 20;
+        let records = files.iter().map(|file| self.record(file)).sum::<u64>();
+        match records > card::MAX_BYTES - REST {
+            true => Err(PrepareError::TooLong { files: files.len(), shards: 0 }),
+            false => Ok(()),
+        }
     }
 
     /// What decides the result, besides the contents of the sources.
@@ -175,20 +217,28 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
         return Ok(Prepared::Before(card));
     }
     let place = Workplace::open(&options.out)?;
+    if unfinished::fetch(&options.out).is_some() {
+        let what = "what an unfinished `runner data fetch` has left in .fetch".to_owned();
+        let is_begun = place.inside.has(unfinished::STATE);
+        if !is_begun {
+            place.undo(&[]);
+        }
+        return Err(PrepareError::Occupied { dir: options.out.clone(), what });
+    }
     let state = match place.state(options.is_spooled())? {
         Some(state) => {
             earlier::check_options(options, &state.options, "an unfinished preparation")?;
             earlier::check_sources(options, &files, &state, hooks)?;
             state
         }
-        None => match place.stranger()? {
-            Some(name) => {
-                let what = format!("{name}, which no preparation of these sources has made");
+        None => {
+            let stranger = place.stranger(&[])?.map(|name| place.occupied_by(&name));
+            if let Some(error) = stranger.or_else(|| options.check_room(&files).err()) {
                 place.undo(&[]);
-                return Err(PrepareError::Occupied { dir: options.out.clone(), what });
+                return Err(error);
             }
-            None => State { options: options.identity(), ..State::default() },
-        },
+            State { options: options.identity(), lists_first: true, ..State::default() }
+        }
     };
     let mut work = work::Work::new(options, &files, &place, state, hooks)?;
     let ended = vocabulary::tokenizer(options, &files, &place, &mut work.state, hooks)
@@ -206,7 +256,7 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
                 error,
                 PrepareError::NoTrain { .. } | PrepareError::NoVal { .. } | PrepareError::NoText { .. }
             );
-            let (made, kept) = (work.made(), if is_vain { 0 } else { work.kept() });
+            let (made, kept) = (work.made().to_vec(), if is_vain { 0 } else { work.kept() });
             let has_characters = work.state.characters.is_some();
             // the unfinished shard goes before its directory
             drop(work);
@@ -224,7 +274,9 @@ pub fn prepare(options: &Options, hooks: &Hooks) -> Result<Prepared, PrepareErro
                     Err(PrepareError::SourceChanged { path, dir: options.out.clone() })
                 }
                 // the same command would be refused
-                error @ (PrepareError::SourceChanged { .. } | PrepareError::Occupied { .. }) => Err(error),
+                error @ (PrepareError::SourceChanged { .. }
+                | PrepareError::Occupied { .. }
+                | PrepareError::TooLong { .. }) => Err(error),
                 error => Err(PrepareError::Kept { error: Box::new(error), shards: kept }),
             }
         }

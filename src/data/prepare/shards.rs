@@ -5,6 +5,7 @@ use crate::data::card::Part;
 use crate::data::write::{Made, ShardWriter};
 use crate::regular::OpenDir;
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is validated on.
@@ -28,24 +29,31 @@ struct Stretch {
     left: Option<u64>,
 }
 
-/// The shards of a directory, from the first token on.
+/// The shards of a data set, from the first token on.
 pub(super) struct Shards<'a> {
+    /// Where they are written.
     dir: Arc<OpenDir>,
+    /// Where they lie in the end.
+    set: PathBuf,
     shard_tokens: u64,
     stretches: VecDeque<Stretch>,
     pub(super) train: Part,
     pub(super) val: Part,
     /// All complete shards, in the order of their tokens.
     pub(super) made: Vec<Made>,
+    /// Their names.
+    pub(super) names: Vec<String>,
     open: Option<(ShardWriter, u64)>,
-    /// Is told before a shard gets its name.
+    /// Is told before and after a shard is complete.
     fault: &'a dyn Fn(&str) -> std::io::Result<()>,
 }
 
 impl<'a> Shards<'a> {
-    /// Shards of `shard_tokens` tokens. `total` is the number of all tokens, which a fraction needs.
+    /// Shards of `shard_tokens` tokens, written into `dir` for the directory `set`. `total` is the number of all
+    /// tokens, which a fraction needs.
     pub(super) fn new(
         dir: &Arc<OpenDir>,
+        set: &Path,
         shard_tokens: u64,
         validation: Validation,
         total: Option<u64>,
@@ -63,14 +71,10 @@ impl<'a> Shards<'a> {
             }
             (Validation::Fraction(_) | Validation::None, _) => vec![train],
         };
-        let (dir, stretches) = (Arc::clone(dir), stretches.into());
+        let (dir, set, stretches) = (Arc::clone(dir), set.to_owned(), stretches.into());
         let (train, val) = <(Part, Part)>::default();
-        Self { dir, shard_tokens, stretches, train, val, made: Vec::new(), open: None, fault }
-    }
-
-    /// Number of complete shards.
-    pub(super) fn complete(&self) -> u64 {
-        self.made.len() as u64
+        let (made, names) = (Vec::new(), Vec::new());
+        Self { dir, set, shard_tokens, stretches, train, val, made, names, open: None, fault }
     }
 
     /// Tokens of the complete shards.
@@ -100,23 +104,10 @@ impl<'a> Shards<'a> {
     }
 
     /// The name of the next shard of this purpose.
-    fn name(&self, is_val: bool) -> String {
-        self.name_after(is_val, 0)
-    }
-
-    /// The name of the shard that follows the next one at a distance.
-    fn name_after(&self, is_val: bool, distance: usize) -> String {
+    pub(super) fn name(&self, is_val: bool) -> String {
         match is_val {
-            true => format!("val-{:06}.bin", self.val.files.len() + distance),
-            false => format!("train-{:06}.bin", self.train.files.len() + 1 + distance),
-        }
-    }
-
-    /// Removes shards that follow the complete ones: sources that were mended meanwhile may give fewer of them.
-    pub(super) fn clear_following(&self) {
-        for is_val in [false, true] {
-            let names = (0..).map(|distance| self.name_after(is_val, distance));
-            names.map(|name| self.dir.remove_file(name)).take_while(Result::is_ok).for_each(drop);
+            true => format!("val-{:06}.bin", self.val.files.len()),
+            false => format!("train-{:06}.bin", self.train.files.len() + 1),
         }
     }
 
@@ -127,7 +118,8 @@ impl<'a> Shards<'a> {
         let is_val = stretch.is_val;
         let name = self.name(is_val);
         let part = if is_val { &mut self.val } else { &mut self.train };
-        part.push(name, &made);
+        part.push(name.clone(), &made);
+        self.names.push(name);
         self.made.push(made);
     }
 
@@ -136,7 +128,8 @@ impl<'a> Shards<'a> {
         let room = self.room();
         if self.open.is_none() {
             let is_val = self.stretches.front().is_some_and(|stretch| stretch.is_val);
-            self.open = Some((ShardWriter::create(&self.dir, self.name(is_val))?, 0));
+            let name = self.name(is_val);
+            self.open = Some((ShardWriter::staged(&self.dir, &name, self.set.join(&name))?, 0));
         }
         let Some((writer, count)) = &mut self.open else { return Ok(0) };
         let taken = tokens.len().min(usize::try_from(room - *count).unwrap_or(usize::MAX));
@@ -154,7 +147,7 @@ impl<'a> Shards<'a> {
     /// Completes the open shard, if there is one.
     pub(super) fn close(&mut self) -> Result<(), DataError> {
         let Some((writer, _)) = self.open.take() else { return Ok(()) };
-        let path = self.dir.join(self.name(self.stretches.front().is_some_and(|stretch| stretch.is_val)));
+        let path = self.set.join(self.name(self.stretches.front().is_some_and(|stretch| stretch.is_val)));
         (self.fault)("before_shard").map_err(DataError::write(&path))?;
         let made = writer.finish()?;
         self.note(made);
@@ -169,7 +162,7 @@ mod tests {
     fn parts(validation: Validation, total: u64) -> [(u64, Vec<String>); 2] {
         let dir = tempfile::tempdir().expect("a directory");
         let open = Arc::new(OpenDir::open(dir.path()).expect("open"));
-        let mut shards = Shards::new(&open, 10, validation, Some(total), &|_| Ok(()));
+        let mut shards = Shards::new(&open, dir.path(), 10, validation, Some(total), &|_| Ok(()));
         let tokens: Vec<u16> = (0..total as u16).collect();
         let mut rest = &tokens[..];
         while !rest.is_empty() {
@@ -180,12 +173,12 @@ mod tests {
             }
         }
         shards.close().expect("closed");
-        let mut again = Shards::new(&open, 10, validation, Some(total), &|_| Ok(()));
+        let mut again = Shards::new(&open, dir.path(), 10, validation, Some(total), &|_| Ok(()));
         assert!(again.pass(&shards.made));
         assert_eq!((&again.train, &again.val), (&shards.train, &shards.val));
-        assert_eq!((again.tokens(), again.complete()), (total, shards.made.len() as u64));
+        assert_eq!((again.tokens(), &again.names), (total, &shards.names));
         for part in [&shards.train, &shards.val] {
-            assert_eq!(part.damage(dir.path(), &|_| ()).expect("read"), None);
+            assert_eq!(part.damage(&|name| dir.path().join(name), &|_| ()).expect("read"), None);
         }
         for file in shards.train.files.iter().chain(&shards.val.files) {
             assert!(dir.path().join(file).exists(), "{file}");
@@ -214,7 +207,8 @@ mod tests {
         let passes = |tokens: &[u64]| {
             let dir = tempfile::tempdir().expect("a directory");
             let dir = Arc::new(OpenDir::open(dir.path()).expect("open"));
-            Shards::new(&dir, 10, Validation::Tokens(15), Some(40), &|_| Ok(())).pass(&made(tokens))
+            let set = dir.path().to_owned();
+            Shards::new(&dir, &set, 10, Validation::Tokens(15), Some(40), &|_| Ok(())).pass(&made(tokens))
         };
         for sound in [&[][..], &[10], &[10, 5, 10], &[10, 5, 10, 3]] {
             assert!(passes(sound), "{sound:?}");

@@ -4,6 +4,7 @@ use super::{PrepareError, parquet, zstd};
 use crate::data::DataError;
 use crate::data::card::{CARD, SourceCard};
 use crate::data::source::{Source, expand};
+use crate::data::unfinished::{self, Unfinished};
 use crate::regular;
 use std::collections::HashSet;
 use std::fs;
@@ -21,6 +22,9 @@ pub(super) enum Shape {
     /// A column of a table.
     Parquet,
 }
+
+/// How the names of formats begin that have documents between separators.
+pub(super) const TEXT: &str = "txt";
 
 /// What a file is compressed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +86,7 @@ pub(super) fn recorded(source: &SourceCard) -> Option<String> {
 
 fn ending(shape: Shape, packing: Packing) -> String {
     let shape = match shape {
-        Shape::Text => "txt",
+        Shape::Text => TEXT,
         Shape::Lines => "jsonl",
         Shape::Parquet => "parquet",
     };
@@ -135,6 +139,10 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -
     if !seen.insert((meta.dev(), meta.ino())) {
         return Ok(());
     }
+    if let Some(by) = unfinished::fetch(dir) {
+        let pattern = dir.display().to_string();
+        return Err(DataError::from(Unfinished::Fetch { pattern, by }).into());
+    }
     let entries = fs::read_dir(dir).map_err(DataError::read(dir))?;
     let mut paths = Vec::new();
     for entry in entries {
@@ -147,10 +155,15 @@ fn walk(dir: &Path, files: &mut Vec<TextFile>, seen: &mut HashSet<(u64, u64)>) -
         if name.starts_with(b".") || name == CARD.as_bytes() {
             continue;
         }
-        let meta = fs::metadata(&path).map_err(DataError::read(&path))?;
+        let text = kind(&path).filter(|_| !describes(&path));
+        let meta = match fs::metadata(&path) {
+            // a link to something that would not be read
+            Err(_) if text.is_none() => continue,
+            meta => meta.map_err(DataError::read(&path))?,
+        };
         if meta.is_dir() {
             walk(&path, files, seen)?;
-        } else if let Some((shape, packing)) = kind(&path).filter(|_| meta.is_file() && !describes(&path)) {
+        } else if let Some((shape, packing)) = text.filter(|_| meta.is_file()) {
             files.push(TextFile { path, shape, packing, bytes: meta.len() });
         }
     }
@@ -170,7 +183,7 @@ fn kind(path: &Path) -> Option<(Shape, Packing)> {
         _ => (&name[..], Packing::Plain),
     };
     let shape = match name.rsplit_once('.')?.1 {
-        "txt" => Shape::Text,
+        TEXT => Shape::Text,
         "jsonl" | "ndjson" | "json" => Shape::Lines,
         // a table has compressed pages of its own, and is read from its end
         "parquet" if packing == Packing::Plain => Shape::Parquet,
@@ -227,6 +240,8 @@ mod tests {
         for name in ["round", "again"] {
             std::os::unix::fs::symlink(".", dir.path().join("b").join(name)).expect("a link");
         }
+        // and one that leads nowhere, which matters where it is called a text
+        std::os::unix::fs::symlink("nowhere", dir.path().join("b/gone.pdf")).expect("a link");
         fs::write(dir.path().join("a.txt"), "x").expect("written");
         assert_eq!(find(&[dir.path().display().to_string()]).expect("found").len(), 3);
         let pdf = dir.path().join("b/notes.pdf").display().to_string();

@@ -1,23 +1,24 @@
 //! How far a preparation has come, kept beside its shards until it is finished.
 //!
-//! A state is written whenever a file of tokens is complete. What a killed process did after that is done again, with
-//! the same result: where files are cut depends on the sources and the options alone.
+//! A state is written whenever a file of tokens is complete, and a shard gets its name only once a state lists it: what
+//! no state lists is not this preparation's. What a killed process did after that is done again, with the same result:
+//! where files are cut depends on the sources and the options alone.
 
 use super::PrepareError;
 use crate::data::DataError;
-use crate::data::card::SourceCard;
+use crate::data::card::{self, CARD, SourceCard};
 use crate::data::scan::Identity;
-use crate::data::write::{Made, write_whole};
+use crate::data::unfinished::{PREPARE, STATE};
+use crate::data::write::{Made, whole, write_through};
 use crate::json;
 use crate::regular::{self, OFlags, OpenDir};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The directory, beside the shards, of what is removed at the end.
-const DIRECTORY: &str = ".prepare";
-const STATE: &str = "state.json";
 const LOCK: &str = "lock";
 
 /// Where the next token comes from.
@@ -64,10 +65,55 @@ pub(super) struct State {
     pub(super) is_read: bool,
     /// Shards that are complete, in the order of their tokens.
     pub(super) shards: Vec<Made>,
+    /// What states of earlier versions have in place of [`back`](Self::back): a whole state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Box<State>>,
     /// The last state that was kept before the source at the position began: what is gone on from once a source that is
     /// wrong is mended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) before: Option<Box<State>>,
+    pub(super) back: Option<Earlier>,
+    /// Whether every token is in a shard, so that only the card is left.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) is_complete: bool,
+    /// Whether shards get their names once a state lists them. With states of earlier versions, the next one may be
+    /// there already.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) lists_first: bool,
+    /// Shards with names that were given up by going back, and are to be removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) dropped: Vec<(String, Made)>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// In what an earlier state of a preparation differs from a later one. All lists have only grown since.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Earlier {
+    /// How many of the sources were begun, and of the files of tokens complete.
+    sources: usize,
+    runs: usize,
+    shards: usize,
+    position: Position,
+    documents: u64,
+    bytes: u64,
+    counts: Vec<u64>,
+}
+
+impl Earlier {
+    pub(super) fn of(state: &State) -> Self {
+        Self {
+            sources: state.sources.len(),
+            runs: state.runs.len(),
+            shards: state.shards.len(),
+            position: state.position,
+            documents: state.documents,
+            bytes: state.bytes,
+            counts: state.counts.clone(),
+        }
+    }
 }
 
 /// The file of a state. A bit that has changed in it would be a wrong data set that nobody notices.
@@ -78,8 +124,24 @@ struct Kept<S> {
     state: S,
 }
 
-fn checksum(state: &State) -> String {
-    blake3::hash(&serde_json::to_vec(state).expect("a state is plain data")).to_hex().to_string()
+/// The digest of a state, which may be long, and how many bytes it takes.
+fn checksum(state: &State) -> (String, u64) {
+    #[derive(Debug)]
+    struct Counted(blake3::Hasher, u64);
+    impl Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 += bytes.len() as u64;
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = io::BufWriter::new(Counted(blake3::Hasher::new(), 0));
+    serde_json::to_writer(&mut counted, state).expect("a state is plain data");
+    let Counted(hasher, bytes) = counted.into_inner().expect("a hasher takes everything");
+    (hasher.finalize().to_hex().to_string(), bytes)
 }
 
 impl State {
@@ -93,22 +155,44 @@ impl State {
         self.shards.iter().map(|shard| shard.tokens).sum()
     }
 
+    /// Goes back to an earlier state.
+    pub(super) fn return_to(&mut self, earlier: Earlier) {
+        let Earlier { sources, runs, shards, position, documents, bytes, counts } = earlier;
+        self.sources.truncate(sources);
+        self.runs.truncate(runs);
+        self.shards.truncate(shards);
+        (self.position, self.documents, self.bytes, self.counts) = (position, documents, bytes, counts);
+        (self.is_read, self.is_complete, self.back) = (false, false, None);
+    }
+
     /// Whether the numbers go together, as those do that were kept here: others might be more than can be counted.
     fn is_sound(&self, is_spooled: bool) -> bool {
+        self.adds_up(&Earlier::of(self), self.is_read, is_spooled)
+            && (!self.is_complete || self.in_shards() == self.tokens())
+            && self.dropped.iter().all(|(name, _)| is_shard(name))
+            && self.back.as_ref().is_none_or(|back| self.adds_up(back, false, is_spooled))
+    }
+
+    /// Whether the numbers of this moment go together.
+    fn adds_up(&self, at: &Earlier, is_read: bool, is_spooled: bool) -> bool {
         const MOST: u64 = 1 << 60;
         let of = |files: &[Made]| sum(files.iter().map(|made| made.tokens)).filter(|sum| *sum < MOST);
-        let (tokens, runs, shards) = (sum(self.counts.iter().copied()), of(&self.runs), of(&self.shards));
-        let in_files = match is_spooled {
-            true => runs == tokens && shards <= if self.is_read { tokens } else { Some(0) },
-            false => shards == tokens && self.runs.is_empty() && !self.is_read,
+        let (Some(runs), Some(shards)) = (self.runs.get(..at.runs), self.shards.get(..at.shards)) else {
+            return false;
         };
-        let Position { file, document, within } = self.position;
+        let has_runs = !runs.is_empty();
+        let (tokens, runs, shards) = (sum(at.counts.iter().copied()), of(runs), of(shards));
+        let in_files = match is_spooled {
+            true => runs == tokens && shards <= if is_read { tokens } else { Some(0) },
+            false => shards == tokens && !has_runs && !is_read,
+        };
+        let Position { file, document, within } = at.position;
         in_files
             && runs.is_some()
             && shards.is_some()
-            && file < self.sources.len().max(1)
-            && [self.documents, self.bytes, document, within].iter().all(|number| *number < MOST)
-            && self.before.as_ref().is_none_or(|before| before.is_sound(is_spooled))
+            && at.sources <= self.sources.len()
+            && file < at.sources.max(1)
+            && [at.documents, at.bytes, document, within].iter().all(|number| *number < MOST)
     }
 }
 
@@ -119,14 +203,14 @@ fn sum(mut numbers: impl Iterator<Item = u64>) -> Option<u64> {
 /// Removes what a finished preparation does not need any more. What cannot be removed does no harm.
 pub(super) fn clear(dir: &Path) {
     if let Ok(dir) = OpenDir::open(dir) {
-        let _ = dir.remove_tree(DIRECTORY, LOCK, &|| Ok(()));
+        let _ = dir.remove_tree(PREPARE, LOCK, &|| Ok(()));
     }
 }
 
 /// The directory of a preparation, while this process is the only one that writes there.
 pub(super) struct Workplace {
     pub(super) dir: Arc<OpenDir>,
-    /// Where the spool and the state lie.
+    /// Where the spool, the state and the shards without a name lie.
     pub(super) inside: Arc<OpenDir>,
     /// Whether this process made `dir`.
     is_new: bool,
@@ -139,9 +223,9 @@ impl Workplace {
         let is_new = !dir.exists();
         let opened =
             fs::create_dir_all(dir).and_then(|()| OpenDir::open(dir)).map_err(DataError::write(dir))?;
-        let path = opened.join(DIRECTORY);
+        let path = opened.join(PREPARE);
         // what is unfinished is removed, and files that are none of ours may lie behind a link
-        let inside = opened.make(DIRECTORY).and_then(|_| opened.inside(DIRECTORY));
+        let inside = opened.make(PREPARE).and_then(|_| opened.inside(PREPARE));
         let inside = inside.map_err(DataError::write(&path))?;
         let lock = inside.open_file(LOCK, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND);
         let lock = lock.map_err(DataError::write(&inside.join(LOCK)))?;
@@ -151,8 +235,9 @@ impl Workplace {
             // a file system without locks: better without than not at all
             Err(TryLockError::Error(_)) => {}
         }
-        sweep(&opened)?;
-        sweep(&inside)?;
+        // earlier versions wrote beside the shards
+        sweep(&opened, |name| is_shard(name) || name.starts_with(CARD))?;
+        sweep(&inside, |_| true)?;
         Ok(Self { dir: Arc::new(opened), inside: Arc::new(inside), is_new, _lock: lock })
     }
 
@@ -166,9 +251,13 @@ impl Workplace {
         let occupied = |why: &str| self.unfinished(&format!("whose state cannot be read ({why})"));
         let kept: Kept<State> =
             serde_json::from_slice(&bytes).map_err(|error| occupied(&error.to_string()))?;
-        let state = kept.state;
-        if kept.checksum != checksum(&state) {
+        drop(bytes);
+        let mut state = kept.state;
+        if kept.checksum != checksum(&state).0 {
             return Err(occupied("it was changed or damaged"));
+        }
+        if let Some(before) = state.before.take() {
+            state.back = Some(Earlier::of(&before));
         }
         if !state.is_sound(is_spooled) {
             return Err(occupied("its numbers contradict each other"));
@@ -184,23 +273,75 @@ impl Workplace {
         }
     }
 
-    /// Keeps a state.
+    /// Keeps a state, unless it is longer than one that is read.
     pub(super) fn keep(&self, state: &State) -> Result<(), PrepareError> {
-        let kept = Kept { checksum: checksum(state), state };
-        let text = serde_json::to_vec(&kept).expect("a state is plain data");
-        write_whole(&self.inside, STATE, &text).map_err(Into::into)
+        let (checksum, bytes) = checksum(state);
+        if bytes > card::MAX_BYTES - (1 << 10) {
+            return Err(PrepareError::TooLong { files: state.sources.len(), shards: state.shards.len() });
+        }
+        let kept = Kept { checksum, state };
+        let write = |file: &mut io::BufWriter<_>| Ok(serde_json::to_writer(file, &kept)?);
+        write_through(&self.inside, STATE, write).map_err(Into::into)
     }
 
-    /// A shard that lies here and does not belong to this preparation.
-    pub(super) fn stranger(&self) -> Result<Option<String>, PrepareError> {
+    /// Gives a shard that is complete its name, which nothing else may have.
+    pub(super) fn publish(&self, name: &str, made: &Made) -> Result<(), PrepareError> {
+        let path = self.dir.join(name);
+        match self.inside.name_into(name, &self.dir, name) {
+            // of a process that was killed, perhaps of an earlier version
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match self.holds(name, made)? {
+                true => self.inside.remove_file(name).map_err(DataError::write(&path))?,
+                false => return Err(self.occupied_by(name)),
+            },
+            named => named.map_err(DataError::write(&path))?,
+        }
+        self.dir.sync().map_err(|error| DataError::write(&path)(error).into())
+    }
+
+    /// Gives the card that lies inside its name, which nothing else may have.
+    pub(super) fn publish_card(&self) -> Result<(), PrepareError> {
+        let path = self.dir.join(CARD);
+        match self.inside.name_into(CARD, &self.dir, CARD).and_then(|()| self.dir.sync()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(self.occupied_by(CARD)),
+            named => named.map_err(|error| DataError::write(&path)(error).into()),
+        }
+    }
+
+    /// Removes the shards that were given up. What has their names and holds something else stays.
+    pub(super) fn remove(&self, dropped: &[(String, Made)]) -> Result<(), PrepareError> {
+        for (name, made) in dropped {
+            if self.holds(name, made)? {
+                self.dir.remove_file(name).map_err(DataError::write(&self.dir.join(name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a shard is there as it was made.
+    fn holds(&self, name: &str, made: &Made) -> Result<bool, PrepareError> {
+        let path = self.dir.join(name);
+        Ok(!self.dir.is_link(name) && path.is_file() && whole(&path)?.as_ref() == Some(made))
+    }
+
+    /// The first file of tokens that lies here under none of these names.
+    pub(super) fn stranger(&self, known: &[String]) -> Result<Option<String>, PrepareError> {
         let names = self.dir.names().map_err(DataError::read(self.dir.path()))?;
-        let mut names = names.iter().map(|name| name.to_string_lossy().into_owned());
-        Ok(names.find(|name| name.ends_with(".bin")))
+        let names = names.iter().map(|name| name.to_string_lossy().into_owned());
+        let is_strange = |name: &String| name.ends_with(".bin") && !name.starts_with('.');
+        Ok(names.filter(|name| is_strange(name) && !known.contains(name)).min())
+    }
+
+    /// The error that something lies here that is not this preparation's.
+    pub(super) fn occupied_by(&self, name: &str) -> PrepareError {
+        PrepareError::Occupied {
+            dir: self.dir.path().into(),
+            what: format!("{name}, which no preparation of these sources has made"),
+        }
     }
 
     /// Removes everything but the result.
     pub(super) fn finish(self) {
-        let _ = self.dir.remove_held(DIRECTORY, &self.inside, LOCK);
+        let _ = self.dir.remove_held(PREPARE, &self.inside, LOCK);
     }
 
     /// Removes every trace of a preparation that has made nothing, with the shards of these names.
@@ -208,7 +349,7 @@ impl Workplace {
         for shard in shards {
             let _ = self.dir.remove_file(shard);
         }
-        let _ = self.dir.remove_held(DIRECTORY, &self.inside, LOCK);
+        let _ = self.dir.remove_held(PREPARE, &self.inside, LOCK);
         if self.is_new {
             // not empty where somebody else has put something there
             let _ = fs::remove_dir(self.dir.path());
@@ -216,10 +357,16 @@ impl Workplace {
     }
 }
 
-/// Removes what a killed process left unfinished.
-fn sweep(dir: &OpenDir) -> Result<(), PrepareError> {
+/// Whether a preparation gives shards such names.
+fn is_shard(name: &str) -> bool {
+    regular::is_beside(name) && (name.starts_with("train-") || name.starts_with("val-"))
+}
+
+/// Removes what a killed process left unfinished of files whose names `are_ours`.
+fn sweep(dir: &OpenDir, are_ours: impl Fn(&str) -> bool) -> Result<(), PrepareError> {
+    let is_ours = |name: &OsStr| regular::meant(name).is_some_and(|meant| are_ours(&meant.to_string_lossy()));
     let names = dir.names().map_err(DataError::read(dir.path()))?;
-    for name in names.iter().filter(|name| regular::is_temporary(name)) {
+    for name in names.iter().filter(|name| is_ours(name)) {
         dir.remove_file(name).map_err(DataError::write(&dir.join(name)))?;
     }
     Ok(())

@@ -4,14 +4,12 @@ use super::pipeline::{self, Encoded, Mark, Pipeline, Step};
 use super::shards::{Shards, Validation};
 use super::sources::TextFile;
 use super::spool::{self, Order, Spool};
-use super::state::{Begun, Position, State, Workplace};
-use super::{Hooks, Options, PrepareError};
-use crate::data::card::Card;
+use super::state::{Begun, Earlier, Position, State, Workplace};
+use super::{Hooks, Options, PrepareError, complete};
+use crate::data::card::{CARD, Card};
 use crate::data::progress::Task;
 use crate::data::tokens::entropy;
 use crate::data::{DataError, Tokenizer};
-use crate::regular::OFlags;
-use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 
 /// A preparation under way.
@@ -26,8 +24,10 @@ pub(super) struct Work<'a> {
     tokens: u64,
     /// Bytes of the document so far.
     document_bytes: u64,
+    /// The first shards, which have their names.
+    published: usize,
     /// The state that was kept last, and whether no source has begun since.
-    kept: (State, bool),
+    kept: (Earlier, bool),
 }
 
 /// Where tokens go while documents are read.
@@ -36,99 +36,61 @@ enum Sink {
     Spool(Spool),
 }
 
-/// The shards of a state that are complete.
-fn complete<'a>(
-    options: &Options,
-    place: &Workplace,
-    state: &State,
-    hooks: &'a Hooks,
-) -> Result<Shards<'a>, PrepareError> {
-    let total = state.is_read.then(|| state.tokens());
-    let mut shards = Shards::new(&place.dir, options.shard_tokens, options.validation, total, hooks.fault);
-    match shards.pass(&state.shards) {
-        true => Ok(shards),
-        false => Err(place.unfinished("whose state lists shards of other sizes")),
-    }
-}
-
-/// Checks that the files of a state are what they were when they were written.
-fn check_files(place: &Workplace, state: &State, shards: &Shards, hooks: &Hooks) -> Result<(), PrepareError> {
-    let runs = state.runs.iter().map(|run| run.tokens).sum::<u64>();
-    let task = Task::start(hooks.progress, "checking what is complete", 2 * (runs + shards.tokens()));
-    for part in [&shards.train, &shards.val] {
-        if let Some(damage) = part.damage(place.dir.path(), &|by| task.advance(by))? {
-            return Err(place.unfinished(&format!("but {damage}")));
-        }
-    }
-    for (number, run) in state.runs.iter().enumerate() {
-        let name = spool::name(number);
-        let path = place.inside.join(&name);
-        let found = match place.inside.open_file(&name, OFlags::RDONLY) {
-            Err(error) if is_none_of_ours(&error) => None,
-            open => Some(pipeline::digest(&path, &mut open.map_err(DataError::read(&path))?)?),
-        };
-        if found.is_none_or(|found| found.to_hex().as_str() != run.blake3) {
-            return Err(place.unfinished(&format!("but not its {} as it was written", path.display())));
-        }
-        task.advance(2 * run.tokens);
-    }
-    Ok(())
-}
-
-/// Whether a name stands for nothing, or for what no preparation has written.
-fn is_none_of_ours(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::IsADirectory)
-}
-
 impl<'a> Work<'a> {
     pub(super) fn new(
         options: &'a Options,
         files: &'a [TextFile],
         place: &'a Workplace,
-        state: State,
+        mut state: State,
         hooks: &'a Hooks<'a>,
     ) -> Result<Self, PrepareError> {
-        let shards = complete(options, place, &state, hooks)?;
-        check_files(place, &state, &shards, hooks)?;
-        shards.clear_following();
-        let tokens = state.tokens();
-        let kept = (State { before: None, ..state.clone() }, true);
-        Ok(Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, kept })
+        let shards = complete::shards(options, place, &state, hooks)?;
+        complete::take_over(place, &mut state, &shards, hooks)?;
+        let (tokens, published) = (state.tokens(), shards.names.len());
+        let kept = (Earlier::of(&state), true);
+        Ok(Self { options, files, place, hooks, state, shards, tokens, document_bytes: 0, published, kept })
     }
 
     /// Goes back to where the source began that is being read, which is wrong or has changed: nothing that was made of
     /// it can be gone on from.
     pub(super) fn go_back(&mut self) -> Result<(), PrepareError> {
-        let Some(before) = self.state.before.take() else { return Ok(()) };
-        self.state = *before;
+        let Some(back) = self.state.back.take() else { return Ok(()) };
+        self.state.return_to(back);
+        let (named, left) = (self.made().to_vec(), self.state.shards.len());
+        let dropped = named.into_iter().zip(self.shards.made.iter().cloned());
+        self.state.dropped = dropped.skip(left).collect();
         self.place.keep(&self.state)?;
-        self.shards = complete(self.options, self.place, &self.state, self.hooks)?;
-        self.shards.clear_following();
-        Ok(())
+        self.shards = complete::shards(self.options, self.place, &self.state, self.hooks)?;
+        self.published = self.published.min(left);
+        self.place.remove(&std::mem::take(&mut self.state.dropped))
     }
 
-    /// The names of the shards that are complete.
-    pub(super) fn made(&self) -> Vec<String> {
-        [&self.shards.train, &self.shards.val].into_iter().flat_map(|part| part.files.clone()).collect()
+    /// The names of the shards that have them.
+    pub(super) fn made(&self) -> &[String] {
+        &self.shards.names[..self.published]
     }
 
     /// The number of files of tokens that a later call goes on from.
     pub(super) fn kept(&self) -> u64 {
-        if self.state.shards.is_empty() { self.state.runs.len() as u64 } else { self.shards.complete() }
+        if self.state.shards.is_empty() {
+            self.state.runs.len() as u64
+        } else {
+            self.state.shards.len() as u64
+        }
     }
 
     /// Does everything that is left.
     pub(super) fn run(&mut self, tokenizer: &Tokenizer) -> Result<Card, PrepareError> {
         self.state.counts.resize(tokenizer.vocab_size(), 0);
-        if !self.state.is_read {
-            // so that a shard without a later state is known as this preparation's
+        if !self.state.is_read && !self.state.is_complete {
+            // so that no shard is without a state
             self.keep()?;
             self.read(tokenizer)?;
         }
         if self.state.tokens() == 0 {
             return Err(PrepareError::NoText { files: self.files.len() });
         }
-        if self.options.is_spooled() {
+        if self.options.is_spooled() && !self.state.is_complete {
             self.write_spooled()?;
         }
         if self.shards.train.tokens == 0 {
@@ -140,13 +102,16 @@ impl<'a> Work<'a> {
             return Err(PrepareError::NoVal { fraction, tokens: self.state.tokens() });
         }
         let card = self.card(tokenizer);
-        let path = self.place.dir.join(crate::data::card::CARD);
+        let path = self.place.dir.join(CARD);
         (self.hooks.fault)("before_card").map_err(DataError::write(&path))?;
         if !self.place.dir.is_in_place().map_err(DataError::write(&path))? {
             let moved = std::io::Error::other("its directory was moved or replaced meanwhile");
             return Err(DataError::write(&path)(moved).into());
         }
-        card.write(&self.place.dir)?;
+        if !card.write(&self.place.inside)? {
+            return Err(PrepareError::TooLong { files: card.sources.len(), shards: self.shards.names.len() });
+        }
+        self.place.publish_card()?;
         (self.hooks.fault)("after_card").map_err(DataError::write(&path))?;
         Ok(card)
     }
@@ -204,11 +169,11 @@ impl<'a> Work<'a> {
             return Err(DataError::Changed { path: card.path.clone().into() }.into());
         }
         self.close(&mut sink)?;
-        self.state.is_read = true;
-        if self.options.is_spooled() {
-            self.keep()?;
+        match self.options.is_spooled() {
+            true => self.state.is_read = true,
+            false => self.state.is_complete = true,
         }
-        Ok(())
+        self.keep()
     }
 
     fn step(
@@ -232,7 +197,7 @@ impl<'a> Work<'a> {
                     Some(begun) => *begun = Begun { card, identity },
                     None => {
                         if std::mem::take(&mut self.kept.1) {
-                            self.state.before = Some(Box::new(self.kept.0.clone()));
+                            self.state.back = Some(self.kept.0.clone());
                         }
                         self.state.sources.push(Begun { card, identity });
                     }
@@ -333,19 +298,26 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Keeps the state, and gives the shards their names that it lists.
     fn keep(&mut self) -> Result<(), PrepareError> {
         let inside = self.place.inside.path();
-        (self.hooks.fault)("before_state").map_err(DataError::write(inside))?;
+        let fault = |moment| (self.hooks.fault)(moment).map_err(DataError::write(inside));
+        fault("before_state")?;
         self.place.keep(&self.state)?;
-        self.kept = (State { before: None, ..self.state.clone() }, true);
-        (self.hooks.fault)("after_state").map_err(DataError::write(inside))?;
+        self.kept = (Earlier::of(&self.state), true);
+        for (name, made) in self.shards.names.iter().zip(&self.shards.made).skip(self.published) {
+            fault("before_name")?;
+            self.place.publish(name, made)?;
+            self.published += 1;
+        }
+        fault("after_state")?;
         Ok(())
     }
 
     /// Writes the tokens of the spool into shards.
     fn write_spooled(&mut self) -> Result<(), PrepareError> {
         let total = self.state.tokens();
-        self.shards = complete(self.options, self.place, &self.state, self.hooks)?;
+        self.shards = complete::shards(self.options, self.place, &self.state, self.hooks)?;
         let what = format!("writing {}", self.options.out.display());
         let task = Task::start(self.hooks.progress, &what, 2 * total);
         let mut skipped = self.state.in_shards();
@@ -367,9 +339,10 @@ impl<'a> Work<'a> {
         })?;
         self.shards.close()?;
         self.state.shards.clone_from(&self.shards.made);
-        match self.shards.tokens() == total {
-            true => Ok(()),
-            false => Err(self.place.unfinished("whose state counts other tokens than it has kept")),
+        if self.shards.tokens() != total {
+            return Err(self.place.unfinished("whose state counts other tokens than it has kept"));
         }
+        self.state.is_complete = true;
+        self.keep()
     }
 }

@@ -1,0 +1,86 @@
+//! What lies beside shards while not all of them are there: a preparation or a download that goes on, or was killed.
+
+use super::card::CARD;
+use std::path::{Path, PathBuf};
+
+/// The directory of an unfinished preparation, beside its shards.
+pub(super) const PREPARE: &str = ".prepare";
+/// Its state, which is there before its first shard is.
+pub(super) const STATE: &str = "state.json";
+/// The directory of files that are not fetched yet, beside those that are.
+pub(super) const FETCH: &str = ".fetch";
+
+/// Files that are not to be used yet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfinished {
+    /// A shard of a preparation that has not ended.
+    #[error(
+        "`{}` is a shard of an unfinished preparation, as `{}` shows: wait for its end, or start the same `runner data \
+         prepare` again, which finishes it",
+        path.display(),
+        by.display()
+    )]
+    Preparation {
+        /// The shard.
+        path: PathBuf,
+        /// What shows it.
+        by: PathBuf,
+    },
+    /// Files among which others are missing.
+    #[error(
+        "`{pattern}` names files of an unfinished `runner data fetch`, as `{}` shows: wait for its end, start the same \
+         command again, or remove that directory to do without the files that are missing",
+        by.display()
+    )]
+    Fetch {
+        /// The pattern, or a directory.
+        pattern: String,
+        /// What shows it.
+        by: PathBuf,
+    },
+}
+
+/// The directory of a preparation into `dir` that has not ended.
+pub(super) fn preparation(dir: &Path) -> Option<PathBuf> {
+    let inside = dir.join(PREPARE);
+    (inside.is_dir() && !dir.join(CARD).exists()).then_some(inside)
+}
+
+/// The directory of a download into `dir` that has not ended.
+pub(super) fn fetch(dir: &Path) -> Option<PathBuf> {
+    Some(dir.join(FETCH)).filter(|parts| parts.is_dir())
+}
+
+/// Checks that a file, if it is a shard, is not one of an unfinished preparation.
+///
+/// # Errors
+/// [`Unfinished::Preparation`].
+pub fn check_shard(path: &Path) -> Result<(), Unfinished> {
+    if path.extension().is_none_or(|extension| extension != "bin") {
+        return Ok(());
+    }
+    match preparation(dir_of(path)).filter(|inside| inside.join(STATE).exists()) {
+        Some(by) => Err(Unfinished::Preparation { path: path.to_owned(), by }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the files that a pattern matches are all there.
+pub(super) fn check_matches(pattern: &str, paths: &[PathBuf]) -> Result<(), Unfinished> {
+    let mut last = None;
+    for path in paths {
+        let dir = dir_of(path);
+        if last != Some(dir)
+            && let Some(by) = fetch(dir)
+        {
+            return Err(Unfinished::Fetch { pattern: pattern.to_owned(), by });
+        }
+        last = Some(dir);
+    }
+    paths.iter().try_for_each(|path| check_shard(path))
+}
+
+/// The directory that a file lies in.
+pub(super) fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

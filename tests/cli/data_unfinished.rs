@@ -1,0 +1,171 @@
+//! Data of which a part is missing: while they are prepared or fetched, and after that was killed. And data of which
+//! there is more than a set has.
+
+use super::data_prepare::{args, contents, documents, lines, prepare};
+use super::fetch::{REPO, entry, fetch, fetching, listed};
+use crate::server_support::{Reply, Server};
+use crate::support;
+
+use std::fs;
+use support::{Lab, ended, shard, spawned, tiny, tokens, wait};
+
+const CHAR: [&str; 8] =
+    ["--tokenizer", "char", "--shard-tokens", "600", "--threads", "1", "--val-tokens", "300"];
+
+fn killed(lab: &Lab, out: &str, moment: &str) {
+    lab.write("a.jsonl", lines(&documents(60)));
+    let mut command = lab.command(args("a.jsonl", out, &CHAR));
+    command.env("RUNNER_FAULT", format!("prepare.{moment}"));
+    assert_eq!(ended(command).code, None);
+}
+
+/// A call that trains on these files.
+fn training(train: &str, val: &str) -> Vec<String> {
+    let (train, val) = (format!("data.train={train}"), format!("data.val={val}"));
+    tiny("runs", &[&train, &val])
+}
+
+#[test]
+fn an_unfinished_preparation_is_not_trained_on() {
+    let lab = Lab::new();
+    killed(&lab, "out", "after_state:4");
+    let refused = |args: Vec<String>, key: &str| {
+        lab.run(args).expect(2).says(&[
+            key,
+            "is a shard of an unfinished preparation, as `",
+            "out/.prepare` shows: wait for its end, or start the same `runner data prepare` again",
+        ]);
+    };
+    refused(training("out/train-*.bin", "data/val.bin"), "data.train");
+    refused(training("out/train-000001.bin", "data/val.bin"), "data.train");
+    refused(training("data/train.bin", "out/val-*.bin"), "data.val");
+    let planned = lab.run([vec!["plan".to_owned()], training("out/train-*.bin", "data/val.bin")].concat());
+    assert!(planned.expect(0).stdout.contains("is a shard of an unfinished preparation"), "{planned:?}");
+    lab.run(["data", "inspect", "out/train-000001.bin"])
+        .expect(0)
+        .says(&["warning: `out/train-000001.bin` is a shard of an unfinished preparation"]);
+    // a text that lies there is no shard
+    lab.write("out/input.txt", "some words ".repeat(200));
+    lab.run(tiny("runs", &["data.train=out/input.txt", "data.tokenizer=bytes"])).expect(0);
+    fs::remove_file(lab.path("out/input.txt")).expect("removed");
+    prepare(&lab, "a.jsonl", "out", &CHAR);
+    lab.run(training("out/train-*.bin", "out/val-*.bin")).expect(0);
+}
+
+#[test]
+fn a_killed_download_is_neither_trained_on_nor_prepared() {
+    let lab = Lab::new();
+    let files = ["train-1.bin", "train-2.bin"].map(|name| (name, shard(&tokens(4000, 1))));
+    let gate = lab.write("gate", "");
+    let held = gate.clone();
+    let server = Server::start(move |asked, _| {
+        match files.iter().find(|(name, _)| asked.path.ends_with(&format!("/resolve/main/{name}"))) {
+            Some((name, file)) if *name == "train-2.bin" => {
+                Reply::part(file, asked).cut(3000).held(held.clone())
+            }
+            Some((_, file)) => Reply::part(file, asked),
+            None => listed(&files.iter().map(|(name, file)| entry(name, file)).collect::<Vec<_>>()),
+        }
+    });
+    let mut live = spawned(fetching(&lab, &server, &[REPO, "--out", "got", "--jobs", "2"]));
+    let parts = || fs::read_dir(lab.path("got/.fetch")).into_iter().flatten().flatten();
+    wait("a file and a part", || {
+        lab.path("got/train-1.bin").exists()
+            && parts().any(|part| part.metadata().is_ok_and(|meta| meta.len() == 3000))
+    });
+    let by = "got/.fetch` shows: wait for its end, start the same command again, or remove that directory";
+    let refused = || {
+        lab.run(training("got/train-*.bin", "data/val.bin")).expect(2).says(&["data.train", by]);
+    };
+    refused();
+    assert!(live.kill());
+    live.end();
+    refused();
+    // what is named by itself is there
+    lab.run(training("got/train-1.bin", "data/val.bin")).expect(0);
+    lab.write("got/a.jsonl", lines(&documents(5)));
+    for source in ["got", "got/*.jsonl"] {
+        lab.run(args(source, "out", &[])).expect(2).says(&[by]);
+    }
+    lab.write("b.jsonl", lines(&documents(5)));
+    let before = contents(&lab, "got");
+    lab.run(args("b.jsonl", "got", &[]))
+        .expect(2)
+        .says(&["`got` holds what an unfinished `runner data fetch` has left in .fetch"]);
+    assert_eq!(contents(&lab, "got"), before);
+    fs::remove_file(gate).expect("removed");
+    fetch(&lab, &server, &[REPO, "--out", "got"]).expect(0);
+    lab.run(training("got/train-*.bin", "data/val.bin")).expect(0);
+}
+
+#[test]
+fn nothing_is_fetched_into_an_unfinished_preparation() {
+    let lab = Lab::new();
+    let file = shard(&tokens(4000, 1));
+    let server = Server::start(move |asked, _| match asked.path.starts_with("/api") {
+        true => listed(&[entry("train-000003.bin", &file)]),
+        false => Reply::part(&file, asked),
+    });
+    for moment in ["after_state:1", "after_state:3"] {
+        killed(&lab, "out", moment);
+        let before = contents(&lab, "out");
+        fetch(&lab, &server, &[REPO, "--out", "out"]).expect(2).says(&[
+            "`out` holds an unfinished preparation, as `out/.prepare` shows: finish it with the same `runner data \
+             prepare`",
+        ]);
+        assert_eq!(contents(&lab, "out"), before);
+        prepare(&lab, "a.jsonl", "out", &CHAR);
+        fs::remove_dir_all(lab.path("out")).expect("removed");
+    }
+}
+
+#[test]
+fn a_shard_beside_a_set_that_does_not_list_it_is_told_of() {
+    let lab = Lab::new();
+    lab.write("a.jsonl", lines(&documents(60)));
+    prepare(&lab, "a.jsonl", "out", &CHAR);
+    let asked = |more: &[&str]| {
+        let args =
+            [more.iter().map(ToString::to_string).collect(), training("out/train-*.bin", "out/val-*.bin")]
+                .concat();
+        let ended = lab.run(args);
+        ended.expect(0);
+        ended.stderr
+    };
+    for more in [&["plan"][..], &[]] {
+        assert!(!asked(more).contains("warning: out"));
+    }
+    fs::remove_dir_all(lab.path("runs")).expect("removed");
+    let card = fs::read(lab.path("out/train-000001.bin")).expect("a shard");
+    for (name, says) in [
+        (
+            "train-000050.bin",
+            "warning: out/train-000050.bin lies beside out/dataset.json, which does not list it",
+        ),
+        ("train-000051.bin", "warning: out/train-000050.bin and 1 more lies beside"),
+    ] {
+        lab.write(&format!("out/{name}"), &card);
+        for more in [&["plan"][..], &[]] {
+            let told = asked(more);
+            assert!(told.contains(says), "{told}");
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_is_no_data_unless_it_is_named() {
+    let lab = Lab::new();
+    lab.shard("set/train-1.bin", &tokens(400, 1));
+    lab.write("set/.tmp-train-2.bin-77-1", "half");
+    lab.write("set/._train-1.bin", "of another system");
+    lab.run(training("set/*train-*", "data/val.bin")).expect(0);
+    lab.write("text/a.txt", "some words");
+    lab.write("text/.checkpoints/a-checkpoint.txt", "some words");
+    prepare(&lab, "text/**/*.txt", "out", &[]).says(&["1 document,"]);
+    prepare(&lab, "text/.checkpoints/*.txt", "hidden", &[]).says(&["1 document,"]);
+    // a link that leads nowhere matters where its name says that it is text
+    std::os::unix::fs::symlink("nowhere", lab.path("text/readme.pdf")).expect("a link");
+    prepare(&lab, "text", "linked", &[]).says(&["1 document,"]);
+    std::os::unix::fs::symlink("nowhere", lab.path("text/b.txt")).expect("a link");
+    lab.run(args("text", "gone", &[])).expect(2).says(&["`text/b.txt` does not exist"]);
+}
