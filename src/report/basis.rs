@@ -9,19 +9,35 @@ use crate::run::columns::{NAMED_SET, task_of};
 use crate::run::evaluations::{self, BITS_PER_BYTE};
 use crate::run::record::{digest_of_set, digest_of_task};
 use crate::run::{RunStatus, dir};
+use std::collections::HashSet;
 
 /// A fact by what it is.
 type Fact = (&'static str, Option<String>);
 
+/// Of when a last value is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+enum When {
+    /// Of where the run is: of a finished one its end.
+    #[default]
+    Now,
+    /// Of the end, which is the best checkpoint, too.
+    BestAtEnd,
+    /// Of the best checkpoint, before the end.
+    Best,
+    /// Of a step before the end, or of the end at which a target was reached.
+    Step(u64),
+}
+
 /// What a metric of a run was measured on, as far as that is on record. Equal ones allow a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Basis {
-    /// In an order that depends on the metric alone.
+    /// In an order that depends on the metric and on what is on record.
     facts: Vec<Fact>,
     /// What earlier versions put on record of several sets of validation data, in place of the facts.
     of_all_sets: Option<Vec<Fact>>,
-    /// Whether a last value that is of the run's end is of its best checkpoint, too.
-    is_best_at_end: bool,
+    when: When,
+    /// Whether the run trains still: its values are of no end.
+    is_open: bool,
     /// Whether the contents are known by less than their digest, although they could be.
     is_vague: bool,
 }
@@ -32,21 +48,28 @@ impl Basis {
     #[must_use]
     pub fn of(run: &Run, metric: &Metric) -> Self {
         let is_way = metric.target.is_some();
-        let metric = metric.measured();
-        let mut basis = Self::of_contents(run, metric);
+        let mut basis = Self::of_contents(run, metric.measured());
+        // nothing of a way to a target is of the run's end, but seconds are those of its settings
+        if let Some(parts) = of_settings(run, metric) {
+            basis.facts.push((PARTS, Some(parts)));
+        }
         if run.status != RunStatus::Finished {
+            return Self { is_open: true, ..basis };
+        }
+        if is_way || is_speed(metric) {
             return basis;
         }
-        // a loss at which a target ended the run says how far it overshot, and the way to a target nothing of its end
-        let at_target = run.results.at_target.filter(|_| !is_way && !basis.facts.is_empty());
-        if let Some(step) = run.results.earlier(&metric.name).or(at_target) {
+        let earlier = run.results.earlier(&metric.name);
+        let steps = run.results.get("steps").map(|steps| steps as u64);
+        let best = run.facts.best_step;
+        basis.when = match (earlier, run.results.at_target) {
             // the best ones of two runs can be compared, whenever each came
-            let is_best = run.facts.best_step == Some(step);
-            basis.push((STEP, Some(if is_best { BEST.to_owned() } else { step.to_string() })));
-        } else {
-            let steps = run.results.get("steps").filter(|_| !is_way);
-            basis.is_best_at_end = steps.is_some_and(|steps| run.facts.best_step == Some(steps as u64));
-        }
+            (Some(step), _) if best == Some(step) => When::Best,
+            // a loss at which a target ended the run says how far it overshot
+            (Some(step), _) | (None, Some(step)) => When::Step(step),
+            (None, None) if best.is_some() && best == steps => When::BestAtEnd,
+            (None, None) => When::Now,
+        };
         basis
     }
 
@@ -56,28 +79,30 @@ impl Basis {
         Self::settled(runs.map(|run| Self::of(run, metric)).collect())
     }
 
-    /// Bases such that equal ones allow a comparison: where a record of an earlier version says less, no more is asked
-    /// of the others, and a best checkpoint that is of the end goes with best ones.
+    /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked of
+    /// runs on the same sets. A value of the end that is of the best checkpoint, too, goes with those of best ones,
+    /// unless others of the same data are of an end that is not.
     #[must_use]
     pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {
-        let step = |basis: &Self| basis.facts.iter().find(|(name, _)| *name == STEP).cloned();
-        // a best one that is of the end can be compared with both, but these not with each other
-        let are_best = |basis: &Self| {
-            basis.is_best_at_end || step(basis).is_some_and(|(_, at)| at.as_deref() == Some(BEST))
-        };
-        if bases.iter().all(are_best) && bases.iter().any(|basis| step(basis).is_some()) {
-            for basis in bases.iter_mut().filter(|basis| basis.is_best_at_end) {
-                basis.push((STEP, Some(BEST.to_owned())));
-            }
-        }
-        let is_coarse = |basis: &Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
-        if bases.iter().any(is_coarse) {
-            for basis in &mut bases {
-                basis.facts = basis.of_all_sets.take().unwrap_or(std::mem::take(&mut basis.facts));
-            }
-        }
+        let is_coarse = |basis: &&Self| basis.facts.iter().any(|(name, _)| *name == MAIN);
+        let coarse: HashSet<Vec<Fact>> =
+            bases.iter().filter(is_coarse).map(|basis| basis.facts.clone()).collect();
         for basis in &mut bases {
-            (basis.of_all_sets, basis.is_best_at_end) = (None, false);
+            if let Some(of_all) = basis.of_all_sets.take().filter(|of_all| coarse.contains(of_all)) {
+                basis.facts = of_all;
+            }
+        }
+        let with = |when: When| {
+            let of = bases.iter().filter(|basis| basis.when == when && !basis.is_open);
+            of.map(|basis| basis.facts.clone()).collect::<HashSet<_>>()
+        };
+        let (best, at_end) = (with(When::Best), with(When::Now));
+        for basis in &mut bases {
+            if basis.when == When::BestAtEnd {
+                let is_best = best.contains(&basis.facts) && !at_end.contains(&basis.facts);
+                basis.when = if is_best { When::Best } else { When::Now };
+            }
+            basis.is_open = false;
         }
         bases
     }
@@ -88,9 +113,10 @@ impl Basis {
         bases.iter().all(|basis| *basis == bases[0])
     }
 
-    fn push(&mut self, fact: Fact) {
-        self.of_all_sets.iter_mut().for_each(|facts| facts.push(fact.clone()));
-        self.facts.push(fact);
+    /// Whether a row of `eval.csv` with this basis is of what a run's own rows of a column of `val.csv` are.
+    #[must_use]
+    pub fn goes_on(&self, run: &Run, column: &str) -> bool {
+        !self.is_vague && self.clone().as_validation(run).facts == Self::of_validation(run, column).facts
     }
 
     fn of_contents(run: &Run, metric: &Metric) -> Self {
@@ -110,11 +136,7 @@ impl Basis {
                 let training = (TRAIN, meant(run, TRAIN));
                 Self { facts: vec![training, tokenizer(run)], ..Self::default() }
             }
-            _ => {
-                let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
-                let facts = parts.map(|parts| (PARTS, Some(parts.join(" and "))));
-                Self { facts: facts.into_iter().collect(), ..Self::default() }
-            }
+            _ => Self::default(),
         }
     }
 
@@ -192,6 +214,9 @@ impl Basis {
     #[must_use]
     pub fn differing(bases: &[&Self]) -> Vec<&'static str> {
         let mut names: Vec<&'static str> = Vec::new();
+        if bases.iter().any(|basis| basis.when != bases[0].when) {
+            names.push(STEP);
+        }
         for (name, _) in bases.iter().flat_map(|basis| &basis.facts) {
             let value = |basis: &Self| {
                 basis.facts.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
@@ -213,13 +238,23 @@ const TOKENIZER: &str = "data.tokenizer";
 const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
 const STEP: &str = "the step of the evaluation";
-/// In place of the step, that it is the best one.
-const BEST: &str = "best";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
 
 /// The columns of `eval.csv` that say what a row was measured on.
 pub(super) const TEXTS: [&str; 3] = ["data", "data_tokens", "measured"];
+
+/// Whether a metric says how fast a run was, or what it took.
+fn is_speed(metric: &Metric) -> bool {
+    matches!(metric.unit, Unit::Rate | Unit::Milliseconds | Unit::Bytes | Unit::Seconds)
+        || metric.unit == Unit::Fraction && metric.log == dir::TRAIN_CSV
+}
+
+/// With what parts of a run were trained that decides how fast it was, for a metric that depends on it.
+fn of_settings(run: &Run, metric: &Metric) -> Option<String> {
+    let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty() && is_speed(metric));
+    parts.map(|parts| parts.join(" and "))
+}
 
 /// As many digits of a digest as `eval.csv` has.
 fn first_digits(digest: &str) -> String {

@@ -45,11 +45,16 @@ impl<'a> Fold<'a> {
             .partition(|fold| each_row.contains(&fold.metric.column.as_str()))
     }
 
-    /// The metrics of `val.csv` that its rows do not tell, or of an earlier step than the run's end: `eval.csv` may.
+    /// The metrics of the columns of `val.csv` that its rows do not tell, or of an earlier step than the run's end:
+    /// `eval.csv` may.
     pub(super) fn elsewhere(further: &'a [Metric], results: &Results) -> Vec<Self> {
+        let is_earlier = |metric: &Metric| results.earlier(&metric.name).is_some();
+        let earlier = all(further).filter(|metric| metric.log == dir::VAL_CSV && is_earlier(metric));
+        let earlier: Vec<&str> = earlier.map(|metric| metric.column.as_str()).collect();
         let is_missing = |metric: &&Metric| {
             let is_unknown = results.unknown().contains(&metric.name);
-            results.get(&metric.name).is_none() && !is_unknown || results.earlier(&metric.name).is_some()
+            let is_known = results.get(&metric.name).is_some() || is_unknown;
+            !is_known || earlier.contains(&metric.column.as_str())
         };
         let missing = all(further).filter(|metric| metric.log == dir::VAL_CSV).filter(is_missing);
         missing.map(Self::new).collect()
@@ -103,10 +108,18 @@ impl<'a> Fold<'a> {
         is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
     }
 
-    /// Whether it has a value of a later step than the one that is known.
-    pub(super) fn is_later(&self, results: &Results) -> bool {
-        let is_later = |step: u64| self.step > step as f64;
-        self.value.is_some() && results.earlier(&self.metric.name).is_none_or(is_later)
+    /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that
+    /// both are of the same data.
+    pub(super) fn supersedes(&self, results: &Results, is_own: impl Fn(&Self) -> bool) -> bool {
+        let Some(value) = self.value else { return false };
+        let Some(known) = results.get(&self.metric.name) else { return true };
+        let is_later = || results.earlier(&self.metric.name).is_some_and(|step| self.step > step as f64);
+        let takes_its_place = match self.metric.aggregate {
+            Aggregate::Min => value < known,
+            Aggregate::Max => value > known,
+            _ => is_later(),
+        };
+        takes_its_place && is_own(self)
     }
 
     /// Settles the value at a cut, once all evaluations have been taken.

@@ -31,7 +31,9 @@ impl Footing {
             let next = known.len();
             sets.push(basis.as_ref().map(|basis| *known.entry(basis).or_insert(next)));
         }
-        let known: Vec<&Basis> = known.into_keys().collect();
+        let mut known: Vec<(&Basis, usize)> = known.into_iter().collect();
+        known.sort_by_key(|(_, set)| *set);
+        let known: Vec<&Basis> = known.into_iter().map(|(basis, _)| basis).collect();
         Self { sets, differing: Basis::differing(&known) }
     }
 

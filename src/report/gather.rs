@@ -3,6 +3,7 @@
 use super::around::Clock;
 use super::asked::scan_asked;
 use super::axis::{Axis, Cut};
+use super::basis::Basis;
 use super::fold::{Fold, column_of, finish, place};
 use super::metrics::Metric;
 use super::own::other_log;
@@ -53,7 +54,14 @@ pub struct Gathered {
 }
 
 /// Gathers the metrics of the table and what else is `wanted` of the run in `run`, of which these `facts` are known.
-pub fn gather(run: &Path, facts: &Facts, wanted: Wanted, scratch: &mut Scratch) -> Gathered {
+/// `goes_on` says whether what a row of `eval.csv` was measured on is what the run's own rows of a column were.
+pub fn gather(
+    run: &Path,
+    facts: &Facts,
+    wanted: Wanted,
+    goes_on: impl Fn(&Basis, &str) -> bool,
+    scratch: &mut Scratch,
+) -> Gathered {
     let logs = &facts.logs;
     let Wanted { cut, further, targets } = wanted;
     let Scratch { bytes, values } = scratch;
@@ -135,7 +143,11 @@ pub fn gather(run: &Path, facts: &Facts, wanted: Wanted, scratch: &mut Scratch) 
         match cut {
             Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),
             None if log == dir::EVAL_CSV => {
-                each.retain(|fold| fold.is_later(&results));
+                let is_own = |fold: &Fold| {
+                    let basis = bases.get(fold.place);
+                    basis.is_some_and(|basis| goes_on(basis, &fold.metric.column))
+                };
+                each.retain(|fold| fold.supersedes(&results, is_own));
                 each.iter().for_each(|fold| results.forget(&fold.metric.name));
             }
             None => {}
@@ -182,8 +194,14 @@ mod tests {
 
     fn results(run: &tempfile::TempDir, cut: Option<(Axis, f64)>) -> Results {
         let cut = cut.map(|(axis, at)| Cut { axis, at });
-        gather(run.path(), &Facts::default(), Wanted { cut, ..Wanted::default() }, &mut Scratch::default())
-            .results
+        gather(
+            run.path(),
+            &Facts::default(),
+            Wanted { cut, ..Wanted::default() },
+            |_, _| true,
+            &mut Scratch::default(),
+        )
+        .results
     }
 
     #[test]
@@ -263,7 +281,7 @@ mod tests {
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), &Facts::default(), wanted, &mut Scratch::default());
+        let found = gather(run.path(), &Facts::default(), wanted, |_, _| true, &mut Scratch::default());
         let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
         assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
     }
@@ -290,7 +308,7 @@ mod tests {
         );
         let read = |run: &tempfile::TempDir| {
             let wanted = Wanted { further: &asked, ..Wanted::default() };
-            let found = gather(run.path(), &Facts::default(), wanted, &mut Scratch::default());
+            let found = gather(run.path(), &Facts::default(), wanted, |_, _| true, &mut Scratch::default());
             assert_eq!((found.malformed, found.results.get("steps")), (0, Some(3.0)));
             names.map(|name| found.results.get(name))
         };

@@ -47,7 +47,7 @@ impl Group {
     #[must_use]
     pub fn is_mixed(&self, runs: &[Run], metric: &Metric) -> bool {
         let measured = self.values(runs, metric);
-        !Basis::alike(&Basis::of_each(measured.iter().map(|(run, _)| *run), metric))
+        measured.len() > 1 && !Basis::alike(&Basis::of_each(measured.iter().map(|(run, _)| *run), metric))
     }
 
     /// Mean and spread of a metric over the complete runs that have it, one for each seed. The way to a target is known
@@ -164,14 +164,18 @@ impl Verdict {
 #[must_use]
 pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    let sets = judged
-        .iter()
-        .flat_map(|(metric, footing)| (0..footing.count()).map(move |set| (metric, footing, set)));
-    for (metric, footing, set) in sets {
-        let of_set =
-            groups.iter().enumerate().filter(|(_, group)| footing.of_group(group, runs, metric) == Some(set));
+    let sets = judged.iter().flat_map(|(metric, footing)| {
+        let mut sets: Vec<Vec<(usize, &Group)>> = vec![Vec::new(); footing.count()];
+        for (i, group) in groups.iter().enumerate() {
+            if let Some(set) = footing.of_group(group, runs, metric) {
+                sets[set].push((i, group));
+            }
+        }
+        sets.into_iter().map(move |of_set| (metric, of_set))
+    });
+    for (metric, of_set) in sets {
         let mut known: Vec<(usize, Spread)> =
-            of_set.filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
+            of_set.into_iter().filter_map(|(i, group)| Some((i, group.spread(runs, metric)?))).collect();
         known.sort_by(|(_, a), (_, b)| match metric.better {
             Better::Lower => a.mean.total_cmp(&b.mean),
             Better::Higher => b.mean.total_cmp(&a.mean),

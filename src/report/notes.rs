@@ -90,11 +90,16 @@ fn mixed_groups(comparison: &Comparison) -> Vec<String> {
 fn vague(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
-    for metric in comparison.further.iter().filter(|_| runs.len() > 1) {
+    let mut said: Vec<&Metric> = Vec::new();
+    for metric in comparison.metrics().filter(|_| runs.len() > 1) {
+        if said.iter().any(|said| said.is_of_column(metric)) {
+            continue;
+        }
         let is_vague = |run: &&Run| run.results.basis(&metric.name).is_some_and(Basis::is_vague);
         let has_it = |run: &&Run| run.results.get(&metric.name).is_some();
         let vague: Vec<&Run> = runs.iter().filter(has_it).filter(is_vague).collect();
         if !vague.is_empty() {
+            said.push(metric);
             let known = match task_of(&metric.column) {
                 Some(_) => "whether these are the same examples is not known",
                 None => "the names of the data and the number of tokens tell them apart",
@@ -200,8 +205,8 @@ fn cadences(comparison: &Comparison) -> Option<String> {
             best.push(metric.name.clone());
         }
     }
-    let is_between =
-        !comparison.targets.is_empty() || runs.iter().any(|run| !run.results.interpolated().is_empty());
+    let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
+        || runs.iter().any(|run| !run.results.interpolated().is_empty());
     let mut follows: Vec<String> = Vec::new();
     if !best.is_empty() {
         follows.push(format!("{} is better by chance the more evaluations there are", listed(best)));
@@ -239,8 +244,9 @@ fn targets(comparison: &Comparison) -> Vec<String> {
             let best = |run: &Run| match run.results.get(&target.best.name) {
                 Some(best) => {
                     let elsewhere = run.results.reached_elsewhere(&target.name());
-                    let elsewhere =
-                        elsewhere.map(|step| format!(" in val.csv, but eval.csv has it at step {step}"));
+                    let elsewhere = elsewhere.map(|step| {
+                        format!(" in val.csv; eval.csv has it at step {step}, perhaps on other data")
+                    });
                     let best = target.best.unit.shown(best);
                     format!("{} (best {best}{})", name(runs, run), elsewhere.unwrap_or_default())
                 }

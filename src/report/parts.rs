@@ -1,5 +1,5 @@
 //! What parts of a run were trained with that its recipe and its record do not say: a run may be continued under other
-//! values of some keys, and on another device, and its recipe tells of the last session alone.
+//! values of some keys, and on another device, of which its recipe and record tell one.
 
 use crate::recipe::keys::{KEYS, Key, OnResume};
 use crate::recipe::{rank, spelled};
@@ -10,12 +10,14 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// The tables whose keys decide how fast a step is.
-const OF_SPEED: [&str; 3] = ["batch", "compute", "distributed"];
+const OF_SPEED: [&str; 2] = ["batch", "compute"];
+/// The key that does not tell the device, which is on record.
+const DEVICE: &str = "compute.device";
 
 /// What parts of a run were trained with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// What its recipe and record do not say, as `key=value` or `without key`.
+    /// What its recipe and record do not say, as `key=value` or `no key`.
     pub otherwise: Vec<String>,
     /// Those of them that decide how fast a step is.
     pub of_speed: Vec<String>,
@@ -35,11 +37,17 @@ impl Parts {
                         Some(then) => format!("{}={then}", key.path),
                         None => format!("no {}", key.path),
                     };
-                    found.insert((rank(key.path), OF_SPEED.contains(&key.table()), said));
+                    found.insert((
+                        rank(key.path),
+                        OF_SPEED.contains(&key.table()) && key.path != DEVICE,
+                        said,
+                    ));
                 }
             }
             // machines of one kind have different names, and the device tells their kind
-            if let Some(device) = session.device.as_ref().filter(|device| **device != record.device) {
+            if let Some(device) =
+                session.device.as_ref().filter(|device| kind(device) != kind(&record.device))
+            {
                 found.insert((KEYS.len(), true, format!("run.device={device}")));
             }
         }
@@ -53,6 +61,11 @@ impl Parts {
         let is_any = !self.otherwise.is_empty();
         is_any.then(|| format!("part of it was trained with {}", self.otherwise.join(" and ")))
     }
+}
+
+/// What a device is called, without its number among those of one machine.
+fn kind(device: &str) -> &str {
+    device.split_once(" (").map_or(device, |(_, name)| name)
 }
 
 /// The keys that a comparison shows and a resumed run may change, with their defaults. Of what a path leads to the

@@ -211,7 +211,7 @@ impl Run {
     pub fn read_whole(path: &Path, wanted: Wanted, scratch: &mut Scratch) -> Result<Self, RunError> {
         let mut run = Self::read(path)?;
         let Gathered { results, malformed, reached, unreadable, changed } =
-            gather(path, &run.facts, wanted, scratch);
+            gather(path, &run.facts, wanted, |basis, column| basis.goes_on(&run, column), scratch);
         run.results = results;
         run.warnings.extend(changed);
         let is_readable = unreadable.is_empty();

@@ -29,8 +29,21 @@ struct Column<'a> {
     name: &'a str,
     /// Where it lies in a row at hand.
     place: usize,
+    /// Its cells count from beyond this step.
+    after: f64,
     /// Its cell in each row, NaN for an empty one.
     values: Vec<f64>,
+}
+
+impl<'a> Column<'a> {
+    fn new(name: &'a str) -> Self {
+        Self { name, place: 0, after: f64::NEG_INFINITY, values: Vec::new() }
+    }
+
+    /// Takes the cell of a row of this step.
+    fn take(&mut self, row: &[f64], step: f64) {
+        self.values.push(if step > self.after { row[self.place] } else { f64::NAN });
+    }
 }
 
 impl<'a> Search<'a> {
@@ -43,7 +56,7 @@ impl<'a> Search<'a> {
             });
             let columns = &mut logs[known].columns;
             if columns.iter().all(|known| known.name != *column) {
-                columns.push(Column { name: column, place: 0, values: Vec::new() });
+                columns.push(Column::new(column));
             }
         }
         Self { targets, logs }
@@ -65,19 +78,24 @@ impl<'a> Search<'a> {
     pub(super) fn take(&mut self, log: &str, row: &[f64], at: [f64; 3]) {
         for log in self.logs.iter_mut().filter(|of| of.name == log) {
             log.at.push(at);
-            log.columns.iter_mut().for_each(|column| column.values.push(row[column.place]));
+            log.columns.iter_mut().for_each(|column| column.take(row, at[0]));
         }
     }
 
     /// Looks in `eval.csv` for what the rows of `val.csv` have not told. Where they have told of a column, later rows
     /// are looked at, too, but may be on other data.
     pub(super) fn go_elsewhere(&mut self) {
-        let empty = |column: &Column<'a>| Column { name: column.name, place: 0, values: Vec::new() };
         let (mut missing, mut known) = (Vec::new(), Vec::new());
         for log in self.logs.iter_mut().filter(|log| log.name == dir::VAL_CSV) {
             let is_empty = |column: &mut Column| column.values.iter().all(|value| value.is_nan());
-            missing.extend(log.columns.extract_if(.., is_empty).map(|column| empty(&column)));
-            known.extend(log.columns.iter().map(empty));
+            missing.extend(log.columns.extract_if(.., is_empty).map(|column| Column::new(column.name)));
+            let after = |column: &Column| {
+                let valued = log.at.iter().zip(&column.values).filter(|(_, value)| !value.is_nan());
+                valued.map(|(at, _)| at[0]).fold(f64::NEG_INFINITY, f64::max)
+            };
+            known.extend(
+                log.columns.iter().map(|column| Column { after: after(column), ..Column::new(column.name) }),
+            );
         }
         for (instead_of, columns) in [(dir::VAL_CSV, missing), (BESIDE, known)] {
             self.logs.push(Log { name: dir::EVAL_CSV, instead_of, at: Vec::new(), columns });

@@ -2,7 +2,7 @@
 
 use super::compare::Comparison;
 use super::footing::Footing;
-use super::groups::sentence;
+use super::groups::{Group, sentence};
 use super::metrics::Metric;
 use crate::run::RunStatus;
 use crate::wording::count;
@@ -56,7 +56,8 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             ));
         }
     }
-    let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
+    let runs_of = runs;
+    let is_diverged = |run: &usize| runs_of[*run].status == RunStatus::Diverged;
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
     let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
     let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
@@ -71,11 +72,17 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
     }
     if !diverged.is_empty() {
         let (runs, is) = (count(diverged.len(), "run"), is(diverged.len()));
-        let flattered = match diverged.len() {
-            1 => "its recipe looks better than it is",
-            _ => "their recipes look better than they are",
+        // a recipe of which every run diverged has no mean to look good by
+        let is_flattered = |group: &Group| {
+            group.incomplete(runs_of).any(|run| is_diverged(&run))
+                && group.counted().any(|run| runs_of[run].complete)
         };
-        sentences.push(format!("{runs} that diverged {is} left out of {of_what}: {flattered}"));
+        let flattered = match groups.iter().filter(|group| is_flattered(group)).count() {
+            0 => "",
+            1 => ": its recipe looks better than it is",
+            _ => ": their recipes look better than they are",
+        };
+        sentences.push(format!("{runs} that diverged {is} left out of {of_what}{flattered}"));
     }
     sentences
 }

@@ -28,7 +28,8 @@ pub(super) fn is_id(name: &str) -> bool {
 /// it wrote one, the lock that it took under the name of a run.
 pub fn is_made(run: &Path) -> bool {
     let is_locked = || fs::symlink_metadata(run.join(lock::FILE)).is_ok_and(|file| file.is_file());
-    recorded(run).is_some() || names(run).any(|name| is_id(&name)) && is_locked()
+    // most runs have both, and a record takes reading
+    names(run).any(|name| is_id(&name)) && is_locked() || recorded(run).is_some()
 }
 
 /// Whether a directory still is what its run was made as: the record is of the run that the name says. Somebody may

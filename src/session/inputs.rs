@@ -4,6 +4,7 @@ use super::audience::{Audience, Event};
 use super::begun::Begun;
 use super::measured::Tasks;
 use super::missing;
+pub use super::relative::relative;
 use super::start::Start;
 use crate::data::{
     self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
@@ -13,7 +14,6 @@ use crate::plan::lints::{Shard, Shards};
 use crate::plan::{DataSize, SetSize, SourceSize, TaskSize};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, InitFrom, Origin, Resolved};
 use crate::run::RunError;
-use crate::run::record::digest_of_set;
 use crate::train::Rows;
 use std::path::{Path, PathBuf};
 
@@ -305,12 +305,6 @@ impl Data {
         main.chain(self.val_others.iter().map(|(name, set)| (Some(name.as_str()), set)))
     }
 
-    /// The digests of the sets of validation data under the names that a record has for them; none for a single set.
-    pub fn digests_of_sets(&self) -> Vec<(String, String)> {
-        let named = self.validation().filter(|_| !self.val_others.is_empty());
-        named.filter_map(|(name, set)| Some((digest_of_set(name?), set.digest()))).collect()
-    }
-
     /// The names of the sets of validation data that have one, in order, with their places in
     /// [`validation`](Self::validation).
     pub fn val_sets(&self) -> Vec<(&str, usize)> {
@@ -397,39 +391,5 @@ impl Rows for TokenStream<'_> {
     fn locate(&self, row: u64) -> Option<String> {
         let (shard, token) = TokenStream::locate(self, row);
         Some(format!("{} from token {token} on", relative(shard)))
-    }
-}
-
-/// Text in which the paths below the current directory are relative to it: recipes make the paths of data absolute.
-pub fn relative(text: &str) -> String {
-    match std::env::current_dir() {
-        Ok(here) => without(text, &format!("{}{}", here.display(), std::path::MAIN_SEPARATOR)),
-        Err(_) => text.to_owned(),
-    }
-}
-
-/// Text without the directory `below` where a path begins with it, not where a path has its name within.
-fn without(text: &str, below: &str) -> String {
-    let begins = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
-    let mut shown = String::with_capacity(text.len());
-    let mut end = 0;
-    for (at, _) in text.match_indices(below).filter(|(at, _)| begins(&text[..*at])) {
-        shown += &text[end..at];
-        end = at + below.len();
-    }
-    shown + &text[end..]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without;
-
-    #[test]
-    fn only_what_a_path_begins_with_is_left_out() {
-        let shown = |text| without(text, "/a/b/");
-        assert_eq!(shown("/a/b/c.bin"), "c.bin");
-        assert_eq!(shown("`/a/b/c` and /a/b/d"), "`c` and d");
-        assert_eq!(shown("/x/a/b/c.bin"), "/x/a/b/c.bin");
-        assert_eq!(shown("/a/b/a/b/c.bin"), "a/b/c.bin");
     }
 }

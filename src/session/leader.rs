@@ -307,7 +307,7 @@ impl Job<'_> {
         let tasks = measured::digests(&record.digests);
         record.digests = self.data.digests.by_name();
         record.digests.extend(tasks);
-        record.digests.extend(self.data.digests_of_sets());
+        record.digests.extend(measured::digests_of_sets(self.data));
         meaning::note(&mut record, self.data);
         note_values(&mut record, &self.dir.read_recipe()?);
         if let Some(parent) = self.data.start.parent() {

@@ -8,7 +8,7 @@ use crate::eval::{self, Definition, EvalError, Kind, Tally, Task};
 use crate::recipe::{Diagnostics, EvalConfig, Missing, Resolved};
 use crate::regular;
 use crate::run::RunRecord;
-use crate::run::record::{digest_of_task, is_of_task};
+use crate::run::record::{digest_of_set, digest_of_task, is_of_task};
 use crate::train::Measured;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -137,6 +137,12 @@ pub(super) fn cells(values: &[(String, f64)]) -> Vec<String> {
 pub(super) fn digests(before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let earlier = before.iter().filter(|(name, _)| is_of_task(name));
     earlier.map(|(name, digest)| (name.clone(), digest.clone())).collect()
+}
+
+/// The digests of the sets of validation data under the names that a record has for them; none for a single set.
+pub(super) fn digests_of_sets(data: &Data) -> Vec<(String, String)> {
+    let named = data.validation().filter(|_| !data.val_others.is_empty());
+    named.filter_map(|(name, set)| Some((digest_of_set(name?), set.digest()))).collect()
 }
 
 /// Notes the digests of the tasks that are scored now. Whether one was not noted before.

@@ -8,6 +8,7 @@
 pub mod audience;
 mod begun;
 mod best;
+mod branch;
 mod call;
 mod continued;
 mod data_watch;
@@ -32,6 +33,7 @@ pub mod ranks;
 mod recipes;
 mod recorder;
 mod rehearsal;
+mod relative;
 mod requests;
 mod resume;
 mod saved;

@@ -232,6 +232,10 @@ fn the_best_checkpoints_of_two_runs_are_compared_though_one_is_the_last() {
     let args = ["--by", "perplexity", "--metrics", "perplexity"];
     assert_eq!(json(&lab, &args)["tests"].as_array().map(Vec::len), Some(1));
     assert!(!text(&lab, &args).contains("measured at"));
+    // a run that trains still has no part in it
+    let open = Fake { status: "interrupted", ..Fake::new("fake-21", 1, 9e-3, 3.0) }.write(&lab.path("runs"));
+    fs::copy(lab.path("runs/fake-01/eval.csv"), open.join("eval.csv")).expect("copied");
+    assert_eq!(json(&lab, &args)["tests"].as_array().map(Vec::len), Some(1));
     // one that was measured at its end, which is not its best
     let run = lab.path("runs/fake-01");
     fs::write(
@@ -270,9 +274,22 @@ fn what_was_measured_later_than_the_rows_of_val_csv_is_shown_beside_them() {
     };
     assert_eq!(["fake-1", "fake-2", "fake-3"].map(of), [json!(0.25), json!(0.3), json!(0.4)], "{found:#}");
     let said = text(&lab, &args);
-    assert!(said.contains("fake-2 (best 10.0 % in val.csv, but eval.csv has it at step 4)"), "{said}");
+    assert!(
+        said.contains("fake-2 (best 10.0 % in val.csv; eval.csv has it at step 4, perhaps on other data)"),
+        "{said}"
+    );
     assert!(!said.contains("fake-3 (") && !said.contains("different data"), "{said}");
     assert!(!said.contains("last measured before"), "{said}");
+    // what was measured on other data takes no value's place
+    let other =
+        fs::read_to_string(lab.path("runs/fake-2/eval.csv")).expect("a log").replace("=0123", "=3210");
+    let own = fs::read_to_string(lab.path("runs/fake-2/eval.csv")).expect("a log");
+    fs::write(lab.path("runs/fake-2/eval.csv"), other).expect("a log");
+    let found = json(&lab, &args);
+    let runs = found["runs"].as_array().expect("runs");
+    let of_two = runs.iter().find(|run| run["id"] == "fake-2").expect("there");
+    assert_eq!(of_two["metrics"]["poems_acc"], json!(0.1));
+    fs::write(lab.path("runs/fake-2/eval.csv"), own).expect("a log");
     // examples of another task of that name
     let other =
         fs::read_to_string(lab.path("runs/fake-3/eval.csv")).expect("a log").replace("=0123", "=3210");
@@ -304,6 +321,19 @@ fn a_set_is_the_same_set_among_others() {
     fs::remove_dir_all(lab.path("runs/fake-1")).expect("removed");
     write("fake-4", 4, sets, json!({"val": digest("c")}));
     assert!(!text(&lab, &[]).contains("different data"));
+    write("fake-5", 5, "val = [\"a.bin\"]\n", json!({"val": digest("a")}));
+    write("fake-4", 4, &sets.replace("b.bin", "c.bin"), json!({"val": digest("e")}));
+    let sets_of = |id: &str| {
+        let found = json(&lab, &[]);
+        let runs = found["runs"].as_array().expect("runs").iter();
+        runs.clone().find(|run| run["id"] == id).expect("there")["set"].clone()
+    };
+    assert_eq!(
+        sets_of("fake-2"),
+        sets_of("fake-5"),
+        "an unrelated run of an earlier version changes nothing"
+    );
+    fs::remove_dir_all(lab.path("runs/fake-5")).expect("removed");
     write("fake-4", 4, sets, json!({"val": digest("d")}));
     assert!(text(&lab, &[]).contains("different data (data.val)"));
 }

@@ -98,7 +98,11 @@ fn losses_at_which_a_target_ended_runs_are_not_tested() {
     let lab = Lab::new();
     for (i, step) in [3, 4].into_iter().enumerate() {
         for seed in 1..=2u64 {
-            let extra = json!({"reached_target": {"step": step, "val_loss": 3.5, "target": 3.5}});
+            // the evaluation that reaches a target is the best one so far
+            let extra = json!({
+                "reached_target": {"step": step, "val_loss": 3.5, "target": 3.5},
+                "best_checkpoint": {"step": step, "val_loss": 3.5, "path": "checkpoints/x"},
+            });
             let id = format!("fake-{i}{seed}");
             let fake = Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0 + 0.1 * i as f64);
             Fake { extra, ..fake }.write(&lab.path("runs"));

@@ -75,7 +75,8 @@ impl Item {
         let logged = last_row(dir::VAL_CSV, &of_validation);
         let before = run.facts.evaluated_before.as_ref();
         let before = before.map(|row| gather::cells(row, &header(&path.join(dir::VAL_CSV)), &of_validation));
-        let is_later = |row: &Vec<f64>| logged.as_ref().is_none_or(|logged| row[0] > logged[0]);
+        let is_later =
+            |row: &Vec<f64>| row[0].is_finite() && logged.as_ref().is_none_or(|logged| row[0] > logged[0]);
         let validated = before.filter(is_later).or(logged).map(|row| (row[0], row[1]));
         // of a long log the size tells; `compare`, which reads all of it, goes by the digest
         for log in [dir::TRAIN_CSV, dir::VAL_CSV] {
