@@ -49,6 +49,8 @@ lints! {
     ManyEpochs = "many-epochs";
     /// The data are fewer than one step reads.
     SmallData = "small-data";
+    /// Many tokens of the data are in no row, because files are short.
+    UnreadTokens = "unread-tokens";
     /// The data use a small part of the model's vocabulary.
     UnusedVocab = "unused-vocab";
     /// The file of a task is not there, and the run trains without it.

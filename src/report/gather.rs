@@ -281,9 +281,13 @@ mod tests {
         assert!([metric("val_loss"), metric("evaluated"), metric("data")].iter().all(Option::is_none));
         let metrics = ["poems_acc", "songs_acc"].map(|name| metric(name).expect("a column"));
         let wanted = Wanted { further: &metrics, ..Wanted::default() };
-        let found = gather(run.path(), &Facts::default(), wanted, |_, _| true, &mut Scratch::default());
-        let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
-        assert_eq!((values, found.malformed), ([Some(0.25), Some(0.75), Some(6.0)], 0));
+        // what was measured on other data takes the place of no value, later ones on the same do
+        for (is_own, poems, loss) in [(false, 0.25, 6.0), (true, 0.5, 1.0)] {
+            let goes_on = |_: &Basis, _: &str| is_own;
+            let found = gather(run.path(), &Facts::default(), wanted, goes_on, &mut Scratch::default());
+            let values = ["poems_acc", "songs_acc", "val_loss"].map(|name| found.results.get(name));
+            assert_eq!((values, found.malformed), ([Some(poems), Some(0.75), Some(loss)], 0));
+        }
     }
 
     #[test]

@@ -32,7 +32,9 @@ warmup_steps = 2
 /// A directory with the recipe and its data: shards of pseudo-random tokens, and one that is too short.
 fn nice() -> Recipes {
     let recipes = Recipes::with(NICE);
-    for (name, tokens, seed) in [("train", 40_000, 1), ("val", 2_000, 2), ("short", 200, 3)] {
+    for (name, tokens, seed) in
+        [("train", 40_000, 1), ("val", 2_000, 2), ("short", 200, 3), ("brief", 100, 4)]
+    {
         let token = |i: u32| (i * i + seed).wrapping_mul(2_654_435_761) % 1000;
         let tokens = (0..tokens).map(|i| token(i) as u16);
         runner::data::write_llmc(&recipes.path(&format!("{name}.bin")), tokens).expect("a shard");
@@ -141,6 +143,7 @@ const PROVOKED: &[(&str, &str)] = &[
     ("val-overlap", "--set data.val=copy.bin"),
     ("many-epochs", "--set schedule.max_steps=2000"),
     ("small-data", "--set data.train=short.bin"),
+    ("unread-tokens", "--set data.train=[\"brief.bin\",\"short.bin\"]"),
     ("unused-vocab", "--set model.vocab_size=2000"),
     ("small-val", "--set data.val=[] --set data.val_fraction=0.01"),
     ("missing-task", "--set eval.hellaswag=none.jsonl --set eval.missing=skip"),

@@ -4,7 +4,7 @@ use super::shape::cost;
 use super::{Remark, Shard, Subject};
 use crate::model::Dims;
 use crate::plan::SourceSize;
-use crate::wording::count;
+use crate::wording::{count, thousands};
 
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
 const EPOCHS: f64 = 4.0;
@@ -94,6 +94,29 @@ pub(super) fn small(subject: &Subject) -> Remark {
                 "use more data, or a batch of {} tokens at most",
                 rows * subject.plan.memory.dims.block_size as u64
             ),
+        )
+    })
+}
+
+/// The part of the tokens that may be behind the last rows of files before somebody should know.
+const UNREAD: f64 = 0.1;
+
+/// Short files, of which much is in no row: a row does not go on from one file into the next.
+pub(super) fn unread(subject: &Subject) -> Remark {
+    let (shards, data) = (subject.shards?, &subject.plan.data);
+    let in_rows = data.train_rows * subject.plan.memory.dims.block_size as u64;
+    let unread = data.train_tokens.saturating_sub(in_rows);
+    let share = unread as f64 / data.train_tokens as f64;
+    (shards.train.len() > 1 && share > UNREAD).then(|| {
+        (
+            "data.train",
+            format!(
+                "{} of {} tokens are in no row, and the run never reads them: a row ends with its file",
+                thousands(unread),
+                thousands(data.train_tokens)
+            ),
+            "`runner data prepare` joins short files into shards; a smaller model.block_size leaves less out"
+                .to_owned(),
         )
     })
 }

@@ -92,6 +92,7 @@ fn look(code: LintCode, subject: &Subject) -> Remark {
         LintCode::ValOverlap => data::overlap(subject),
         LintCode::ManyEpochs => data::epochs(subject),
         LintCode::SmallData => data::small(subject),
+        LintCode::UnreadTokens => data::unread(subject),
         LintCode::UnusedVocab => data::vocab(subject),
         LintCode::MissingTask => data::missing_task(subject),
         LintCode::SmallVal => data::small_validation(subject),
