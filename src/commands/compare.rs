@@ -60,7 +60,15 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
         return Err(UsageError("there is no run to compare".into()).into());
     }
     let measures = match asked.is_empty() {
-        true => comparison.usual(for_people),
+        true => {
+            let mut usual = comparison.usual(for_people);
+            // what the rows are ranked by
+            let judge = comparison.judge();
+            if usual.iter().filter_map(Measure::own).all(|own| own.name != judge.name) {
+                usual.push(Measure::Own(judge.clone()));
+            }
+            usual
+        }
         // the way to a target is asked for by --target
         false => {
             let is_new = |measure: &Measure| match measure {

@@ -217,8 +217,8 @@ impl Dataset {
         self.shards().map(|info| info.tokens).sum()
     }
 
-    /// Tokens before the end of the first `rows` rows that are in none of them: what shards have behind their last whole
-    /// row, or all of them where they are shorter than a row. Which these are depends on the length of a row.
+    /// Tokens before the end of the first `rows` rows that are in none of them: what shards have behind their last
+    /// whole row, or all of them where they are shorter than a row. Which these are depends on the length of a row.
     pub fn passed_over(&self, rows: u64) -> u64 {
         let ends = self.shards.iter().skip(1).map(|shard| shard.first_row).chain([self.rows]);
         let behind = self.shards.iter().zip(ends).take_while(|(_, end)| *end < rows);

@@ -199,6 +199,12 @@ impl Basis {
         self.is_vague
     }
 
+    /// Whether numbers differ in the settings alone that decide how fast a run was.
+    #[must_use]
+    pub fn is_of_settings(differing: &[&str]) -> bool {
+        differing == [PARTS]
+    }
+
     /// How numbers were measured that differ in these facts, as a phrase.
     #[must_use]
     pub fn differently(differing: &[&str]) -> String {

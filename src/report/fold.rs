@@ -15,6 +15,8 @@ pub(super) struct Fold<'a> {
     value: Option<f64>,
     /// The step of the row that it was taken from; NaN in a log of training.
     step: f64,
+    /// How many evaluations have a value.
+    evaluations: u64,
     /// Every value, for a median.
     values: Vec<f64>,
     /// Whether an empty cell cannot occur, so that NaN is a loss that diverged.
@@ -62,7 +64,17 @@ impl<'a> Fold<'a> {
 
     fn new(metric: &'a Metric) -> Self {
         let (values, around) = (Vec::new(), Around::default());
-        Self { metric, place: 0, value: None, step: f64::NAN, values, is_always_there: false, around }
+        let is_always_there = false;
+        Self {
+            metric,
+            place: 0,
+            value: None,
+            step: f64::NAN,
+            evaluations: 0,
+            values,
+            is_always_there,
+            around,
+        }
     }
 
     pub(super) fn take(&mut self, row: &[f64]) {
@@ -81,6 +93,7 @@ impl<'a> Fold<'a> {
     pub(super) fn take_of(&mut self, row: &[f64], step: f64) {
         if self.is_value(row[self.place]) {
             self.step = step;
+            self.evaluations += 1;
         }
         self.take(row);
     }
@@ -106,6 +119,12 @@ impl<'a> Fold<'a> {
     pub(super) fn earlier(&self, steps: f64) -> Option<(String, u64)> {
         let is_earlier = self.metric.aggregate == Aggregate::Last && self.step < steps;
         is_earlier.then(|| (self.metric.name.clone(), self.step as u64))
+    }
+
+    /// Of how many evaluations it is the best, with the metric's name; `None` for another one.
+    pub(super) fn best_of(&self) -> Option<(String, u64)> {
+        let is_best = matches!(self.metric.aggregate, Aggregate::Min | Aggregate::Max);
+        (is_best && self.evaluations > 0).then(|| (self.metric.name.clone(), self.evaluations))
     }
 
     /// Whether it has a value that takes the place of the known one: a later or a better one, where `is_own` says that

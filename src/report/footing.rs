@@ -79,7 +79,9 @@ impl Footing {
     /// What to make of several sets, as a sentence; `None` for a single one.
     #[must_use]
     pub fn note(&self, metric: &Metric) -> Option<String> {
-        let name = metric.target.as_ref().map_or(&metric.name, |target| &target.column);
+        // of a way to a target the data are those of its column, and the settings those of the way
+        let target = metric.target.as_ref().filter(|_| !Basis::is_of_settings(&self.differing));
+        let name = target.map_or(&metric.name, |target| &target.column);
         self.is_mixed().then(|| {
             format!(
                 "{name} was measured {}: {} sets of runs, which are neither ranked against each other nor tested",

@@ -149,6 +149,7 @@ pub fn gather(
                 };
                 each.retain(|fold| fold.supersedes(&results, is_own));
                 each.iter().for_each(|fold| results.forget(&fold.metric.name));
+                results.best_of = each.iter().filter_map(Fold::best_of).collect();
             }
             None => {}
         }

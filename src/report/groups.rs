@@ -8,6 +8,7 @@ use super::runs::Run;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use super::target::Target;
 use crate::recipe::keys::SEED;
+use crate::run::RunStatus;
 use crate::run::column::Better;
 use std::collections::{BTreeMap, HashMap};
 
@@ -114,8 +115,8 @@ pub fn groups(runs: &[Run], differing: &[String]) -> Vec<Group> {
 }
 
 /// The runs of a group whose seed another of its runs has, each with the run that counts: one that is complete, if
-/// possible trained as its recipe says from beginning to end and under the name that it was made with, and of those the
-/// first by its path. So the choice does not depend on results.
+/// possible finished, trained as its recipe says from beginning to end and under the name that it was made with, and of
+/// those the first by its path. So the choice does not depend on results.
 fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut by_seed: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &i in group {
@@ -125,8 +126,10 @@ fn copies(group: &[usize], runs: &[Run]) -> Vec<(usize, usize)> {
     let mut copies = Vec::new();
     for mut same in by_seed.into_values() {
         let is_altered = |i: usize| !runs[i].parts.otherwise.is_empty();
+        let is_finished = |i: usize| runs[i].status == RunStatus::Finished;
         same.sort_by_key(|&i| {
-            (!runs[i].complete, is_altered(i), runs[i].id != runs[i].facts.id, &runs[i].path)
+            let run = &runs[i];
+            (!run.complete, !is_finished(i), is_altered(i), run.id != run.facts.id, &run.path)
         });
         copies.extend(same.iter().skip(1).map(|&copy| (copy, same[0])));
     }

@@ -1,11 +1,12 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
+use super::axis::Axis;
 use super::basis::Basis;
 use super::compare::Comparison;
 use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
-use crate::run::column::Aggregate;
+use crate::run::column::{Aggregate, Unit};
 use crate::run::columns::task_of;
 use crate::run::{RunStatus, dir};
 use crate::wording::tame_line;
@@ -28,6 +29,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(one_trunk(comparison));
     notes.extend(interpolated(comparison));
     notes.extend(cadences(comparison));
+    notes.extend(best_of_some(comparison));
+    notes.extend(seconds_of_branches(comparison));
     notes.extend(targets(comparison));
     let runs = &comparison.runs;
     let mut known: Vec<&String> = Vec::new();
@@ -220,6 +223,43 @@ fn cadences(comparison: &Comparison) -> Option<String> {
         format!(
             "runs were not evaluated equally often (eval.every = {every}): {}, so equal trainings can look different",
             listed(follows)
+        )
+    })
+}
+
+/// Which best values are those of unequally many evaluations in `eval.csv`.
+fn best_of_some(comparison: &Comparison) -> Vec<String> {
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let note = |metric: &Metric| {
+        let of: BTreeSet<u64> =
+            comparison.runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
+        let numbers = listed(of.iter().map(u64::to_string).collect());
+        (of.len() > 1).then(|| {
+            format!(
+                "{} is the best of {numbers} evaluations: better by chance the more there are",
+                metric.name
+            )
+        })
+    };
+    let mut notes: Vec<String> = judged.chain(&comparison.asked).filter_map(note).collect();
+    notes.dedup();
+    notes
+}
+
+/// Which runs lack the seconds of what they branched off, where seconds decide something.
+fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let is_of_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
+        || judged
+            .chain(&comparison.asked)
+            .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds);
+    let branched = || runs.iter().filter(|run| took_a_state(run));
+    let is_some = is_of_time && branched().next().is_some() && runs.len() > 1;
+    is_some.then(|| {
+        format!(
+            "{}: branched off another run, whose steps count and whose seconds do not",
+            names(runs, branched())
         )
     })
 }

@@ -18,6 +18,8 @@ pub struct Results {
     pub(super) earlier: Vec<(String, u64)>,
     /// The step of the evaluation that ended the run before its last step, unless the logs are cut.
     pub(super) at_target: Option<u64>,
+    /// Of how many evaluations in `eval.csv` the best value of a metric is.
+    pub(super) best_of: Vec<(String, u64)>,
     /// What metrics of `eval.csv` were measured on.
     pub(super) bases: Vec<(String, Basis)>,
 }
@@ -51,6 +53,12 @@ impl Results {
     #[must_use]
     pub fn before_first(&self) -> &[String] {
         &self.reached_before
+    }
+
+    /// Of how many evaluations in `eval.csv` the value of a metric is the best; `None` if it is not from there.
+    #[must_use]
+    pub fn best_of(&self, name: &str) -> Option<u64> {
+        self.best_of.iter().find(|(known, _)| known == name).map(|(_, evaluations)| *evaluations)
     }
 
     /// Forgets a metric of which a later value was found.

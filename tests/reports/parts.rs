@@ -128,8 +128,33 @@ fn branches_of_one_trunk_are_no_independent_seeds() {
     }
     let note = "branched off one run: they share its steps and its seed";
     assert!(text(&lab, &[]).contains(note));
+    // whose seconds begin with the branch
+    let seconds = "fake-1 and fake-2: branched off another run, whose steps count and whose seconds do not";
+    for args in [&["--align", "time"][..], &["--by", "elapsed_s"]] {
+        assert!(text(&lab, args).contains(seconds), "{args:?}");
+    }
+    assert!(!text(&lab, &[]).contains(seconds));
     let record = lab.path("runs/fake-2/run.json");
     let other = fs::read_to_string(&record).expect("a record").replace("trunk-1", "trunk-2");
     fs::write(&record, other).expect("a record");
     assert!(!text(&lab, &[]).contains(note));
+}
+
+#[test]
+fn the_best_of_more_evaluations_in_eval_csv_is_said_to_be_one() {
+    let lab = Lab::new();
+    let header = "step,tokens,evaluated,precision,data,data_tokens,measured,perplexity\n";
+    let row = |step| format!("{step},512,now,fp32,x.bin,64,val_loss=aa:64,{}\n", 9 - step);
+    // a metric that is asked for by --by alone is shown, too
+    let args = ["--by", "best_perplexity"];
+    for (more, is_said) in [(String::new(), false), (row(2), true)] {
+        for seed in 1..=2 {
+            let run = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0).write(&lab.path("runs"));
+            let rows = if seed == 1 { more.clone() } else { String::new() } + &row(4);
+            fs::write(run.join("eval.csv"), format!("{header}{rows}")).expect("a log");
+        }
+        let said = text(&lab, &args);
+        assert!(said.contains("5.0000"), "{said}");
+        assert_eq!(said.contains("best_perplexity is the best of 1 and 2 evaluations"), is_said, "{said}");
+    }
 }
