@@ -79,8 +79,8 @@ impl Basis {
         Self::settled(runs.map(|run| Self::of(run, metric)).collect())
     }
 
-    /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked of
-    /// runs on the same sets. A value of the end that is of the best checkpoint, too, goes with those of best ones,
+    /// Bases such that equal ones allow a comparison. Where a record of an earlier version says less, no more is asked
+    /// of runs on the same sets. A value of the end that is of the best checkpoint, too, goes with those of best ones,
     /// unless others of the same data are of an end that is not.
     #[must_use]
     pub fn settled(mut bases: Vec<Self>) -> Vec<Self> {

@@ -139,6 +139,10 @@ pub fn gather(
                 take(&row);
             }
         }
+        if log == dir::EVAL_CSV {
+            let basis = |column: &str| bases.get(wanted.iter().position(|name| *name == column)?);
+            search.join(|column| basis(column).is_some_and(|basis| goes_on(basis, column)));
+        }
         changed.extend(other_log(run, log, logs, |noted| *noted == FileDigest::of(bytes)));
         match cut {
             Some(cut) => each.iter_mut().for_each(|fold| fold.cut(cut.at, &evaluated.header, &mut results)),

@@ -10,6 +10,8 @@ use crate::run::dir;
 pub(super) struct Search<'a> {
     targets: &'a [Target],
     logs: Vec<Log<'a>>,
+    /// The columns whose later rows in `eval.csv` are of the same data.
+    joined: Vec<&'a str>,
 }
 
 /// The rows of a log, as far as targets are of it.
@@ -59,7 +61,7 @@ impl<'a> Search<'a> {
                 columns.push(Column::new(column));
             }
         }
-        Self { targets, logs }
+        Self { targets, logs, joined: Vec::new() }
     }
 
     /// Whether any target is looked for.
@@ -102,6 +104,12 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Lets later rows of `eval.csv` count where they are of what those of `val.csv` are.
+    pub(super) fn join(&mut self, is_own: impl Fn(&str) -> bool) {
+        let columns = self.targets.iter().filter(|target| target.best.log == dir::VAL_CSV);
+        self.joined = columns.map(|target| target.column.as_str()).filter(|column| is_own(column)).collect();
+    }
+
     /// Whether a log is to be read for some target.
     pub(super) fn reads(&self, log: &str) -> bool {
         self.logs.iter().any(|of| of.name == log && !of.columns.is_empty())
@@ -111,10 +119,13 @@ impl<'a> Search<'a> {
     pub(super) fn finish(self, cut: Option<Cut>, results: &mut Results) {
         for target in self.targets {
             let within = |crossing: &Crossing| cut.is_none_or(|cut| crossing.at[cut.axis.place()] <= cut.at);
-            let find = |log| target.crossing(self.points(target, log)).filter(within);
-            let Some(crossing) = find(target.best.log) else {
-                let is_of_validation = target.best.log == dir::VAL_CSV;
-                let beside = find(BESIDE).filter(|_| is_of_validation);
+            let is_of_validation = target.best.log == dir::VAL_CSV;
+            let beside = || self.points(target, BESIDE).filter(move |_| is_of_validation);
+            let is_joined = self.joined.contains(&target.column.as_str());
+            let joined = beside().filter(move |_| is_joined);
+            let all = self.points(target, target.best.log).chain(joined);
+            let Some(crossing) = target.crossing(all).filter(within) else {
+                let beside = target.crossing(beside()).filter(within);
                 results.reached_elsewhere.extend(beside.map(|at| (target.name(), at.at[0] as u64)));
                 continue;
             };
