@@ -116,7 +116,7 @@ impl Basis {
     /// Whether a row of `eval.csv` with this basis is of what a run's own rows of a column of `val.csv` are.
     #[must_use]
     pub fn goes_on(&self, run: &Run, column: &str) -> bool {
-        !self.is_vague && self.clone().as_validation(run).facts == Self::of_validation(run, column).facts
+        !self.is_vague && self.clone().into_validation(run).facts == Self::of_validation(run, column).facts
     }
 
     fn of_contents(run: &Run, metric: &Metric) -> Self {
@@ -129,7 +129,7 @@ impl Basis {
                 basis
             }
             dir::VAL_CSV => match run.results.basis(&metric.name) {
-                Some(of_row) => of_row.clone().as_validation(run),
+                Some(of_row) => of_row.clone().into_validation(run),
                 None => Self::of_validation(run, &metric.column),
             },
             _ if metric.unit == Unit::Loss => {
@@ -167,7 +167,7 @@ impl Basis {
     }
 
     /// The basis of a row of `eval.csv` that stands for a column of `val.csv`.
-    fn as_validation(mut self, run: &Run) -> Self {
+    fn into_validation(mut self, run: &Run) -> Self {
         if let [data, tokens] = &mut self.facts[..] {
             self.facts = vec![(VAL, data.1.take()), tokenizer(run), (TOKENS, tokens.1.take())];
         }

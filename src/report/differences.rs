@@ -80,7 +80,7 @@ fn same_contents(runs: &[&Run], key: &str) -> Option<bool> {
 }
 
 /// The digest of what a key names, if it enters the identity by its contents and the digest is on record.
-fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
+pub(super) fn digest<'a>(run: &'a Run, key: &str) -> Option<&'a String> {
     let key = find(key).filter(|key| matches!(key.identity, Identity::Contents))?;
     run.facts.digests.get(key.leaf())
 }

@@ -3,6 +3,7 @@
 use super::axis::Axis;
 use super::basis::Basis;
 use super::compare::Comparison;
+use super::differences::digest;
 use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
@@ -10,7 +11,7 @@ use crate::run::column::{Aggregate, Unit};
 use crate::run::columns::task_of;
 use crate::run::{RunStatus, dir};
 use crate::wording::tame_line;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -25,6 +26,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(mixed_groups(comparison));
     notes.extend(vague(comparison));
     notes.extend(earlier(comparison));
+    notes.extend(changed_contents(comparison));
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
     notes.extend(interpolated(comparison));
@@ -131,6 +133,29 @@ fn earlier(comparison: &Comparison) -> Vec<String> {
         is_some.then(|| format!("{} was last measured before the end of {}", metric.name, listed(measured)))
     };
     comparison.metrics().filter_map(note).collect()
+}
+
+/// Which files were changed between runs: their paths, by which runs are labelled, are the same, the contents are not.
+fn changed_contents(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    for key in &comparison.differences.differing {
+        let mut by_path: BTreeMap<String, BTreeMap<String, Vec<&Run>>> = BTreeMap::new();
+        for run in runs {
+            if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
+                let of_path = by_path.entry(path.to_string()).or_default();
+                of_path.entry(contents.clone()).or_default().push(run);
+            }
+        }
+        for of_path in by_path.into_values().filter(|of_path| of_path.len() > 1) {
+            let sets = of_path.into_values().map(|of| format!("({})", names(runs, of.into_iter())));
+            notes.push(format!(
+                "{key} names the same path and other contents in {}: it was changed between them",
+                listed(sets.collect())
+            ));
+        }
+    }
+    notes
 }
 
 fn copies(comparison: &Comparison) -> Vec<String> {

@@ -158,3 +158,16 @@ fn the_best_of_more_evaluations_in_eval_csv_is_said_to_be_one() {
         assert_eq!(said.contains("best_perplexity is the best of 1 and 2 evaluations"), is_said, "{said}");
     }
 }
+
+#[test]
+fn files_that_were_changed_between_runs_are_named() {
+    let lab = Lab::new();
+    for seed in 1..=4u64 {
+        let contents = if seed > 2 { "new" } else { "old" };
+        let extra = json!({"digests": {"train": contents}});
+        Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    }
+    let said = text(&lab, &[]);
+    assert!(said.contains("data.train names the same path and other contents in ("), "{said}");
+    assert!(said.contains("it was changed between them"), "{said}");
+}

@@ -348,14 +348,17 @@ fn place(columns: &mut Vec<String>, name: &str) -> usize {
     })
 }
 
-/// The columns of a `val.csv` that the page draws: those of the table of columns, and what else its header names.
+/// The columns of a `val.csv` that the page draws: those of the table of columns, and what else its header names. What
+/// has no step is no log, but may be a file that a link leads to and that readers of the page must not see.
 fn evaluated(text: &[u8]) -> Vec<String> {
     let header = text.split_inclusive(|&b| b == b'\n').next().unwrap_or_default();
     let mut columns = columns(dir::VAL_CSV, quantities()).0;
     let most = columns.len() + MOST_FURTHER;
     // a name that the training log has too would be two curves of one name
     let is_free = |name: &String| quantities().iter().all(|quantity| quantity.name != *name);
-    for name in scan_bytes(header, &[], |_| {}).header {
+    let named = scan_bytes(header, &[], |_| {}).header;
+    let is_log = named.iter().any(|name| name == "step");
+    for name in named.into_iter().filter(|_| is_log) {
         let fits = !name.is_empty() && name.chars().count() <= MOST_NAME && columns.len() < most;
         if fits && is_free(&name) && !columns.contains(&name) {
             columns.push(name);
@@ -366,7 +369,11 @@ fn evaluated(text: &[u8]) -> Vec<String> {
 
 /// The newest samples of a run, the newest first: the step and the text of each.
 pub(super) fn newest_samples(run: &Path) -> Value {
-    let found = samples::newest(&run.join(dir::SAMPLES), MOST_SAMPLES);
+    let file = run.join(dir::SAMPLES);
+    if file.is_symlink() {
+        return json!([{"step": null, "text": "samples.txt is a link, and the page follows none"}]);
+    }
+    let found = samples::newest(&file, MOST_SAMPLES);
     let shown = |(step, text): (u64, String)| json!({"step": step, "text": tame(&text)});
     match found {
         Ok(found) => found.into_iter().map(shown).collect(),
@@ -377,4 +384,16 @@ pub(super) fn newest_samples(run: &Path) -> Value {
 fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.len(), metadata.modified().ok()?, identity(&metadata)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_log_names_no_columns() {
+        let names = |text: &str| evaluated(text.as_bytes());
+        assert!(names("step,tokens,val_loss,poems_acc\n").contains(&"poems_acc".to_owned()));
+        assert!(!names("a-secret-of-somebody\n").contains(&"a-secret-of-somebody".to_owned()));
+    }
 }
