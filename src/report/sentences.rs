@@ -56,8 +56,7 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
             ));
         }
     }
-    let runs_of = runs;
-    let is_diverged = |run: &usize| runs_of[*run].status == RunStatus::Diverged;
+    let is_diverged = |run: &usize| runs[*run].status == RunStatus::Diverged;
     let incomplete = groups.iter().flat_map(|group| group.incomplete(runs));
     let (diverged, others): (Vec<usize>, Vec<usize>) = incomplete.partition(is_diverged);
     let of_what = if comparison.judge().target.is_some() { "the other means" } else { "means and tests" };
@@ -71,18 +70,18 @@ pub(super) fn caveats(comparison: &Comparison) -> Vec<String> {
         sentences.push(format!("{} that {what} {is} left out of {of_what}", count(others.len(), "run")));
     }
     if !diverged.is_empty() {
-        let (runs, is) = (count(diverged.len(), "run"), is(diverged.len()));
         // a recipe of which every run diverged has no mean to look good by
         let is_flattered = |group: &Group| {
-            group.incomplete(runs_of).any(|run| is_diverged(&run))
-                && group.counted().any(|run| runs_of[run].complete)
+            group.incomplete(runs).any(|run| is_diverged(&run))
+                && group.counted().any(|run| runs[run].complete)
         };
         let flattered = match groups.iter().filter(|group| is_flattered(group)).count() {
             0 => "",
             1 => ": its recipe looks better than it is",
             _ => ": their recipes look better than they are",
         };
-        sentences.push(format!("{runs} that diverged {is} left out of {of_what}{flattered}"));
+        let (number, is) = (count(diverged.len(), "run"), is(diverged.len()));
+        sentences.push(format!("{number} that diverged {is} left out of {of_what}{flattered}"));
     }
     sentences
 }

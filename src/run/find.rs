@@ -4,14 +4,13 @@ use super::dir::{self, is_run};
 use super::error::{Context, RunError};
 use super::made::{HASH, is_id, is_made, whole_id};
 use super::record;
-use crate::regular;
+use crate::regular::{self, Refused};
 use crate::weights::checkpoint_name;
 use glob::Pattern;
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The directory of runs where none is named.
 pub const RUNS_DIR: &str = "runs";
@@ -151,7 +150,7 @@ fn matching(runs_dir: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
 }
 
 /// The runs that a pattern matches in a directory. Directories that exist as they are spelled are no patterns, though
-/// their names have such characters, and names that begin with a dot are meant where the pattern has the dot.
+/// their names have such characters.
 fn matching_in(place: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
     let whole = place.join(pattern);
     let whole = whole.to_str().unwrap_or_default();
@@ -159,24 +158,10 @@ fn matching_in(place: &Path, pattern: &str) -> Result<Vec<PathBuf>, RunError> {
     let slashes = whole.match_indices('/').map(|(slash, _)| slash).filter(|&slash| slash >= place);
     let exists = |slash: &usize| *slash == 0 || Path::new(&whole[..*slash]).is_dir();
     let (literal, rest) = whole.split_at(slashes.take_while(exists).last().unwrap_or(place));
-    let problem = |problem| RunError::Pattern { pattern: pattern.to_owned(), problem };
-    let dotted: Result<Vec<_>, _> =
-        rest.split('/').filter(|part| part.starts_with('.')).map(Pattern::new).collect();
-    let dotted = dotted.map_err(|error| problem(error.msg))?;
-    let matches = regular::matching(&(Pattern::escape(literal) + rest));
-    let matches = matches.map_err(|refused| problem(refused.reason()))?;
-    let depth = parts(Path::new(literal)).count();
-    let is_meant = |name: &str| !name.starts_with('.') || dotted.iter().any(|pattern| pattern.matches(name));
-    let is_shown = |path: &PathBuf| parts(path).skip(depth).all(|name| is_meant(&name));
-    Ok(each_once(matches.paths.into_iter().filter(|path| is_shown(path) && is_listed(path)).collect()))
-}
-
-/// The names in a path.
-fn parts(path: &Path) -> impl Iterator<Item = Cow<'_, str>> {
-    path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_string_lossy()),
-        _ => None,
-    })
+    let problem =
+        |refused: Refused| RunError::Pattern { pattern: pattern.to_owned(), problem: refused.reason() };
+    let matches = regular::matching(&(Pattern::escape(literal) + rest)).map_err(problem)?;
+    Ok(each_once(matches.paths.into_iter().filter(|path| is_listed(path)).collect()))
 }
 
 /// The runs in a directory of runs whose ids begin with a text, which must not be empty.
