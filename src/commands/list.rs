@@ -6,6 +6,7 @@ use super::exit::Exit;
 use super::terminal::say;
 use super::{exporter, find_runs};
 use crate::cli::{ListArgs, TableFormat};
+use crate::regular;
 use crate::report::fit::{Fitted, fit, wrapped};
 use crate::report::numbers::bytes;
 use crate::run::deletion::{check_removable, remove_run, sweep_removed};
@@ -115,7 +116,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
     for item in items {
         let path = bare(&item.run.path);
         let foreign = foreign(path);
-        if let Err(error) = may_go(path, foreign.as_deref().filter(|_| args.yes)) {
+        if let Err(error) = may_go(path, &args.dir.runs_dir, foreign.as_deref().filter(|_| args.yes)) {
             refuse(&mut exit, &error);
             continue;
         }
@@ -146,7 +147,7 @@ fn remove(args: &ListArgs, items: &[Item]) -> anyhow::Result<Exit> {
         }
     }
     for item in doomed {
-        match remove_listed(item) {
+        match remove_listed(item, &args.dir.runs_dir) {
             Ok(()) => {
                 super::print_path(&item.run.path)?;
             }
@@ -166,8 +167,11 @@ fn refuse(exit: &mut Exit, error: &anyhow::Error) {
 
 /// Checks that a directory may be removed as a run. `unasked` are files in it that no run has written and that nobody
 /// is asked about.
-fn may_go(run: &Path, unasked: Option<&str>) -> anyhow::Result<()> {
+fn may_go(run: &Path, runs_dir: &Path, unasked: Option<&str>) -> anyhow::Result<()> {
     check_removable(run)?;
+    if let Err(error) = regular::followed(run, runs_dir) {
+        return Err(RunError::Io { action: "remove", path: run.to_owned(), error }.into());
+    }
     match unasked.filter(|_| !keeps_its_name(run)) {
         Some(foreign) => Err(UsageError(format!(
             "`{}` has no record of a run of this name, so --yes does not cover {foreign}; move them elsewhere, or \
@@ -180,13 +184,13 @@ fn may_go(run: &Path, unasked: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// Removes a run that is as it was when its row of the list was read.
-fn remove_listed(item: &Item) -> anyhow::Result<()> {
+fn remove_listed(item: &Item, runs_dir: &Path) -> anyhow::Result<()> {
     let opened = RunDir::open(bare(&item.run.path))?;
     // status and age chose it, and both are of then
     if Written::of(opened.path()) != item.written {
         bail!("`{}` has been trained or evaluated since it was listed", on_a_line(&item.run.path));
     }
-    Ok(remove_run(opened)?)
+    Ok(remove_run(opened, runs_dir)?)
 }
 
 /// The directories in which the runs really lie, each once.

@@ -36,7 +36,7 @@ fn write(command: Command, words: &str, dir: &Path) -> anyhow::Result<usize> {
     let path = dir.join(format!("{}.1", words.replace(' ', "-")));
     let page = page(command, words)?;
     // nobody has named the file, so a link in its place does not say where the page should go
-    regular::open_unlinked(&path, OpenOptions::new().write(true).create(true))
+    regular::open_unlinked_with(&path, OpenOptions::new().write(true).create(true))
         .and_then(|mut file| file.set_len(0).and_then(|()| file.write_all(&page)))
         .with_context(|| format!("could not write `{}`", path.display()))?;
     Ok(pages)

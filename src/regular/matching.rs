@@ -8,10 +8,15 @@ use glob::{MatchOptions, Pattern, PatternError};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that the paths which are looked at for one pattern take in memory at most: a million of usual length.
 const MOST: usize = 128 << 20;
+/// Directories that are entered for one pattern at most. A deep one counts as several, for the system takes time for
+/// each name of the path to it.
+const MOST_ENTERED: usize = 1 << 20;
+const USUAL_DEPTH: usize = 16;
 
 const WHOLE_NAMES: MatchOptions = MatchOptions {
     case_sensitive: true,
@@ -60,7 +65,10 @@ impl Refused {
 /// [`Refused`]. Directories that cannot be read are noted and passed over.
 pub fn matching(pattern: &str) -> Result<Matches, Refused> {
     let mut walk = Walk::default();
-    let mut parts = pattern.split('/').filter(|part| !part.is_empty()).peekable();
+    let mut parts = pattern.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    // any directories below any directories
+    parts.dedup_by(|part, before| *part == "**" && *before == "**");
+    let mut parts = parts.into_iter().peekable();
     let mut paths = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
     let mut matches_directories = pattern.ends_with('/');
     while let Some(part) = parts.next() {
@@ -117,6 +125,8 @@ fn place_of(dir: &Path) -> &Path {
 struct Walk {
     /// What the paths that were looked at took in memory.
     taken: usize,
+    /// The directories that were entered.
+    entered: usize,
     unreadable: Option<(PathBuf, io::Error)>,
 }
 
@@ -125,6 +135,10 @@ impl Walk {
     fn names(&mut self, dir: &Path) -> Result<Vec<PathBuf>, Refused> {
         let place = place_of(dir);
         let mut names = Vec::new();
+        self.entered += 1 + dir.components().count() / USUAL_DEPTH;
+        if self.entered > MOST_ENTERED {
+            return Err(Refused::TooMany);
+        }
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) => {
@@ -156,7 +170,8 @@ impl Walk {
         // in the order of names, so that of several paths to a directory the first one is taken
         let mut next: Vec<PathBuf> = dirs.into_iter().rev().collect();
         while let Some(dir) = next.pop() {
-            if !place_of(&dir).canonicalize().is_ok_and(|real| seen.insert(real)) {
+            let is_new = |found: fs::Metadata| seen.insert((found.dev(), found.ino()));
+            if !fs::metadata(place_of(&dir)).is_ok_and(is_new) {
                 continue;
             }
             next.extend(self.names(&dir)?.into_iter().rev().filter(|path| !is_hidden(path) && path.is_dir()));
@@ -249,6 +264,15 @@ mod tests {
         let stars = format!("{}x.txt", "*/".repeat(30));
         let whole = format!("{}/a/{stars}", dir.path().display());
         assert!(matches!(matching(&whole), Err(Refused::TooMany)));
+    }
+
+    #[test]
+    fn any_directories_below_any_directories_are_any_directories() {
+        let names: Vec<String> = (0..20).map(|name| format!("{name}/x")).collect();
+        let dir = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        // each of them would enter 20 directories
+        let whole = format!("{}/{}x", dir.path().display(), "**/".repeat(60_000));
+        assert_eq!(matching(&whole).expect("a pattern").paths.len(), 20);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! A name in a run's directory, or of weights from elsewhere, may stand for a pipe, whose reader waits, or for a device
 //! that never ends. What is no regular file is refused here, without waiting for it. A link to a regular file is one.
 
+mod links;
 mod matching;
 mod open_dir;
 mod temporary;
 mod tree;
 
+pub use links::{followed, open_followed};
 pub use matching::{Matches, Refused, matching};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
@@ -55,14 +57,24 @@ pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     regular(opened(path, options, libc::O_NOCTTY))
 }
 
-/// Opens a file like [`open_with`] unless its name is a link, which could lead to a file that is not meant.
+/// Opens a regular file for reading unless its name is a link, which could lead to a file that others must not see.
 ///
 /// # Errors
 /// As those of [`open`]; [`ErrorKind::InvalidInput`] for a link.
-pub fn open_unlinked(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // The system's own answer to a link is one about loops, which the user could not act on.
-    refuse_link(path)?;
-    regular(opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW))
+pub fn open_unlinked(path: &Path) -> io::Result<File> {
+    open_unlinked_with(path, OpenOptions::new().read(true))
+}
+
+/// Opens a file like [`open_with`] unless its name is a link, which could lead to a file that is not meant.
+///
+/// # Errors
+/// As those of [`open_unlinked`].
+pub fn open_unlinked_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    match opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW) {
+        // the system's own answer to a link is one about loops, which the user could not act on
+        Err(error) if path.is_symlink() => Err(refuse_link(path).err().unwrap_or(error)),
+        opened => regular(opened),
+    }
 }
 
 /// Checks that a name is none of a link, which could lead to what is not meant. Nothing by that name is fine.
@@ -96,6 +108,14 @@ pub fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes_of(open(path)?, most)
 }
 
+/// The bytes of a regular file of at most `most` bytes that is no link.
+///
+/// # Errors
+/// As those of [`open_unlinked`] and [`read_within`].
+pub fn read_unlinked(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bytes_of(open_unlinked(path)?, most)
+}
+
 fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let too_large = || {
         let problem = match most >> 20 {
@@ -120,8 +140,19 @@ fn bytes_of(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As those of [`read_within`]; [`ErrorKind::InvalidData`] for what is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read_within(path, most)?)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+    text_of(read_within(path, most)?)
+}
+
+/// The text of a regular file of at most `most` bytes that is no link.
+///
+/// # Errors
+/// As those of [`read_unlinked`] and [`read_text`].
+pub fn read_unlinked_text(path: &Path, most: u64) -> io::Result<String> {
+    text_of(read_unlinked(path, most)?)
+}
+
+fn text_of(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// The file if it is a regular one.
@@ -179,9 +210,14 @@ mod tests {
         }
         assert_eq!(read_within(&path("file"), 4).expect("as long as that"), b"text");
         assert_eq!(read_within(&path("file"), 3).map_err(kind), Err(ErrorKind::FileTooLarge));
-        let append = |name: &str| open_unlinked(&path(name), OpenOptions::new().append(true).create(true));
+        let append =
+            |name: &str| open_unlinked_with(&path(name), OpenOptions::new().append(true).create(true));
         assert!(append("file").is_ok() && append("new").is_ok());
         assert_eq!(append("link").map_err(kind).err(), Some(ErrorKind::InvalidInput));
+        assert_eq!(read_unlinked(&path("file"), 4).expect("no link"), b"text");
+        for (name, expected) in [("link", ErrorKind::InvalidInput), ("nothing", ErrorKind::NotFound)] {
+            assert_eq!(read_unlinked(&path(name), 4).map_err(kind), Err(expected), "{name}");
+        }
         let strange = |name: &str| read(&path(name)).is_err_and(|error| is_strange(&error));
         assert!(strange("pipe") && strange("zeros") && !strange("link") && !strange("nothing"));
         assert_eq!(append("pipe").map_err(kind).err(), Some(ErrorKind::InvalidInput));

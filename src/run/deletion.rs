@@ -5,7 +5,7 @@ use super::error::Context;
 use super::files::parent;
 use super::made::is_made;
 use super::{RunDir, RunError, dir, fault, lock, record};
-use crate::regular::{OpenDir, is_temporary, temporary_name};
+use crate::regular::{self, OpenDir, is_temporary, temporary_name};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -52,16 +52,17 @@ pub fn check_removable(run: &Path) -> Result<(), RunError> {
 }
 
 /// Deletes a run with everything that lies in its directory. Its lock is held until nothing else is left, so that
-/// no process starts to train it. [`check_removable`] was asked before: a lock is there once a run is open.
+/// no process starts to train it. [`check_removable`] was asked before: a lock is there once a run is open. Links of
+/// other users are followed on the way to `trusted` alone.
 ///
 /// Errors: [`RunError::HoldsAnother`], [`RunError::Locked`] as there;
 /// [`RunError::Gone`] if something else has taken the directory's place, which is left as it is;
 /// [`RunError::Io`].
-pub fn remove_run(run: RunDir) -> Result<(), RunError> {
+pub fn remove_run(run: RunDir, trusted: &Path) -> Result<(), RunError> {
     let path = run.path();
     check_below(path, path, 1)?;
     // what a link leads to is the run; the link alone would be taken away and the run stay
-    let real = path.canonicalize().context("delete", path)?;
+    let real = regular::followed(path, trusted).context("delete", path)?;
     let link = path.is_symlink().then_some(path);
     let name = real.file_name().unwrap_or_default();
     let above = OpenDir::open(parent(&real)).context("delete", path)?;

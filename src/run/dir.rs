@@ -58,8 +58,8 @@ impl RunDir {
             runs.sync().context("sync", runs_dir)?;
         }
         // runs may be moved and linked, but what lies behind another link is nothing to write into
-        let dir = runs.inside(id).or_else(|refused| match OpenDir::open(&path) {
-            Ok(run) if run.has(RECIPE) => Ok(run),
+        let dir = runs.inside(id).or_else(|refused| match regular::open_followed(&path, runs_dir)? {
+            run if run.has(RECIPE) => Ok(run),
             _ => Err(refused),
         });
         let run = Self::lock(dir.context("begin a run in", &path)?)?;
@@ -77,7 +77,21 @@ impl RunDir {
         if !is_run(path) && !path.join(record::FILE).is_file() {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
-        Self::lock(OpenDir::open(path).context("open", path)?)
+        let dir = regular::open_followed(path, path.parent().unwrap_or(path));
+        Self::lock(dir.context("open", path)?)
+    }
+
+    /// Checks that the directory at `path` holds no record of another run, which somebody has copied or linked there.
+    ///
+    /// Errors: [`RunError::IsAnother`].
+    pub fn check_id(path: &Path, id: &str) -> Result<(), RunError> {
+        match RunRecord::read(path) {
+            Ok(Some(record)) if !record.id.is_empty() && record.id != id => {
+                Err(RunError::IsAnother { path: path.to_owned(), id: record.id })
+            }
+            // what cannot be read is said by what needs it
+            _ => Ok(()),
+        }
     }
 
     /// Checks what [`create_or_open`](Self::create_or_open) and the run's logs would stumble over: links, pipes and
@@ -85,7 +99,7 @@ impl RunDir {
     ///
     /// Errors: [`RunError::Io`] names the file.
     pub fn check_usable(path: &Path, fresh: bool) -> Result<(), RunError> {
-        let dir = match OpenDir::open(path) {
+        let dir = match regular::open_followed(path, path.parent().unwrap_or(path)) {
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
             dir => dir.context("begin a run in", path)?,
         };

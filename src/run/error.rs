@@ -19,6 +19,17 @@ pub enum RunError {
         /// Who holds the lock, as far as it could be read.
         holder: String,
     },
+    /// A directory that is called like a run holds another one.
+    #[error(
+        "`{}` holds the run `{id}`, which was copied or linked there: move it away, or give the recipe another `name`",
+        path.display()
+    )]
+    IsAnother {
+        /// The directory.
+        path: PathBuf,
+        /// The run that it was made as.
+        id: String,
+    },
     /// The runs directory cannot be used.
     #[error("cannot write runs to `{}`: {error}; name another directory with --runs-dir", dir.display())]
     NotWritable {
@@ -237,6 +248,7 @@ impl RunError {
                 | Self::NotARun { .. }
                 | Self::NotMade { .. }
                 | Self::HoldsAnother { .. }
+                | Self::IsAnother { .. }
                 | Self::NoSuchRun { .. }
                 | Self::SeveralRuns { .. }
                 | Self::Pattern { .. }

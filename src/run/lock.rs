@@ -7,6 +7,8 @@ use super::RunError;
 use super::error::Context;
 use super::facts;
 use crate::regular::{self, OFlags, OpenDir};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -92,15 +94,28 @@ fn held(path: &Path) -> Result<Option<File>, RunError> {
     }
 }
 
+/// The text of a lock file, unless it names a process of this machine that is gone: then who holds the lock has not
+/// written it, as who may only read the file cannot.
 fn words_of_holder(file: &mut File) -> String {
     let mut bytes = Vec::new();
     // The text is a courtesy: where it cannot be read, the lock still counts.
     let read = file.rewind().and_then(|()| file.take(MOST_WORDS).read_to_end(&mut bytes));
     let text = String::from_utf8_lossy(&bytes);
     match text.lines().next().unwrap_or_default().trim() {
-        line if read.is_ok() && !line.is_empty() => line.to_owned(),
-        _ => "another process".to_owned(),
+        line if read.is_err() || line.is_empty() => "another process".to_owned(),
+        line if is_gone(line) => {
+            format!("a process that has not written the lock file ({line}, and has ended)")
+        }
+        line => line.to_owned(),
     }
+}
+
+/// Whether a line of [`Lock::acquire`] names a process of this machine that does not exist.
+fn is_gone(line: &str) -> bool {
+    let named =
+        line.strip_prefix("process ").and_then(|rest| rest.split_once(&format!(" on {} ", facts::host())));
+    let process = named.and_then(|(id, _)| Pid::from_raw(id.parse().ok()?));
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
 #[cfg(test)]
@@ -123,6 +138,32 @@ mod tests {
         drop(first);
         assert!(!is_held(&path).expect("free") && holder(&path).expect("free").is_none());
         Lock::acquire(&run).expect("free again, whatever the file says");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_named_as_the_holder() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join(FILE);
+        let mut ended = std::process::Command::new("true").spawn().expect("a process");
+        ended.wait().expect("it ends");
+        let words =
+            |process: u32, host: &str| format!("process {process} on {host} since 2026-01-01T00:00:00Z");
+        let told = |line: &str| {
+            std::fs::write(&path, format!("{line}\n")).expect("write");
+            // as who may only read the file
+            let other = File::open(&path).expect("open");
+            other.lock().expect("free");
+            holder(&path).expect("held").expect("a holder")
+        };
+        let (here, gone) = (facts::host(), ended.id());
+        for line in [words(gone, "elsewhere"), words(std::process::id(), &here)] {
+            assert_eq!(told(&line), line);
+        }
+        let line = words(gone, &here);
+        assert_eq!(
+            told(&line),
+            format!("a process that has not written the lock file ({line}, and has ended)")
+        );
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn is_made(run: &Path) -> bool {
 pub fn keeps_its_name(run: &Path) -> bool {
     recorded(run).is_some_and(|record| {
         let hash = record.hash.get(..HASH).unwrap_or(&record.hash);
-        record.id.ends_with(hash) && names(run).any(|name| name.starts_with(&record.id))
+        record.id.ends_with(hash) && names(run).any(|name| name == record.id)
     })
 }
 
@@ -103,7 +103,7 @@ mod tests {
             keeps_its_name(run.path())
         };
         assert!(recorded("small-0123abcd", "small-0123abcd"));
-        assert!(recorded("small-0123abcd-backup", "small-0123abcd"));
+        assert!(!recorded("small-0123abcd-backup", "small-0123abcd"));
         assert!(!recorded("model", "small-0123abcd"));
         assert!(!recorded("project", "project"));
     }

@@ -136,7 +136,7 @@ const TAIL: u64 = 1 << 18;
 /// Errors: [`RunError::Io`].
 pub fn newest(path: &Path, most: usize) -> Result<Vec<(u64, String)>, RunError> {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = regular::open(path)?;
+        let mut file = regular::open_unlinked(path)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
         let mut bytes = Vec::new();

@@ -144,6 +144,7 @@ fn lead(call: &Call, resolved: &Resolved, data: &Data, hash: &str) -> anyhow::Re
     let path = call.runs_dir.join(&id);
     let toml = recipe::to_toml(recipe, &std::path::absolute(&path)?);
     check_length(&path, &toml)?;
+    RunDir::check_id(&path, &id)?;
     let has_recipe = path.join(dir::RECIPE).symlink_metadata().is_ok();
     if !call.fresh && dir::is_run(&path) {
         if !call.dry {

@@ -164,6 +164,61 @@ fn logs_and_checkpoints_are_not_written_through_links() {
 }
 
 #[test]
+fn a_run_shows_no_file_that_its_names_are_linked_to() {
+    let lab = Lab::new();
+    let path = killed(&lab, "runs");
+    // files of who looks at the run, which its owner may not read
+    let secret = lab.write("mine.toml", "name = \"a-secret\"\n");
+    let rows = lab.write("mine.csv", "step,tokens,loss,a_secret\n0,64,41.5,42.5\n");
+    for (name, target) in
+        [("recipe.toml", &secret), ("train.csv", &rows), ("val.csv", &rows), ("run.json", &secret)]
+    {
+        fs::rename(path.join(name), lab.path("kept")).expect("moved");
+        symlink(target, path.join(name)).expect("a link");
+        for args in [&["compare", "runs"][..], &["list"], &["export", "runs", "--tensorboard", "tb"]] {
+            let ended = run(&lab, args.iter().copied());
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(told.contains("symbolic link") || args[0] == "list", "{name}: {told}");
+            assert!(!told.contains("secret") && !told.contains("41.5"), "{name}: {told}");
+        }
+        for events in fs::read_dir(lab.path("tb").join(path.file_name().expect("an id"))).expect("exported") {
+            let events = fs::read(events.expect("an entry").path()).expect("an event file");
+            assert!(!events.windows(6).any(|part| part == b"secret"), "{name}");
+        }
+        fs::remove_file(path.join(name)).expect("removed");
+        fs::rename(lab.path("kept"), path.join(name)).expect("back");
+        fs::remove_dir_all(lab.path("tb")).expect("removed");
+    }
+}
+
+#[test]
+fn a_directory_that_holds_another_run_is_neither_finished_nor_started_over() {
+    let lab = Lab::new();
+    let first = lab.train(&[]);
+    let id = |ended: &Ended| ended.stdout.trim().rsplit('/').next().expect("a path").to_owned();
+    let other = id(&run(&lab, tiny("runs", &["seed=2"]).into_iter().chain(["--dry-run".to_owned()])));
+    let copied = lab.path("others").join(&other);
+    fs::create_dir(lab.path("others")).expect("a directory");
+    symlink(&first, &copied).expect("a link");
+    let before = fs::read(first.join("run.json")).expect("a record");
+    for more in [&[][..], &["--fresh"], &["--dry-run"], &["--fresh", "--dry-run"]] {
+        let args = tiny("others", &["seed=2"]).into_iter().chain(more.iter().map(|one| (*one).to_owned()));
+        run(&lab, args).expect(2).says(&["holds the run `tiny-", "which was copied or linked there"]);
+        assert!(fs::read(first.join("run.json")).expect("a record") == before, "{more:?}");
+    }
+    // a link of another user is followed by no training
+    let own = lab.path("others").join(first.file_name().expect("an id"));
+    symlink(&first, &own).expect("a link");
+    if std::os::unix::fs::lchown(&own, Some(12345), None).is_ok() {
+        for more in [&["--fresh"][..], &["--fresh", "--dry-run"]] {
+            let args = tiny("others", &[]).into_iter().chain(more.iter().map(|one| (*one).to_owned()));
+            run(&lab, args).expect(1).says(&["is a link of another user"]);
+            assert!(fs::read(first.join("run.json")).expect("a record") == before, "{more:?}");
+        }
+    }
+}
+
+#[test]
 fn a_state_that_names_files_elsewhere_is_damage() {
     let lab = Lab::new();
     let path = killed(&lab, "runs");

