@@ -53,7 +53,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     };
     options.judge = args.by.as_deref().map(|name| metric(name, &options)).transpose()?;
     let asked = asked(&args.metrics, &options)?;
-    options.asked = asked.iter().filter_map(Measure::own).cloned().collect();
+    options.asked = asked.iter().filter_map(Measure::made_of).cloned().collect();
     let comparison = Comparison::new(&paths, &options)?;
     if comparison.runs.is_empty() {
         // all were removed since they were found

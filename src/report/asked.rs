@@ -1,8 +1,8 @@
 //! The rows of `eval.csv`: evaluations that were asked for, each on data of its own.
 //!
 //! Of a column, the row that was written last for the furthest step decides what it is of; rows on other data are no
-//! part of the same curve. Of several rows of one step, the last one counts. Rows of earlier versions lack digests:
-//! names and tokens tell them apart.
+//! part of the same curve. Where `val.csv` has the column, rows on its data come before any others. Of several rows of
+//! one step, the last one counts. Rows of earlier versions lack digests: names and tokens tell them apart.
 
 use super::basis::{Basis, TEXTS};
 use super::scan::{Scanned, load, scan_texts};
@@ -10,10 +10,12 @@ use crate::run::files::whole_lines;
 use std::path::Path;
 
 /// [`scan`](super::scan::scan) of an `eval.csv`, which hands out one row per step, in which what was measured on other
-/// data is not a number. Gives what each column of the last rows was measured on, too.
+/// data is not a number. Gives what each column of the last rows was measured on, too. `goes_on` says whether that is
+/// what the run's own rows of a column, which `val.csv` has, were measured on.
 pub(super) fn scan_asked(
     path: &Path,
     wanted: &[&str],
+    goes_on: impl Fn(&Basis, &str) -> bool,
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&[f64]),
 ) -> (Scanned, Vec<Basis>) {
@@ -24,15 +26,20 @@ pub(super) fn scan_asked(
     // the file is written whole: of a last row without its newline nobody knows what is missing
     buffer.truncate(whole_lines(buffer).len());
     let mut deciding = vec![[const { String::new() }; TEXTS.len()]; wanted.len()];
-    let mut furthest = vec![f64::NEG_INFINITY; wanted.len()];
+    // whether it goes on with what is known comes before how far it is
+    let mut furthest = vec![(false, f64::NEG_INFINITY); wanted.len()];
     let step = wanted.iter().position(|column| *column == "step");
     let step = |row: &[f64]| step.map_or(f64::NAN, |step| row[step]);
     scan_texts(buffer, wanted, TEXTS, |row, texts| {
         for (place, column) in wanted.iter().enumerate() {
-            let is_before = step(row) < furthest[place];
-            if !row[place].is_nan() && !is_before {
-                furthest[place] = step(row);
-                bases[place] = Basis::of_row(column, texts);
+            if row[place].is_nan() {
+                continue;
+            }
+            let basis = Basis::of_row(column, texts);
+            let this = (goes_on(&basis, column), step(row));
+            if this >= furthest[place] {
+                furthest[place] = this;
+                bases[place] = basis;
                 deciding[place] = texts.map(str::to_owned);
             }
         }
@@ -76,7 +83,8 @@ mod tests {
         std::fs::write(file.path(), text).expect("write");
         let (mut rows, mut buffer) = (Vec::new(), Vec::new());
         let wanted = ["a_acc", "perplexity", "step"];
-        let (scanned, bases) = scan_asked(file.path(), &wanted, &mut buffer, |row| rows.push(row.to_vec()));
+        let (scanned, bases) =
+            scan_asked(file.path(), &wanted, |_, _| false, &mut buffer, |row| rows.push(row.to_vec()));
         (rows, scanned, bases)
     }
 

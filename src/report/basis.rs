@@ -50,13 +50,15 @@ impl Basis {
         let is_way = metric.target.is_some();
         let mut basis = Self::of_contents(run, metric.measured());
         // nothing of a way to a target is of the run's end, but seconds are those of its settings
-        if let Some(parts) = of_settings(run, metric) {
-            basis.facts.push((PARTS, Some(parts)));
+        if is_speed(metric) {
+            basis.facts.push((MACHINE, Some(machine(run))));
+            let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty());
+            basis.facts.extend(parts.map(|parts| (PARTS, Some(parts.join(" and ")))));
         }
         if run.status != RunStatus::Finished {
             return Self { is_open: true, ..basis };
         }
-        if is_way || is_speed(metric) {
+        if is_way || is_speed(metric) || is_length(metric) {
             return basis;
         }
         let earlier = run.results.earlier(&metric.name);
@@ -166,10 +168,15 @@ impl Basis {
         }
     }
 
-    /// The basis of a row of `eval.csv` that stands for a column of `val.csv`.
+    /// The basis of a row of `eval.csv` that stands for a column of `val.csv`, whose rows have the run's own length.
     fn into_validation(mut self, run: &Run) -> Self {
         if let [data, tokens] = &mut self.facts[..] {
-            self.facts = vec![(VAL, data.1.take()), tokenizer(run), (TOKENS, tokens.1.take())];
+            let block_size = run.value("model.block_size").and_then(|size| size.as_u64());
+            let own = |tokens: String| match (tokens.split_once('/'), block_size) {
+                (Some((count, length)), Some(own)) if length == own.to_string() => count.to_owned(),
+                _ => tokens,
+            };
+            self.facts = vec![(VAL, data.1.take()), tokenizer(run), (TOKENS, tokens.1.take().map(own))];
         }
         self
     }
@@ -199,21 +206,22 @@ impl Basis {
         self.is_vague
     }
 
-    /// Whether numbers differ in the settings alone that decide how fast a run was.
+    /// Whether numbers differ in that alone which decides how fast a run was.
     #[must_use]
     pub fn is_of_settings(differing: &[&str]) -> bool {
-        differing == [PARTS]
+        differing.iter().all(|name| [MACHINE, PARTS].contains(name))
     }
 
     /// How numbers were measured that differ in these facts, as a phrase.
     #[must_use]
     pub fn differently(differing: &[&str]) -> String {
         let data: Vec<&str> =
-            differing.iter().copied().filter(|name| ![STEP, PARTS].contains(name)).collect();
+            differing.iter().copied().filter(|name| ![STEP, MACHINE, PARTS].contains(name)).collect();
         let on = (!data.is_empty()).then(|| format!("on different data ({})", data.join(" and ")));
         let at = differing.contains(&STEP).then(|| "at different steps".to_owned());
+        let by = differing.contains(&MACHINE).then(|| format!("on machines that differ ({MACHINE})"));
         let in_parts = differing.contains(&PARTS).then(|| "in part under other settings".to_owned());
-        Vec::from_iter(on.into_iter().chain(at).chain(in_parts)).join(" and ")
+        Vec::from_iter(on.into_iter().chain(at).chain(by).chain(in_parts)).join(" and ")
     }
 
     /// What differs among some, as phrases.
@@ -244,6 +252,8 @@ const TOKENIZER: &str = "data.tokenizer";
 const BYTES: &str = "evaluated bytes";
 /// The step of a last value that is not of the run's end.
 const STEP: &str = "the step of the evaluation";
+/// What of the machine decides how fast a run was, and no recipe says.
+const MACHINE: &str = "processor, threads or vector instructions";
 /// What parts of a run were trained with that its recipe does not say.
 const PARTS: &str = "the settings of parts";
 
@@ -256,10 +266,17 @@ fn is_speed(metric: &Metric) -> bool {
         || metric.unit == Unit::Fraction && metric.log == dir::TRAIN_CSV
 }
 
-/// With what parts of a run were trained that decides how fast it was, for a metric that depends on it.
-fn of_settings(run: &Run, metric: &Metric) -> Option<String> {
-    let parts = Some(&run.parts.of_speed).filter(|parts| !parts.is_empty() && is_speed(metric));
-    parts.map(|parts| parts.join(" and "))
+/// Whether a metric says how far a run went.
+fn is_length(metric: &Metric) -> bool {
+    metric.unit == Unit::Count && metric.log == dir::TRAIN_CSV
+}
+
+/// On what a run was trained last that its recipe does not say: threads where it leaves them to the machine. A device
+/// that is none of the processor's has its name in the tables.
+fn machine(run: &Run) -> String {
+    let is_automatic = run.value("compute.threads").is_none_or(|threads| threads.as_u64() == Some(0));
+    let threads = if is_automatic { run.facts.threads } else { 0 };
+    format!("{} {} {threads}", run.facts.processor, run.facts.simd)
 }
 
 /// As many digits of a digest as `eval.csv` has.

@@ -15,6 +15,8 @@ type Fact = fn(&Run) -> &str;
 const FACTS: &[(&str, Fact)] = &[
     ("run.device", |run| &run.facts.device),
     ("run.host", |run| &run.facts.host),
+    ("run.processor", |run| &run.facts.processor),
+    ("run.simd", |run| &run.facts.simd),
     ("run.version", |run| &run.facts.version),
 ];
 

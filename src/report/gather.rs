@@ -116,6 +116,10 @@ pub fn gather(
         let mut wanted = place(&mut each);
         let [step, tokens] = ["step", "tokens"].map(|column| column_of(&mut wanted, column));
         search.columns(log, |column| column_of(&mut wanted, column));
+        let is_told = |column: &&&str| {
+            log == dir::EVAL_CSV && (results.get(column).is_some() || search.has_told(column))
+        };
+        let told: Vec<&str> = wanted.iter().filter(is_told).copied().collect();
         let furthest = Cell::new(f64::NEG_INFINITY);
         let mut take = |row: &[f64]| {
             furthest.set(furthest.get().max(row[step]));
@@ -129,8 +133,9 @@ pub fn gather(
                 }
             }
         };
+        let is_further = |basis: &Basis, column: &str| told.contains(&column) && goes_on(basis, column);
         let (evaluated, bases) = match log == dir::EVAL_CSV {
-            true => scan_asked(&run.join(log), &wanted, bytes, &mut take),
+            true => scan_asked(&run.join(log), &wanted, is_further, bytes, &mut take),
             false => (scan(&run.join(log), &wanted, bytes, &mut take), Vec::new()),
         };
         if let Some(row) = facts.evaluated_before.as_ref().filter(|_| log == dir::VAL_CSV) {

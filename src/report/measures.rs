@@ -44,7 +44,7 @@ impl Measure {
         }
         let shown = |metric: &&Metric| match goals.is_empty() {
             true => metric.for_people,
-            false => metric.name == "tokens_per_s",
+            false => metric.name == SPEED,
         };
         let usual = metrics().iter().filter(|metric| !for_people || shown(metric));
         let all: Vec<&Metric> = match for_people {
@@ -67,6 +67,15 @@ impl Measure {
         }
     }
 
+    /// The metric that the numbers are made of.
+    #[must_use]
+    pub fn made_of(&self) -> Option<&Metric> {
+        match self {
+            Self::Own(metric) => Some(metric),
+            Self::Speedup | Self::Gain => metrics::find(SPEED),
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Own(metric) => &metric.name,
@@ -85,7 +94,7 @@ impl Measure {
 
     /// The cell of the run at this place.
     pub(super) fn cell(&self, runs: &[Run], i: usize) -> Cell {
-        let speed = |i: usize| runs.get(i).and_then(|run| run.results.get("tokens_per_s"));
+        let speed = |i: usize| runs.get(i).and_then(|run| run.results.get(SPEED));
         let over = |other: Option<f64>| {
             Cell::number(speed(i).zip(other).map(|(a, b)| a / b), |x| Unit::Ratio.shown(x))
         };
@@ -96,6 +105,9 @@ impl Measure {
         }
     }
 }
+
+/// The metric by which rows relate to others.
+const SPEED: &str = "tokens_per_s";
 
 fn own(run: &Run, metric: &Metric) -> Cell {
     let value = run.results.get(&metric.name);

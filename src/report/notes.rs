@@ -5,7 +5,7 @@ use super::basis::Basis;
 use super::compare::Comparison;
 use super::differences::digest;
 use super::footing::Footing;
-use super::metrics::Metric;
+use super::metrics::{Metric, metrics};
 use super::runs::Run;
 use crate::run::column::{Aggregate, Unit};
 use crate::run::columns::task_of;
@@ -140,17 +140,19 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
     for key in &comparison.differences.differing {
-        let mut by_path: BTreeMap<String, BTreeMap<String, Vec<&Run>>> = BTreeMap::new();
+        let mut by_path: BTreeMap<_, BTreeMap<String, Vec<&Run>>> = BTreeMap::new();
         for run in runs {
             if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
-                let of_path = by_path.entry(path.to_string()).or_default();
+                // which part of the files it is of
+                let part = run.value("data.val_fraction").map(ToString::to_string);
+                let of_path = by_path.entry((path.to_string(), part)).or_default();
                 of_path.entry(contents.clone()).or_default().push(run);
             }
         }
         for of_path in by_path.into_values().filter(|of_path| of_path.len() > 1) {
             let sets = of_path.into_values().map(|of| format!("({})", names(runs, of.into_iter())));
             notes.push(format!(
-                "{key} names the same path and other contents in {}: it was changed between them",
+                "{key} names the same path and other contents in {}: it was changed between them, or is another file",
                 listed(sets.collect())
             ));
         }
@@ -227,8 +229,10 @@ fn cadences(comparison: &Comparison) -> Option<String> {
     }
     let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    // unless others are asked for
+    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
     let mut best: Vec<String> = Vec::new();
-    for metric in judged.chain(&comparison.asked).filter(|metric| metric.log == dir::VAL_CSV) {
+    for metric in judged.chain(&comparison.asked).chain(shown).filter(|metric| metric.log == dir::VAL_CSV) {
         if is_best(&metric) && !best.contains(&metric.name) {
             best.push(metric.name.clone());
         }
@@ -357,7 +361,7 @@ fn names<'a>(all: &[Run], runs: impl Iterator<Item = &'a Run>) -> String {
 }
 
 /// Names as one phrase, all or the first few and how many more.
-fn listed(mut names: Vec<String>) -> String {
+pub(super) fn listed(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(MOST_NAMES);
     names.truncate(MOST_NAMES);
     if more > 0 {

@@ -1,6 +1,7 @@
 //! What parts of a run were trained with that its recipe and its record do not say: a run may be continued under other
 //! values of some keys, and on another device, of which its recipe and record tell one.
 
+use super::notes::listed;
 use crate::recipe::keys::{KEYS, Key, OnResume};
 use crate::recipe::{rank, spelled};
 use crate::run::RunRecord;
@@ -44,11 +45,22 @@ impl Parts {
                     ));
                 }
             }
-            // machines of one kind have different names, and the device tells their kind
-            if let Some(device) =
-                session.device.as_ref().filter(|device| kind(device) != kind(&record.device))
-            {
-                found.insert((KEYS.len(), true, format!("run.device={device}")));
+            // machines of one kind have different names, and device and processor tell their kind
+            let threads = |threads: usize| (threads > 0).then(|| threads.to_string());
+            let processor = record.peak.as_ref().map(|peak| peak.processor.as_str());
+            // those that were asked for are a setting
+            let is_automatic =
+                session.settings.as_ref().is_none_or(|set| !set.contains_key("compute.threads"));
+            let of_session = session.threads.filter(|_| is_automatic).and_then(threads);
+            let of_record = threads(record.threads);
+            for (name, then, last) in [
+                ("run.device", &session.device, Some(record.device.as_str())),
+                ("run.processor", &session.processor, processor),
+                ("run.simd", &session.simd, record.simd.as_deref()),
+                ("run.threads", &of_session, of_record.as_deref()),
+            ] {
+                let other = then.as_deref().filter(|then| last.is_some_and(|last| kind(then) != kind(last)));
+                found.extend(other.map(|other| (KEYS.len(), true, format!("{name}={other}"))));
             }
         }
         let of_speed = found.iter().filter(|(_, is_of_speed, _)| *is_of_speed);
@@ -59,7 +71,7 @@ impl Parts {
     /// What a reader of a comparison should know, as a phrase.
     pub(super) fn note(&self) -> Option<String> {
         let is_any = !self.otherwise.is_empty();
-        is_any.then(|| format!("part of it was trained with {}", self.otherwise.join(" and ")))
+        is_any.then(|| format!("part of it was trained with {}", listed(self.otherwise.clone())))
     }
 }
 

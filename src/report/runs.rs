@@ -60,6 +60,12 @@ pub struct Facts {
     pub total_tokens: Option<u64>,
     /// The device trained on.
     pub device: String,
+    /// The processor that computed last, as the peak rate names it; empty for a CUDA device.
+    pub processor: String,
+    /// The vector instructions of the last session's kernels.
+    pub simd: String,
+    /// The threads of a rank of the last session; 0 for a CUDA device.
+    pub threads: usize,
     /// The machine.
     pub host: String,
     /// The version of this program.
@@ -106,6 +112,14 @@ impl From<RunRecord> for Facts {
             name: record.name,
             total_steps: record.total_steps,
             total_tokens: record.plan.get("tokens").and_then(Json::as_u64),
+            // that of a CUDA device is its name
+            processor: record
+                .peak
+                .filter(|_| record.device == "cpu")
+                .map(|peak| peak.processor)
+                .unwrap_or_default(),
+            simd: record.simd.unwrap_or_default(),
+            threads: if record.device == "cpu" { record.threads } else { 0 },
             device: record.device,
             host: record.host,
             version: record.versions.get("runner").cloned().unwrap_or_default(),
@@ -158,7 +172,7 @@ impl Run {
             warn(&error);
         }
         let file = path.join(dir::RECIPE);
-        let text = regular::read_text(&file, regular::RECIPE);
+        let text = regular::read_unlinked_text(&file, regular::RECIPE);
         if let (Ok(text), Some(record)) = (&text, &record)
             && is_own(path, text, record) == Some(false)
         {
@@ -219,7 +233,9 @@ impl Run {
         run.complete &= is_readable;
         let at_target = run.facts.reached_target.filter(|_| run.status == RunStatus::Finished);
         if wanted.cut.is_none() {
-            run.results.at_target = at_target.map(|reached| reached.step);
+            // a run that was let go beyond its target has other values than one that ended there
+            let steps = run.results.get("steps").map_or(0, |steps| steps as u64);
+            run.results.at_target = at_target.map(|reached| reached.step.max(steps));
         } else {
             run.complete = reached && is_readable;
             if !reached && is_readable {

@@ -28,7 +28,7 @@ pub struct Scanned {
 /// The columns of a log, in order. A missing file, one without a whole line and one that cannot be read have none.
 pub fn header(path: &Path) -> Vec<String> {
     let mut line = Vec::new();
-    let read = regular::open(path);
+    let read = regular::open_unlinked(path);
     match read.and_then(|file| BufReader::new(file.take(HEADER as u64)).read_until(b'\n', &mut line)) {
         Ok(_) => scan_bytes(whole_lines(&line), &[], |_| {}).header,
         Err(_) => Vec::new(),
@@ -57,7 +57,7 @@ pub fn scan(path: &Path, wanted: &[&str], buffer: &mut Vec<u8>, each: impl FnMut
 /// Reads a log into `buffer`. Errors: what a pass finds over a log that is missing or cannot be read.
 pub(super) fn load(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Scanned> {
     buffer.clear();
-    match regular::open(path).and_then(|file| read_log(file, buffer)) {
+    match regular::open_unlinked(path).and_then(|file| read_log(file, buffer)) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Scanned::default()),
         Err(error) => {
@@ -73,7 +73,7 @@ pub(super) fn load(path: &Path, buffer: &mut Vec<u8>) -> Result<(), Scanned> {
 /// Errors: [`RunError::Io`].
 pub fn last_row(path: &Path, wanted: &[&str]) -> Result<Option<Vec<f64>>, RunError> {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = match regular::open(path) {
+        let mut file = match regular::open_unlinked(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             file => file?,
         };

@@ -104,6 +104,12 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Whether the rows of `val.csv` have told of a column that a target is of.
+    pub(super) fn has_told(&self, column: &str) -> bool {
+        let mut beside = self.logs.iter().filter(|log| log.instead_of == BESIDE);
+        beside.any(|log| log.columns.iter().any(|known| known.name == column))
+    }
+
     /// Lets later rows of `eval.csv` count where they are of what those of `val.csv` are.
     pub(super) fn join(&mut self, is_own: impl Fn(&str) -> bool) {
         let columns = self.targets.iter().filter(|target| target.best.log == dir::VAL_CSV);

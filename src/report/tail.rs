@@ -52,7 +52,7 @@ impl Tail {
     }
 
     fn read_on(&mut self) -> io::Result<Grown> {
-        let mut file = regular::open(&self.path)?;
+        let mut file = regular::open_unlinked(&self.path)?;
         let metadata = file.metadata()?;
         let is_other = self.identity != Some(identity(&metadata)) || metadata.len() < self.offset;
         if is_other {

@@ -86,6 +86,10 @@ pub struct Session {
     pub device: Option<String>,
     /// The machine; absent in records of earlier versions.
     pub host: Option<String>,
+    /// The processor that computed; absent for a CUDA device and in records of earlier versions.
+    pub processor: Option<String>,
+    /// The CPU threads of a rank; absent in records of earlier versions.
+    pub threads: Option<usize>,
 }
 
 /// The run that another one began from.
@@ -246,7 +250,7 @@ impl RunRecord {
     /// Missing fields get their defaults. Errors: [`RunError::NewerFormat`], [`RunError::Malformed`].
     pub fn read(run_dir: &Path) -> Result<Option<Self>, RunError> {
         let path = run_dir.join(FILE);
-        match regular::read_within(&path, regular::DOCUMENT) {
+        match regular::read_unlinked(&path, regular::DOCUMENT) {
             // a power cut may leave a file without its bytes, which says as little as none
             Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok(None),
             Ok(bytes) => Self::from_json(&path, &bytes).map(Some),

@@ -179,6 +179,8 @@ impl Job<'_> {
             settings: Some(changeable(self.recipe())),
             device: Some(self.plan.device.clone()),
             host: Some(facts::host()),
+            processor: self.plan.cuda.is_none().then(machine::cpu_model),
+            threads: Some(self.plan.threads),
             peak_flops: Some(peak.flops),
             simd: record.simd.clone(),
             ..RecordedSession::default()

@@ -281,7 +281,8 @@ fn what_was_measured_later_than_the_rows_of_val_csv_is_shown_beside_them() {
     let other =
         fs::read_to_string(lab.path("runs/fake-2/eval.csv")).expect("a log").replace("=0123", "=3210");
     let own = fs::read_to_string(lab.path("runs/fake-2/eval.csv")).expect("a log");
-    fs::write(lab.path("runs/fake-2/eval.csv"), other).expect("a log");
+    fs::write(lab.path("runs/fake-2/eval.csv"), &other).expect("a log");
+    let other_rows = other;
     let found = json(&lab, &args);
     let runs = found["runs"].as_array().expect("runs");
     let of_two = runs.iter().find(|run| run["id"] == "fake-2").expect("there");
@@ -289,12 +290,40 @@ fn what_was_measured_later_than_the_rows_of_val_csv_is_shown_beside_them() {
     let said = text(&lab, &args);
     let note = "fake-2 (best 10.0 % in val.csv; eval.csv has it at step 4, perhaps on other data)";
     assert!(said.contains(note), "{said}");
+    // and hides none that was measured on the run's own before it
+    let row = other_rows.lines().last().expect("a row").replace(",0.3", ",0.9");
+    fs::write(lab.path("runs/fake-2/eval.csv"), format!("{own}{row}\n")).expect("a log");
+    let found = json(&lab, &args);
+    let runs = found["runs"].as_array().expect("runs");
+    let of_two = runs.iter().find(|run| run["id"] == "fake-2").expect("there");
+    assert_eq!(of_two["metrics"]["poems_acc"], json!(0.3));
+    assert!(!text(&lab, &args).contains("perhaps on other data"));
     fs::write(lab.path("runs/fake-2/eval.csv"), own).expect("a log");
     // examples of another task of that name
     let other =
         fs::read_to_string(lab.path("runs/fake-3/eval.csv")).expect("a log").replace("=0123", "=3210");
     fs::write(lab.path("runs/fake-3/eval.csv"), other).expect("a log");
     assert!(text(&lab, &args[..2]).contains("different data (the task's examples)"));
+}
+
+#[test]
+fn rows_of_the_runs_own_length_are_of_the_data_of_val_csv() {
+    let lab = Lab::new();
+    for seed in 1..=2 {
+        let extra = json!({"digests": {"val": "0123456789abcdef".repeat(4)}, "plan": {"eval_rows": 2}});
+        let run =
+            Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+        let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+        fs::write(run.join("recipe.toml"), recipe + "\n[model]\nblock_size = 32\n").expect("a recipe");
+    }
+    // the first has no evaluation of its own
+    let run = lab.path("runs/fake-1");
+    fs::write(run.join("val.csv"), "step,tokens,val_loss\n").expect("a log");
+    for (length, is_own) in [(32, true), (16, false)] {
+        let row = format!("4,1024,now,fp32,v.txt,64,val_loss=0123456789abcdef:64/{length},3.25\n");
+        fs::write(run.join("eval.csv"), format!("{ASKED},val_loss\n{row}")).expect("a log");
+        assert_eq!(!text(&lab, &[]).contains("evaluated tokens"), is_own, "{length}");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn what_a_part_was_trained_with_is_said_where_the_recipe_does_not_say_it() {
     // those of earlier versions say what --set changed
     write(&lab, "fake-1", 1, json!([first]));
     write(&lab, "fake-2", 2, json!([first, {"from_step": 2, "overrides": sets}]));
-    let note = "fake-2: part of it was trained with compute.threads=1 and watchdog.max_loss_zscore=0.8 and \
+    let note = "fake-2: part of it was trained with compute.threads=1, watchdog.max_loss_zscore=0.8 and \
                 watchdog.action=\"skip\"";
     let said = text(&lab, &[]);
     assert!(said.contains(note), "{said}");
@@ -54,6 +54,8 @@ fn speeds_of_other_settings_are_not_put_down_to_those_of_the_recipe() {
     let said = text(&lab, &args);
     assert!(said.contains("tokens_per_s was measured in part under other settings"), "{said}");
     assert!(!text(&lab, &["--by", "val_loss"]).contains("val_loss was measured"));
+    let relative = text(&lab, &["--metrics", "speedup,gain"]);
+    assert!(relative.contains("tokens_per_s was measured in part under other settings"), "{relative}");
     // of two runs with one recipe and one seed, the one that was trained as it says counts
     write(&lab, "fake-3", 1, usual);
     let copies = "fake-1 has the recipe and the seed of fake-3";
@@ -75,6 +77,44 @@ fn a_run_that_goes_on_records_what_it_goes_on_with() {
 }
 
 #[test]
+fn a_run_that_goes_on_with_other_vector_instructions_is_as_fast_as_neither() {
+    let lab = Lab::new();
+    let simd = |simd: &str| json!([{"from_step": 0, "to_step": 2, "settings": {}, "simd": simd}]);
+    let write = |id: &str, seed, then: &str, last: &str| {
+        let extra = json!({"sessions": simd(then), "simd": last});
+        Fake { extra, ..Fake::new(id, seed, 1e-3, 3.0) }.write(&lab.path("runs"));
+    };
+    write("fake-1", 1, "avx2", "avx2");
+    write("fake-2", 2, "avx2", "avx512");
+    let args = ["--by", "tokens_per_s", "--metrics", "tokens_per_s"];
+    let said = text(&lab, &args);
+    assert!(said.contains("fake-2: part of it was trained with run.simd=avx2"), "{said}");
+    assert!(said.contains("tokens_per_s was measured in part under other settings"), "{said}");
+    // whole runs of different instructions say so in their rows
+    write("fake-2", 2, "avx512", "avx512");
+    let said = text(&lab, &["--wide"]);
+    assert!(said.contains("simd") && said.contains("avx512"), "{said}");
+    let said = text(&lab, &args);
+    assert!(said.contains("tokens_per_s was measured on machines that differ"), "{said}");
+    // threads that a recipe asks for are what is compared
+    for (threads, is_apart) in [("0", true), ("1", false)] {
+        for seed in 1..=2u64 {
+            let extra = json!({"threads": seed, "device": "cpu"});
+            let run = Fake { extra, ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }
+                .write(&lab.path("runs"));
+            let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+            let asked = format!("[compute]\nthreads = {}\n", if threads == "0" { 0 } else { seed });
+            fs::write(run.join("recipe.toml"), recipe.replace("[compute]\n", &asked)).expect("a recipe");
+        }
+        assert_eq!(text(&lab, &args).contains("on machines that differ"), is_apart);
+    }
+    // a run records what it computes on
+    let run = lab.train(&[]);
+    let sessions = support::record(&run)["sessions"].clone();
+    assert!(sessions[0]["processor"].is_string(), "{sessions:#}");
+}
+
+#[test]
 fn figures_that_depend_on_how_often_runs_are_evaluated_say_so() {
     let lab = Lab::new();
     for seed in 1..=2u64 {
@@ -90,7 +130,9 @@ fn figures_that_depend_on_how_often_runs_are_evaluated_say_so() {
         let said = text(&lab, args);
         assert!(said.contains(note), "{args:?}: {said}");
     }
-    assert!(!text(&lab, &[]).contains(note));
+    // the usual table has the best losses, too
+    assert!(text(&lab, &[]).contains(note));
+    assert!(!text(&lab, &["--metrics", "val_loss"]).contains(note));
 }
 
 #[test]
@@ -105,14 +147,32 @@ fn losses_at_which_a_target_ended_runs_are_not_tested() {
             });
             let id = format!("fake-{i}{seed}");
             let fake = Fake::new(&id, seed, 1e-3 * (i + 1) as f64, 3.0 + 0.1 * i as f64);
-            Fake { extra, ..fake }.write(&lab.path("runs"));
+            let (losses, val) = (fake.losses[..step].to_vec(), vec![(0, 10.5), (step as u64, 3.5)]);
+            Fake { extra, losses, val, ..fake }.write(&lab.path("runs"));
         }
     }
     assert_eq!(json(&lab, &[])["tests"], json!([]));
     let said = text(&lab, &[]);
     assert!(said.contains("val_loss was measured at different steps"), "{said}");
+    // how far they went is not
+    let way = text(&lab, &["--by", "tokens", "--metrics", "steps,tokens"]);
+    assert!(!way.contains("tokens was measured") && !way.contains("steps was measured"), "{way}");
     assert!(said.contains("ended it before its last step: --target compares how soon"), "{said}");
     assert_eq!(json(&lab, &["--target", "val_loss=4"])["tests"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_run_that_went_beyond_its_target_does_not_count_as_of_the_target() {
+    let lab = Lab::new();
+    for seed in 1..=2u64 {
+        let extra = json!({"reached_target": {"step": 4, "val_loss": 3.5, "target": 3.5}});
+        let fake = Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0);
+        let losses = fake.losses.iter().copied().chain((seed == 2).then_some(2.0)).collect();
+        let val = fake.val.iter().copied().chain((seed == 2).then_some((5, 2.5))).collect();
+        Fake { extra, losses, val, ..fake }.write(&lab.path("runs"));
+    }
+    let said = text(&lab, &[]);
+    assert!(said.contains("val_loss was measured at different steps"), "{said}");
 }
 
 #[test]
@@ -170,4 +230,12 @@ fn files_that_were_changed_between_runs_are_named() {
     let said = text(&lab, &[]);
     assert!(said.contains("data.train names the same path and other contents in ("), "{said}");
     assert!(said.contains("it was changed between them"), "{said}");
+    // another part of a file is no change of it
+    for seed in 1..=4u64 {
+        let recipe = lab.path(&format!("runs/fake-{seed}/recipe.toml"));
+        let text = fs::read_to_string(&recipe).expect("a recipe");
+        let part = format!("[data]\nval_fraction = 0.{}\n", if seed > 2 { 2 } else { 1 });
+        fs::write(&recipe, text.replace("[data]\n", &part)).expect("a recipe");
+    }
+    assert!(!text(&lab, &[]).contains("names the same path"));
 }

@@ -222,7 +222,7 @@ impl Export {
         let at = At { step: 0, wall_time: self.clock.began() };
         let mut head = vec![event::version(at), event::start(at)];
         let path = self.run.join(dir::RECIPE);
-        match regular::read_text(&path, regular::RECIPE) {
+        match regular::read_unlinked_text(&path, regular::RECIPE) {
             Ok(text) => {
                 let values = written(&text).unwrap_or_else(|problem| {
                     self.problems.push(format!("`{}` cannot be read: {problem}", path.display()));
