@@ -1,6 +1,7 @@
 //! How counts stand in texts, for messages of all modules, and texts that a terminal only shows.
 
 use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
 
 /// A number with its digits grouped: `124,439,808`.
 #[must_use]
@@ -57,18 +58,31 @@ pub fn tame_line(text: &str) -> String {
 /// The items of a list below a message, each on a line of its own.
 #[must_use]
 pub fn items<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
-    items.into_iter().map(|item| format!("{ITEM}{}", tame_line(item.as_ref()))).collect()
+    let list: String = items.into_iter().map(|item| format!("\n  - {}", tame_line(item.as_ref()))).collect();
+    let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !lists.contains(&list) {
+        lists.truncate(MOST_LISTS - 1);
+        lists.insert(0, list.clone());
+    }
+    list
 }
 
-/// [`tame`] for a message: line feeds stay only where [`items`] puts them, so that a name from elsewhere cannot pass
-/// for another message.
+/// The latest lists of [`items`], the newest first. A message is a text by the time it is shown, and a name in it may
+/// look like an item.
+static LISTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const MOST_LISTS: usize = 16;
+
+/// [`tame`] for a message: line feeds stay only in a list of [`items`], so that a name from elsewhere cannot pass for
+/// another message.
 #[must_use]
 pub fn tame_message(text: &str) -> String {
-    text.split(ITEM).map(tame_line).collect::<Vec<_>>().join(ITEM)
+    let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_list = |list: &String| {
+        let (before, after) = text.split_once(list.as_str())?;
+        Some(format!("{}{list}{}", tame_line(before), tame_line(after)))
+    };
+    lists.iter().filter(|list| !list.is_empty()).find_map(of_list).unwrap_or_else(|| tame_line(text))
 }
-
-/// What begins an item of a list.
-const ITEM: &str = "\n  - ";
 
 /// Whether a terminal shows a character and does nothing else. Of those that Unicode has for text in two directions,
 /// only the ones that reach beyond their neighbours are none (UAX #9, 2.1 to 2.5).
@@ -142,5 +156,10 @@ mod tests {
         assert_eq!(tame_line("a\tb\nc"), format!("a{mark}b{mark}c"));
         let listed = format!("a\nb{}", items(["c", "d\n  - e"]));
         assert_eq!(tame_message(&listed), format!("a{mark}b\n  - c\n  - d{mark}  - e"));
+        assert_eq!(tame_message("`a\n  - error: c`"), format!("`a{mark}  - error: c`"));
+        assert_eq!(
+            tame_message(&format!("{listed}\n  - f")),
+            format!("a{mark}b\n  - c\n  - d{mark}  - e{mark}  - f")
+        );
     }
 }

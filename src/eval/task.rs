@@ -135,11 +135,15 @@ pub(super) struct Encoded {
     pub(super) place: String,
 }
 
-/// Tokens that a file's examples may still have. Each ending comes with its context and its delimiter, so a long one
-/// with many endings would take a day to score, or fill the memory, from a small file.
+/// What a file's examples may still have. Each ending comes with its context and its delimiter, so a long one with many
+/// endings would take a day to score, or fill the memory, from a small file.
 pub(super) struct Room {
+    /// Tokens to be scored.
     scored: usize,
+    /// Tokens of endings to be kept.
     kept: usize,
+    /// Bytes of text to become tokens.
+    encoded: usize,
 }
 
 impl Room {
@@ -147,24 +151,34 @@ impl Room {
     const SCORED_PER_BYTE: usize = 32;
     /// Tokens of endings to be kept for each byte of a file, at 4 bytes each.
     const KEPT_PER_BYTE: usize = 2;
+    /// Bytes that become tokens for each byte of a file. A token of dashes may have 64, so tokens do not bound them.
+    const ENCODED_PER_BYTE: usize = 64;
 
     /// That of a file of `bytes` bytes.
     pub(super) fn of(bytes: usize) -> Self {
         Self {
             scored: bytes.saturating_mul(Self::SCORED_PER_BYTE).saturating_add(1 << 20),
             kept: bytes.saturating_mul(Self::KEPT_PER_BYTE).saturating_add(1 << 24),
+            encoded: bytes.saturating_mul(Self::ENCODED_PER_BYTE).saturating_add(1 << 22),
         }
+    }
+
+    /// Takes the text of an ending from it, before it becomes tokens.
+    fn take_text(&mut self, bytes: usize) -> Result<(), String> {
+        self.encoded = self.encoded.checked_sub(bytes).ok_or(TOO_OFTEN)?;
+        Ok(())
     }
 
     /// Takes the tokens of a context with one ending from it.
     pub(super) fn take(&mut self, context: usize, ending: usize) -> Result<(), String> {
         let left = (self.scored.checked_sub(context + ending)).zip(self.kept.checked_sub(ending));
-        (self.scored, self.kept) = left.ok_or(
-            "its endings repeat a long context or delimiter too often: shorten it, or leave out endings",
-        )?;
+        (self.scored, self.kept) = left.ok_or(TOO_OFTEN)?;
         Ok(())
     }
 }
+
+const TOO_OFTEN: &str =
+    "its endings repeat a long context or delimiter too often: shorten it, or leave out endings";
 
 impl Task {
     /// Reads a file of examples: HellaSwag's JSONL, llm.c's `.bin` of it, multiple choice in JSONL (`context`,
@@ -347,6 +361,9 @@ fn encode(
     let (mut endings, mut ends) = (Vec::new(), Vec::with_capacity(texts.len()));
     for ending in texts {
         let continuation = format!("{delimiter}{ending}");
+        // the harness's definition encodes the context again
+        let again = if definition == Definition::LmEval { text.len() } else { 0 };
+        room.take_text(continuation.len() + again)?;
         let own = match definition {
             Definition::PerToken => tokens(tokenizer, &continuation)?,
             Definition::LmEval => lm_eval::ending(tokenizer, &text, context.len(), &continuation)?,

@@ -48,9 +48,9 @@ pub struct InputError {
 }
 
 impl InputError {
-    /// A problem of the recipe, at the line that names the data, with what is known about data that are not there and
-    /// not `said` before.
-    fn at_its_key(&self, resolved: &Resolved, said: &mut Vec<String>) -> Diagnostics {
+    /// A problem of the recipe, at the line that names the data. If it is to be `helped`, with what is known about data
+    /// that are not there and not `said` before.
+    fn at_its_key(&self, resolved: &Resolved, said: &mut Vec<String>, helped: bool) -> Diagnostics {
         // keys of a recipe and options may both name data; what a path is relative to is known here
         let in_a_file = || matches!(resolved.origin(self.key)?.origin, Origin::File { .. }).then_some(());
         let relative = match self.error {
@@ -60,8 +60,8 @@ impl InputError {
             DataError::Missing { .. } => ", which is relative to the current directory",
             _ => "",
         };
-        let help: Vec<String> =
-            missing::help(&self.error).into_iter().filter(|it| !said.contains(it)).collect();
+        let help = if helped { missing::help(&self.error) } else { Vec::new() };
+        let help: Vec<String> = help.into_iter().filter(|it| !said.contains(it)).collect();
         said.extend_from_slice(&help);
         resolved.complain_at_length(self.key, &format!("{self}{relative}"), help)
     }
@@ -72,14 +72,17 @@ impl InputError {
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct InputErrors(pub Vec<InputError>);
 
+/// So many missing names are looked for among those that are there: each look takes a whole directory.
+const MOST_HELPED: usize = 20;
+
 impl InputErrors {
     /// Problems of the recipe, at the lines that name the data; an encoded text that cannot be written is none.
     pub fn at_their_keys(self, resolved: &Resolved) -> anyhow::Error {
         let (mut problems, mut said) = (Diagnostics::default(), Vec::new());
-        for problem in self.0 {
+        for (i, problem) in self.0.into_iter().enumerate() {
             match problem.error {
                 DataError::Write { .. } => return problem.error.into(),
-                _ => problems.append(problem.at_its_key(resolved, &mut said)),
+                _ => problems.append(problem.at_its_key(resolved, &mut said, i < MOST_HELPED)),
             }
         }
         problems.into()

@@ -31,6 +31,8 @@ const README: &str = "README.md";
 /// At most this many names are shown, of at most so many files.
 const SHOWN: usize = 3;
 const LOOKED_AT: usize = 10_000;
+/// Bytes of what is compared with names, which takes time in proportion to both lengths: no file has a longer name.
+const LONGEST: usize = 255;
 
 /// What to know and to do about data that are not there; nothing for other faults.
 pub(super) fn help(error: &DataError) -> Vec<String> {
@@ -109,7 +111,7 @@ fn there(dir: &Path, wanted: &str) -> String {
     let mut names: Vec<String> = names.filter(|name| !name.starts_with('.') && name != README).collect();
     names.sort();
     let (mut similar, others): (Vec<String>, Vec<String>) =
-        names.into_iter().partition(|name| is_similar(name, wanted));
+        names.into_iter().partition(|name| wanted.len() <= LONGEST && is_similar(name, wanted));
     similar.sort_by_key(|name| distance(name, wanted));
     let (list, what) = match (similar.is_empty(), others.is_empty()) {
         (true, true) => return format!("the directory `{shown}` holds no data"),

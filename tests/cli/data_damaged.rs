@@ -126,6 +126,22 @@ fn what_a_killed_preparation_has_written_is_looked_at_before_it_goes_on() {
 }
 
 #[test]
+fn a_state_that_has_begun_more_sources_than_it_knows_is_refused() {
+    let lab = Lab::new();
+    let more = [&PLAIN[..], &["--tokenizer", "char"]].concat();
+    killed(&lab, &more, "after_state:3");
+    let path = lab.path("out/.prepare/state.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).expect("a state")).expect("JSON");
+    let sources = file["state"]["sources"].as_array().expect("sources").clone();
+    assert_eq!(sources.len(), 1);
+    file["state"]["sources"] = json!([sources[0], sources[0], sources[0]]);
+    file["checksum"] = blake3::hash(file["state"].to_string().as_bytes()).to_hex().as_str().into();
+    fs::write(&path, file.to_string()).expect("written");
+    let refused = again(&lab, "out", &more);
+    refused.expect(2).says(&["`out` holds an unfinished preparation", "or remove it"]);
+}
+
+#[test]
 fn a_state_whose_numbers_cannot_be_is_refused() {
     for (more, edits) in [
         (

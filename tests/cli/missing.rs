@@ -5,7 +5,7 @@ use crate::support;
 
 use std::fs;
 use std::path::Path;
-use support::{Ended, Lab, ended, tiny, tokens};
+use support::{Ended, Lab, ended, tiny, tokens, wait};
 
 fn refused(lab: &Lab, sets: &[&str]) -> Ended {
     let ended = lab.run(tiny("runs", sets));
@@ -41,6 +41,35 @@ fn everything_that_is_missing_is_named_at_once() {
     lab.write("other.toml", "extends = \"tiny.toml\"\nname = \"other\"\ndata.val = \"far.bin\"\n");
     let both = lab.run(["tiny.toml", "other.toml", "data.train=near.bin"]);
     both.expect(2).says(&["near.bin` does not exist", "far.bin` does not exist"]);
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_not_compared_with_those_that_are_there() {
+    let lab = Lab::new();
+    for i in 0..200 {
+        lab.write(&format!("many/{}{i}", "b".repeat(240)), "");
+    }
+    let name = "a".repeat(100_000);
+    for pattern in [format!("many/{name}*"), format!("many/{name}")] {
+        lab.write("long.toml", format!("extends = \"tiny.toml\"\ndata.train = \"{pattern}\"\n"));
+        // it would take minutes
+        let mut live = lab.start(["plan", "long.toml"]);
+        wait("a plan whose data are not there", || live.is_over());
+        live.end().says(&["data.train: `"]);
+    }
+}
+
+#[test]
+fn a_pattern_that_enters_directories_again_and_again_is_refused() {
+    let lab = Lab::new();
+    (0..50).for_each(|i| fs::create_dir(lab.path(&format!("{i}"))).expect("a directory"));
+    lab.write(
+        "round.toml",
+        format!("extends = \"tiny.toml\"\ndata.train = \"{}x\"\n", "./**/".repeat(30_000)),
+    );
+    let mut live = lab.start(["plan", "round.toml"]);
+    wait("a plan whose data are not there", || live.is_over());
+    live.end().says(&["leads past too many names"]);
 }
 
 #[test]

@@ -111,6 +111,8 @@ pub(crate) fn all() -> Vec<(&'static str, Reader, Vec<u8>)> {
         ("many long contexts", readers::task, examples(&"a ".repeat(1000), " ", 60)),
         ("many short endings", readers::task, examples("a", " ", 200)),
         ("a long delimiter of many endings", readers::task, examples("a", &"b ".repeat(500), 500)),
+        // a token has 64 of these, and each ending brings all of them
+        ("a rule of many endings", readers::task, rule()),
         ("one example of many endings", readers::task, endings_of_one(40_000)),
         ("brackets that never close", readers::task, brackets(1 << 20)),
         ("many examples of short lines", readers::task, text("", "{\"text\":\"a b\"}\n", "")),
@@ -200,6 +202,14 @@ fn arguments() -> Vec<u8> {
     out.extend(b"h\x01h\x02".repeat(2_000_000));
     out.extend(b"uu.");
     out
+}
+
+/// An example with a delimiter of a quarter of a megabyte that has few tokens, and endings that repeat it.
+fn rule() -> Vec<u8> {
+    let endings: Vec<String> = (0..1000).map(|ending| format!("\"{ending}\"")).collect();
+    let (rule, endings) = ("-".repeat(250_000), endings.join(","));
+    format!("{{\"context\":\"a\",\"delimiter\":\"{rule}\",\"endings\":[{endings}],\"label\":0}}\n")
+        .into_bytes()
 }
 
 /// llm.c's file of an example with 60,000 tokens and as many endings.

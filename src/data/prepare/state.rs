@@ -169,6 +169,7 @@ impl State {
     fn is_sound(&self, is_spooled: bool) -> bool {
         self.adds_up(&Earlier::of(self), self.is_read, is_spooled)
             && (!self.is_complete || self.in_shards() == self.tokens())
+            && (self.vocabulary_sources.is_empty() || self.sources.len() <= self.vocabulary_sources.len())
             && self.dropped.iter().all(|(name, _)| is_shard(name))
             && self.back.as_ref().is_none_or(|back| self.adds_up(back, false, is_spooled))
     }
