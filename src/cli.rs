@@ -180,6 +180,9 @@ pub struct BenchArgs {
     /// Print a table or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
 }
 
 /// Arguments of `doctor`.
@@ -320,6 +323,9 @@ pub struct ExplainArgs {
     /// Print text or JSON
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    /// Where runs are kept.
+    #[command(flatten)]
+    pub runs: RunsArgs,
 }
 
 /// Arguments of `completions`.

@@ -23,7 +23,7 @@ use std::fmt::Write;
 /// Prints the median speed and the time by phase.
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("bench")?;
-    let resolved = recipe::load(&recipe, &overrides)?;
+    let resolved = recipe::load_among(&recipe, &overrides, &args.runs.runs_dir)?;
     supported::check(&resolved, &Voice::default())?;
     if let Some(tokens) = args.sample {
         return sample(&resolved, tokens as usize, args.format);

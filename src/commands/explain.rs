@@ -19,7 +19,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         _ => None,
     };
     let (recipe, overrides) = named.one("explain")?;
-    let resolved = recipe::load(&recipe, &overrides)?;
+    let resolved = recipe::load_among(&recipe, &overrides, &args.runs.runs_dir)?;
     let here = std::path::absolute(".")?;
     let text = match (key, args.format) {
         (Some(key), Format::Text) => one(&resolved, key, &here),

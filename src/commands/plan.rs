@@ -71,7 +71,7 @@ struct Run {
 /// Prints the plan. Exit code 0 also where data are missing or memory is short.
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("plan")?;
-    let resolved = recipe::load(&recipe, &overrides)?;
+    let resolved = recipe::load_among(&recipe, &overrides, &args.runs.runs_dir)?;
     let voice = Voice::default();
     let here = args.ranks_here.map(|here| here as usize);
     supported::check_here(&resolved, here, models_elsewhere(args), &voice)?;

@@ -29,7 +29,7 @@ struct Output<'a> {
 /// Runs both engines and shows where they differ. Exit code 0 if everything is within its tolerance, else 1.
 pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Exit> {
     let (recipe, overrides) = Named::here(&args.recipe).one("verify")?;
-    let resolved = recipe::load(&recipe, &overrides)?;
+    let resolved = recipe::load_among(&recipe, &overrides, &args.runs.runs_dir)?;
     if resolved.recipe.compute.engine == EngineKind::Dfdx {
         let message = "compute.engine = \"dfdx\" is the reference itself, there is nothing to compare it with; verify \
                        the other engine with --set compute.engine=fused";

@@ -1,6 +1,8 @@
 //! `model.init_from`: the weights or the run that a run begins from.
 
+use super::paths::normalize;
 use super::value::{Fault, Value, path, wrong_type};
+use crate::weights::checkpoint_name;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -36,6 +38,40 @@ impl InitFrom {
         match self {
             Self::Weights(path) | Self::Run(Branch { run: path, .. }) => path,
         }
+    }
+
+    /// What a checked value of the key names.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Text(path) => Some(Self::Weights(path.into())),
+            Value::Branch { run, step, optimizer } => Some(Self::Run(Branch {
+                run: run.into(),
+                step: step.map(i64::cast_unsigned),
+                optimizer: *optimizer,
+            })),
+            _ => None,
+        }
+    }
+
+    /// Whether a recipe that says this means what a run has `begun` from. A recipe may leave the step open, and a run
+    /// never does.
+    pub(crate) fn names(&self, begun: &Self) -> bool {
+        let ((asked, asked_step), (begun, step)) = (self.place(), begun.place());
+        asked == begun && (asked_step.is_none() || asked_step == step)
+    }
+
+    /// The file or directory that is meant, whether with the states of its optimizer, and the step where one is told.
+    pub(crate) fn place(&self) -> ((PathBuf, bool), Option<u64>) {
+        let (branch_step, optimizer) = match self {
+            Self::Weights(_) => (None, false),
+            Self::Run(Branch { step, optimizer, .. }) => (*step, *optimizer),
+        };
+        let (path, word) = match checkpoint_name(self.path()) {
+            Some((run, word)) => (run, word.parse().ok()),
+            None => (self.path(), None),
+        };
+        let path = normalize(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        ((path, optimizer), branch_step.or(word))
     }
 }
 
@@ -90,4 +126,32 @@ const EXAMPLE: &str = "write it as { run = \"runs/NAME-01234567\", step = 300, o
 
 fn fault(value: &Spanned<DeValue>, what: &str, label: String) -> Fault {
     Fault { what: what.into(), label, help: Some(EXAMPLE.into()), span: value.span() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_names_what_a_run_began_from_at_the_same_step_or_at_one_it_leaves_open() {
+        let weights = |path: &str| InitFrom::Weights(PathBuf::from(path));
+        let branch = |run: &str, step, optimizer| InitFrom::Run(Branch { run: run.into(), step, optimizer });
+        let begun = branch("/runs/trunk", Some(30), true);
+        for asked in ["/runs/trunk", "/runs/trunk@best", "/runs/trunk@30", "/runs/x/../trunk"] {
+            assert!(branch(asked, None, true).names(&begun), "{asked}");
+        }
+        assert!(begun.names(&begun));
+        for other in [
+            branch("/runs/trunk", Some(20), true),
+            branch("/runs/trunk", Some(30), false),
+            branch("/runs/trunk@20", None, true),
+            branch("/runs/other", Some(30), true),
+            weights("/runs/trunk@30"),
+        ] {
+            assert!(!other.names(&begun), "{other:?}");
+        }
+        assert!(weights("/w").names(&weights("/w")) && !weights("/w").names(&weights("/v")));
+        assert!(weights("/runs/trunk@latest").names(&weights("/runs/trunk@30")));
+        assert!(!weights("/runs/trunk@20").names(&weights("/runs/trunk@30")));
+    }
 }

@@ -23,6 +23,7 @@ mod paths;
 mod presets;
 mod resolved;
 mod run_name;
+mod runs;
 pub mod schema;
 pub mod shipped;
 mod source;
@@ -50,7 +51,7 @@ pub use origin::Origin;
 pub use overrides::Overrides;
 pub use parse::find_key;
 pub(crate) use paths::normalize;
-pub use resolved::{Resolved, Setting, load};
+pub use resolved::{Resolved, Setting, load, load_among};
 pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
     LogConfig, ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, ValidationSet,

@@ -125,9 +125,22 @@ impl Resolved {
 /// # Errors
 /// Returns all problems of all sources, in file order.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics> {
+    load_from(path, overrides, None)
+}
+
+/// As [`load`], for a recipe whose run would lie in `runs_dir`: where what `model.init_from` names is gone, its
+/// dimensions are those of the runs there that began from it.
+///
+/// # Errors
+/// Returns all problems of all sources, in file order.
+pub fn load_among(path: &Path, overrides: &Overrides, runs_dir: &Path) -> Result<Resolved, Diagnostics> {
+    load_from(path, overrides, Some(runs_dir))
+}
+
+fn load_from(path: &Path, overrides: &Overrides, runs_dir: Option<&Path>) -> Result<Resolved, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let resolved = layers::gather(path, overrides, &mut diagnostics)
-        .and_then(|stack| resolve(stack, &mut diagnostics))
+        .and_then(|stack| resolve(stack, runs_dir, &mut diagnostics))
         .filter(|_| diagnostics.is_empty());
     resolved.ok_or_else(|| {
         diagnostics.sort();
@@ -135,14 +148,14 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Resolved, Diagnostics>
     })
 }
 
-fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> {
+fn resolve(mut stack: Stack, runs_dir: Option<&Path>, diagnostics: &mut Diagnostics) -> Option<Resolved> {
     stack.insert_preset();
     // before a kind drops the stronger one of two forms, and the weaker one would come back
     effect::settle_forms(&mut stack);
     let kind = check::schedule_kind(&mut stack, diagnostics);
     let known = diagnostics.len();
     // before a key that depends on a stated one counts as said in vain
-    let stated = stated::insert(&mut stack, diagnostics);
+    let stated = stated::insert(&mut stack, runs_dir, diagnostics);
     let is_unreadable = diagnostics.len() > known;
     effect::apply(&mut stack, diagnostics);
     effect::settle_forms(&mut stack);
@@ -167,7 +180,9 @@ fn resolve(mut stack: Stack, diagnostics: &mut Diagnostics) -> Option<Resolved> 
     match stated {
         Some(stated) => stated::check(&stack, &recipe, &stated, diagnostics),
         // the numbers may be wrong only because the dimensions could not be read
-        None if diagnostics.len() > before && !is_unreadable => stated::missing(&stack, diagnostics),
+        None if diagnostics.len() > before && !is_unreadable => {
+            stated::missing(&stack, runs_dir, diagnostics)
+        }
         None => {}
     }
     Some(Resolved { settings: settings(&stack.layers), source: stack.recipe, files: stack.files, recipe })

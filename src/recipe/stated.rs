@@ -3,7 +3,8 @@
 //!
 //! Weights state their dimensions themselves or in the `config.json` beside them, and a run in its recipe. What cannot
 //! be read is an error where the recipe lacks a dimension. A recipe that has all of them, as a run's has, stays
-//! readable without its weights.
+//! readable without its weights. Once these are gone, the runs that began from them have all dimensions in recipes of
+//! their own, so that the same command finds its run again.
 
 use super::check::Relation;
 use super::diagnostics::{Diagnostics, Problem};
@@ -13,11 +14,10 @@ use super::layers::{Layer, Stack};
 use super::leaves::values;
 use super::origin::SaidBy;
 use super::parse::Entry;
+use super::runs::{self, RunsRecipe};
 use super::schema::{ModelConfig, Recipe};
 use super::source::{Medium, Place, Source};
 use super::value::Value;
-use super::written::written;
-use crate::regular;
 use crate::weights::{self, Unreadable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,8 +26,6 @@ use std::sync::Arc;
 const INIT_FROM: &str = "model.init_from";
 /// The dimension that no tensor shows.
 const N_HEAD: &str = "model.n_head";
-/// The recipe in a run's directory.
-const RUNS_RECIPE: &str = "recipe.toml";
 
 /// What a file states.
 pub(super) struct Stated {
@@ -39,8 +37,12 @@ pub(super) struct Stated {
 }
 
 /// Inserts what is stated as a layer below all others; the defaults come below it later. What is there, cannot be read
-/// and would have been needed is reported.
-pub(super) fn insert(stack: &mut Stack, diagnostics: &mut Diagnostics) -> Option<Stated> {
+/// and would have been needed is reported. Where it is gone, the runs in `runs_dir` that began from it state it.
+pub(super) fn insert(
+    stack: &mut Stack,
+    runs_dir: Option<&Path>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Stated> {
     let entry = stack.winner(INIT_FROM)?;
     let stated = match read(&entry.value) {
         Ok(stated) => {
@@ -51,17 +53,17 @@ pub(super) fn insert(stack: &mut Stack, diagnostics: &mut Diagnostics) -> Option
             stated?
         }
         Err(Unreadable { file, problem }) => {
-            let is_needed = weights::Stated::default()
-                .numbers()
-                .iter()
-                .any(|(leaf, _)| stack.winner(&format!("model.{leaf}")).is_none());
-            // what is not there at all is said with everything else that is missing
             let is_there = matches!(&entry.value, Value::Text(path) if Path::new(path).exists());
-            if is_needed && (is_there || file.exists()) {
-                let title = format!("`{INIT_FROM}`: `{}` cannot be read: {problem}", seen(&file).display());
-                diagnostics.push(Problem::new(title, entry.place.clone()).help(HELP));
+            if is_there || file.exists() {
+                if dimensions().any(|path| stack.winner(&path).is_none()) {
+                    let title =
+                        format!("`{INIT_FROM}`: `{}` cannot be read: {problem}", seen(&file).display());
+                    diagnostics.push(Problem::new(title, entry.place.clone()).help(HELP));
+                }
+                return None;
             }
-            return None;
+            // what no run knows either is said with everything else that is missing
+            remembered(stack, begun_from(&entry.value, runs_dir))?
         }
     };
     let shown = Medium::File(seen(&stated.file));
@@ -92,65 +94,77 @@ fn without_heads(entry: &Entry) -> Option<Problem> {
 }
 
 /// Reports that what `model.init_from` names is not there, or states nothing, where other problems may come from that.
-pub(super) fn missing(stack: &Stack, diagnostics: &mut Diagnostics) {
+pub(super) fn missing(stack: &Stack, runs_dir: Option<&Path>, diagnostics: &mut Diagnostics) {
     let Some(entry) = stack.winner(INIT_FROM) else { return };
-    let path = match &entry.value {
-        Value::Text(path) | Value::Branch { run: path, .. } => Path::new(path),
-        _ => return,
-    };
-    let (shown, what) = (seen(path), if path.exists() { "states no dimensions" } else { "does not exist" });
+    let Some(named) = InitFrom::of(&entry.value) else { return };
+    let is_there = named.path().exists();
+    let (shown, what) =
+        (seen(named.path()), if is_there { "states no dimensions" } else { "does not exist" });
     let title = format!("`{INIT_FROM}`: `{}` {what}, so the dimensions are the defaults", shown.display());
-    diagnostics.push(Problem::new(title, entry.place.clone()).help(HELP));
+    let mut problem = Problem::new(title, entry.place.clone()).help(HELP);
+    if !is_there && !begun_from(&entry.value, runs_dir).is_empty() {
+        problem = problem.help("a run that has begun from it goes on without it: runner --resume RUN");
+    }
+    diagnostics.push(problem);
 }
 
 const HELP: &str = "name a checkpoint's directory, a file of weights, or a run as { run = \"runs/NAME-01234567\" }; or \
                     write the dimensions out";
 
-/// A file, the numbers that it has by their paths, and whether all of them bind.
-type Written = (PathBuf, Vec<(String, i64)>, bool);
+/// The keys of the numbers that weights may state.
+fn dimensions() -> impl Iterator<Item = String> {
+    weights::Stated::default().numbers().into_iter().map(|(leaf, _)| format!("model.{leaf}"))
+}
 
 fn read(value: &Value) -> Result<Option<Stated>, Unreadable> {
-    let (file, numbers, is_exact): Written = match value {
+    let is_exact = is_exact(value);
+    let run = match value {
         Value::Text(path) => match weights::checkpoint_name(Path::new(path)) {
-            Some((run, _)) => of_run(run, false)?,
+            Some((run, _)) => run,
             None => {
                 let Some(stated) = weights::stated(Path::new(path))? else { return Ok(None) };
                 let numbers = stated
                     .numbers()
                     .into_iter()
                     .filter_map(|(leaf, number)| Some((format!("model.{leaf}"), number?.try_into().ok()?)));
-                let numbers = numbers.collect();
-                (stated.file, numbers, false)
+                return Ok(Some(Stated::new(stated.file.clone(), numbers, is_exact)));
             }
         },
-        Value::Branch { run, optimizer, .. } => {
+        Value::Branch { run, .. } => {
             let run = Path::new(run);
-            of_run(weights::checkpoint_name(run).map_or(run, |(run, _)| run), *optimizer)?
+            weights::checkpoint_name(run).map_or(run, |(run, _)| run)
         }
         _ => return Ok(None),
     };
-    let usable = |(path, number): (String, i64)| {
-        let key = find(&path)?;
-        let binds = |stated| is_exact || stated != keys::Stated::Position;
-        let is_stated = key.stated.is_some_and(binds)
-            && match key.kind {
-                Kind::Integer { min, max } => (min..=max).contains(&number),
-                Kind::Tokens { max } => (1..=max).contains(&number),
-                _ => false,
-            };
-        is_stated.then_some((key, number))
-    };
-    Ok(Some(Stated { file, numbers: numbers.into_iter().filter_map(usable).collect(), is_exact }))
+    RunsRecipe::read(run).map(|recipe| Some(Stated::new(recipe.file.clone(), recipe.numbers(), is_exact)))
 }
 
-/// The numbers in the recipe of a run, with that file and whether all of them bind.
-fn of_run(run: &Path, is_exact: bool) -> Result<Written, Unreadable> {
-    let file = run.join(RUNS_RECIPE);
-    let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
-    let keys = read.and_then(|text| written(&text).map_err(|error| error.to_string()));
-    let keys = keys.map_err(|problem| Unreadable { file: file.clone(), problem })?;
-    let numbers = keys.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?)));
-    Ok((file, numbers.collect(), is_exact))
+/// Whether all that is stated must be as it is.
+fn is_exact(value: &Value) -> bool {
+    matches!(value, Value::Branch { optimizer: true, .. })
+}
+
+/// What `model.init_from` would state of what it names, as the recipes of runs in a directory have it that began from
+/// the same: once for each.
+fn begun_from(value: &Value, runs_dir: Option<&Path>) -> Vec<Stated> {
+    let Some((named, runs_dir)) = InitFrom::of(value).zip(runs_dir) else { return Vec::new() };
+    let is_of_run = matches!(named, InitFrom::Run(_)) || weights::checkpoint_name(named.path()).is_some();
+    // weights state no more than their dimensions
+    let is_meant = |(path, _): &(String, i64)| is_of_run || dimensions().any(|dimension| dimension == *path);
+    let stated = |recipe: RunsRecipe| {
+        let numbers = recipe.numbers().filter(is_meant);
+        Stated::new(recipe.file.clone(), numbers, is_exact(value))
+    };
+    // what people have written in the place of a run's recipe may leave some out
+    let is_whole = |stated: &Stated| dimensions().all(|path| stated.states(&path));
+    runs::begun_from(&named, runs_dir).into_iter().map(stated).filter(is_whole).collect()
+}
+
+/// What runs that began from something say of it, if they agree. One that contradicts the layers is another recipe's.
+fn remembered(stack: &Stack, begun: Vec<Stated>) -> Option<Stated> {
+    let mut begun = begun.into_iter().filter(|stated| !stated.contradicts(stack));
+    let first = begun.next()?;
+    begun.all(|other| other.agrees_with(&first)).then_some(first)
 }
 
 /// Reports the keys of a recipe that contradict what is stated.
@@ -168,6 +182,38 @@ pub(super) fn check(stack: &Stack, recipe: &Recipe, stated: &Stated, diagnostics
 }
 
 impl Stated {
+    /// What is stated, so far as the keys of a recipe can be it.
+    fn new(file: PathBuf, numbers: impl Iterator<Item = (String, i64)>, is_exact: bool) -> Self {
+        let usable = |(path, number): (String, i64)| {
+            let key = find(&path)?;
+            let binds = |stated| is_exact || stated != keys::Stated::Position;
+            let is_stated = key.stated.is_some_and(binds)
+                && match key.kind {
+                    Kind::Integer { min, max } => (min..=max).contains(&number),
+                    Kind::Tokens { max } => (1..=max).contains(&number),
+                    _ => false,
+                };
+            is_stated.then_some((key, number))
+        };
+        Self { file, numbers: numbers.filter_map(usable).collect(), is_exact }
+    }
+
+    /// Whether another says the same.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let numbers = |stated: &Self| -> Vec<_> {
+            stated.numbers.iter().map(|(key, number)| (key.path, *number)).collect()
+        };
+        numbers(self) == numbers(other)
+    }
+
+    /// Whether the layers give another number to a key.
+    fn contradicts(&self, stack: &Stack) -> bool {
+        let differs = |(key, number): &(&Key, i64)| {
+            stack.winner(key.path).is_some_and(|entry| entry.value != Value::Integer(*number))
+        };
+        self.numbers.iter().any(differs)
+    }
+
     /// Whether it says anything about a key.
     pub(super) fn states(&self, path: &str) -> bool {
         self.numbers.iter().any(|(key, _)| key.path == path)

@@ -2,9 +2,8 @@
 
 use super::inputs::Data;
 use super::standing::run_id;
-use crate::recipe::{self, Branch, DataDigests, InitFrom, Overrides, Recipe, Resolved};
+use crate::recipe::{self, DataDigests, InitFrom, Overrides, Recipe, Resolved};
 use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, find, status};
-use crate::weights::checkpoint_name;
 use std::path::{Path, PathBuf};
 
 /// What a run has begun from, as the run itself says.
@@ -23,7 +22,7 @@ impl Begun {
         let named = resolved.recipe.model.init_from.as_ref()?;
         let runs = find::list(runs_dir).unwrap_or_default();
         let of_run = |run: &PathBuf| Self::of_run(run, &resolved.recipe, data).ok().flatten();
-        let mut found = runs.iter().filter_map(of_run).filter(|begun| names(named, &begun.named));
+        let mut found = runs.iter().filter_map(of_run).filter(|begun| named.names(&begun.named));
         found.next().filter(|begun| found.next().is_none() && !is_there(&begun.named))
     }
 
@@ -47,58 +46,10 @@ fn stands_alone(run: &Path) -> Result<bool, RunError> {
     Ok(ended || !checkpoint::list(run)?.is_empty())
 }
 
-/// Whether a recipe names what a run has `begun` from. A recipe may leave the step open, and a run never does.
-fn names(asked: &InitFrom, begun: &InitFrom) -> bool {
-    let ((asked, asked_step), (begun, step)) = (place(asked), place(begun));
-    asked == begun && (asked_step.is_none() || asked_step == step)
-}
-
 /// Whether what a run has begun from is still there, in whatever state.
 fn is_there(begun: &InitFrom) -> bool {
-    match place(begun) {
+    match begun.place() {
         ((run, _), Some(step)) => checkpoint::path_of(&run, step).exists(),
         ((path, _), None) => path.exists(),
-    }
-}
-
-/// What is named, whether with the states of its optimizer, and the step where one is told.
-fn place(from: &InitFrom) -> ((PathBuf, bool), Option<u64>) {
-    let (branch_step, optimizer) = match from {
-        InitFrom::Weights(_) => (None, false),
-        InitFrom::Run(Branch { step, optimizer, .. }) => (*step, *optimizer),
-    };
-    let (path, word) = match checkpoint_name(from.path()) {
-        Some((run, word)) => (run, word.parse().ok()),
-        None => (from.path(), None),
-    };
-    let path = recipe::normalize(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-    ((path, optimizer), branch_step.or(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_recipe_names_what_a_run_began_from_at_the_same_step_or_at_one_it_leaves_open() {
-        let weights = |path: &str| InitFrom::Weights(PathBuf::from(path));
-        let branch = |run: &str, step, optimizer| InitFrom::Run(Branch { run: run.into(), step, optimizer });
-        let begun = branch("/runs/trunk", Some(30), true);
-        for asked in ["/runs/trunk", "/runs/trunk@best", "/runs/trunk@30", "/runs/x/../trunk"] {
-            assert!(names(&branch(asked, None, true), &begun), "{asked}");
-        }
-        assert!(names(&begun, &begun));
-        for other in [
-            branch("/runs/trunk", Some(20), true),
-            branch("/runs/trunk", Some(30), false),
-            branch("/runs/trunk@20", None, true),
-            branch("/runs/other", Some(30), true),
-            weights("/runs/trunk@30"),
-        ] {
-            assert!(!names(&other, &begun), "{other:?}");
-        }
-        assert!(names(&weights("/w"), &weights("/w")) && !names(&weights("/w"), &weights("/v")));
-        assert!(names(&weights("/runs/trunk@latest"), &weights("/runs/trunk@30")));
-        assert!(!names(&weights("/runs/trunk@20"), &weights("/runs/trunk@30")));
     }
 }

@@ -34,7 +34,7 @@ fn train(call: &Call, paths: &[PathBuf], overrides: &Overrides) -> anyhow::Resul
     let mut problems = Diagnostics::default();
     let mut resolved = Vec::new();
     for path in paths {
-        let checked = recipe::load(path, overrides)
+        let checked = recipe::load_among(path, overrides, call.runs_dir)
             .and_then(|resolved| supported::check(&resolved, call.audience).map(|()| resolved));
         match checked {
             Ok(recipe) => resolved.push(recipe),

@@ -33,6 +33,7 @@ mod faults_logs;
 mod faults_storage;
 mod fetch;
 mod fetch_refusals;
+mod gone;
 mod hostile_weights;
 mod inspect;
 mod log_format;

@@ -1,0 +1,63 @@
+//! The recipes in the directories of runs: what a run says of itself, and which runs began from the same.
+
+use super::init_from::{Branch, InitFrom};
+use super::paths;
+use super::written::written;
+use crate::regular;
+use crate::weights::Unreadable;
+use serde_json::Value as Json;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+
+/// The recipe in a run's directory.
+const RECIPE: &str = "recipe.toml";
+/// The key that names what a run has begun from.
+const INIT_FROM: &str = "model.init_from";
+
+/// What a run's recipe says.
+pub(super) struct RunsRecipe {
+    pub(super) file: PathBuf,
+    values: Vec<(String, Json)>,
+}
+
+impl RunsRecipe {
+    /// Reads it in the run's directory.
+    pub(super) fn read(run: &Path) -> Result<Self, Unreadable> {
+        let file = run.join(RECIPE);
+        let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
+        match read.and_then(|text| written(&text)) {
+            Ok(values) => Ok(Self { file, values }),
+            Err(problem) => Err(Unreadable { file, problem }),
+        }
+    }
+
+    /// Its integers by their keys.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (String, i64)> {
+        self.values.iter().filter_map(|(key, value)| Some((key.clone(), value.as_i64()?)))
+    }
+
+    /// What the run has begun from, if it names that; `run` is its directory, absolute.
+    fn begun(&self, run: &Path) -> Option<InitFrom> {
+        let (_, value) = self.values.iter().find(|(key, _)| key == INIT_FROM)?;
+        let mut begun: InitFrom = serde_json::from_value(value.clone()).ok()?;
+        let (InitFrom::Weights(path) | InitFrom::Run(Branch { run: path, .. })) = &mut begun;
+        *path = paths::join(run, path.to_str()?).ok()?;
+        Some(begun)
+    }
+}
+
+/// The recipes of the runs in a directory that began from what another recipe names, by the names of the runs. What
+/// cannot be read is passed over.
+pub(super) fn begun_from(asked: &InitFrom, runs_dir: &Path) -> Vec<RunsRecipe> {
+    let runs_dir = std::path::absolute(runs_dir).map(|dir| paths::normalize(&dir));
+    let Ok(entries) = runs_dir.and_then(fs::read_dir) else { return Vec::new() };
+    let is_shown = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    let mut runs: Vec<PathBuf> =
+        entries.filter_map(Result::ok).filter(is_shown).map(|entry| entry.path()).collect();
+    runs.sort();
+    let recipe = |run: &PathBuf| {
+        let recipe = RunsRecipe::read(run).ok()?;
+        recipe.begun(run).is_some_and(|begun| asked.names(&begun)).then_some(recipe)
+    };
+    runs.iter().filter_map(recipe).collect()
+}
