@@ -2,7 +2,7 @@
 
 use super::lipsum::{Lipsum, PREFIX};
 use super::{DataError, unfinished};
-use crate::regular::{Matches, Refused, matching};
+use crate::regular::{Looked, Matches, Refused, matching_within};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,10 @@ pub(super) enum Source {
 
 /// Expands each glob in sorted order, and keeps plain paths and built-in names as they are.
 pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
+    expand_within(specs, &mut Looked::default())
+}
+
+fn expand_within(specs: &[String], looked: &mut Looked) -> Result<Vec<Source>, DataError> {
     if specs.is_empty() {
         return Err(DataError::NothingNamed);
     }
@@ -26,7 +30,7 @@ pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
             unfinished::check_shard(Path::new(spec))?;
             sources.push(Source::File(spec.into()));
         } else {
-            let paths = matches(spec)?;
+            let paths = matches(spec, looked)?;
             unfinished::check_matches(spec, &paths)?;
             sources.extend(paths.into_iter().map(Source::File));
         }
@@ -36,7 +40,8 @@ pub(super) fn expand(specs: &[String]) -> Result<Vec<Source>, DataError> {
 
 /// Why a name would lead to nothing, for each such name in `specs`.
 pub(super) fn missing(specs: &[String]) -> Vec<DataError> {
-    let fault = |spec: &String| match expand(std::slice::from_ref(spec)) {
+    let mut looked = Looked::default();
+    let fault = |spec: &String| match expand_within(std::slice::from_ref(spec), &mut looked) {
         Ok(sources) => sources.iter().find_map(|source| match source {
             Source::File(path) => path.metadata().err().map(DataError::read(path)),
             Source::Builtin(_) => None,
@@ -50,14 +55,15 @@ fn is_glob(spec: &str) -> bool {
     spec.contains(['*', '?', '['])
 }
 
-fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
+fn matches(pattern: &str, looked: &mut Looked) -> Result<Vec<PathBuf>, DataError> {
     let refused = |refused: Refused| match refused {
         Refused::Malformed(error) => {
             DataError::BadPattern { pattern: pattern.into(), detail: error.to_string() }
         }
         Refused::TooMany => DataError::Read { path: pattern.into(), error: io::Error::other(refused) },
     };
-    let Matches { paths, unreadable } = matching(&escape_directories(pattern)).map_err(refused)?;
+    let Matches { paths, unreadable } =
+        matching_within(&escape_directories(pattern), looked).map_err(refused)?;
     match unreadable {
         Some((path, error)) => Err(DataError::Read { path, error }),
         None if paths.is_empty() => Err(DataError::NoMatch { pattern: pattern.into() }),

@@ -64,7 +64,15 @@ impl Refused {
 /// # Errors
 /// [`Refused`]. Directories that cannot be read are noted and passed over.
 pub fn matching(pattern: &str) -> Result<Matches, Refused> {
-    let mut walk = Walk::default();
+    matching_within(pattern, &mut Looked::default())
+}
+
+/// [`matching`] of one of several patterns, which together lead past no more names than one may.
+///
+/// # Errors
+/// As those of [`matching`].
+pub fn matching_within(pattern: &str, looked: &mut Looked) -> Result<Matches, Refused> {
+    let mut walk = Walk { looked, unreadable: None };
     let mut parts = pattern.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>();
     // any directories below any directories
     parts.dedup_by(|part, before| *part == "**" && *before == "**");
@@ -121,22 +129,27 @@ fn place_of(dir: &Path) -> &Path {
     if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
 }
 
+/// How much was looked at for some patterns.
 #[derive(Debug, Default)]
-struct Walk {
-    /// What the paths that were looked at took in memory.
+pub struct Looked {
+    /// What the paths took in memory.
     taken: usize,
     /// The directories that were entered.
     entered: usize,
+}
+
+struct Walk<'a> {
+    looked: &'a mut Looked,
     unreadable: Option<(PathBuf, io::Error)>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// What lies in a directory, by name.
     fn names(&mut self, dir: &Path) -> Result<Vec<PathBuf>, Refused> {
         let place = place_of(dir);
         let mut names = Vec::new();
-        self.entered += 1 + dir.components().count() / USUAL_DEPTH;
-        if self.entered > MOST_ENTERED {
+        self.looked.entered += 1 + dir.components().count() / USUAL_DEPTH;
+        if self.looked.entered > MOST_ENTERED {
             return Err(Refused::TooMany);
         }
         let entries = match fs::read_dir(place) {
@@ -150,12 +163,12 @@ impl Walk {
             match entry {
                 Ok(entry) => {
                     let path = dir.join(entry.file_name());
-                    self.taken += size_of::<PathBuf>() + path.as_os_str().len();
+                    self.looked.taken += size_of::<PathBuf>() + path.as_os_str().len();
                     names.push(path);
                 }
                 Err(error) => drop(self.unreadable.get_or_insert_with(|| (place.to_owned(), error))),
             }
-            if self.taken > MOST {
+            if self.looked.taken > MOST {
                 return Err(Refused::TooMany);
             }
         }

@@ -10,7 +10,7 @@ mod temporary;
 mod tree;
 
 pub use links::{followed, open_followed};
-pub use matching::{Matches, Refused, matching};
+pub use matching::{Looked, Matches, Refused, matching, matching_within};
 pub use open_dir::OpenDir;
 pub use rustix::fs::OFlags;
 pub use temporary::{is_temporary, meant, temporary_name};

@@ -121,6 +121,21 @@ impl Basis {
         !self.is_vague && self.clone().into_validation(run).facts == Self::of_validation(run, column).facts
     }
 
+    /// Whether the contents of a row of `eval.csv` are known not to be those that the run's `val_loss` is of.
+    #[must_use]
+    pub fn is_of_other_data(&self, run: &Run) -> bool {
+        let contents = |basis: &Self, name| {
+            let found = basis.facts.iter().find(|(known, _)| *known == name);
+            found.and_then(|(_, contents)| contents.clone())
+        };
+        let of_loss = match run.results.basis("val_loss") {
+            Some(of_row) => of_row.clone().into_validation(run),
+            None => Self::of_validation(run, "val_loss"),
+        };
+        let (own, of_loss) = (contents(self, "data"), contents(&of_loss, VAL));
+        !self.is_vague && own.is_some() && of_loss.is_some() && own != of_loss
+    }
+
     fn of_contents(run: &Run, metric: &Metric) -> Self {
         match metric.log {
             dir::EVAL_CSV => {

@@ -159,6 +159,29 @@ fn bits_per_byte_are_compared_across_tokenizers_on_all_of_a_text() {
 }
 
 #[test]
+fn a_perplexity_of_other_data_than_the_loss_beside_it_says_so() {
+    let lab = Lab::new();
+    let extra = json!({"digests": {"val": "aa00aa00aa00aa00".repeat(4)}});
+    for seed in 1..=2 {
+        Fake { extra: extra.clone(), ..Fake::new(&format!("fake-{seed}"), seed, 1e-3, 3.0) }
+            .write(&lab.path("runs"));
+    }
+    let row = |digest: &str| {
+        let on = format!("val_loss={digest}:64;bits_per_byte={digest}:whole");
+        (1..=2).for_each(|seed| evaluated(&lab, &format!("fake-{seed}"), &[(4, &on, 30.0, 2.0)]));
+    };
+    let args = ["--metrics", "val_loss,perplexity,bits_per_byte"];
+    row("bb00bb00bb00bb00");
+    for name in ["perplexity", "bits_per_byte"] {
+        let note = format!("{name} of fake-1 and fake-2 is of other data than val_loss");
+        assert!(text(&lab, &args).contains(&note), "{}", text(&lab, &args));
+    }
+    assert!(!text(&lab, &["--metrics", "perplexity"]).contains("other data"));
+    row("aa00aa00aa00aa00");
+    assert!(!text(&lab, &args).contains("other data"));
+}
+
+#[test]
 fn what_was_measured_before_the_end_is_no_result_of_the_end() {
     let lab = Lab::new();
     let on = "val_loss=aa:64;bits_per_byte=aa:whole";

@@ -1,0 +1,128 @@
+//! Notes on what figures were measured on.
+
+use super::super::basis::Basis;
+use super::super::compare::Comparison;
+use super::super::footing::Footing;
+use super::super::metrics::Metric;
+use super::super::runs::Run;
+use super::{listed, name, names};
+use crate::run::RunStatus;
+use crate::run::columns::task_of;
+use crate::run::evaluations::BITS_PER_BYTE;
+
+/// The metric of the loss on the validation data.
+const VAL_LOSS: &str = "val_loss";
+
+/// Which runs may be compared by a metric that was asked for beside the judged ones, where not all may.
+pub(super) fn apart(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut said: Vec<&Metric> = comparison.judged.iter().map(|(judged, _)| judged).collect();
+    let mut notes = Vec::new();
+    for (metric, footing) in Footing::mixed(runs, &comparison.asked) {
+        if said.iter().any(|said| said.is_of_column(metric)) {
+            continue;
+        }
+        said.push(metric);
+        let of_set =
+            |set| runs.iter().zip(&footing.sets).filter(move |(_, of)| **of == Some(set)).map(|(run, _)| run);
+        let sets: Vec<String> = (0..footing.count()).map(|set| names(runs, of_set(set))).collect();
+        notes.push(format!(
+            "{} was measured {}, so it says nothing about which is better between {}",
+            metric.name,
+            Basis::differently(&footing.differing),
+            listed(sets.iter().map(|set| format!("({set})")).collect())
+        ));
+    }
+    notes
+}
+
+/// Which groups have no mean, because their replicas were measured on different data.
+pub(super) fn mixed_groups(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    for group in &comparison.groups {
+        let is_mixed = |metric: &&Metric| group.is_mixed(&comparison.runs, metric);
+        let mixed: Vec<&Metric> = comparison.metrics().filter(is_mixed).collect();
+        let (Some(first), names) = (mixed.first(), mixed.iter().map(|metric| metric.name.clone())) else {
+            continue;
+        };
+        let measured = group.measured(&comparison.runs, first).map(|run| &comparison.runs[run]);
+        let bases = Basis::of_each(measured, first);
+        notes.push(format!(
+            "{}: {} of its seeds {} measured {}, so there is no mean and no test",
+            group.label,
+            listed(names.collect()),
+            if mixed.len() == 1 { "was" } else { "were" },
+            Basis::differently(&Basis::differing(&bases.iter().collect::<Vec<_>>()))
+        ));
+    }
+    notes
+}
+
+/// Of which runs `eval.csv` does not say by digests what it is of.
+pub(super) fn vague(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    let mut said: Vec<&Metric> = Vec::new();
+    for metric in comparison.metrics().filter(|_| runs.len() > 1) {
+        if said.iter().any(|said| said.is_of_column(metric)) {
+            continue;
+        }
+        let is_vague = |run: &&Run| run.results.basis(&metric.name).is_some_and(Basis::is_vague);
+        let has_it = |run: &&Run| run.results.get(&metric.name).is_some();
+        let vague: Vec<&Run> = runs.iter().filter(has_it).filter(is_vague).collect();
+        if !vague.is_empty() {
+            said.push(metric);
+            let known = match task_of(&metric.column) {
+                Some(_) => "whether these are the same examples is not known",
+                None => "the names of the data and the number of tokens tell them apart",
+            };
+            notes.push(format!(
+                "{}: an earlier version wrote {} to eval.csv without a digest of what it was measured on, so {known}; \
+                 `runner eval --save` measures it again",
+                names(runs, vague.into_iter()),
+                metric.name
+            ));
+        }
+    }
+    notes
+}
+
+/// Which figures that follow from a loss are of other data than the loss beside them.
+pub(super) fn beside_other_data(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let asked = |columns: &[&str]| {
+        let columns: Vec<String> = columns.iter().map(|column| (*column).to_owned()).collect();
+        comparison.asked.iter().filter(move |metric| columns.contains(&metric.column))
+    };
+    let mut notes = Vec::new();
+    for metric in asked(&["perplexity", BITS_PER_BYTE]).filter(|_| asked(&[VAL_LOSS]).next().is_some()) {
+        let is_beside = |run: &&Run| {
+            let basis = run.results.basis(&metric.name);
+            basis.is_some_and(|basis| basis.is_of_other_data(run)) && run.results.get(VAL_LOSS).is_some()
+        };
+        let beside: Vec<&Run> = runs.iter().filter(is_beside).collect();
+        if !beside.is_empty() {
+            notes.push(format!(
+                "{} of {} is of other data than {VAL_LOSS}: of those of the last evaluation in eval.csv",
+                metric.name,
+                names(runs, beside.into_iter())
+            ));
+        }
+    }
+    notes
+}
+
+/// Which finished runs were last measured before their end, and at which step.
+pub(super) fn earlier(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let note = |metric: &Metric| {
+        let of_run = |run: &Run| {
+            let step = run.results.earlier(&metric.name).filter(|_| run.status == RunStatus::Finished)?;
+            Some(format!("{} (step {step})", name(runs, run)))
+        };
+        let measured: Vec<String> = runs.iter().filter_map(of_run).collect();
+        let is_some = !measured.is_empty();
+        is_some.then(|| format!("{} was last measured before the end of {}", metric.name, listed(measured)))
+    };
+    comparison.metrics().filter_map(note).collect()
+}
