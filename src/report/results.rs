@@ -8,6 +8,8 @@ pub struct Results {
     pub(super) values: Vec<(String, f64)>,
     /// Metrics of evaluations whose value at the cut, and of ways to targets whose end, lies between two evaluations.
     pub(super) interpolated: Vec<String>,
+    /// The ends of ways to targets that lie between two evaluations: where these are.
+    pub(super) between: Vec<(String, [f64; 2])>,
     /// Targets that the first evaluation had reached already.
     pub(super) reached_before: Vec<String>,
     /// Targets that rows of `eval.csv` have reached and those of `val.csv` have not, with the step.
@@ -74,9 +76,17 @@ impl Results {
         self.reached_elsewhere.iter().find(|(known, _)| known == target).map(|(_, step)| *step)
     }
 
-    /// Takes the end of the way to a target.
-    pub(super) fn reached(&mut self, metric: String, at: f64, is_between: bool) {
-        self.interpolated.extend(is_between.then(|| metric.clone()));
+    /// The evaluations between which the end of a way to a target lies: the end itself where it was evaluated.
+    #[must_use]
+    pub fn between(&self, way: &str) -> Option<[f64; 2]> {
+        let found = self.between.iter().find(|(known, _)| known == way).map(|(_, between)| *between);
+        found.or_else(|| self.get(way).map(|at| [at, at]))
+    }
+
+    /// Takes the end of the way to a target, which may lie between two evaluations.
+    pub(super) fn reached(&mut self, metric: String, at: f64, between: Option<[f64; 2]>) {
+        self.interpolated.extend(between.map(|_| metric.clone()));
+        self.between.extend(between.map(|between| (metric.clone(), between)));
         self.values.push((metric, at));
     }
 

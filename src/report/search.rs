@@ -135,8 +135,9 @@ impl<'a> Search<'a> {
                 results.reached_elsewhere.extend(beside.map(|at| (target.name(), at.at[0] as u64)));
                 continue;
             };
-            for (way, at) in Way::ALL.into_iter().zip(crossing.at).filter(|(_, at)| at.is_finite()) {
-                results.reached(target.metric(way), at, crossing.is_between);
+            for (i, way) in Way::ALL.into_iter().enumerate().filter(|(i, _)| crossing.at[*i].is_finite()) {
+                let between = crossing.between.map(|[before, after]| [before[i], after[i]]);
+                results.reached(target.metric(way), crossing.at[i], between);
             }
             if crossing.is_first {
                 results.reached_before(target.name());

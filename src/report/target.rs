@@ -177,13 +177,14 @@ impl Target {
         // of one that was not finite nothing leads here
         let before = before.filter(|before| before.value.is_finite() && value != self.value);
         let Some(before) = before.filter(|_| is_evaluated) else {
-            return Some(Crossing { at, is_between: false, is_first });
+            return Some(Crossing { at, between: None, is_first });
         };
         // halves, for the difference of two huge numbers may be no number
         let half = if (before.value - value).is_finite() { 1.0 } else { 0.5 };
         let along = (half * before.value - half * self.value) / (half * before.value - half * value);
         let between = |i: usize| before.at[i] + along * (at[i] - before.at[i]);
-        Some(Crossing { at: [between(0), between(1), between(2)], is_between: true, is_first })
+        let at = [between(0), between(1), between(2)];
+        Some(Crossing { at, between: Some([before.at, first.1.at]), is_first })
     }
 }
 
@@ -199,8 +200,8 @@ pub(super) struct Point {
 pub(super) struct Crossing {
     /// Steps, tokens and seconds until then.
     pub(super) at: [f64; 3],
-    /// Whether it lies between two evaluations.
-    pub(super) is_between: bool,
+    /// The two evaluations that it lies between, if it does.
+    pub(super) between: Option<[[f64; 3]; 2]>,
     /// Whether the first evaluation was as good already, after some steps.
     pub(super) is_first: bool,
 }
@@ -223,7 +224,7 @@ mod tests {
     fn at(target: &Target, values: &[f64]) -> Option<(f64, bool)> {
         let points: Vec<Point> =
             values.iter().zip(0..).map(|(v, i)| point(f64::from(i) * 10.0, *v)).collect();
-        target.crossing(points.into_iter()).map(|crossing| (crossing.at[0], crossing.is_between))
+        target.crossing(points.into_iter()).map(|crossing| (crossing.at[0], crossing.between.is_some()))
     }
 
     #[test]
@@ -296,7 +297,7 @@ mod tests {
             let along = (found.at[0] - before.at[0]) / (after.at[0] - before.at[0]);
             prop_assert!((along - share).abs() < 1e-9, "{along} {share}");
             let hit = target("val_loss", after.value).crossing(points.iter().copied()).expect("reached");
-            prop_assert_eq!((hit.at, hit.is_between), (after.at, false));
+            prop_assert_eq!((hit.at, hit.between), (after.at, None));
             // a lower one is never reached sooner
             let lower = target("val_loss", after.value).crossing(points.iter().copied()).expect("reached").at[0];
             prop_assert!(found.at[0] <= lower);

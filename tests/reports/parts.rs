@@ -136,6 +136,38 @@ fn figures_that_depend_on_how_often_runs_are_evaluated_say_so() {
 }
 
 #[test]
+fn evaluations_that_are_not_equally_far_apart_by_tokens_or_in_a_part_say_so() {
+    let lab = Lab::new();
+    let write = |i: usize, tokens: usize, sessions: serde_json::Value| {
+        for seed in 1..=2u64 {
+            let fake = Fake::new(&format!("fake-{i}{seed}"), seed, 1e-3 * i as f64, 3.0);
+            let extra = json!({ "sessions": sessions });
+            let run = Fake { extra, ..fake }.write(&lab.path("runs"));
+            let recipe = fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+            let more = format!("[batch]\ntotal_tokens = {tokens}\n\n[eval]\nevery = 4\n");
+            fs::write(run.join("recipe.toml"), format!("{recipe}\n{more}")).expect("a recipe");
+        }
+    };
+    let target = ["--target", "val_loss=4"];
+    let usual = json!([{"from_step": 0, "settings": {"eval.every": 4}}]);
+    (1..=2).for_each(|i| write(i, 256, usual.clone()));
+    assert!(!text(&lab, &target).contains("equally often"));
+    // one recipe takes more tokens in a step
+    write(2, 1024, usual.clone());
+    let said = text(&lab, &target);
+    assert!(said.contains("runs were not evaluated equally often (every 1,024 and 4,096 tokens)"), "{said}");
+    assert!(said.contains("which is sooner is not known"), "{said}");
+    // one run was evaluated more often for a while
+    write(
+        2,
+        256,
+        json!([{"from_step": 0, "to_step": 2, "settings": {"eval.every": 1}}, {"from_step": 2, "settings": {"eval.every": 4}}]),
+    );
+    let said = text(&lab, &["--metrics", "best_val_loss"]);
+    assert!(said.contains("runs were not evaluated equally often (eval.every = 1 and 4)"), "{said}");
+}
+
+#[test]
 fn losses_at_which_a_target_ended_runs_are_not_tested() {
     let lab = Lab::new();
     for (i, step) in [3, 4].into_iter().enumerate() {

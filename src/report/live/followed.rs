@@ -118,8 +118,8 @@ impl Followed {
         &self.run.path
     }
 
-    /// Looks at the files if it is time. Links of other users are followed on the way to `runs_dir` alone. A run that is
-    /// no longer there is an error.
+    /// Looks at the files if it is time. Links of other users are followed on the way to `runs_dir` alone. A run that
+    /// is no longer there is an error.
     pub(super) fn look(&mut self, now: Instant, runs_dir: &Path) -> Result<Found, RunError> {
         if self.next.is_some_and(|next| now < next) {
             return Ok(Found::Nothing);

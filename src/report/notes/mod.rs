@@ -1,16 +1,16 @@
 //! What a reader must know before believing a comparison, one sentence each.
 
+mod cadence;
 mod measured;
 
 use super::axis::Axis;
 use super::compare::Comparison;
 use super::differences::digest;
-use super::metrics::{Metric, metrics};
 use super::runs::Run;
-use crate::run::column::{Aggregate, Unit};
+use crate::run::column::Unit;
 use crate::run::dir;
 use crate::wording::tame_line;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// As many runs are named in a sentence.
 const MOST_NAMES: usize = 6;
@@ -29,9 +29,10 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(changed_contents(comparison));
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));
-    notes.extend(interpolated(comparison));
-    notes.extend(cadences(comparison));
-    notes.extend(best_of_some(comparison));
+    notes.extend(cadence::interpolated(comparison));
+    notes.extend(cadence::cadences(comparison));
+    notes.extend(cadence::overlaps(comparison));
+    notes.extend(cadence::best_of_some(comparison));
     notes.extend(seconds_of_branches(comparison));
     notes.extend(targets(comparison));
     let runs = &comparison.runs;
@@ -111,81 +112,6 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-fn interpolated(comparison: &Comparison) -> Vec<String> {
-    let runs = &comparison.runs;
-    let mut notes = Vec::new();
-    if runs.iter().any(|run| !run.results.interpolated().is_empty()) {
-        notes.push(format!(
-            "~ interpolated linearly between the evaluations before and after {}",
-            point(comparison)
-        ));
-    }
-    let unknown = || runs.iter().filter(|run| !run.results.unknown().is_empty());
-    if unknown().next().is_some() {
-        notes.push(format!(
-            "{}: no evaluation at the point of comparison or on both sides of it, so there is no validation loss",
-            names(runs, unknown())
-        ));
-    }
-    notes
-}
-
-/// Which figures depend on how often a run is evaluated, where that differs.
-fn cadences(comparison: &Comparison) -> Option<String> {
-    let runs = &comparison.runs;
-    let evaluated = runs.iter().filter(|run| run.value("eval.every").is_some());
-    let every: BTreeSet<u64> = evaluated.filter_map(|run| run.value("eval.every")?.as_u64()).collect();
-    if every.len() < 2 {
-        return None;
-    }
-    let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    // unless others are asked for
-    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
-    let mut best: Vec<String> = Vec::new();
-    for metric in judged.chain(&comparison.asked).chain(shown).filter(|metric| metric.log == dir::VAL_CSV) {
-        if is_best(&metric) && !best.contains(&metric.name) {
-            best.push(metric.name.clone());
-        }
-    }
-    let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
-        || runs.iter().any(|run| !run.results.interpolated().is_empty());
-    let mut follows: Vec<String> = Vec::new();
-    if !best.is_empty() {
-        follows.push(format!("{} is better by chance the more evaluations there are", listed(best)));
-    }
-    if is_between {
-        follows.push(format!("what lies between evaluations at {} is known less closely", point(comparison)));
-    }
-    let every = listed(every.iter().map(u64::to_string).collect());
-    let is_any = !follows.is_empty();
-    is_any.then(|| {
-        format!(
-            "runs were not evaluated equally often (eval.every = {every}): {}, so equal trainings can look different",
-            listed(follows)
-        )
-    })
-}
-
-/// Which best values are those of unequally many evaluations in `eval.csv`.
-fn best_of_some(comparison: &Comparison) -> Vec<String> {
-    let judged = comparison.judged.iter().map(|(metric, _)| metric);
-    let note = |metric: &Metric| {
-        let of: BTreeSet<u64> =
-            comparison.runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
-        let numbers = listed(of.iter().map(u64::to_string).collect());
-        (of.len() > 1).then(|| {
-            format!(
-                "{} is the best of {numbers} evaluations: better by chance the more there are",
-                metric.name
-            )
-        })
-    };
-    let mut notes: Vec<String> = judged.chain(&comparison.asked).filter_map(note).collect();
-    notes.dedup();
-    notes
-}
-
 /// Which runs lack the seconds of what they branched off, where seconds decide something.
 fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
@@ -202,15 +128,6 @@ fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
             names(runs, branched())
         )
     })
-}
-
-/// What lies between the evaluations.
-fn point(comparison: &Comparison) -> &'static str {
-    match (comparison.cut.is_some(), comparison.targets.is_empty()) {
-        (_, true) => "the point of comparison",
-        (true, false) => "the point of comparison or the target",
-        (false, false) => "the target",
-    }
 }
 
 /// Which runs did not reach a target, and of which it is not known exactly.

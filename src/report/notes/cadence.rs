@@ -1,0 +1,146 @@
+//! Notes on figures that depend on how often runs were evaluated.
+
+use super::super::compare::Comparison;
+use super::super::groups::Group;
+use super::super::metrics::{Metric, metrics};
+use super::super::runs::Run;
+use super::{listed, names};
+use crate::run::column::Aggregate;
+use crate::run::dir;
+use crate::wording::thousands;
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+
+pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    if runs.iter().any(|run| !run.results.interpolated().is_empty()) {
+        notes.push(format!(
+            "~ interpolated linearly between the evaluations before and after {}",
+            point(comparison)
+        ));
+    }
+    let unknown = || runs.iter().filter(|run| !run.results.unknown().is_empty());
+    if unknown().next().is_some() {
+        notes.push(format!(
+            "{}: no evaluation at the point of comparison or on both sides of it, so there is no validation loss",
+            names(runs, unknown())
+        ));
+    }
+    notes
+}
+
+/// How often runs were evaluated, as a phrase, where that differs: by steps, or by the tokens between.
+fn differing(runs: &[Run]) -> Option<String> {
+    let steps: BTreeSet<u64> = runs.iter().flat_map(every).collect();
+    let of_tokens = |run: &Run| {
+        let tokens = run.value("batch.total_tokens").and_then(Json::as_u64).unwrap_or(0);
+        every(run).into_iter().filter_map(move |steps| steps.checked_mul(tokens).filter(|tokens| *tokens > 0))
+    };
+    let tokens: BTreeSet<u64> = runs.iter().flat_map(of_tokens).collect();
+    match (steps.len(), tokens.len()) {
+        (0 | 1, 0 | 1) => None,
+        (0 | 1, _) => Some(format!("every {} tokens", listed(tokens.into_iter().map(thousands).collect()))),
+        _ => Some(format!("eval.every = {}", listed(steps.iter().map(u64::to_string).collect()))),
+    }
+}
+
+/// Which figures depend on how often a run is evaluated, where that differs.
+pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let how = differing(runs)?;
+    let is_best = |metric: &&Metric| matches!(metric.aggregate, Aggregate::Min | Aggregate::Max);
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    // unless others are asked for
+    let shown = metrics().iter().filter(|metric| metric.for_people && comparison.asked.is_empty());
+    let mut best: Vec<String> = Vec::new();
+    for metric in judged.chain(&comparison.asked).chain(shown).filter(|metric| metric.log == dir::VAL_CSV) {
+        if is_best(&metric) && !best.contains(&metric.name) {
+            best.push(metric.name.clone());
+        }
+    }
+    let is_between = comparison.targets.iter().any(|target| target.best.log != dir::TRAIN_CSV)
+        || runs.iter().any(|run| !run.results.interpolated().is_empty());
+    let mut follows: Vec<String> = Vec::new();
+    if !best.is_empty() {
+        follows.push(format!("{} is better by chance the more evaluations there are", listed(best)));
+    }
+    if is_between {
+        follows.push(format!("what lies between evaluations at {} is known less closely", point(comparison)));
+    }
+    let is_any = !follows.is_empty();
+    is_any.then(|| {
+        format!(
+            "runs were not evaluated equally often ({how}): {}, so equal trainings can look different",
+            listed(follows)
+        )
+    })
+}
+
+/// Steps between two evaluations of a run: by its recipe, and of parts that were trained under another value.
+fn every(run: &Run) -> Vec<u64> {
+    let own = run.value("eval.every").and_then(Json::as_u64);
+    let of_parts =
+        run.parts.otherwise.iter().filter_map(|part| part.strip_prefix("eval.every=")?.parse().ok());
+    own.into_iter().chain(of_parts).collect()
+}
+
+/// Which ways to targets end between evaluations that overlap although they are not equally far apart, so that the order
+/// of the recipes is not known.
+pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let mut notes = Vec::new();
+    if differing(runs).is_none() {
+        return notes;
+    }
+    for (metric, _) in comparison.judged.iter().filter(|(metric, _)| metric.target.is_some()) {
+        let between = |group: &Group| {
+            let of_runs = group.counted().filter_map(|run| runs[run].results.between(&metric.name));
+            of_runs.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
+        };
+        let mut groups: Vec<(&Group, [f64; 2])> =
+            comparison.groups.iter().filter_map(|group| Some((group, between(group)?))).collect();
+        groups.sort_by(|(_, [a, _]), (_, [b, _])| a.total_cmp(b));
+        let next = groups.iter().zip(groups.iter().skip(1));
+        let overlapping = next.filter(|((_, [_, end]), (_, [begin, _]))| begin < end);
+        let pairs: Vec<String> =
+            overlapping.map(|((a, _), (b, _))| format!("({} and {})", a.label, b.label)).collect();
+        if !pairs.is_empty() {
+            notes.push(format!(
+                "{}: the evaluations on both sides of the target overlap between {}, so which is sooner is not known \
+                 from them; a lower eval.every tells",
+                metric.name,
+                listed(pairs)
+            ));
+        }
+    }
+    notes
+}
+
+/// Which best values are those of unequally many evaluations in `eval.csv`.
+pub(super) fn best_of_some(comparison: &Comparison) -> Vec<String> {
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let note = |metric: &Metric| {
+        let of: BTreeSet<u64> =
+            comparison.runs.iter().filter_map(|run| run.results.best_of(&metric.name)).collect();
+        let numbers = listed(of.iter().map(u64::to_string).collect());
+        (of.len() > 1).then(|| {
+            format!(
+                "{} is the best of {numbers} evaluations: better by chance the more there are",
+                metric.name
+            )
+        })
+    };
+    let mut notes: Vec<String> = judged.chain(&comparison.asked).filter_map(note).collect();
+    notes.dedup();
+    notes
+}
+
+/// What lies between the evaluations.
+fn point(comparison: &Comparison) -> &'static str {
+    match (comparison.cut.is_some(), comparison.targets.is_empty()) {
+        (_, true) => "the point of comparison",
+        (true, false) => "the point of comparison or the target",
+        (false, false) => "the target",
+    }
+}
