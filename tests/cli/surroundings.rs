@@ -45,3 +45,23 @@ fn what_is_no_file_among_encoded_texts_counts_as_nothing() {
         assert!(cached().symlink_metadata().expect("there").is_file(), "{by} was replaced");
     }
 }
+
+#[test]
+fn encoded_texts_are_kept_elsewhere_where_the_runs_have_no_place_of_ones_own_for_them() {
+    let lab = Lab::new();
+    lab.write("text.txt", "some words, and some more of them\n".repeat(100));
+    let sets =
+        ["data.train=text.txt", "data.tokenizer=bytes", "schedule.max_steps=3", "schedule.warmup_steps=0"];
+    let cache = lab.path("runs/.cache");
+    fs::create_dir(lab.path("runs")).expect("a directory");
+    fs::write(&cache, "no directory").expect("a file");
+    run(&lab, tiny("runs", &sets)).expect(0);
+    assert_eq!(fs::read_to_string(&cache).expect("as it was"), "no directory");
+    fs::remove_file(&cache).expect("removed");
+    // what another user has put there might be any tokens
+    fs::create_dir(&cache).expect("a directory");
+    if std::os::unix::fs::chown(&cache, Some(12345), None).is_ok() {
+        run(&lab, tiny("runs", &[&sets[..], &["seed=2"]].concat())).expect(0);
+        assert!(fs::read_dir(&cache).expect("a directory").next().is_none());
+    }
+}

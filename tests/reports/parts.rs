@@ -153,10 +153,20 @@ fn evaluations_that_are_not_equally_far_apart_by_tokens_or_in_a_part_say_so() {
     (1..=2).for_each(|i| write(i, 256, usual.clone()));
     assert!(!text(&lab, &target).contains("equally often"));
     // one recipe takes more tokens in a step
-    write(2, 1024, usual.clone());
+    write(2, 1024, json!([]));
     let said = text(&lab, &target);
     assert!(said.contains("runs were not evaluated equally often (every 1,024 and 4,096 tokens)"), "{said}");
     assert!(said.contains("which is sooner is not known"), "{said}");
+    // and is evaluated after as many
+    for seed in 1..=2 {
+        let recipe = lab.path(&format!("runs/fake-2{seed}/recipe.toml"));
+        let text = fs::read_to_string(&recipe).expect("a recipe").replace("every = 4", "every = 1");
+        fs::write(&recipe, text).expect("a recipe");
+    }
+    assert!(!text(&lab, &target).contains("equally often"));
+    let best = ["--by", "best_loss", "--metrics", "best_loss"];
+    let said = text(&lab, &best);
+    assert!(said.contains("best_loss is the lowest of single batches"), "{said}");
     // one run was evaluated more often for a while
     write(
         2,
@@ -165,6 +175,7 @@ fn evaluations_that_are_not_equally_far_apart_by_tokens_or_in_a_part_say_so() {
     );
     let said = text(&lab, &["--metrics", "best_val_loss"]);
     assert!(said.contains("runs were not evaluated equally often (eval.every = 1 and 4)"), "{said}");
+    assert!(!text(&lab, &best).contains("single batches"));
 }
 
 #[test]
@@ -225,7 +236,7 @@ fn branches_of_one_trunk_are_no_independent_seeds() {
     for args in [&["--align", "time"][..], &["--by", "elapsed_s"]] {
         assert!(text(&lab, args).contains(seconds), "{args:?}");
     }
-    assert!(!text(&lab, &[]).contains(seconds));
+    assert!(text(&lab, &[]).contains(seconds) && !text(&lab, &["--metrics", "val_loss"]).contains(seconds));
     let record = lab.path("runs/fake-2/run.json");
     let other = fs::read_to_string(&record).expect("a record").replace("trunk-1", "trunk-2");
     fs::write(&record, other).expect("a record");
@@ -262,6 +273,14 @@ fn files_that_were_changed_between_runs_are_named() {
     let said = text(&lab, &[]);
     assert!(said.contains("data.train names the same path and other contents in ("), "{said}");
     assert!(said.contains("it was changed between them"), "{said}");
+    // an order by a loss of other data says so, too
+    let sorted = |lab: &Lab| lab.run(["list", "--sort", "val_loss"]).expect(0).stdout.clone();
+    assert!(!sorted(&lab).contains("was measured on different data"));
+    let record = lab.path("runs/fake-4/run.json");
+    let other =
+        fs::read_to_string(&record).expect("a record").replace("\"train\":", "\"val\":\"v\",\"train\":");
+    fs::write(&record, other).expect("a record");
+    assert!(sorted(&lab).contains("val_loss was measured on different data (data.val)"), "{}", sorted(&lab));
     // another part of a file is no change of it
     for seed in 1..=4u64 {
         let recipe = lab.path(&format!("runs/fake-{seed}/recipe.toml"));

@@ -1,5 +1,6 @@
 //! The rows of the list: what each run is doing, when it began, and in what the runs differ.
 
+use crate::report::basis::Basis;
 use crate::report::differences::{self, differences, short, shown};
 use crate::report::export::{Cell, Column, Table};
 use crate::report::fit::Leaving;
@@ -243,6 +244,21 @@ pub(super) fn sort(items: &mut Vec<Item>, name: &str, differing: &Differing) -> 
     sorted.sort_by(|(a, _), (b, _)| differences::order(a.clone(), b.clone()));
     items.extend(sorted.into_iter().map(|(_, item)| item));
     Ok(())
+}
+
+/// What to know of an order by the validation loss: whether that was measured on different data.
+pub(super) fn mixed(items: &[Item], sorted_by: Option<&str>) -> Option<String> {
+    let is_by_loss = sorted_by.is_some_and(|name| ["val_loss", "val loss"].contains(&name));
+    let measured = items.iter().filter(|item| is_by_loss && item.val_loss.is_some());
+    let bases = Basis::settled(measured.map(|item| Basis::of_validation(&item.run, "val_loss")).collect());
+    let differing = Basis::differing(&bases.iter().collect::<Vec<_>>());
+    (!differing.is_empty()).then(|| {
+        format!(
+            "val_loss was measured {}, so this order does not say which is better; `runner compare` ranks those of \
+             the same",
+            Basis::differently(&differing)
+        )
+    })
 }
 
 /// A time of the record to the minute.

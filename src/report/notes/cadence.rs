@@ -30,18 +30,21 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// How often runs were evaluated, as a phrase, where that differs: by steps, or by the tokens between.
+/// How often runs were evaluated, as a phrase, where that differs: by the tokens between, which a batch of another size
+/// makes more or less.
 fn differing(runs: &[Run]) -> Option<String> {
-    let steps: BTreeSet<u64> = runs.iter().flat_map(every).collect();
+    let tokens = |run: &Run| run.value("batch.total_tokens").and_then(Json::as_u64).unwrap_or(1);
     let of_tokens = |run: &Run| {
-        let tokens = run.value("batch.total_tokens").and_then(Json::as_u64).unwrap_or(0);
-        every(run).into_iter().filter_map(move |steps| steps.checked_mul(tokens).filter(|tokens| *tokens > 0))
+        let tokens = tokens(run);
+        every(run).into_iter().map(move |steps| steps.saturating_mul(tokens))
     };
-    let tokens: BTreeSet<u64> = runs.iter().flat_map(of_tokens).collect();
-    match (steps.len(), tokens.len()) {
-        (0 | 1, 0 | 1) => None,
-        (0 | 1, _) => Some(format!("every {} tokens", listed(tokens.into_iter().map(thousands).collect()))),
-        _ => Some(format!("eval.every = {}", listed(steps.iter().map(u64::to_string).collect()))),
+    let apart: BTreeSet<u64> = runs.iter().flat_map(of_tokens).collect();
+    let steps: BTreeSet<u64> = runs.iter().flat_map(every).collect();
+    let numbers = |numbers: BTreeSet<u64>| listed(numbers.into_iter().map(thousands).collect());
+    match (apart.len(), steps.len()) {
+        (0 | 1, _) => None,
+        (_, 1) => Some(format!("every {} tokens", numbers(apart))),
+        _ => Some(format!("eval.every = {}", numbers(steps))),
     }
 }
 
@@ -73,6 +76,25 @@ pub(super) fn cadences(comparison: &Comparison) -> Option<String> {
         format!(
             "runs were not evaluated equally often ({how}): {}, so equal trainings can look different",
             listed(follows)
+        )
+    })
+}
+
+/// Whether the best loss of a batch is shown of runs that have other batches or other numbers of them.
+pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
+    let runs = &comparison.runs;
+    let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    let is_best = |metric: &Metric| metric.log == dir::TRAIN_CSV && metric.aggregate == Aggregate::Min;
+    let asked = judged.chain(&comparison.asked).find(|metric| is_best(metric))?;
+    let batches = |run: &Run| {
+        let steps = run.results.get("steps").unwrap_or(0.0) as u64;
+        (run.value("batch.total_tokens").and_then(Json::as_u64), steps)
+    };
+    let is_mixed = runs.iter().any(|run| batches(run) != batches(&runs[0]));
+    is_mixed.then(|| {
+        format!(
+            "{} is the lowest of single batches: lower by chance the smaller these are and the more there are",
+            asked.name
         )
     })
 }

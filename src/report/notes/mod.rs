@@ -33,6 +33,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(cadence::cadences(comparison));
     notes.extend(cadence::overlaps(comparison));
     notes.extend(cadence::best_of_some(comparison));
+    notes.extend(cadence::best_batches(comparison));
     notes.extend(seconds_of_branches(comparison));
     notes.extend(targets(comparison));
     let runs = &comparison.runs;
@@ -116,7 +117,9 @@ fn one_trunk(comparison: &Comparison) -> Vec<String> {
 fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.runs;
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
+    // the usual table has seconds
     let is_of_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
+        || comparison.asked.is_empty()
         || judged
             .chain(&comparison.asked)
             .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds);
