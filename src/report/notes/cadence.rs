@@ -107,8 +107,8 @@ fn every(run: &Run) -> Vec<u64> {
     own.into_iter().chain(of_parts).collect()
 }
 
-/// Which ways to targets end between evaluations that overlap although they are not equally far apart, so that the order
-/// of the recipes is not known.
+/// Which ways to targets end between evaluations that overlap although they are not equally far apart, so that the
+/// order of the recipes is not known.
 pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();

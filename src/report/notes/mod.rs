@@ -56,8 +56,9 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
         let mut by_path: BTreeMap<_, BTreeMap<String, Vec<&Run>>> = BTreeMap::new();
         for run in runs {
             if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
-                // which part of the files it is of
-                let part = run.value("data.val_fraction").map(ToString::to_string);
+                // which part or which set of the files it is of
+                let part =
+                    ["data.val_fraction", "data.val_main"].map(|key| run.value(key).map(ToString::to_string));
                 let of_path = by_path.entry((path.to_string(), part)).or_default();
                 of_path.entry(contents.clone()).or_default().push(run);
             }
@@ -119,7 +120,7 @@ fn seconds_of_branches(comparison: &Comparison) -> Option<String> {
     let judged = comparison.judged.iter().map(|(metric, _)| metric);
     // the usual table has seconds
     let is_of_time = comparison.cut.is_some_and(|cut| cut.axis == Axis::Time)
-        || comparison.asked.is_empty()
+        || comparison.asked.is_empty() && comparison.targets.is_empty()
         || judged
             .chain(&comparison.asked)
             .any(|metric| metric.target.is_none() && metric.unit == Unit::Seconds);
