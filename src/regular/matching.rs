@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MOST: usize = 128 << 20;
 /// Directories that are entered for one pattern at most. A deep one counts as several, for the system takes time for
 /// each name of the path to it.
-const MOST_ENTERED: usize = 1 << 20;
+const MOST_ENTERED: usize = 1 << 18;
 const USUAL_DEPTH: usize = 16;
 
 const WHOLE_NAMES: MatchOptions = MatchOptions {

@@ -2,10 +2,11 @@
 
 use super::audience::{Audience, Event};
 use super::begun::Begun;
+pub use super::encoded::cache_dir;
 use super::measured::Tasks;
+use super::missing;
 pub use super::relative::relative;
 use super::start::Start;
-use super::{machine, missing};
 use crate::data::{
     self, DataError, Dataset, Format, OpenOptions, ShardInfo, TokenStream, Tokenizer, mixture, vocabulary,
 };
@@ -13,14 +14,9 @@ use crate::eval::Task;
 use crate::plan::lints::{Shard, Shards};
 use crate::plan::{DataSize, SetSize, SourceSize, TaskSize};
 use crate::recipe::{DataConfig, DataDigests, Diagnostics, InitFrom, Origin, Resolved};
-use crate::regular;
 use crate::run::RunError;
 use crate::train::Rows;
-use rustix::fs::{Access, access};
-use rustix::process::geteuid;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Training and validation data.
 pub struct Data {
@@ -91,28 +87,6 @@ impl InputErrors {
             }
         }
         problems.into()
-    }
-}
-
-/// Where encoded texts and checksums of files are kept: for all runs of a directory, or below the user's cache where
-/// another user's would be believed or none can be written.
-#[must_use]
-pub fn cache_dir(runs_dir: &Path) -> PathBuf {
-    let usual = runs_dir.join(".cache");
-    let may_write = |dir: &Path| access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    let is_usable = match regular::followed(&usual, runs_dir) {
-        Ok(dir) => {
-            dir.metadata().is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw())
-                && may_write(&dir)
-        }
-        Err(error) => {
-            let is_missing = error.kind() == ErrorKind::NotFound && !usual.is_symlink();
-            is_missing && (!runs_dir.exists() || may_write(runs_dir))
-        }
-    };
-    match machine::cache_dir().filter(|_| !is_usable) {
-        Some(own) => own.join("texts"),
-        None => usual,
     }
 }
 

@@ -12,6 +12,7 @@ mod branch;
 mod call;
 mod continued;
 mod data_watch;
+mod encoded;
 pub mod ending;
 pub mod engines;
 mod evaluated;

@@ -159,7 +159,7 @@ fn evaluations_that_are_not_equally_far_apart_by_tokens_or_in_a_part_say_so() {
     assert!(said.contains("which is sooner is not known"), "{said}");
     // and is evaluated after as many
     for seed in 1..=2 {
-        let recipe = lab.path(&format!("runs/fake-2{seed}/recipe.toml"));
+        let recipe = lab.path(format!("runs/fake-2{seed}/recipe.toml"));
         let text = fs::read_to_string(&recipe).expect("a recipe").replace("every = 4", "every = 1");
         fs::write(&recipe, text).expect("a recipe");
     }
@@ -283,7 +283,7 @@ fn files_that_were_changed_between_runs_are_named() {
     assert!(sorted(&lab).contains("val_loss was measured on different data (data.val)"), "{}", sorted(&lab));
     // another part of a file is no change of it
     for seed in 1..=4u64 {
-        let recipe = lab.path(&format!("runs/fake-{seed}/recipe.toml"));
+        let recipe = lab.path(format!("runs/fake-{seed}/recipe.toml"));
         let text = fs::read_to_string(&recipe).expect("a recipe");
         let part = format!("[data]\nval_fraction = 0.{}\n", if seed > 2 { 2 } else { 1 });
         fs::write(&recipe, text.replace("[data]\n", &part)).expect("a recipe");

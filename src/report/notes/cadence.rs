@@ -11,6 +11,9 @@ use crate::wording::thousands;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
+/// The key that says how often.
+const EVERY: &str = "eval.every";
+
 pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
@@ -101,9 +104,12 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
 
 /// Steps between two evaluations of a run: by its recipe, and of parts that were trained under another value.
 fn every(run: &Run) -> Vec<u64> {
-    let own = run.value("eval.every").and_then(Json::as_u64);
-    let of_parts =
-        run.parts.otherwise.iter().filter_map(|part| part.strip_prefix("eval.every=")?.parse().ok());
+    let own = run.value(EVERY).and_then(Json::as_u64);
+    let of_parts = run
+        .parts
+        .otherwise
+        .iter()
+        .filter_map(|part| part.strip_prefix(EVERY)?.strip_prefix('=')?.parse().ok());
     own.into_iter().chain(of_parts).collect()
 }
 

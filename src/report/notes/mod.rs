@@ -57,8 +57,8 @@ fn changed_contents(comparison: &Comparison) -> Vec<String> {
         for run in runs {
             if let (Some(path), Some(contents)) = (run.value(key), digest(run, key)) {
                 // which part or which set of the files it is of
-                let part =
-                    ["data.val_fraction", "data.val_main"].map(|key| run.value(key).map(ToString::to_string));
+                let said = |value: Option<&serde_json::Value>| value.map(ToString::to_string);
+                let part = (said(run.value("data.val_fraction")), said(run.value("data.val_main")));
                 let of_path = by_path.entry((path.to_string(), part)).or_default();
                 of_path.entry(contents.clone()).or_default().push(run);
             }
