@@ -8,6 +8,7 @@ use crate::data::{self, NoProgress};
 use crate::plan::predict::Prediction;
 use crate::plan::{Plan, gib};
 use crate::report::numbers::{count, duration, flop, flop_rate, grouped, roughly, thousands};
+use crate::run::RunRecord;
 use crate::run::record::{Peak, ReachedTarget};
 use crate::session::machine::calibration::day;
 use crate::session::standing::Standing;
@@ -67,6 +68,17 @@ impl Voice {
         }
     }
 
+    /// What resumes a run that was interrupted. A recipe that names another run without a step begins another branch
+    /// once that run has a newer checkpoint.
+    fn resumes(&self, run: &Path) -> String {
+        let is_branch = RunRecord::read(run).ok().flatten().is_some_and(|record| record.parent.is_some());
+        match (is_branch, self.fresh) {
+            (true, _) => format!("`runner --resume {}`", word(&run.display().to_string())),
+            (false, true) => "the same command without --fresh".to_owned(),
+            (false, false) => "the same command".to_owned(),
+        }
+    }
+
     /// The last words about a run.
     fn ended(&self, end: &End) {
         self.set_board(None);
@@ -96,10 +108,10 @@ impl Voice {
                 }
             }
             Ok(Outcome::Stopped(_)) => say(&format!(
-                "{run}: interrupted after {} of {}; the same command{} resumes",
+                "{run}: interrupted after {} of {}; {} resumes",
                 end.steps_done,
                 count(end.steps, "step"),
-                if self.fresh { " without --fresh" } else { "" }
+                self.resumes(end.run)
             )),
             Ok(Outcome::Diverged { step, what }) => say(&format!(
                 "{run}: diverged at step {step}: {what}; nothing is saved of it, and --resume goes on from the last \

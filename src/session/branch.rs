@@ -94,6 +94,12 @@ pub(super) fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Opt
         notes.push(format!(
             "the training data are not those of the other run: row {position} of theirs comes next"
         ));
+        let val = data.filter(|data| data.val.is_some()).map(|data| &data.digests.val);
+        let seen = val.map(|val| match state.data_digests.get("train") == Some(val) {
+            true => "the validation data are those that the other run was trained on",
+            false => "the validation data may be among those that the other run was trained on",
+        });
+        notes.extend(seen.map(|seen| format!("{seen}: a loss on seen data says nothing about new data")));
     }
     let theirs = super::model::written_recipe(&branch.run);
     let differs = |key: &str, ours: serde_json::Value| {

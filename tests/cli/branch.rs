@@ -165,7 +165,12 @@ fn other_data_and_another_order_are_said() {
     let sets = [from(&whole, ",step=8"), "seed=5".to_owned(), "data.train=data/other.bin".to_owned()];
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let ended = lab.run(support::tiny("runs", &sets));
-    ended.expect(0).says(&["the training data are not those", "the order of rows is another", "row 64"]);
+    ended.expect(0).says(&[
+        "validation data may be among those",
+        "the training data are not those",
+        "the order of rows is another",
+        "row 64",
+    ]);
 }
 
 #[test]
@@ -341,6 +346,21 @@ fn weights_alone_need_no_state_of_the_optimizer() {
     begin(",step=8").says(&["optimizer.safetensors"]);
     fs::write(parent.join("checkpoints/step-00000008/model.safetensors"), "x").expect("damage");
     begin(",step=8,optimizer=false").expect(1).says(&["model.safetensors", "is not what was saved"]);
+}
+
+/// The same recipe may begin another branch by then.
+#[test]
+fn a_branch_that_is_interrupted_names_the_command_that_resumes_it() {
+    let lab = Lab::new();
+    let parent = lab.train(&["checkpoint.keep=0"]);
+    let args = support::tiny("runs", &[&from(&parent, ",step=8"), "schedule.max_steps=40"]);
+    let (mut live, gate) = lab.held(lab.command(args), "csv.mid_row");
+    gate.reached();
+    live.signal("TERM");
+    gate.open();
+    let stopped = live.end();
+    stopped.expect(143).says(&["interrupted after", "`runner --resume ", "` resumes"]);
+    lab.run(["--resume", lab.run_of(&stopped).to_str().expect("UTF-8")]).expect(0);
 }
 
 /// Its seconds are its own, and its steps are not.
