@@ -72,7 +72,7 @@ pub fn open_unlinked(path: &Path) -> io::Result<File> {
 pub fn open_unlinked_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match opened(path, options, libc::O_NOCTTY | libc::O_NOFOLLOW) {
         // the system's own answer to a link is one about loops, which the user could not act on
-        Err(error) if path.is_symlink() => Err(refuse_link(path).err().unwrap_or(error)),
+        Err(_) if path.is_symlink() => Err(refused()),
         opened => regular(opened),
     }
 }
