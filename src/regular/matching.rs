@@ -11,8 +11,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes that the paths which are looked at for one pattern, or for those of a key, take in memory at most: a million of
-/// usual length.
+/// Bytes that the paths which are looked at for one pattern, or for those of a key, take in memory at most: a million
+/// of usual length.
 const MOST: usize = 128 << 20;
 /// Directories that are entered for as many at most. A deep one counts as several, for the system takes time for each
 /// name of the path to it.
