@@ -40,6 +40,11 @@ impl InitFrom {
         }
     }
 
+    /// Whether a checkpoint of a run is named, and no file.
+    pub(crate) fn is_of_run(&self) -> bool {
+        matches!(self, Self::Run(_)) || checkpoint_name(self.path()).is_some()
+    }
+
     /// What a checked value of the key names.
     pub(super) fn of(value: &Value) -> Option<Self> {
         match value {

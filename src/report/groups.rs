@@ -5,6 +5,7 @@ use super::differences::{label, meant, replica_key};
 use super::footing::Footing;
 use super::metrics::Metric;
 use super::runs::Run;
+use super::sooner::is_unknown;
 use super::stats::{ALPHA, Spread, Welch, holm, seeds_needed, spread, welch};
 use super::target::Target;
 use crate::recipe::keys::SEED;
@@ -146,7 +147,10 @@ pub struct Verdict {
     pub groups: (usize, usize),
     /// Mean and spread of each.
     pub spreads: (Spread, Spread),
-    /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies.
+    /// Whether evaluations do not tell which of the two reached a target sooner.
+    pub is_unknown: bool,
+    /// The test, the better group's sample first; `None` if a group has a single seed or nothing varies, and where the
+    /// order is unknown.
     pub test: Option<Welch>,
     /// The p-value held against the number of tests made.
     pub p_adjusted: Option<f64>,
@@ -184,13 +188,17 @@ pub fn verdicts(groups: &[Group], runs: &[Run], judged: &[(Metric, Footing)]) ->
             Better::Higher => b.mean.total_cmp(&a.mean),
         });
         let Some((&(best, first), others)) = known.split_first() else { continue };
-        verdicts.extend(others.iter().map(|&(other, second)| Verdict {
-            metric: metric.clone(),
-            groups: (best, other),
-            spreads: (first, second),
-            test: welch(first, second),
-            p_adjusted: None,
-            seeds_needed: None,
+        verdicts.extend(others.iter().map(|&(other, second)| {
+            let is_unknown = is_unknown([&groups[best], &groups[other]], runs, metric);
+            Verdict {
+                metric: metric.clone(),
+                groups: (best, other),
+                spreads: (first, second),
+                is_unknown,
+                test: welch(first, second).filter(|_| !is_unknown),
+                p_adjusted: None,
+                seeds_needed: None,
+            }
         }));
     }
     let p: Vec<f64> = verdicts.iter().filter_map(|verdict| Some(verdict.test?.p)).collect();
@@ -220,6 +228,10 @@ pub fn sentence(verdict: &Verdict, groups: &[Group]) -> String {
     let direction = if metric.better == Better::Lower { "lower" } else { "higher" };
     let Some((test, p)) = verdict.test.zip(verdict.p_adjusted) else {
         return match (a.sd, b.sd) {
+            (Some(_), Some(_)) if verdict.is_unknown => format!(
+                "{seen}, and which is sooner is not known: the evaluations on both sides of the target overlap and are \
+                 not equally far apart, so there is no test"
+            ),
             (Some(a), Some(b)) if a > 0.0 || b > 0.0 => {
                 format!("{seen}; their values are so large or so small that there is no test of that")
             }

@@ -38,6 +38,7 @@ pub mod scan;
 mod search;
 pub mod sentences;
 pub mod shorten;
+mod sooner;
 pub mod stats;
 mod tail;
 pub mod target;

@@ -90,6 +90,11 @@ impl Results {
         self.values.push((metric, at));
     }
 
+    /// Takes note that the end of the way to a target lies at this point or before.
+    pub(super) fn reached_by(&mut self, metric: String, at: f64) {
+        self.between.push((metric, [0.0, at]));
+    }
+
     /// Takes note of a target that the first evaluation had reached already.
     pub(super) fn reached_before(&mut self, target: String) {
         self.reached_before.push(target);

@@ -12,7 +12,7 @@ use crate::recipe::written;
 use crate::regular;
 use crate::run::checkpoint::FileDigest;
 use crate::run::log::EarlierRow;
-use crate::run::record::{Parent, ReachedTarget};
+use crate::run::record::{Parent, ReachedTarget, TrainedBefore};
 use crate::run::{RunError, RunRecord, RunStatus, dir, lock};
 use rayon::prelude::*;
 use serde_json::Value as Json;
@@ -89,6 +89,8 @@ pub struct Facts {
     pub evaluated_before: Option<EarlierRow>,
     /// The run that it began from, with the step.
     pub parent: Option<Parent>,
+    /// What the weights that it began with had been trained on beside its own training data.
+    pub trained_before: Option<TrainedBefore>,
     /// The evaluation that ended it before its last step.
     pub reached_target: Option<ReachedTarget>,
     /// Why it failed or diverged.
@@ -131,6 +133,7 @@ impl From<RunRecord> for Facts {
             best_step: record.best_checkpoint.map(|best| best.step),
             evaluated_before: record.evaluated_before,
             parent: record.parent,
+            trained_before: record.trained_before,
             reached_target: record.reached_target,
             error: record.error,
             created: record.created,

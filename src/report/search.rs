@@ -138,6 +138,9 @@ impl<'a> Search<'a> {
             for (i, way) in Way::ALL.into_iter().enumerate().filter(|(i, _)| crossing.at[*i].is_finite()) {
                 let between = crossing.between.map(|[before, after]| [before[i], after[i]]);
                 results.reached(target.metric(way), crossing.at[i], between);
+                if crossing.is_first {
+                    results.reached_by(target.metric(way), crossing.at[i]);
+                }
             }
             if crossing.is_first {
                 results.reached_before(target.name());

@@ -103,6 +103,16 @@ pub struct Parent {
     pub optimizer: bool,
 }
 
+/// What the weights that a run began with had been trained on, where those were other data than its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainedBefore {
+    /// Its validation data.
+    ValidationData,
+    /// Data that may hold its validation data or not.
+    OtherData,
+}
+
 /// The checkpoint of the best evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestCheckpoint {
@@ -145,6 +155,10 @@ pub struct RunRecord {
     /// The run that it began from, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// What the weights that it began with had been trained on, where those were other data than its own and that is
+    /// known: weights of other programs do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trained_before: Option<TrainedBefore>,
     /// When the directory was made.
     pub created: String,
     /// When training first started.

@@ -1,9 +1,13 @@
-//! A run that goes on without what it began from: the other run has deleted that checkpoint, or was moved.
+//! A run that goes on without what it began from: the other run has deleted that checkpoint, was moved, or has a newer
+//! one by now.
 
 use super::inputs::Data;
 use super::standing::run_id;
+use crate::plan::Before;
 use crate::recipe::{self, DataDigests, InitFrom, Overrides, Recipe, Resolved};
-use crate::run::{RunError, RunRecord, RunStatus, checkpoint, dir, find, status};
+use crate::run::checkpoint::{self, Reader};
+use crate::run::record::Parent;
+use crate::run::{RunError, RunRecord, RunStatus, dir, find, status};
 use std::path::{Path, PathBuf};
 
 /// What a run has begun from, as the run itself says.
@@ -12,6 +16,10 @@ pub(super) struct Begun {
     pub(super) digest: String,
     /// What its recipe names.
     pub(super) named: InitFrom,
+    /// What another run has done of its steps.
+    pub(super) before: Before,
+    /// What it began from, for people.
+    from: Option<Parent>,
 }
 
 impl Begun {
@@ -19,25 +27,79 @@ impl Begun {
     /// run began from what the recipe names, where several did, since the recipe leaves the step open, and where it is
     /// still there: it is damaged then, or does not fit.
     pub(super) fn find(resolved: &Resolved, data: &Data, runs_dir: &Path) -> Option<Self> {
-        let named = resolved.recipe.model.init_from.as_ref()?;
-        let runs = find::list(runs_dir).unwrap_or_default();
-        let of_run = |run: &PathBuf| Self::of_run(run, &resolved.recipe, data).ok().flatten();
-        let mut found = runs.iter().filter_map(of_run).filter(|begun| named.names(&begun.named));
+        let mut found = Self::all(resolved, data, runs_dir, stands_alone).into_iter();
         found.next().filter(|begun| found.next().is_none() && !is_there(&begun.named))
     }
 
-    fn of_run(run: &Path, recipe: &Recipe, data: &Data) -> anyhow::Result<Option<Self>> {
+    /// Of the run of a recipe that has a checkpoint of its own and has not ended, where the recipe leaves open which
+    /// checkpoint of the other run is meant. The newest is another one once that run has gone on, and the same command
+    /// is to go on with the run that it began. Of several, the one that began at the latest step.
+    pub(super) fn unended(resolved: &Resolved, data: &Data, runs_dir: &Path) -> Option<Self> {
+        let named = resolved.recipe.model.init_from.as_ref()?;
+        let ((trunk, _), step) = named.place();
+        let is_open = named.is_of_run() && step.is_none() && dir::is_run(&trunk);
+        let all = || Self::all(resolved, data, runs_dir, is_unended);
+        is_open.then(all)?.into_iter().max_by_key(|begun| begun.named.place().1)
+    }
+
+    /// What a person should know of a run that goes on although the other one has a newer checkpoint by now.
+    pub(super) fn line(&self) -> Option<String> {
+        let Parent { run, step, optimizer } = self.from.as_ref()?;
+        let ((trunk, _), _) = self.named.place();
+        let (newest, _) = checkpoint::list(&trunk).ok()?.pop()?;
+        let began = if *optimizer { "branched off" } else { "began with the weights of" };
+        (newest > *step).then(|| {
+            format!(
+                "{began} {run} at step {step} and has not ended, so it goes on; to begin another one at a later step, \
+                 name it: {run} has step {newest} by now"
+            )
+        })
+    }
+
+    /// Of all runs of a recipe that are `wanted` and began from what it names.
+    fn all(
+        resolved: &Resolved,
+        data: &Data,
+        runs_dir: &Path,
+        wanted: fn(&Path) -> Result<bool, RunError>,
+    ) -> Vec<Self> {
+        let Some(named) = &resolved.recipe.model.init_from else { return Vec::new() };
+        let runs = find::list(runs_dir).unwrap_or_default();
+        let of_run = |run: &PathBuf| Self::of_run(run, &resolved.recipe, data, wanted).ok().flatten();
+        runs.iter().filter_map(of_run).filter(|begun| named.names(&begun.named)).collect()
+    }
+
+    fn of_run(
+        run: &Path,
+        recipe: &Recipe,
+        data: &Data,
+        wanted: fn(&Path) -> Result<bool, RunError>,
+    ) -> anyhow::Result<Option<Self>> {
         let is_called = |id: &str| run.file_name().is_some_and(|name| name == id);
         let Some(record) = RunRecord::read(run)? else { return Ok(None) };
         let Some(digest) = record.digests.get("init_from").cloned() else { return Ok(None) };
         let digests = DataDigests { init_from: Some(digest.clone()), ..data.digests.clone() };
         let hash = recipe::identity(recipe, &digests);
-        if hash != record.hash || !is_called(&run_id(recipe, &hash)) || !stands_alone(run)? {
+        if hash != record.hash || !is_called(&run_id(recipe, &hash)) || !wanted(run)? {
             return Ok(None);
         }
         let own = recipe::load(&run.join(dir::RECIPE), &Overrides::default())?;
-        Ok(own.recipe.model.init_from.map(|named| Self { digest, named }))
+        let before = Before { steps: record.first_step(), data_from: data_from(run).unwrap_or_default() };
+        let from = record.parent;
+        Ok(own.recipe.model.init_from.map(|named| Self { digest, named, before, from }))
     }
+}
+
+/// The step from which on the rows were those of the run's training data, as its checkpoints have it.
+fn data_from(run: &Path) -> Option<u64> {
+    let (_, newest) = checkpoint::list(run).ok()?.pop()?;
+    Some(Reader::open(&newest).ok()?.state().data_from)
+}
+
+/// Whether a run has a checkpoint of its own to go on from.
+fn is_unended(run: &Path) -> Result<bool, RunError> {
+    let ended = matches!(status(run)?, RunStatus::Finished | RunStatus::Diverged);
+    Ok(!ended && !checkpoint::list(run)?.is_empty())
 }
 
 /// Whether a run needs nothing else any more.

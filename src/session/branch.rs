@@ -7,6 +7,7 @@ use crate::model::Dims;
 use crate::recipe::{Branch, Diagnostics, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{CheckpointState, Reader};
 use crate::run::import;
+use crate::run::record::TrainedBefore;
 use crate::wording::count;
 use serde_json::json;
 
@@ -94,13 +95,8 @@ pub(super) fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Opt
         notes.push(format!(
             "the training data are not those of the other run: row {position} of theirs comes next"
         ));
-        let val = data.filter(|data| data.val.is_some()).map(|data| &data.digests.val);
-        let seen = val.map(|val| match state.data_digests.get("train") == Some(val) {
-            true => "the validation data are those that the other run was trained on",
-            false => "the validation data may be among those that the other run was trained on",
-        });
-        notes.extend(seen.map(|seen| format!("{seen}: a loss on seen data says nothing about new data")));
     }
+    notes.extend(data.and_then(|data| perhaps_seen(data, &state.trained_on())));
     let theirs = super::model::written_recipe(&branch.run);
     let differs = |key: &str, ours: serde_json::Value| {
         theirs.iter().any(|(known, theirs)| known == key && *theirs != ours)
@@ -112,4 +108,14 @@ pub(super) fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Opt
         ));
     }
     notes
+}
+
+/// Whether weights that have seen these training data may have seen the validation data among them. A lint tells of
+/// those that are known to be.
+pub(super) fn perhaps_seen(data: &Data, trained_on: &[String]) -> Option<String> {
+    (data.trained_before(trained_on) == Some(TrainedBefore::OtherData)).then(|| {
+        "the validation data may be among those that the other run was trained on: a loss on seen data says nothing \
+         about new data"
+            .to_owned()
+    })
 }

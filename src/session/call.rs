@@ -131,7 +131,7 @@ impl<'a> Call<'a> {
             None => inputs::open(resolved, runs_dir, self.fresh, self.audience),
             Some(digest) => {
                 let data = inputs::open_sets(resolved, runs_dir, self.audience.progress())?;
-                Ok(data.begun(digest.to_owned(), None))
+                Ok(data.resumed(digest.to_owned()))
             }
         };
         let data = self.in_turn(resolved.recipe.distributed.timeout_s, open)?;

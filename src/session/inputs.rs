@@ -12,9 +12,10 @@ use crate::data::{
 };
 use crate::eval::Task;
 use crate::plan::lints::{Shard, Shards};
-use crate::plan::{DataSize, SetSize, SourceSize, TaskSize};
-use crate::recipe::{DataConfig, DataDigests, Diagnostics, InitFrom, Origin, Resolved};
+use crate::plan::{Before, DataSize, SetSize, SourceSize, TaskSize};
+use crate::recipe::{DataConfig, DataDigests, Diagnostics, Origin, Resolved};
 use crate::run::RunError;
+use crate::run::record::TrainedBefore;
 use crate::train::Rows;
 use std::path::Path;
 
@@ -32,6 +33,8 @@ pub struct Data {
     pub tasks: Tasks,
     /// Digests of both, and of the initial weights.
     pub digests: DataDigests,
+    /// The digest of the training data with the part that is validated on, where that is cut off.
+    uncut: Option<String>,
     /// What the run begins from.
     pub start: Start,
     /// What the tokens stand for.
@@ -102,6 +105,10 @@ pub fn open(
     audience: &dyn Audience,
 ) -> anyhow::Result<Data> {
     let sets = open_sets(resolved, runs_dir, audience.progress());
+    let unended = sets.as_ref().ok().filter(|_| !fresh);
+    if let Some(begun) = unended.and_then(|data| Begun::unended(resolved, data, runs_dir)) {
+        return Ok(sets?.begun(begun));
+    }
     let start = Start::find(resolved, sets.as_ref().ok(), audience);
     match (sets, start) {
         (Ok(data), Ok((start, digest))) => {
@@ -109,7 +116,7 @@ pub fn open(
             Ok(Data { start, digests, ..data })
         }
         (Ok(data), Err(error)) => match Begun::find(resolved, &data, runs_dir).filter(|_| !fresh) {
-            Some(Begun { digest, named }) => Ok(data.begun(digest, Some(named))),
+            Some(begun) => Ok(data.begun(begun)),
             None => Err(error),
         },
         (Err(error), Ok(_)) => Err(error),
@@ -211,10 +218,21 @@ pub(super) fn of_init_from(error: RunError) -> anyhow::Error {
 }
 
 impl Data {
-    /// For a run that has begun from what has this digest, and goes on without it; its recipe calls it `named` where
-    /// that is not the recipe at hand.
-    pub(super) fn begun(mut self, digest: String, named: Option<InitFrom>) -> Self {
-        (self.start, self.digests.init_from) = (Start::Own { named }, Some(digest));
+    /// For a run that goes on without what it began from.
+    pub(super) fn begun(self, begun: Begun) -> Self {
+        let note = begun.line();
+        let start = Start::Own { named: Some(begun.named), before: begun.before, note };
+        self.begun_from(begun.digest, start)
+    }
+
+    /// For a run that has begun from what has this digest, whose own recipe is at hand.
+    pub(super) fn resumed(self, digest: String) -> Self {
+        let start = Start::Own { named: None, before: Before::default(), note: None };
+        self.begun_from(digest, start)
+    }
+
+    fn begun_from(mut self, digest: String, start: Start) -> Self {
+        (self.start, self.digests.init_from) = (start, Some(digest));
         self
     }
 
@@ -255,6 +273,7 @@ impl Data {
                 return Err(InputErrors(errors.into_iter().flatten().collect()));
             }
         };
+        let uncut = config.val_fraction.map(|_| train.digest());
         let (train, val) = match config.val_fraction {
             None => (train, val),
             Some(fraction) => {
@@ -270,7 +289,7 @@ impl Data {
         };
         let val_name = val_name.map(str::to_owned);
         let (start, tasks) = (Start::Random, Tasks::default());
-        Ok(Self { train, val, val_name, val_others, tasks, digests, start, tokenizer })
+        Ok(Self { train, val, val_name, val_others, tasks, digests, uncut, start, tokenizer })
     }
 
     /// Checks that all that was read came from the files as they were when they were opened. With `contents`, files
@@ -337,6 +356,16 @@ impl Data {
         }
     }
 
+    /// What weights that have seen `trained_on`, digests of training data, were trained on beside those of this run.
+    pub fn trained_before(&self, trained_on: &[String]) -> Option<TrainedBefore> {
+        let is_val = |digest: &String| {
+            self.uncut.as_ref() == Some(digest) || self.validation().any(|(_, set)| set.digest() == *digest)
+        };
+        let mut others = trained_on.iter().filter(|digest| **digest != self.digests.train).peekable();
+        others.peek().filter(|_| self.val.is_some())?;
+        Some(if others.any(is_val) { TrainedBefore::ValidationData } else { TrainedBefore::OtherData })
+    }
+
     /// What lints compare.
     pub fn shards(&self) -> Shards {
         let shard = |info: &ShardInfo| {
@@ -358,7 +387,9 @@ impl Data {
                 train[cut].content += " to the cut";
             }
         }
-        Shards { train, val, skipped: self.tasks.skipped.clone() }
+        let val_is_seen =
+            self.trained_before(self.start.trained_on()) == Some(TrainedBefore::ValidationData);
+        Shards { train, val, val_is_seen, skipped: self.tasks.skipped.clone() }
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Job<'a> {
     pub(super) plan: Plan,
     /// What the run goes on with, where this session was given another micro-batch; known to the leader.
     pub(super) chosen: Option<Begun>,
+    /// Digests of the training data that its first weights had seen; known to the leader.
+    pub(super) trained_before: Vec<String>,
     /// How long it is expected to take, once the leader has asked.
     pub(super) prediction: Option<Prediction>,
     /// What `--set` changed of the run's own recipe, as `key=value`.
@@ -32,7 +34,8 @@ impl<'a> Job<'a> {
         (dir, hash): (RunDir, &'a str),
         plan: Plan,
     ) -> Self {
-        Self { call, resolved, data, dir, hash, plan, chosen: None, prediction: None, overrides: &[] }
+        let trained_before = data.start.trained_on().to_vec();
+        Self { call, resolved, data, dir, hash, plan, chosen: None, trained_before, prediction: None, overrides: &[] }
     }
 
     pub(super) fn overriding(self, overrides: &'a [String]) -> Self {

@@ -14,6 +14,7 @@ use super::measured;
 use super::member::Member;
 use super::ranks::{self, Order};
 use super::recorder::{Before, Recorder};
+use super::start::Start;
 use crate::comm::{Comm, Solo, Threads};
 use crate::engine::cpu;
 use crate::plan::Plan;
@@ -41,6 +42,7 @@ pub(super) fn train(mut job: Job) -> anyhow::Result<Ending> {
     let start = job.newest_checkpoint()?;
     if let Some(reader) = &start {
         check_logs(job.dir.path(), job.data, reader.state())?;
+        job.trained_before.clone_from(&reader.state().trained_before);
     }
     let record = job.dir.record()?;
     measured::check_tasks(job.dir.path(), record.as_ref(), job.data)?;
@@ -125,7 +127,8 @@ pub(super) fn announce(
     );
     let step = first_step(data, newest);
     call.audience.tell(Event::Planned { run, step, plan, prediction, lints: &lints });
-    if newest.is_none() {
+    // what a run has begun from is said when it begins, and that it goes on instead of another, when it does
+    if newest.is_none() || matches!(data.start, Start::Own { .. }) {
         for line in data.start.lines() {
             call.audience.tell(Event::Begins(&line));
         }
@@ -315,6 +318,7 @@ impl Job<'_> {
         if let Some(parent) = self.data.start.parent() {
             record.parent = Some(parent.clone());
         }
+        record.trained_before = self.data.trained_before(&self.trained_before);
         record.started.get_or_insert_with(facts::now);
         record.ended = None;
         record.total_steps = self.plan.steps;

@@ -34,6 +34,7 @@ pub(super) fn state(
             ("train".to_owned(), data.digests.train.clone()),
             ("val".to_owned(), data.digests.val.clone()),
         ]),
+        trained_before: job.trained_before.clone(),
         micro_batch: begun.micro_batch,
         keeps_outputs: begun.keeps_outputs,
         chosen: job.chosen.map(chosen),

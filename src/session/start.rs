@@ -6,7 +6,7 @@
 //! new run does is to save it, so it does not need the other run again.
 
 use super::audience::{Audience, of_damage};
-use super::branch::{check, has_other_data, notes};
+use super::branch::{check, has_other_data, notes, perhaps_seen};
 use super::inputs::{Data, relative};
 use super::model::other_tokens;
 use crate::model::{Dims, ParamLayout};
@@ -36,6 +36,8 @@ pub enum Start {
         path: PathBuf,
         /// The run that they are of, if it was named as a run.
         parent: Option<Parent>,
+        /// Digests of the training data that they have seen, as far as that is known.
+        trained_on: Vec<String>,
         /// What is left out of them or made up, one sentence each.
         notes: Vec<String>,
     },
@@ -49,6 +51,8 @@ pub enum Start {
         parent: Parent,
         /// The step from which on its rows were those of the new run's training data; its own step if they are others.
         data_from: u64,
+        /// Digests of the training data that its weights have seen.
+        trained_on: Vec<String>,
         /// What differs between the runs and matters, one sentence each.
         notes: Vec<String>,
     },
@@ -56,6 +60,10 @@ pub enum Start {
     Own {
         /// What its recipe names, where that is not the recipe at hand.
         named: Option<InitFrom>,
+        /// What another run has done of its steps, where that is not said by its checkpoint.
+        before: Before,
+        /// What a person should know of its going on.
+        note: Option<String>,
     },
 }
 
@@ -105,7 +113,9 @@ impl Start {
                 let checkpoint = reader.path().to_owned();
                 let state = reader.state();
                 let data_from = if has_other_data(state, data) { state.step } else { state.data_from };
-                let state = Self::State { checkpoint, digest: digest.clone(), parent, data_from, notes };
+                let trained_on = state.trained_on();
+                let state =
+                    Self::State { checkpoint, digest: digest.clone(), parent, data_from, trained_on, notes };
                 return Ok((state, Some(digest)));
             }
         };
@@ -136,12 +146,22 @@ impl Start {
         }
     }
 
+    /// Digests of the training data that the weights have seen which a run begins with, as far as that is known.
+    #[must_use]
+    pub fn trained_on(&self) -> &[String] {
+        match self {
+            Self::Weights { trained_on, .. } | Self::State { trained_on, .. } => trained_on,
+            Self::Random | Self::Own { .. } => &[],
+        }
+    }
+
     /// What another run has done of the steps of a run that begins so.
     #[must_use]
     pub fn before(&self) -> Before {
         match self {
             Self::State { parent, data_from, .. } => Before { steps: parent.step, data_from: *data_from },
-            Self::Random | Self::Weights { .. } | Self::Own { .. } => Before::default(),
+            Self::Own { before, .. } => *before,
+            Self::Random | Self::Weights { .. } => Before::default(),
         }
     }
 
@@ -156,7 +176,8 @@ impl Start {
         });
         let notes = match self {
             Self::Weights { notes, .. } | Self::State { notes, .. } => &notes[..],
-            Self::Random | Self::Own { .. } => &[],
+            Self::Own { note, .. } => note.as_slice(),
+            Self::Random => &[],
         };
         begins.into_iter().chain(notes.iter().cloned()).collect()
     }
@@ -164,7 +185,7 @@ impl Start {
     /// The recipe with the step that was found written out: the newest checkpoint is another one tomorrow.
     #[must_use]
     pub fn pinned(&self, mut resolved: Resolved) -> Resolved {
-        if let Self::Own { named: Some(named) } = self {
+        if let Self::Own { named: Some(named), .. } = self {
             resolved.recipe.model.init_from = Some(named.clone());
         }
         match (self.parent(), &mut resolved.recipe.model.init_from) {
@@ -211,7 +232,11 @@ fn weights(
     let dims = Dims::new(&recipe.model);
     let mut notes = import::check(path, &dims, &ParamLayout::new(&dims))?;
     notes.extend(data.and_then(|data| other_tokens(path, dims.vocab_size, &data.tokenizer)));
-    Ok((Start::Weights { path: path.to_owned(), parent, notes }, Some(digest)))
+    // weights of other programs have no state beside them
+    let checkpoint = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let trained_on = CheckpointState::read(checkpoint).map(|state| state.trained_on()).unwrap_or_default();
+    notes.extend(data.and_then(|data| perhaps_seen(data, &trained_on)));
+    Ok((Start::Weights { path: path.to_owned(), parent, trained_on, notes }, Some(digest)))
 }
 
 /// A checkpoint that is named as `RUN@WORD`.

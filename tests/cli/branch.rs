@@ -434,3 +434,83 @@ fn the_same_command_goes_on_after_the_checkpoint_that_a_run_began_from_is_gone()
     let missing = lab.run(support::tiny("new", &[from(&trunk, ",step=5").as_str()]));
     missing.expect(2).says(&["no checkpoint of step 5", "it has 4, 8, 12", "runner --resume"]);
 }
+
+/// A recipe that names no step means the newest checkpoint, which is another one once the other run has gone on.
+#[test]
+fn the_same_command_goes_on_with_the_branch_that_it_began() {
+    for (way, fault) in [
+        ("{run=\"RUN\"}", "csv.before_row:6"),
+        ("{run=\"RUN\",optimizer=false}", "csv.before_row:13"),
+        ("\"RUN@latest\"", "csv.before_row:13"),
+    ] {
+        let lab = Lab::new();
+        let trunk = lab.crash("runs", &["checkpoint.keep=0"], "csv.before_row:9");
+        let from = format!("model.init_from={}", way.replace("RUN", &format!("runs/{}", id(&trunk))));
+        let sets = [from.as_str(), "seed=9", "schedule.max_steps=20"];
+        let expected = essence(&lab.train_in("whole", &sets));
+        let begun = lab.crash("begun", &sets, fault);
+        let elsewhere = lab.crash("elsewhere", &sets, fault);
+        lab.run(support::tiny("runs", &["checkpoint.keep=0"])).expect(0);
+        let begun_again = || support::tiny("begun", &sets);
+        let plan = lab.run(["plan".to_owned()].into_iter().chain(begun_again()));
+        assert!(plan.expect(0).stdout.contains("goes on from its checkpoint of step"), "{}", plan.stdout);
+        let again = lab.run(begun_again());
+        let from_step = format!("at step {} and has not ended, so it goes on", record(&begun)["parent"]["step"]);
+        again.expect(0).says(&[&from_step, "has step 12 by now"]);
+        assert_eq!(lab.run_of(&again), begun);
+        assert!(essence(&begun) == expected, "{way}");
+        // once that has ended, the newest is another one, as it is for a run that starts over
+        let next = lab.run_of(lab.run(begun_again()).expect(0));
+        let fresh = support::tiny("elsewhere", &sets).into_iter().chain(["--fresh".to_owned()]);
+        let fresh = lab.run_of(lab.run(fresh).expect(0));
+        assert_eq!([&next, &fresh].map(|run| record(run)["parent"]["step"].as_u64()), [Some(12); 2]);
+        assert!(next != begun && fresh != elsewhere && elsewhere.is_dir(), "{way}");
+    }
+}
+
+/// A loss on seen data is low for no good reason.
+#[test]
+fn validation_data_that_the_weights_have_seen_are_told_of() {
+    let lab = Lab::new();
+    lab.shard("data/other.bin", &support::tokens(4000, 8));
+    let trunk = lab.train_in("trunks", &["checkpoint.keep=0"]);
+    let trunk_of = |more: &str| format!("model.init_from={{run=\"trunks/{}\"{more}}}", id(&trunk));
+    let weights = format!("model.init_from=\"trunks/{}/checkpoints/step-00000012\"", id(&trunk));
+    let ways = [trunk_of(",step=8"), trunk_of(",step=8,optimizer=false"), weights];
+    for (i, from) in ways.iter().enumerate() {
+        let other = ["data.train=data/other.bin", from.as_str(), "schedule.max_steps=16"];
+        let runs = format!("runs-{i}");
+        let said = |more: &[&str], lint: bool| {
+            let sets = [&other[..], more].concat();
+            let plan = lab.run(["plan".to_owned()].into_iter().chain(support::tiny(&runs, &sets)));
+            let message = "were trained on the validation data";
+            assert_eq!(plan.expect(0).stdout.contains(message), lint, "{}", plan.stdout);
+            let ended = lab.run(support::tiny(&runs, &sets));
+            assert_eq!(ended.expect(0).stderr.contains(message), lint, "{}", ended.stderr);
+            assert_eq!(ended.stderr.contains("validation data may be among those"), !lint, "{}", ended.stderr);
+            let run = lab.run_of(&ended);
+            let expected = if lint { "validation_data" } else { "other_data" };
+            assert_eq!(record(&run)["trained_before"], expected, "{from}");
+            run
+        };
+        let perhaps = said(&[], false);
+        let seen = said(&["data.val=data/train.bin"], true);
+        let compared = lab.run(["compare", &runs]);
+        let whole = format!("{}: the weights that it began with were trained on the validation", id(&seen));
+        let may = format!("{}: the weights that it began with were trained on other data", id(&perhaps));
+        assert!(compared.expect(0).stdout.contains(&whole), "{}", compared.stdout);
+        assert!(compared.stdout.contains(&may), "{}", compared.stdout);
+        // what begins with the weights of that one has seen as much, also after it was interrupted
+        let from = format!("model.init_from={{run=\"{}\",optimizer=false}}", seen.display());
+        let sets = [other[0], other[2], &from, "data.val=data/train.bin"];
+        let again = lab.crash("again", &sets, "csv.before_row:7");
+        lab.run(["--resume", &again.display().to_string()]).expect(0);
+        assert_eq!(record(&again)["trained_before"], "validation_data");
+    }
+    // the same data, and random weights, say nothing
+    for from in [trunk_of(",step=8"), "seed=3".to_owned()] {
+        let ended = lab.run(support::tiny("runs", &[&from, "schedule.max_steps=14"]));
+        assert!(!ended.expect(0).stderr.contains("validation data"), "{}", ended.stderr);
+        assert!(record(&lab.run_of(&ended)).get("trained_before").is_none());
+    }
+}

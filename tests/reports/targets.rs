@@ -348,3 +348,34 @@ fn a_plot_has_a_line_at_the_target_and_ends_where_the_last_run_reaches_it() {
     let png = lab.run(["compare", "runs", "--target", "val_loss=4", "--plot", "cut.png"]);
     png.expect(0);
 }
+
+/// The further apart evaluations are, the later a line between them reaches the target.
+#[test]
+fn where_unequal_evaluations_overlap_there_is_no_test_of_which_is_sooner() {
+    let lab = Lab::new();
+    let runs = lab.path("runs");
+    let write = |every: [usize; 2], losses: [[f64; 3]; 2]| {
+        for (i, losses) in losses.into_iter().enumerate() {
+            for seed in 1..=3u64 {
+                let val = (0..).step_by(2).zip([10.0].into_iter().chain(losses));
+                let val: Vec<_> = val.map(|(step, loss)| (step, loss - 0.1 * seed as f64)).collect();
+                let fake = Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) };
+                let recipe = fake.write(&runs).join("recipe.toml");
+                let text = std::fs::read_to_string(&recipe).expect("a recipe");
+                let text = format!("{text}\n[eval]\nevery = {}\n", every[i]);
+                std::fs::write(&recipe, text).expect("a recipe");
+            }
+        }
+    };
+    let tested = |every, losses| {
+        write(every, losses);
+        let found = document(&lab, &["--target", "val_loss=4"]);
+        let says = text(&lab, &[]).contains("differ by") && text(&lab, &[]).contains("so there is no test");
+        assert_eq!(says, found["tests"][0]["p"].is_null());
+        assert_eq!(says, found["tests"][0]["distinguishable"].is_null());
+        !says
+    };
+    // both between steps 2 and 4, or one behind the other
+    let (between, apart) = ([[6.0, 3.0, 3.0], [5.0, 3.0, 3.0]], [[6.0, 3.0, 3.0], [6.0, 5.0, 3.0]]);
+    assert!(tested([2, 2], between) && tested([2, 4], apart) && !tested([2, 4], between));
+}

@@ -9,7 +9,7 @@ use crate::wording::{count, thousands};
 /// Up to this many repetitions are about as good as new data (Muennighoff et al., 2023).
 const EPOCHS: f64 = 4.0;
 
-/// Validation data that are trained on too.
+/// Validation data that are trained on too, or were.
 pub(super) fn overlap(subject: &Subject) -> Remark {
     let data = &subject.recipe.data;
     let shared: Vec<&str> = match subject.shards {
@@ -25,6 +25,11 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
         // without the files, only what is named twice can be known
         None => data.val.iter().filter(|entry| data.train.contains(entry)).map(String::as_str).collect(),
     };
+    const APART: &str = "keep them apart: a loss on seen data says nothing about new data";
+    if shared.is_empty() && subject.shards.is_some_and(|shards| shards.val_is_seen) {
+        let message = "the weights that it begins with were trained on the validation data";
+        return Some(("data.val", message.to_owned(), APART.to_owned()));
+    }
     let first = shared.first()?;
     let others = match shared.len() {
         1 => String::new(),
@@ -33,8 +38,7 @@ pub(super) fn overlap(subject: &Subject) -> Remark {
     Some((
         "data.val",
         format!("validation data are among the training data: {first}{others}"),
-        "keep them apart: a loss on seen data says nothing about new data; builtin texts differ by seed"
-            .to_owned(),
+        format!("{APART}; builtin texts differ by seed"),
     ))
 }
 

@@ -36,6 +36,8 @@ pub struct Shards {
     pub train: Vec<Shard>,
     /// Of the validation data.
     pub val: Vec<Shard>,
+    /// Whether the weights that the run begins with were trained on the validation data.
+    pub val_is_seen: bool,
     /// Files of tasks that are not there, and the run trains without, with their keys.
     pub skipped: Vec<(&'static str, PathBuf)>,
 }

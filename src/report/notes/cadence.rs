@@ -4,15 +4,13 @@ use super::super::compare::Comparison;
 use super::super::groups::Group;
 use super::super::metrics::{Metric, metrics};
 use super::super::runs::Run;
+use super::super::sooner::{between, is_unknown, steps_apart, tokens_apart};
 use super::{listed, names};
 use crate::run::column::Aggregate;
 use crate::run::dir;
 use crate::wording::thousands;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
-
-/// The key that says how often.
-const EVERY: &str = "eval.every";
 
 pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
@@ -33,16 +31,10 @@ pub(super) fn interpolated(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// How often runs were evaluated, as a phrase, where that differs: by the tokens between, which a batch of another size
-/// makes more or less.
+/// How often runs were evaluated, as a phrase, where that differs.
 fn differing(runs: &[Run]) -> Option<String> {
-    let tokens = |run: &Run| run.value("batch.total_tokens").and_then(Json::as_u64).unwrap_or(1);
-    let of_tokens = |run: &Run| {
-        let tokens = tokens(run);
-        every(run).into_iter().map(move |steps| steps.saturating_mul(tokens))
-    };
-    let apart: BTreeSet<u64> = runs.iter().flat_map(of_tokens).collect();
-    let steps: BTreeSet<u64> = runs.iter().flat_map(every).collect();
+    let apart: BTreeSet<u64> = runs.iter().flat_map(tokens_apart).collect();
+    let steps: BTreeSet<u64> = runs.iter().flat_map(steps_apart).collect();
     let numbers = |numbers: BTreeSet<u64>| listed(numbers.into_iter().map(thousands).collect());
     match (apart.len(), steps.len()) {
         (0 | 1, _) => None,
@@ -102,35 +94,20 @@ pub(super) fn best_batches(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Steps between two evaluations of a run: by its recipe, and of parts that were trained under another value.
-fn every(run: &Run) -> Vec<u64> {
-    let own = run.value(EVERY).and_then(Json::as_u64);
-    let of_parts = run
-        .parts
-        .otherwise
-        .iter()
-        .filter_map(|part| part.strip_prefix(EVERY)?.strip_prefix('=')?.parse().ok());
-    own.into_iter().chain(of_parts).collect()
-}
-
 /// Which ways to targets end between evaluations that overlap although they are not equally far apart, so that the
 /// order of the recipes is not known.
 pub(super) fn overlaps(comparison: &Comparison) -> Vec<String> {
     let runs = &comparison.runs;
     let mut notes = Vec::new();
-    if differing(runs).is_none() {
-        return notes;
-    }
-    for (metric, _) in comparison.judged.iter().filter(|(metric, _)| metric.target.is_some()) {
-        let between = |group: &Group| {
-            let of_runs = group.counted().filter_map(|run| runs[run].results.between(&metric.name));
-            of_runs.reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
-        };
-        let mut groups: Vec<(&Group, [f64; 2])> =
-            comparison.groups.iter().filter_map(|group| Some((group, between(group)?))).collect();
+    for (metric, _) in &comparison.judged {
+        let mut groups: Vec<(&Group, [f64; 2])> = comparison
+            .groups
+            .iter()
+            .filter_map(|group| Some((group, between(group, runs, metric)?)))
+            .collect();
         groups.sort_by(|(_, [a, _]), (_, [b, _])| a.total_cmp(b));
         let next = groups.iter().zip(groups.iter().skip(1));
-        let overlapping = next.filter(|((_, [_, end]), (_, [begin, _]))| begin < end);
+        let overlapping = next.filter(|((a, _), (b, _))| is_unknown([a, b], runs, metric));
         let pairs: Vec<String> =
             overlapping.map(|((a, _), (b, _))| format!("({} and {})", a.label, b.label)).collect();
         if !pairs.is_empty() {

@@ -9,6 +9,7 @@ use super::{listed, name, names};
 use crate::run::RunStatus;
 use crate::run::columns::task_of;
 use crate::run::evaluations::BITS_PER_BYTE;
+use crate::run::record::TrainedBefore;
 
 /// The metric of the loss on the validation data.
 const VAL_LOSS: &str = "val_loss";
@@ -125,4 +126,30 @@ pub(super) fn earlier(comparison: &Comparison) -> Vec<String> {
         is_some.then(|| format!("{} was last measured before the end of {}", metric.name, listed(measured)))
     };
     comparison.metrics().filter_map(note).collect()
+}
+
+/// Which runs began with weights that have, or may have, seen what they are validated on.
+pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
+    let runs = &comparison.runs;
+    let of = |what| runs.iter().filter(move |run| run.facts.trained_before == Some(what));
+    let seen = of(TrainedBefore::ValidationData);
+    let perhaps = of(TrainedBefore::OtherData);
+    let mut notes = Vec::new();
+    if seen.clone().next().is_some() {
+        notes.push(format!(
+            "{}: the weights that it began with were trained on the validation data: a loss on seen data says nothing \
+             about new data",
+            names(runs, seen)
+        ));
+    }
+    // among runs that all began so it is the same for all
+    let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
+    if is_some {
+        notes.push(format!(
+            "{}: the weights that it began with were trained on other data before, and the validation data may be among \
+             those",
+            names(runs, perhaps)
+        ));
+    }
+    notes
 }

@@ -26,6 +26,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes.extend(measured::vague(comparison));
     notes.extend(measured::beside_other_data(comparison));
     notes.extend(measured::earlier(comparison));
+    notes.extend(measured::seen_before(comparison));
     notes.extend(changed_contents(comparison));
     notes.extend(copies(comparison));
     notes.extend(one_trunk(comparison));

@@ -99,6 +99,10 @@ pub struct CheckpointState {
     pub recipe_hash: String,
     /// Digests of the data by what they are of.
     pub data_digests: BTreeMap<String, String>,
+    /// Digests of the training data of the runs that its weights came from, the first of them first; left out where
+    /// there are none, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_before: Vec<String>,
     /// Sequences per forward pass of the session that has saved this.
     pub micro_batch: usize,
     /// Whether the outputs of LayerNorm and GELU are kept for the backward pass; left out where that was not decided,
@@ -123,6 +127,15 @@ pub struct CheckpointState {
 }
 
 impl CheckpointState {
+    /// Digests of all training data that the weights have seen, the first first.
+    #[must_use]
+    pub fn trained_on(&self) -> Vec<String> {
+        let mut seen = self.trained_before.clone();
+        let own = self.data_digests.get("train").filter(|own| !seen.contains(own)).cloned();
+        seen.extend(own);
+        seen
+    }
+
     /// Reads the state of a checkpoint directory and checks it against its own checksum.
     ///
     /// Errors: [`RunError::Corrupted`], [`RunError::Malformed`], [`RunError::NewerFormat`].
