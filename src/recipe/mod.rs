@@ -52,6 +52,7 @@ pub use overrides::Overrides;
 pub use parse::find_key;
 pub(crate) use paths::normalize;
 pub use resolved::{Resolved, Setting, load, load_among};
+pub use runs::values_of;
 pub use schema::{
     BatchConfig, CheckpointConfig, ComputeConfig, DataConfig, DistributedConfig, EvalConfig, LintsConfig,
     LogConfig, ModelConfig, OptimizerConfig, Recipe, SampleConfig, ScheduleConfig, ValidationSet,

@@ -23,12 +23,7 @@ pub(super) struct RunsRecipe {
 impl RunsRecipe {
     /// Reads it in the run's directory.
     pub(super) fn read(run: &Path) -> Result<Self, Unreadable> {
-        let file = run.join(RECIPE);
-        let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
-        match read.and_then(|text| written(&text)) {
-            Ok(values) => Ok(Self { file, values }),
-            Err(problem) => Err(Unreadable { file, problem }),
-        }
+        Ok(Self { file: run.join(RECIPE), values: values_of(run)? })
     }
 
     /// Its integers by their keys.
@@ -44,6 +39,16 @@ impl RunsRecipe {
         *path = paths::join(run, path.to_str()?).ok()?;
         Some(begun)
     }
+}
+
+/// The values of the recipe in a run's directory by their keys.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn values_of(run: &Path) -> Result<Vec<(String, Json)>, Unreadable> {
+    let file = run.join(RECIPE);
+    let read = regular::read_text(&file, regular::RECIPE).map_err(|error| error.to_string());
+    read.and_then(|text| written(&text)).map_err(|problem| Unreadable { file, problem })
 }
 
 /// The recipes of the runs in a directory that began from what another recipe names, by the names of the runs. What

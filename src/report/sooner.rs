@@ -1,8 +1,8 @@
 //! Whether evaluations tell which of two groups of runs reached a target sooner.
 //!
-//! The way to a target is interpolated between the evaluations on both sides of it. Losses fall ever more slowly, so the
-//! line between two evaluations lies above the curve, and the further apart they are, the later the target seems to be
-//! reached. Runs that were evaluated equally often are off by as much, and others are not.
+//! The way to a target is interpolated between the evaluations on both sides of it. Losses fall ever more slowly, so
+//! the line between two evaluations lies above the curve, and the further apart they are, the later the target seems to
+//! be reached. Runs that were evaluated equally often are off by as much, and others are not.
 
 use super::groups::Group;
 use super::metrics::Metric;

@@ -4,7 +4,7 @@ use super::inputs::{Data, relative};
 use super::model::other_tokens;
 use super::start::INIT_FROM;
 use crate::model::Dims;
-use crate::recipe::{Branch, Diagnostics, OptimizerName, Recipe, Resolved};
+use crate::recipe::{self, Branch, Diagnostics, OptimizerName, Recipe, Resolved};
 use crate::run::checkpoint::{CheckpointState, Reader};
 use crate::run::import;
 use crate::run::record::TrainedBefore;
@@ -34,8 +34,10 @@ pub(super) fn check(resolved: &Resolved, branch: &Branch, reader: &Reader) -> Re
         Err(error) => refuse(INIT_FROM, error.to_string(), ""),
     }
     let ours = serde_json::to_value(recipe.optimizer.kind).unwrap_or_default();
-    let theirs =
-        super::model::written_recipe(&branch.run).into_iter().find(|(key, _)| key.as_str() == OPTIMIZER_KIND);
+    let theirs = recipe::values_of(&branch.run)
+        .unwrap_or_default()
+        .into_iter()
+        .find(|(key, _)| key.as_str() == OPTIMIZER_KIND);
     // a run of an earlier version does not say which rule it had: there was one
     let theirs = theirs.map_or_else(|| json!(OptimizerName::Adamw), |(_, value)| value);
     if ours != theirs {
@@ -97,7 +99,7 @@ pub(super) fn notes(recipe: &Recipe, branch: &Branch, reader: &Reader, data: Opt
         ));
     }
     notes.extend(data.and_then(|data| perhaps_seen(data, &state.trained_on())));
-    let theirs = super::model::written_recipe(&branch.run);
+    let theirs = recipe::values_of(&branch.run).unwrap_or_default();
     let differs = |key: &str, ours: serde_json::Value| {
         theirs.iter().any(|(known, theirs)| known == key && *theirs != ours)
     };

@@ -35,7 +35,18 @@ impl<'a> Job<'a> {
         plan: Plan,
     ) -> Self {
         let trained_before = data.start.trained_on().to_vec();
-        Self { call, resolved, data, dir, hash, plan, chosen: None, trained_before, prediction: None, overrides: &[] }
+        Self {
+            call,
+            resolved,
+            data,
+            dir,
+            hash,
+            plan,
+            chosen: None,
+            trained_before,
+            prediction: None,
+            overrides: &[],
+        }
     }
 
     pub(super) fn overriding(self, overrides: &'a [String]) -> Self {

@@ -47,6 +47,7 @@ pub mod supported;
 pub mod task_names;
 mod tensorboard;
 pub mod throughput;
+mod unusable;
 pub mod verification;
 mod watching;
 

@@ -14,19 +14,13 @@ use crate::model::init::initialize;
 use crate::plan::gib;
 use crate::plan::hardware::Hardware;
 pub use crate::recipe::Precision;
-use crate::recipe::{Attention, Device};
+use crate::recipe::{self, Attention, Device};
 use crate::regular;
 use crate::run::checkpoint;
 use crate::run::named::{checkpoint_of, latest, own};
 use crate::run::{RunError, find, import};
 use crate::weights::{self, Unreadable};
 use std::path::{Component, Path, PathBuf};
-
-/// The values of a run's written recipe by their keys; none where it cannot be read.
-pub(super) fn written_recipe(run: &Path) -> Vec<(String, serde_json::Value)> {
-    let text = regular::read_text(&run.join(crate::run::dir::RECIPE), regular::RECIPE).unwrap_or_default();
-    crate::recipe::written(&text).unwrap_or_default()
-}
 
 /// What a model is opened for.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +144,7 @@ impl Source {
     /// The prompt that the recipe of its run has; `None` for weights from elsewhere.
     #[must_use]
     pub fn prompt(&self) -> Option<String> {
-        let values = written_recipe(self.run()?);
+        let values = recipe::values_of(self.run()?).unwrap_or_default();
         let value = |of: &str| values.iter().find(|(known, _)| known == of).map(|(_, value)| value);
         value("sample.prompt")?.as_str().map(str::to_owned)
     }

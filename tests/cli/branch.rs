@@ -455,7 +455,8 @@ fn the_same_command_goes_on_with_the_branch_that_it_began() {
         let plan = lab.run(["plan".to_owned()].into_iter().chain(begun_again()));
         assert!(plan.expect(0).stdout.contains("goes on from its checkpoint of step"), "{}", plan.stdout);
         let again = lab.run(begun_again());
-        let from_step = format!("at step {} and has not ended, so it goes on", record(&begun)["parent"]["step"]);
+        let from_step =
+            format!("at step {} and has not ended, so it goes on", record(&begun)["parent"]["step"]);
         again.expect(0).says(&[&from_step, "has step 12 by now"]);
         assert_eq!(lab.run_of(&again), begun);
         assert!(essence(&begun) == expected, "{way}");
@@ -487,7 +488,12 @@ fn validation_data_that_the_weights_have_seen_are_told_of() {
             assert_eq!(plan.expect(0).stdout.contains(message), lint, "{}", plan.stdout);
             let ended = lab.run(support::tiny(&runs, &sets));
             assert_eq!(ended.expect(0).stderr.contains(message), lint, "{}", ended.stderr);
-            assert_eq!(ended.stderr.contains("validation data may be among those"), !lint, "{}", ended.stderr);
+            assert_eq!(
+                ended.stderr.contains("validation data may be among those"),
+                !lint,
+                "{}",
+                ended.stderr
+            );
             let run = lab.run_of(&ended);
             let expected = if lint { "validation_data" } else { "other_data" };
             assert_eq!(record(&run)["trained_before"], expected, "{from}");
@@ -513,4 +519,16 @@ fn validation_data_that_the_weights_have_seen_are_told_of() {
         assert!(!ended.expect(0).stderr.contains("validation data"), "{}", ended.stderr);
         assert!(record(&lab.run_of(&ended)).get("trained_before").is_none());
     }
+}
+
+/// The other run has read the part that this one cuts off for validation.
+#[test]
+fn a_part_of_what_the_weights_have_seen_whole_is_seen() {
+    let lab = Lab::new();
+    let trunk = lab.train_in("trunks", &[]);
+    let from = format!("model.init_from={{run=\"trunks/{}\",step=12}}", id(&trunk));
+    let args = support::tiny("runs", &[&from, "data.val_fraction=0.2", "schedule.max_steps=14"]);
+    let ended = lab.run(args.into_iter().chain(["--unset".to_owned(), "data.val".to_owned()]));
+    ended.expect(0).says(&["lint val-overlap", "were trained on the validation data"]);
+    assert_eq!(record(&lab.run_of(&ended))["trained_before"], "validation_data");
 }

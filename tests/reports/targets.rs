@@ -359,7 +359,8 @@ fn where_unequal_evaluations_overlap_there_is_no_test_of_which_is_sooner() {
             for seed in 1..=3u64 {
                 let val = (0..).step_by(2).zip([10.0].into_iter().chain(losses));
                 let val: Vec<_> = val.map(|(step, loss)| (step, loss - 0.1 * seed as f64)).collect();
-                let fake = Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) };
+                let fake =
+                    Fake { val, ..Fake::new(&format!("{i}-{seed}"), seed, 1e-3 * (i + 1) as f64, 3.0) };
                 let recipe = fake.write(&runs).join("recipe.toml");
                 let text = std::fs::read_to_string(&recipe).expect("a recipe");
                 let text = format!("{text}\n[eval]\nevery = {}\n", every[i]);

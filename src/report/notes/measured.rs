@@ -146,8 +146,8 @@ pub(super) fn seen_before(comparison: &Comparison) -> Vec<String> {
     let is_some = perhaps.clone().next().is_some() && perhaps.clone().count() < runs.len();
     if is_some {
         notes.push(format!(
-            "{}: the weights that it began with were trained on other data before, and the validation data may be among \
-             those",
+            "{}: the weights that it began with were trained on other data before, and the validation data may be \
+             among those",
             names(runs, perhaps)
         ));
     }
